@@ -1,0 +1,35 @@
+"""Durable journals for Python: read, write, recover, verify, repair and convert append-only journals.
+
+    import logwright
+    from logwright import sej
+
+    with sej.Writer("orders", sync="always") as writer:
+        offset = writer.append(b"value", key=b"key")
+
+    with logwright.open("orders") as journal:       # any format, detected
+        for message in journal:
+            ...
+
+`import logwright` is light: neither pyarrow nor pyspark is loaded before it is needed.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from .core.format import FORMATS, detect
+from .core.format import open_journal as open
+
+if TYPE_CHECKING:
+    from .formats import sej
+
+__version__ = "0.1.0"
+__all__ = ["__version__", "detect", "open", "sej"]
+
+
+def __getattr__(name: str) -> Any:
+    """The format packages, loaded on first use."""
+    if name in FORMATS:
+        return importlib.import_module(FORMATS[name].package)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,318 @@
+"""Disk: the one door to the file system.
+
+Every file operation of the library goes through a `Disk` and the `File`s that it opens, so that a test can put another
+one in its place: one that fails the k-th call, tears a write, or forgets at a crash whatever was not synced.
+
+What one may rely on, and a replacement must keep:
+- `File.write` may write less than it was given, as `write(2)` may;
+- `File.sync` makes the contents and the length of the file durable, not its name;
+- `Disk.sync_directory` makes the names in a directory durable, not the contents of its files;
+- no call follows a symbolic link in the last part of a path: a link in a journal is an error, never a way out of it;
+- whatever the system refuses comes as `StorageFailed` (or `NotFound`, `Locked`), with the path in it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal, Protocol, TypeAlias
+
+from .errors import Locked, NotFound, StorageFailed
+from .watch import Watch, watch_directory
+
+try:
+    import fcntl
+except ImportError:  # pragma: no cover - Windows has no flock
+    fcntl = None  # type: ignore[assignment]
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+OpenMode: TypeAlias = Literal["read", "update", "create"]
+"""`read` an existing file; `update` one, creating it when it is missing; `create` one that must not exist."""
+
+_NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+_FLAGS: dict[str, int] = {
+    "read": os.O_RDONLY | _NO_FOLLOW,
+    "update": os.O_RDWR | os.O_CREAT | _NO_FOLLOW,
+    "create": os.O_RDWR | os.O_CREAT | os.O_EXCL | _NO_FOLLOW,
+}
+
+
+class File(Protocol):
+    """An open file. Positions are explicit: there is no cursor to get wrong."""
+
+    path: Path
+
+    def read_at(self, position: int, size: int) -> bytes:
+        """The bytes at `position`, fewer than `size` only at the end of the file."""
+
+    def read_into(self, position: int, buffer: memoryview) -> int:
+        """Fill `buffer` from `position`; how many bytes there were, less than its length only at the end."""
+
+    def write_at(self, position: int, data: Buffer) -> int:
+        """Write some of `data` at `position`; how many bytes were written, at least one."""
+
+    def truncate(self, size: int) -> None: ...
+
+    def size(self) -> int: ...
+
+    def identity(self) -> tuple[int, int]:
+        """Device and inode: two names with the same identity are the same file."""
+
+    def sync(self) -> None:
+        """Make contents and length durable."""
+
+    def lock(self) -> None:
+        """Take an exclusive lock without waiting, or raise `Locked`; closing the file gives it back."""
+
+    def close(self) -> None: ...
+
+
+class Disk(Protocol):
+    """The file operations that the library uses, and no others."""
+
+    def open(self, path: Path, mode: OpenMode) -> File: ...
+
+    def list_directory(self, path: Path) -> list[str]:
+        """The names in a directory, sorted; `NotFound` when there is none."""
+
+    def is_directory(self, path: Path) -> bool: ...
+
+    def exists(self, path: Path) -> bool:
+        """True also for a link that leads nowhere: the name is taken."""
+
+    def file_size(self, path: Path) -> int: ...
+
+    def identity(self, path: Path) -> tuple[int, int] | None:
+        """Device and inode of what the name stands for now, None when it is gone."""
+
+    def make_directory(self, path: Path) -> None:
+        """Create one directory; no error when it is there. Its name is durable after a sync of the parent."""
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Give a file another name, replacing what had it."""
+
+    def remove(self, path: Path) -> None:
+        """Remove a file; no error when it is gone already."""
+
+    def sync_directory(self, path: Path) -> None: ...
+
+    def free_bytes(self, path: Path) -> int: ...
+
+    def watch(self, path: Path) -> Watch:
+        """Something that wakes up when a file below this directory changes."""
+
+
+@contextlib.contextmanager
+def translated(action: str, path: Path) -> Iterator[None]:
+    """Turn the system's errors into ours, with what was tried and where."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise NotFound(f"{path}: no such file or directory") from None
+    except OSError as error:
+        raise StorageFailed(action, path, error) from error
+
+
+class RealFile:
+    """A file of the operating system."""
+
+    __slots__ = ("_descriptor", "path")
+
+    def __init__(self, path: Path, descriptor: int) -> None:
+        self.path = path
+        self._descriptor = descriptor
+
+    def read_at(self, position: int, size: int) -> bytes:
+        with translated("read", self.path):
+            data = os.pread(self._descriptor, size, position)
+            if len(data) in (0, size):
+                return data
+            parts = [data]
+            have = len(data)
+            while have < size and (more := os.pread(self._descriptor, size - have, position + have)):
+                parts.append(more)
+                have += len(more)
+            return b"".join(parts)
+
+    def read_into(self, position: int, buffer: memoryview) -> int:
+        with translated("read", self.path):
+            have = 0
+            while have < len(buffer):
+                count = os.preadv(self._descriptor, [buffer[have:]], position + have)
+                if count == 0:
+                    break
+                have += count
+            return have
+
+    def write_at(self, position: int, data: Buffer) -> int:
+        try:
+            return os.pwrite(self._descriptor, data, position)
+        except OSError as error:
+            raise StorageFailed("write", self.path, error) from error
+
+    def truncate(self, size: int) -> None:
+        with translated("truncate", self.path):
+            os.ftruncate(self._descriptor, size)
+
+    def size(self) -> int:
+        with translated("stat", self.path):
+            return os.fstat(self._descriptor).st_size
+
+    def identity(self) -> tuple[int, int]:
+        with translated("stat", self.path):
+            status = os.fstat(self._descriptor)
+            return status.st_dev, status.st_ino
+
+    def sync(self) -> None:
+        try:
+            _sync_data(self._descriptor)
+        except OSError as error:
+            raise StorageFailed("sync", self.path, error) from error
+
+    def lock(self) -> None:
+        if fcntl is None:  # pragma: no cover - Windows
+            raise StorageFailed("lock", self.path, OSError(errno.ENOSYS, "this system has no flock"))
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Locked(f"{self.path} is locked by another process or another open journal") from None
+        except OSError as error:
+            raise StorageFailed("lock", self.path, error) from error
+
+    def close(self) -> None:
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            with translated("close", self.path):
+                os.close(descriptor)
+
+
+def _sync_data(descriptor: int) -> None:
+    """Sync contents and length, past the drive's own cache where the system needs to be told so."""
+    if hasattr(os, "fdatasync"):
+        os.fdatasync(descriptor)
+    else:  # pragma: no cover - macOS: only F_FULLFSYNC reaches the medium
+        full_sync = getattr(fcntl, "F_FULLFSYNC", None)
+        if full_sync is None:
+            os.fsync(descriptor)
+        else:
+            fcntl.fcntl(descriptor, full_sync)
+
+
+class RealDisk:
+    """The file system of this machine."""
+
+    def open(self, path: Path, mode: OpenMode) -> RealFile:
+        with translated("open", path):
+            try:
+                descriptor = os.open(path, _FLAGS[mode], 0o644)
+            except OSError as error:
+                if error.errno == errno.ELOOP:
+                    reason = "is a symbolic link, and links in a journal are not followed"
+                    raise StorageFailed("open", path, OSError(error.errno, reason)) from None
+                raise
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                os.close(descriptor)
+                raise StorageFailed("open", path, OSError(errno.EINVAL, "is not a regular file"))
+            return RealFile(path, descriptor)
+
+    def list_directory(self, path: Path) -> list[str]:
+        with translated("list", path):
+            return sorted(os.listdir(path))
+
+    def is_directory(self, path: Path) -> bool:
+        with translated("stat", path):
+            return os.path.isdir(path)
+
+    def exists(self, path: Path) -> bool:
+        return os.path.lexists(path)
+
+    def file_size(self, path: Path) -> int:
+        with translated("stat", path):
+            return os.stat(path, follow_symlinks=False).st_size
+
+    def identity(self, path: Path) -> tuple[int, int] | None:
+        try:
+            status = os.stat(path, follow_symlinks=False)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise StorageFailed("stat", path, error) from error
+        return status.st_dev, status.st_ino
+
+    def make_directory(self, path: Path) -> None:
+        with translated("create directory", path):
+            try:
+                os.mkdir(path)
+            except FileExistsError:
+                if not os.path.isdir(path):
+                    raise
+
+    def rename(self, source: Path, target: Path) -> None:
+        with translated("rename", source):
+            os.replace(source, target)
+
+    def remove(self, path: Path) -> None:
+        with translated("remove", path), contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+
+    def sync_directory(self, path: Path) -> None:
+        with translated("sync directory", path):
+            descriptor = os.open(path, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+
+    def free_bytes(self, path: Path) -> int:
+        with translated("stat", path):
+            status = os.statvfs(path)
+            return status.f_bavail * status.f_frsize
+
+    def watch(self, path: Path) -> Watch:
+        return watch_directory(path)
+
+
+REAL_DISK = RealDisk()
+
+
+def write_all(file: File, position: int, data: Buffer) -> None:
+    """Write the whole of `data` at `position`, going on after short writes."""
+    view = memoryview(data)
+    while view:
+        count = file.write_at(position, view)
+        view = view[count:]
+        position += count
+
+
+def replace_file(disk: Disk, path: Path, data: Buffer, temporary: Path) -> None:
+    """Put `data` in place of `path` so that a crash leaves the old contents or the new ones, whole.
+
+    The new bytes are synced before they get the name, and the name is synced before this returns.
+    """
+    disk.remove(temporary)
+    file = disk.open(temporary, "create")
+    try:
+        write_all(file, 0, data)
+        file.sync()
+    finally:
+        file.close()
+    disk.rename(temporary, path)
+    disk.sync_directory(path.parent)
+
+
+def make_directories(disk: Disk, path: Path) -> None:
+    """Create a directory and its missing parents, each name synced into the directory above it."""
+    missing = []
+    current = path
+    while not disk.is_directory(current):
+        missing.append(current)
+        if current.parent == current:
+            break
+        current = current.parent
+    for directory in reversed(missing):
+        disk.make_directory(directory)
+        disk.sync_directory(directory.parent)

@@ -1,0 +1,102 @@
+"""Every error that Logwright raises on purpose.
+
+    LogwrightError
+    ├── WrongUse            the call was wrong; nothing was read or written (also a ValueError)
+    │   └── TooLarge        a record, key or value beyond what the format can hold
+    ├── UnknownFormat       no format recognises these files, or several do
+    ├── NotFound            there is no journal, file, segment or consumer of this name (also a FileNotFoundError)
+    ├── HistoryUnavailable  the question reaches back before what is kept
+    ├── Locked              another process holds the journal or the consumer
+    ├── Closed              the reader or writer has been closed
+    ├── Poisoned            an earlier write or sync failed: this writer accepts nothing more
+    ├── StorageFailed       the system refused a file operation (also an OSError)
+    ├── Truncated           a file became shorter than what was already read of it
+    ├── EndOfWait           a follower waited for as long as it was told to
+    └── DamagedJournal      bytes that break the format's rules
+        └── Gap             records are missing between two files
+
+Whatever the bytes of a journal are, reading them raises one of these and nothing else.
+"""
+
+from __future__ import annotations
+
+from pathlib import PurePath
+
+
+class LogwrightError(Exception):
+    """The root of all errors of this library."""
+
+
+class WrongUse(LogwrightError, ValueError):  # noqa: N818 - names say what happened
+    """The call itself was wrong; nothing was read or written."""
+
+
+class TooLarge(WrongUse):
+    """A record, a key or a value is larger than the format can hold."""
+
+
+class UnknownFormat(LogwrightError):  # noqa: N818
+    """No format recognises these files, or more than one does."""
+
+
+class NotFound(LogwrightError, FileNotFoundError):  # noqa: N818
+    """There is no journal, file or consumer of this name."""
+
+    def __str__(self) -> str:
+        return Exception.__str__(self)
+
+
+class HistoryUnavailable(LogwrightError):  # noqa: N818
+    """The question reaches back before what the journal still holds."""
+
+
+class Locked(LogwrightError):  # noqa: N818
+    """Another process, or another object of this one, holds the lock."""
+
+
+class Closed(LogwrightError):  # noqa: N818
+    """The object has been closed."""
+
+
+class Poisoned(LogwrightError):  # noqa: N818
+    """A write or a sync failed earlier; this writer accepts nothing more. Open a new one to recover."""
+
+
+class StorageFailed(LogwrightError, OSError):  # noqa: N818
+    """The operating system refused a file operation: disk full, input/output error, no permission."""
+
+    def __init__(self, action: str, path: PurePath | str, cause: OSError) -> None:
+        super().__init__(cause.errno, f"{action} {path}: {cause.strerror or cause}")
+        self.action = action
+        self.path = path
+
+    def __str__(self) -> str:
+        return str(self.args[1])
+
+
+class Truncated(LogwrightError):  # noqa: N818
+    """A file became shorter than what had already been read of it."""
+
+
+class EndOfWait(LogwrightError):  # noqa: N818
+    """Nothing new came within the time that was given."""
+
+
+class DamagedJournal(LogwrightError):  # noqa: N818
+    """Bytes that break the rules of the format.
+
+    `file` is where, `position` the first byte concerned, `reason` what is wrong with it.
+    """
+
+    def __init__(self, file: PurePath | str, position: int, reason: str) -> None:
+        super().__init__(file, position, reason)
+        self.file = file
+        self.position = position
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.file} @ {self.position}: {self.reason}"
+
+
+class Gap(DamagedJournal):
+    """Records are missing between two files, or between two records."""

@@ -1,0 +1,57 @@
+"""Keeping what is cut: no byte leaves a journal without a copy beside it.
+
+The copies are in `.logwright/cut/` in the journal's directory, named by file, position and time:
+
+    .logwright/cut/0000000000000000.jnl.@4096.1763241600123456789
+
+A cut is done in this order, so that a crash at any point leaves the bytes in the journal, in the copy, or in both:
+write the copy, sync it, sync its name, truncate the journal's file, sync that.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from .disk import Disk, File, make_directories, write_all
+
+DIRECTORY = ".logwright"
+CUT_DIRECTORY = "cut"
+_COPY_BYTES = 1 << 20
+
+
+def cut_directory(home: Path) -> Path:
+    """Where the copies of a journal are kept; `home` is its directory."""
+    return home / DIRECTORY / CUT_DIRECTORY
+
+
+def keep_range(disk: Disk, home: Path, file: File, start: int, end: int) -> Path:
+    """Copy a range of a file into the journal's `cut` directory, durably; the path of the copy."""
+    directory = cut_directory(home)
+    make_directories(disk, directory)
+    path = directory / f"{file.path.name}.@{start}.{time.time_ns()}"
+    copy = disk.open(path, "create")
+    try:
+        position = start
+        while position < end:
+            data = file.read_at(position, min(_COPY_BYTES, end - position))
+            if not data:
+                break
+            write_all(copy, position - start, data)
+            position += len(data)
+        copy.sync()
+    finally:
+        copy.close()
+    disk.sync_directory(directory)
+    return path
+
+
+def cut_tail(disk: Disk, home: Path, file: File, start: int) -> Path | None:
+    """Shorten a file to `start`, keeping what was behind; the path of the copy, None when there was nothing."""
+    end = file.size()
+    if end <= start:
+        return None
+    path = keep_range(disk, home, file, start, end)
+    file.truncate(start)
+    file.sync()
+    return path

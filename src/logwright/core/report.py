@@ -1,0 +1,79 @@
+"""What `inspect` and `verify` answer, the same for every format, ready to be printed as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+Progress: TypeAlias = Callable[[int, int], None]
+"""Called now and then with the bytes done and the bytes there are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong, or odd, at a byte of a file. `file` is relative to the journal."""
+
+    file: str
+    position: int
+    kind: str
+    message: str
+
+    def as_json(self) -> dict[str, Any]:
+        return {"file": self.file, "position": self.position, "kind": self.kind, "message": self.message}
+
+
+@dataclass(slots=True)
+class Report:
+    """The answer of `verify`. Anomalies are odd but harmless: they leave a journal sound."""
+
+    format: str
+    records: int = 0
+    bytes: int = 0
+    problems: list[Problem] = field(default_factory=list)
+    anomalies: list[Problem] = field(default_factory=list)
+
+    @property
+    def sound(self) -> bool:
+        return not self.problems
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "format": self.format,
+            "sound": self.sound,
+            "records": self.records,
+            "bytes": self.bytes,
+            "problems": [problem.as_json() for problem in self.problems],
+            "anomalies": [anomaly.as_json() for anomaly in self.anomalies],
+        }
+
+
+@dataclass(slots=True)
+class Summary:
+    """The answer of `inspect`: what this is and how it looks from outside, without reading all of it.
+
+    `first` and `last` are records as JSON objects; `details` holds what only this format has.
+    """
+
+    format: str
+    path: str
+    files: int
+    bytes: int
+    records: int | None
+    first: dict[str, Any] | None
+    last: dict[str, Any] | None
+    health: str
+    details: dict[str, Any] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "format": self.format,
+            "path": self.path,
+            "files": self.files,
+            "bytes": self.bytes,
+            "records": self.records,
+            "first": self.first,
+            "last": self.last,
+            "health": self.health,
+            **self.details,
+        }

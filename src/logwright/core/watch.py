@@ -1,0 +1,128 @@
+"""Waiting for files to change: by the kernel's notification on Linux, by polling elsewhere.
+
+A `Watch` only wakes its owner; what changed is for the owner to look up. A wake-up may come for nothing, and one may
+come late (network file systems send none), so every wait also ends after `POLL_SECONDS`.
+
+inotify is used directly: a wait on its descriptor costs nothing while nothing happens and ends the moment something
+does, for threads and for asyncio alike, where libraries of this field collect events in steps of tens of milliseconds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import select
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+POLL_SECONDS = 0.1
+"""The longest that a change can go unnoticed when no notification comes."""
+
+_IN_MODIFY = 0x2
+_IN_MOVED_FROM = 0x40
+_IN_MOVED_TO = 0x80
+_IN_CREATE = 0x100
+_IN_DELETE = 0x200
+_EVENTS = _IN_MODIFY | _IN_MOVED_FROM | _IN_MOVED_TO | _IN_CREATE | _IN_DELETE
+_EVENT_BUFFER_BYTES = 64 * 1024
+
+
+class Watch(Protocol):
+    """Wakes up when something below a directory may have changed."""
+
+    def wait(self, timeout_seconds: float) -> bool:
+        """Wait for a change, at most this long; True when there was a notification."""
+
+    def descriptor(self) -> int | None:
+        """A descriptor that becomes readable on a change, for event loops; None where there is none."""
+
+    def drain(self) -> None:
+        """Forget the notifications so far."""
+
+    def add(self, path: Path) -> None:
+        """Watch one more directory."""
+
+    def close(self) -> None: ...
+
+
+class PollingWatch:
+    """Wakes up every now and then, soon at first and then less often."""
+
+    def __init__(self) -> None:
+        self._pause_seconds = 0.001
+
+    def wait(self, timeout_seconds: float) -> bool:
+        time.sleep(max(0.0, min(timeout_seconds, self._pause_seconds)))
+        self._pause_seconds = min(POLL_SECONDS, self._pause_seconds * 2)
+        return False
+
+    def descriptor(self) -> int | None:
+        return None
+
+    def drain(self) -> None:
+        self._pause_seconds = 0.001
+
+    def add(self, path: Path) -> None:
+        """Polling needs no registration."""
+
+    def close(self) -> None:
+        """Polling holds nothing."""
+
+
+class InotifyWatch:
+    """Linux: the kernel's own notification."""
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self._library = library
+        self._descriptor = library.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+        if self._descriptor < 0:
+            raise OSError(ctypes.get_errno(), "inotify_init1")
+        self._poll = select.poll()
+        self._poll.register(self._descriptor, select.POLLIN)
+
+    def add(self, path: Path) -> None:
+        if self._library.inotify_add_watch(self._descriptor, os.fsencode(path), _EVENTS) < 0:
+            raise OSError(ctypes.get_errno(), "inotify_add_watch", str(path))
+
+    def wait(self, timeout_seconds: float) -> bool:
+        events = self._poll.poll(max(0.0, min(timeout_seconds, POLL_SECONDS)) * 1000)
+        if events:
+            self.drain()
+        return bool(events)
+
+    def descriptor(self) -> int | None:
+        return self._descriptor if self._descriptor >= 0 else None
+
+    def drain(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            while os.read(self._descriptor, _EVENT_BUFFER_BYTES):
+                pass
+
+    def close(self) -> None:
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
+def watch_directory(path: Path) -> Watch:
+    """The best watch that this system has for a directory. Falls back to polling, never fails."""
+    return watch_directories([path])
+
+
+def watch_directories(paths: Sequence[Path]) -> Watch:
+    """One watch over several directories."""
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError, AttributeError):
+            watch = InotifyWatch(ctypes.CDLL(None, use_errno=True))
+            try:
+                for path in paths:
+                    watch.add(path)
+            except OSError:
+                watch.close()
+                raise
+            return watch
+    return PollingWatch()

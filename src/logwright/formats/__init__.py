@@ -1,0 +1,1 @@
+"""One package per format, all with the same rooms."""

@@ -1,0 +1,624 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+"""The hot loops of sej: the same functions as in codec.py, which says what they mean. Buffers only, no I/O.
+
+Every advance is checked against the end of the bytes first. Loops that need no Python object release the GIL.
+"""
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize, PyByteArray_Resize
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.string cimport memcpy
+
+from ._message cimport Message
+
+from ...core.errors import TooLarge, WrongUse
+from ...core.outcome import Malformed
+from .codec import Columns
+from .layout import MAX_KEY_BYTES as _MAX_KEY_BYTES
+from .layout import MAX_MESSAGE_BYTES as _MAX_MESSAGE_BYTES
+from .layout import OVERHEAD as _OVERHEAD
+from .records import NOW, check_fields
+
+cdef extern from *:
+    """
+    #include <stdint.h>
+    #include <string.h>
+    #include <time.h>
+    #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+    #define SWAP64(v) (v)
+    #define SWAP32(v) (v)
+    #else
+    #define SWAP64(v) __builtin_bswap64(v)
+    #define SWAP32(v) __builtin_bswap32(v)
+    #endif
+    static inline uint64_t load64(const unsigned char *p) { uint64_t v; memcpy(&v, p, 8); return SWAP64(v); }
+    static inline int32_t load32(const unsigned char *p) { uint32_t v; memcpy(&v, p, 4); return (int32_t)SWAP32(v); }
+    static inline void store64(unsigned char *p, uint64_t v) { v = SWAP64(v); memcpy(p, &v, 8); }
+    static inline void store32(unsigned char *p, uint32_t v) { v = SWAP32(v); memcpy(p, &v, 4); }
+    static inline int64_t now_ns(void) {
+        struct timespec t; clock_gettime(CLOCK_REALTIME, &t);
+        return (int64_t)t.tv_sec * 1000000000LL + t.tv_nsec;
+    }
+
+    /* Copy a few bytes. Where there is room to spare on both sides, copy a fixed number of them, which the compiler
+       turns into a few instructions instead of a call. */
+    static inline void copy_bytes(
+        unsigned char *to, const unsigned char *from, int64_t size, int64_t room_to, int64_t room_from
+    ) {
+        int64_t room = room_to < room_from ? room_to : room_from;
+        if (size <= 16 && room >= 16) {
+            memcpy(to, from, 16);
+        } else if (size <= 256 && room >= size + 32) {
+            int64_t done = 0;
+            do { memcpy(to + done, from + done, 32); done += 32; } while (done < size);
+        } else {
+            memcpy(to, from, (size_t)size);
+        }
+    }
+    """
+    uint64_t load64(const unsigned char *p) nogil
+    int32_t load32(const unsigned char *p) nogil
+    void store64(unsigned char *p, uint64_t v) nogil
+    void store32(unsigned char *p, uint64_t v) nogil
+    int64_t now_ns() nogil
+    void copy_bytes(
+        unsigned char *to, const unsigned char *source, int64_t size, int64_t room_to, int64_t room_from
+    ) noexcept nogil
+
+cdef enum:
+    HEAD = 18
+    OVERHEAD = 26
+
+cdef bytes _EMPTY = b""
+cdef const char *EMPTY = _EMPTY
+cdef int64_t NO_TIMESTAMP = <int64_t>0x8000000000000000ULL
+cdef int64_t MAX_MESSAGE_BYTES = _MAX_MESSAGE_BYTES
+cdef int MAX_KEY_BYTES = _MAX_KEY_BYTES
+if _OVERHEAD != OVERHEAD:
+    raise ImportError("the kernel and layout.py disagree about the size of a message")
+
+cdef enum:
+    CLEAN = 0
+    INCOMPLETE = 1
+    MALFORMED = 2
+    UNEXPECTED_OFFSET = 3
+
+cdef enum:
+    OFFSETS = 1
+    TIMESTAMPS = 2
+    TYPES = 4
+    KEYS = 8
+    VALUES = 16
+    POSITIONS = 32
+    SIZES = 64
+
+ALL_COLUMNS = 127
+
+cdef class _View:
+    """The bytes of any object that has some, released with it."""
+
+    cdef Py_buffer view
+    cdef bint held
+    cdef const unsigned char *data
+    cdef Py_ssize_t size
+
+    def __cinit__(self, source):
+        PyObject_GetBuffer(source, &self.view, PyBUF_SIMPLE)
+        self.held = True
+        self.data = <const unsigned char *>self.view.buf
+        self.size = self.view.len
+
+    def __dealloc__(self):
+        if self.held:
+            PyBuffer_Release(&self.view)
+
+
+cdef inline void check_range(_View view, Py_ssize_t start, Py_ssize_t end) except *:
+    if not 0 <= start <= end <= view.size:
+        raise WrongUse(f"the range {start}..{end} is not within a buffer of {view.size} bytes")
+
+
+cdef inline void check_count(Py_ssize_t start, Py_ssize_t stop, Py_ssize_t count) except *:
+    """Before anything is allocated for so many messages: could they be there at all?"""
+    if count < 0 or count > (stop - start) // OVERHEAD:
+        raise Malformed(start, "the range was not walked")
+
+
+cdef inline int64_t claimed(const unsigned char *data, Py_ssize_t position, Py_ssize_t end) noexcept nogil:
+    """The size that a message claims; -1 when its sizes make no sense, 0 when they are not all there."""
+    cdef int key_size
+    cdef int64_t value_size
+    if end - position < HEAD:
+        return 0
+    key_size = <signed char>data[position + 17]
+    if key_size < 0:
+        return -1
+    if end - position < HEAD + key_size + 4:
+        return 0
+    value_size = load32(data + position + HEAD + key_size)
+    if value_size < 0 or value_size + key_size + OVERHEAD > MAX_MESSAGE_BYTES:
+        return -1
+    return value_size + key_size + OVERHEAD
+
+
+cdef int c_walk(
+    const unsigned char *data, Py_ssize_t *at, Py_ssize_t end, uint64_t expected, int64_t most,
+    int64_t *passed, int64_t *largest,
+) noexcept nogil:
+    cdef Py_ssize_t position = at[0]
+    cdef int64_t count = 0
+    cdef int64_t size, timestamp
+    cdef int64_t top = NO_TIMESTAMP
+    cdef int ending = CLEAN
+    cdef bint as_expected
+    while position < end and count != most:
+        if end - position < HEAD:
+            ending = INCOMPLETE
+            break
+        size = claimed(data, position, end)
+        if size < 0:
+            ending = MALFORMED
+            break
+        as_expected = load64(data + position) == expected + <uint64_t>count
+        if size == 0 or end - position < size:
+            ending = INCOMPLETE if as_expected else MALFORMED
+            break
+        if load32(data + position + size - 4) != size:
+            ending = MALFORMED
+            break
+        if not as_expected:
+            ending = UNEXPECTED_OFFSET
+            break
+        timestamp = <int64_t>load64(data + position + 8)
+        if timestamp > top:
+            top = timestamp
+        position += size
+        count += 1
+    at[0] = position
+    passed[0] = count
+    largest[0] = top
+    return ending
+
+
+def walk(buffer, Py_ssize_t start, Py_ssize_t end, uint64_t expected, int64_t most=-1):
+    cdef _View view = _View(buffer)
+    cdef Py_ssize_t at = start
+    cdef int64_t count = 0
+    cdef int64_t largest = 0
+    cdef int ending
+    check_range(view, start, end)
+    with nogil:
+        ending = c_walk(view.data, &at, end, expected, most, &count, &largest)
+    return at, count, ending, largest
+
+
+cdef inline Py_ssize_t next_size(const unsigned char *data, Py_ssize_t position, Py_ssize_t stop) except -1:
+    cdef int64_t size = claimed(data, position, stop)
+    if size <= 0 or stop - position < size:
+        raise Malformed(position, "the range was not walked")
+    return <Py_ssize_t>size
+
+
+def messages(buffer, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t count):
+    cdef _View view = _View(buffer)
+    cdef const unsigned char *data = view.data
+    cdef Py_ssize_t position = start
+    cdef Py_ssize_t size, row
+    cdef int key_size
+    cdef Message message
+    check_count(start, stop, count)
+    check_range(view, start, stop)
+    cdef list found = [None] * count
+    for row in range(count):
+        size = next_size(data, position, stop)
+        key_size = <signed char>data[position + 17]
+        message = Message.__new__(Message)
+        message.offset = load64(data + position)
+        message.stamp = <int64_t>load64(data + position + 8)
+        message.type = data[position + 16]
+        message.key = PyBytes_FromStringAndSize(<const char *>data + position + HEAD, key_size)
+        message.value = PyBytes_FromStringAndSize(
+            <const char *>data + position + HEAD + key_size + 4, size - OVERHEAD - key_size
+        )
+        found[row] = message
+        position += size
+    return found
+
+
+def spans(buffer, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t count):
+    from array import array
+
+    cdef _View view = _View(buffer)
+    cdef Py_ssize_t position = start
+    cdef Py_ssize_t row
+    check_range(view, start, stop)
+    check_count(start, stop, count)
+    cdef bytes starts = PyBytes_FromStringAndSize(NULL, (count + 1) * 8)
+    cdef int64_t *out = <int64_t *>PyBytes_AS_STRING(starts)
+    for row in range(count):
+        out[row] = position
+        position += next_size(view.data, position, stop)
+    out[count] = position
+    result = array("q")
+    result.frombytes(starts)
+    return result
+
+
+def columns(
+    buffer, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t count, int want=ALL_COLUMNS, uint64_t base=0
+):
+    cdef _View view = _View(buffer)
+    cdef const unsigned char *data = view.data
+    cdef Py_ssize_t position = start
+    cdef Py_ssize_t row = 0
+    cdef int64_t size = 0
+    cdef int64_t key_bytes = 0
+    cdef int64_t value_bytes = 0
+    cdef int64_t key_size, value_size, timestamp, all_keys, all_values
+    cdef int64_t untimed = 0
+    cdef uint64_t *offsets = NULL
+    cdef int64_t *timestamps = NULL
+    cdef uint8_t *types = NULL
+    cdef int32_t *key_ends = NULL
+    cdef unsigned char *keys = NULL
+    cdef int32_t *value_ends = NULL
+    cdef unsigned char *values = NULL
+    cdef uint64_t *positions = NULL
+    cdef int32_t *sizes = NULL
+    check_range(view, start, stop)
+    check_count(start, stop, count)
+    result = Columns(count)
+
+    # How much room the keys and the values take, and that all of it is within the range.
+    with nogil:
+        while row < count:
+            size = claimed(data, position, stop)
+            if size <= 0 or stop - position < size:
+                break
+            key_size = data[position + 17]
+            key_bytes += key_size
+            value_bytes += size - OVERHEAD - key_size
+            position += size
+            row += 1
+    if row < count:
+        raise Malformed(position, "the range was not walked")
+    if key_bytes > 0x7FFFFFFF or value_bytes > 0x7FFFFFFF:
+        raise TooLarge("one batch of columns holds less than 2 GiB of keys and of values")
+
+    if want & OFFSETS:
+        result.offsets = PyBytes_FromStringAndSize(NULL, count * 8)
+        offsets = <uint64_t *>PyBytes_AS_STRING(result.offsets)
+    if want & TIMESTAMPS:
+        result.timestamps = PyBytes_FromStringAndSize(NULL, count * 8)
+        timestamps = <int64_t *>PyBytes_AS_STRING(result.timestamps)
+    if want & TYPES:
+        result.types = PyBytes_FromStringAndSize(NULL, count)
+        types = <uint8_t *>PyBytes_AS_STRING(result.types)
+    if want & KEYS:
+        result.key_ends = PyBytes_FromStringAndSize(NULL, (count + 1) * 4)
+        key_ends = <int32_t *>PyBytes_AS_STRING(result.key_ends)
+        result.keys = PyBytes_FromStringAndSize(NULL, key_bytes)
+        keys = <unsigned char *>PyBytes_AS_STRING(result.keys)
+    if want & VALUES:
+        result.value_ends = PyBytes_FromStringAndSize(NULL, (count + 1) * 4)
+        value_ends = <int32_t *>PyBytes_AS_STRING(result.value_ends)
+        result.values = PyBytes_FromStringAndSize(NULL, value_bytes)
+        values = <unsigned char *>PyBytes_AS_STRING(result.values)
+    if want & POSITIONS:
+        result.positions = PyBytes_FromStringAndSize(NULL, count * 8)
+        positions = <uint64_t *>PyBytes_AS_STRING(result.positions)
+    if want & SIZES:
+        result.sizes = PyBytes_FromStringAndSize(NULL, count * 4)
+        sizes = <int32_t *>PyBytes_AS_STRING(result.sizes)
+
+    with nogil:
+        position = start
+        all_keys = key_bytes
+        all_values = value_bytes
+        key_bytes = 0
+        value_bytes = 0
+        for row in range(count):
+            key_size = data[position + 17]
+            value_size = load32(data + position + HEAD + key_size)
+            size = OVERHEAD + key_size + value_size
+            if offsets != NULL:
+                offsets[row] = load64(data + position)
+            if timestamps != NULL:
+                timestamp = <int64_t>load64(data + position + 8)
+                timestamps[row] = timestamp
+                untimed += timestamp == NO_TIMESTAMP
+            if types != NULL:
+                types[row] = data[position + 16]
+            if key_ends != NULL:
+                key_ends[row] = <int32_t>key_bytes
+                copy_bytes(keys + key_bytes, data + position + HEAD, key_size, all_keys - key_bytes, stop - position - HEAD)
+                key_bytes += key_size
+            if value_ends != NULL:
+                value_ends[row] = <int32_t>value_bytes
+                copy_bytes(
+                    values + value_bytes, data + position + HEAD + key_size + 4, value_size,
+                    all_values - value_bytes, stop - position - HEAD - key_size - 4,
+                )
+                value_bytes += value_size
+            if positions != NULL:
+                positions[row] = base + <uint64_t>position
+            if sizes != NULL:
+                sizes[row] = <int32_t>size
+            position += size
+        if key_ends != NULL:
+            key_ends[count] = <int32_t>key_bytes
+        if value_ends != NULL:
+            value_ends[count] = <int32_t>value_bytes
+    result.untimed = untimed
+    return result
+
+
+def find_head(buffer, Py_ssize_t start, Py_ssize_t end, uint64_t least, uint64_t most, int64_t room):
+    cdef _View view = _View(buffer)
+    cdef const unsigned char *data = view.data
+    cdef Py_ssize_t position
+    cdef Py_ssize_t found = -1
+    cdef uint64_t offset
+    cdef int64_t size
+    check_range(view, start, end)
+    with nogil:
+        for position in range(start, end - HEAD - 4 + 1):
+            offset = load64(data + position)
+            if offset < least or offset > most:
+                continue
+            size = claimed(data, position, end)
+            if size == 0 or (size > 0 and position + size <= room):
+                found = position
+                break
+    return found
+
+
+cdef const unsigned char *_items(object buffer, Py_ssize_t needed, str name, list views) except? NULL:
+    """The data of a column's buffer, which `views` keeps alive; NULL for a missing one."""
+    if buffer is None:
+        return NULL
+    cdef _View view = _View(buffer)
+    if view.size < needed:
+        raise WrongUse(f"column {name} is shorter than its rows")
+    views.append(view)
+    return view.data
+
+
+cdef int check_ends(const int32_t *ends, Py_ssize_t count, Py_ssize_t have, int64_t limit, str name) except -1:
+    cdef Py_ssize_t row
+    cdef int64_t width
+    if ends == NULL or count == 0:
+        return 0
+    if ends[0] < 0 or ends[count] > have:
+        raise WrongUse("the ends of a column lie outside of its data")
+    for row in range(count):
+        width = <int64_t>ends[row + 1] - ends[row]
+        if width < 0:
+            raise WrongUse("the ends of a column do not rise")
+        if width > limit:
+            raise TooLarge(f"a {name} of {width} bytes does not fit: the limit is {limit} bytes")
+    return 0
+
+
+def check_columns(columns):
+    cdef Py_ssize_t count = columns.count
+    cdef list views = []
+    cdef const int32_t *ends
+    if count < 0:
+        raise WrongUse("columns cannot have a negative number of rows")
+    _items(columns.timestamps, count * 8, "timestamps", views)
+    _items(columns.types, count, "types", views)
+    ends = <const int32_t *>_items(columns.key_ends, (count + 1) * 4, "key_ends", views)
+    check_ends(ends, count, 0 if columns.keys is None else _View(columns.keys).size, MAX_KEY_BYTES, "key")
+    ends = <const int32_t *>_items(columns.value_ends, (count + 1) * 4, "value_ends", views)
+    check_ends(
+        ends,
+        count,
+        0 if columns.values is None else _View(columns.values).size,
+        MAX_MESSAGE_BYTES - OVERHEAD - MAX_KEY_BYTES,
+        "value",
+    )
+
+
+cdef class AppendBuffer:
+    """Messages on their way to a segment; see codec.AppendBuffer."""
+
+    cdef public uint64_t next_offset
+    cdef public int64_t segment_used
+    cdef public int64_t segment_bytes
+    cdef public Py_ssize_t attention_bytes
+    cdef public bint refusing
+    cdef Py_ssize_t _capacity
+    cdef Py_ssize_t _used
+    cdef bytearray _buffer
+    cdef bytearray _spare
+    cdef list _cuts
+
+    def __init__(
+        self, uint64_t next_offset, int64_t segment_used, int64_t segment_bytes, Py_ssize_t attention_bytes,
+        Py_ssize_t capacity,
+    ):
+        self.next_offset = next_offset
+        self.segment_used = segment_used
+        self.segment_bytes = segment_bytes
+        self.attention_bytes = attention_bytes
+        self.refusing = False
+        self._capacity = max(capacity, 4096)
+        self._used = 0
+        self._buffer = PyByteArray_FromStringAndSize(NULL, self._capacity)
+        self._spare = PyByteArray_FromStringAndSize(NULL, self._capacity)
+        self._cuts = []
+
+    @property
+    def buffered_bytes(self):
+        """How many bytes wait to be taken."""
+        return self._used
+
+    def append(self, value, key=b"", type=0, timestamp=NOW):
+        """Add one message at the end; its offset. See `Writer` for when it is durable."""
+        cdef Py_buffer value_view
+        cdef Py_buffer key_view
+        cdef const char *value_data
+        cdef const char *key_data
+        cdef Py_ssize_t value_size, key_size
+        cdef int64_t when
+        cdef long kind
+        cdef uint64_t offset
+        cdef bint value_held = False
+        cdef bint key_held = False
+        if self.refusing:
+            self._refuse()
+        if timestamp is NOW:
+            when = now_ns()
+        elif timestamp is None:
+            when = NO_TIMESTAMP
+        else:
+            try:
+                when = timestamp
+            except OverflowError:
+                check_fields(b"", b"", 0, timestamp)
+                raise
+        try:
+            kind = type
+        except OverflowError:
+            kind = -1
+        try:
+            if isinstance(value, bytes):
+                value_data = PyBytes_AS_STRING(value)
+                value_size = PyBytes_GET_SIZE(value)
+            else:
+                PyObject_GetBuffer(value, &value_view, PyBUF_SIMPLE)
+                value_held = True
+                value_data = <const char *>value_view.buf
+                value_size = value_view.len
+            if isinstance(key, bytes):
+                key_data = PyBytes_AS_STRING(key)
+                key_size = PyBytes_GET_SIZE(key)
+            else:
+                PyObject_GetBuffer(key, &key_view, PyBUF_SIMPLE)
+                key_held = True
+                key_data = <const char *>key_view.buf
+                key_size = key_view.len
+            if (
+                key_size > MAX_KEY_BYTES
+                or value_size + key_size + OVERHEAD > MAX_MESSAGE_BYTES
+                or kind < 0
+                or kind > 255
+            ):
+                check_fields(value, key, type, None)
+            offset = self._add(when, <uint8_t>kind, key_data, key_size, value_data, value_size)
+        finally:
+            if value_held:
+                PyBuffer_Release(&value_view)
+            if key_held:
+                PyBuffer_Release(&key_view)
+        if self._used >= self.attention_bytes:
+            self._attend()
+        return offset
+
+    cdef uint64_t _add(
+        self, int64_t timestamp, uint8_t kind, const char *key, Py_ssize_t key_size,
+        const char *value, Py_ssize_t value_size,
+    ) except? 0xFFFFFFFFFFFFFFFF:
+        cdef Py_ssize_t size = OVERHEAD + key_size + value_size
+        cdef uint64_t offset = self.next_offset
+        cdef unsigned char *out
+        if offset == 0xFFFFFFFFFFFFFFFFULL:
+            raise TooLarge("the journal has used up its 64-bit offsets")
+        if self._used + size > len(self._buffer):
+            PyByteArray_Resize(self._buffer, max(len(self._buffer) * 2, self._used + size))
+        out = <unsigned char *>PyByteArray_AS_STRING(self._buffer) + self._used
+        store64(out, offset)
+        store64(out + 8, <uint64_t>timestamp)
+        out[16] = kind
+        out[17] = <unsigned char>key_size
+        memcpy(out + HEAD, key, key_size)
+        store32(out + HEAD + key_size, <uint64_t>value_size)
+        memcpy(out + HEAD + key_size + 4, value, value_size)
+        store32(out + size - 4, <uint64_t>size)
+        self._used += size
+        self.next_offset = offset + 1
+        self.segment_used += size
+        if self.segment_used >= self.segment_bytes:
+            self._cuts.append((self._used, offset + 1))
+            self.segment_used = 0
+        return offset
+
+    def extend(self, columns, Py_ssize_t start, int64_t now):
+        """Add messages of columns from row `start` on, until `attention_bytes` wait; the row to go on with."""
+        cdef Py_ssize_t count = columns.count
+        cdef Py_ssize_t row = start
+        cdef list views = []
+        cdef const int64_t *timestamps
+        cdef const uint8_t *types
+        cdef const int32_t *key_ends
+        cdef const char *keys
+        cdef const int32_t *value_ends
+        cdef const char *values
+        cdef Py_ssize_t have_keys = 0
+        cdef Py_ssize_t have_values = 0
+        cdef Py_ssize_t key_at, key_size, value_at, value_size
+        if self.refusing:
+            self._refuse()
+        if start < 0:
+            raise WrongUse("rows count from 0")
+        timestamps = <const int64_t *>_items(columns.timestamps, count * 8, "timestamps", views)
+        types = <const uint8_t *>_items(columns.types, count, "types", views)
+        key_ends = <const int32_t *>_items(columns.key_ends, (count + 1) * 4, "key_ends", views)
+        keys = <const char *>_items(columns.keys, 0, "keys", views)
+        if keys != NULL:
+            have_keys = (<_View>views[len(views) - 1]).size
+        else:
+            keys = EMPTY
+        value_ends = <const int32_t *>_items(columns.value_ends, (count + 1) * 4, "value_ends", views)
+        values = <const char *>_items(columns.values, 0, "values", views)
+        if values != NULL:
+            have_values = (<_View>views[len(views) - 1]).size
+        else:
+            values = EMPTY
+        while row < count:
+            key_at = key_size = value_at = value_size = 0
+            if key_ends != NULL:
+                key_at = key_ends[row]
+                key_size = <Py_ssize_t>key_ends[row + 1] - key_at
+            if value_ends != NULL:
+                value_at = value_ends[row]
+                value_size = <Py_ssize_t>value_ends[row + 1] - value_at
+            if (
+                key_at < 0 or key_size < 0 or key_size > MAX_KEY_BYTES or key_at + key_size > have_keys
+                or value_at < 0 or value_size < 0 or value_at + value_size > have_values
+                or OVERHEAD + key_size + value_size > MAX_MESSAGE_BYTES
+            ):
+                raise WrongUse(f"row {row} is not within its columns")
+            self._add(
+                now if timestamps == NULL else timestamps[row],
+                0 if types == NULL else types[row],
+                keys + key_at, key_size,
+                values + value_at, value_size,
+            )
+            row += 1
+            if self._used >= self.attention_bytes:
+                break
+        return row
+
+    def take(self):
+        """What has gathered: a buffer, how much of it counts, and the cuts in it as (position, next offset)."""
+        cdef bytearray taken = self._buffer
+        cdef Py_ssize_t used = self._used
+        cdef list cuts = self._cuts
+        cdef bytearray fresh = self._spare
+        if len(fresh) > 4 * self._capacity:  # one large message must not hold its memory for ever
+            fresh = PyByteArray_FromStringAndSize(NULL, self._capacity)
+        self._buffer = fresh
+        self._spare = taken
+        self._used = 0
+        self._cuts = []
+        return taken, used, cuts
+
+    def _attend(self):
+        """Called when `attention_bytes` wait."""
+
+    def _refuse(self):
+        """Called in place of an append while `refusing` is set; must raise."""
+        raise WrongUse("this buffer takes no messages")

@@ -1,0 +1,422 @@
+"""Bytes <-> messages, in plain Python: the reference for the kernel, and its stand-in where it is not built.
+
+A message is valid if and only if `0 <= key_size`, `0 <= value_size`, `size` equals 26 + key_size + value_size, all of
+its bytes are there, and its offset is the one that is expected: the previous one plus one, or the file's name.
+
+Strategy: the head is 18 bytes; below that there is nothing to judge. A head with another offset than expected or a
+negative key size is malformed whatever follows. Then the value's size, which must leave the message within an i32; then
+the trailing size, which must agree. Where the bytes end before an answer, more are needed.
+
+Nothing here opens a file, and no length is believed before the bytes that it counts have been seen.
+"""
+
+from __future__ import annotations
+
+import time
+from array import array
+from dataclasses import dataclass
+
+from ...core.errors import TooLarge, WrongUse
+from ...core.outcome import NEED_MORE, Malformed, NeedMore, Span
+from .layout import (
+    HEAD,
+    MAX_MESSAGE_BYTES,
+    MAX_OFFSET,
+    NO_TIMESTAMP,
+    OVERHEAD,
+    TRAILER,
+    VALUE_SIZE,
+)
+from .records import NOW, Message, Now, check_fields
+
+Buffer = bytes | bytearray | memoryview
+
+CLEAN, INCOMPLETE, MALFORMED, UNEXPECTED_OFFSET = range(4)
+"""How a walk ends: at the end of its bytes, inside a message, at bytes that are no message, at a whole message with
+another offset."""
+
+OFFSETS, TIMESTAMPS, TYPES, KEYS, VALUES, POSITIONS, SIZES = (1 << bit for bit in range(7))
+"""Which columns to decode, added up."""
+ALL_COLUMNS = (1 << 7) - 1
+
+
+# --- one message ------------------------------------------------------------------------------------------------
+
+
+def encode(message: Message) -> bytes:
+    """The bytes of a message."""
+    message.validate()
+    return _encode(message.offset, message.timestamp, message.type, message.key, message.value)
+
+
+def _encode(offset: int, timestamp: int | None, type: int, key: Buffer, value: Buffer) -> bytes:
+    return b"".join(
+        (
+            HEAD.pack(offset, NO_TIMESTAMP if timestamp is None else timestamp, type, len(key)),
+            key,
+            VALUE_SIZE.pack(len(value)),
+            value,
+            TRAILER.pack(OVERHEAD + len(key) + len(value)),
+        )
+    )
+
+
+def decode(
+    buffer: Buffer, position: int = 0, end: int | None = None, expected: int | None = None
+) -> tuple[Message, Span] | NeedMore:
+    """The message at a position, `NEED_MORE`, or `Malformed`. Bytes from `end` on are not looked at."""
+    end = len(buffer) if end is None else end
+    if end - position < HEAD.size:
+        return NEED_MORE
+    offset, timestamp, type, key_size = HEAD.unpack_from(buffer, position)
+    if expected is not None and offset != expected:
+        raise Malformed(position, f"the offset is {offset} where {expected} was expected")
+    if key_size < 0:
+        raise Malformed(position, f"the key size is {key_size}")
+    value_size_at = position + HEAD.size + key_size
+    if end - value_size_at < VALUE_SIZE.size:
+        return NEED_MORE
+    (value_size,) = VALUE_SIZE.unpack_from(buffer, value_size_at)
+    if value_size < 0:
+        raise Malformed(position, f"the value size is {value_size}")
+    size = OVERHEAD + key_size + value_size
+    if size > MAX_MESSAGE_BYTES:
+        raise Malformed(position, f"a value size of {value_size} does not fit a message")
+    if end - position < size:
+        return NEED_MORE
+    value_at = value_size_at + VALUE_SIZE.size
+    (trailing_size,) = TRAILER.unpack_from(buffer, value_at + value_size)
+    if trailing_size != size:
+        raise Malformed(position, f"size {trailing_size} does not match the {size} bytes read")
+    message = Message(
+        offset,
+        None if timestamp == NO_TIMESTAMP else timestamp,
+        type,
+        bytes(buffer[position + HEAD.size : value_size_at]),
+        bytes(buffer[value_at : value_at + value_size]),
+    )
+    return message, Span(position, position + size)
+
+
+def claimed_size(buffer: Buffer, position: int, end: int) -> int | None:
+    """How large the message at a position says it is, None when its sizes are not all there or make no sense."""
+    if end - position < HEAD.size:
+        return None
+    key_size = HEAD.unpack_from(buffer, position)[3]
+    value_size_at = position + HEAD.size + key_size
+    if key_size < 0 or end - value_size_at < VALUE_SIZE.size:
+        return None
+    (value_size,) = VALUE_SIZE.unpack_from(buffer, value_size_at)
+    size: int = OVERHEAD + key_size + value_size
+    return size if value_size >= 0 and size <= MAX_MESSAGE_BYTES else None
+
+
+def explain(buffer: Buffer, position: int, end: int, expected: int) -> str:
+    """Why a walk ended here, in words."""
+    try:
+        answer = decode(buffer, position, end, expected)
+    except Malformed as malformed:
+        return malformed.reason
+    if answer is NEED_MORE:
+        size = claimed_size(buffer, position, end)
+        have = end - position
+        return f"only {have} of the message's {size} bytes are there" if size else f"only {have} bytes are there"
+    return "the message is whole"
+
+
+# --- many messages ----------------------------------------------------------------------------------------------
+
+
+def walk(
+    buffer: Buffer, start: int, end: int, expected: int, most: int = -1
+) -> tuple[int, int, int, int]:
+    """Go from message to message, at most `most` of them (-1: any number).
+
+    Returns where it stopped, how many messages it passed, how it ended (`CLEAN` …), and the largest timestamp passed
+    (`NO_TIMESTAMP` when there was none).
+    """
+    position, count, largest = start, 0, NO_TIMESTAMP
+    while position < end and count != most:
+        if end - position < HEAD.size:
+            return position, count, INCOMPLETE, largest
+        offset, timestamp, _, key_size = HEAD.unpack_from(buffer, position)
+        if key_size < 0:
+            return position, count, MALFORMED, largest
+        as_expected = offset == (expected + count) & MAX_OFFSET
+        size = claimed_size(buffer, position, end)
+        if size is None:
+            complete = end - position >= HEAD.size + key_size + VALUE_SIZE.size
+            ending = MALFORMED if complete or not as_expected else INCOMPLETE
+            return position, count, ending, largest
+        if end - position < size:
+            return position, count, INCOMPLETE if as_expected else MALFORMED, largest
+        (trailing_size,) = TRAILER.unpack_from(buffer, position + size - TRAILER.size)
+        if trailing_size != size:
+            return position, count, MALFORMED, largest
+        if not as_expected:
+            return position, count, UNEXPECTED_OFFSET, largest
+        largest = max(largest, timestamp)
+        position += size
+        count += 1
+    return position, count, CLEAN, largest
+
+
+def messages(buffer: Buffer, start: int, stop: int, count: int) -> list[Message]:
+    """The `count` messages of a range that `walk` has passed."""
+    found = []
+    position = start
+    for _ in range(count):
+        answer = decode(buffer, position, stop)
+        if isinstance(answer, NeedMore):
+            raise Malformed(position, "the range was not walked")
+        message, span = answer
+        found.append(message)
+        position = span.end
+    return found
+
+
+def spans(buffer: Buffer, start: int, stop: int, count: int) -> array[int]:
+    """Where each of the `count` messages of a walked range begins, and where the last one ends."""
+    starts = array("q")
+    position = start
+    for _ in range(count):
+        starts.append(position)
+        size = claimed_size(buffer, position, stop)
+        if size is None or position + size > stop:
+            raise Malformed(position, "the range was not walked")
+        position += size
+    starts.append(position)
+    return starts
+
+
+@dataclass(slots=True)
+class Columns:
+    """Messages as columns of plain buffers in the machine's byte order; a column that was not asked for is None.
+
+    `offsets`, `positions` u64; `timestamps` i64; `types` u8; `sizes` i32. Keys and values lie one behind the other in
+    `keys` and `values`; the n-th is between `key_ends[n]` and `key_ends[n + 1]` (i32). `untimed` counts the messages
+    without a timestamp.
+    """
+
+    count: int
+    offsets: Buffer | None = None
+    timestamps: Buffer | None = None
+    types: Buffer | None = None
+    key_ends: Buffer | None = None
+    keys: Buffer | None = None
+    value_ends: Buffer | None = None
+    values: Buffer | None = None
+    positions: Buffer | None = None
+    sizes: Buffer | None = None
+    untimed: int = 0
+
+
+def columns(
+    buffer: Buffer, start: int, stop: int, count: int, want: int = ALL_COLUMNS, base: int = 0
+) -> Columns:
+    """The `count` messages of a walked range as columns; `base` is where the buffer begins in its file."""
+    found = messages(buffer, start, stop, count)
+    starts = spans(buffer, start, stop, count)
+    result = Columns(count)
+    if want & OFFSETS:
+        result.offsets = array("Q", (message.offset for message in found)).tobytes()
+    if want & TIMESTAMPS:
+        stamps = [NO_TIMESTAMP if m.timestamp is None else m.timestamp for m in found]
+        result.timestamps = array("q", stamps).tobytes()
+        result.untimed = stamps.count(NO_TIMESTAMP)
+    if want & TYPES:
+        result.types = bytes(message.type for message in found)
+    if want & KEYS:
+        result.key_ends, result.keys = _joined([message.key for message in found])
+    if want & VALUES:
+        result.value_ends, result.values = _joined([message.value for message in found])
+    if want & POSITIONS:
+        result.positions = array("Q", (base + position for position in starts[:-1])).tobytes()
+    if want & SIZES:
+        result.sizes = array("i", (message.size for message in found)).tobytes()
+    return result
+
+
+def _joined(parts: list[bytes]) -> tuple[bytes, bytes]:
+    ends = array("i", [0])
+    total = 0
+    for part in parts:
+        total += len(part)
+        ends.append(total)
+    return ends.tobytes(), b"".join(parts)
+
+
+def find_head(buffer: Buffer, start: int, end: int, least: int, most: int, room: int) -> int:
+    """The first position from `start` on where a message could begin, -1 when there is none before `end`.
+
+    Could begin: its offset is within `least` and `most`, its sizes are not negative, and it ends within `room` bytes
+    from the beginning of the buffer, which may lie behind `end`. Only a guess; the caller checks the trailing size.
+    """
+    for position in range(start, end - HEAD.size - VALUE_SIZE.size + 1):
+        offset, _, _, key_size = HEAD.unpack_from(buffer, position)
+        if not least <= offset <= most or key_size < 0:
+            continue
+        size = claimed_size(buffer, position, end)
+        if size is None:
+            value_size_at = position + HEAD.size + key_size
+            if value_size_at + VALUE_SIZE.size > end:
+                return position  # the sizes lie behind the bytes at hand: the caller looks again with more
+            continue
+        if position + size <= room:
+            return position
+    return -1
+
+
+# --- building what will be written ------------------------------------------------------------------------------
+
+
+class AppendBuffer:
+    """Messages on their way to a segment: encoded, numbered, and marked where a segment ends.
+
+    `append` and `extend` add messages, `take` hands over what has gathered. A subclass is told by `_attend` when more
+    than `attention_bytes` wait. A message that fills its segment is followed by a cut: what comes after it belongs to
+    the next one.
+    """
+
+    def __init__(
+        self, next_offset: int, segment_used: int, segment_bytes: int, attention_bytes: int, capacity: int
+    ) -> None:
+        self.next_offset = next_offset
+        self.segment_used = segment_used
+        self.segment_bytes = segment_bytes
+        self.attention_bytes = attention_bytes
+        self.refusing = False
+        self._buffer = bytearray()
+        self._cuts: list[tuple[int, int]] = []
+
+    @property
+    def buffered_bytes(self) -> int:
+        """How many bytes wait to be taken."""
+        return len(self._buffer)
+
+    def append(
+        self,
+        value: Buffer,
+        key: Buffer = b"",
+        type: int = 0,
+        timestamp: int | None | Now = NOW,
+    ) -> int:
+        """Add one message at the end; its offset. See `Writer` for when it is durable."""
+        if self.refusing:
+            self._refuse()
+        when = time.time_ns() if isinstance(timestamp, Now) else timestamp
+        check_fields(bytes(value), bytes(key), type, when)
+        offset = self._add(when, type, bytes(key), bytes(value))
+        if len(self._buffer) >= self.attention_bytes:
+            self._attend()
+        return offset
+
+    def _add(self, timestamp: int | None, type: int, key: bytes, value: bytes) -> int:
+        offset = self.next_offset
+        if offset >= MAX_OFFSET:
+            raise TooLarge("the journal has used up its 64-bit offsets")
+        data = _encode(offset, timestamp, type, key, value)
+        self._buffer += data
+        self.next_offset = offset + 1
+        self.segment_used += len(data)
+        if self.segment_used >= self.segment_bytes:
+            self._cuts.append((len(self._buffer), offset + 1))
+            self.segment_used = 0
+        return offset
+
+    def extend(self, columns: Columns, start: int, now: int) -> int:
+        """Add messages of columns from row `start` on, until `attention_bytes` wait; the row to go on with.
+
+        Missing timestamps are `now`, missing types 0, missing keys empty. Offsets are given anew.
+        """
+        if self.refusing:
+            self._refuse()
+        rows = _Rows(columns, now)
+        row = start
+        while row < columns.count:
+            timestamp, type, key, value = rows.get(row)
+            self._add(timestamp, type, key, value)
+            row += 1
+            if len(self._buffer) >= self.attention_bytes:
+                break
+        return row
+
+    def take(self) -> tuple[bytearray, int, list[tuple[int, int]]]:
+        """What has gathered: a buffer, how much of it counts, and the cuts in it as (position, next offset).
+
+        The buffer may be used until the next but one `take`.
+        """
+        buffer, self._buffer = self._buffer, bytearray()
+        cuts, self._cuts = self._cuts, []
+        return buffer, len(buffer), cuts
+
+    def _attend(self) -> None:
+        """Called when `attention_bytes` wait."""
+
+    def _refuse(self) -> None:
+        """Called in place of an append while `refusing` is set; must raise."""
+        raise WrongUse("this buffer takes no messages")
+
+
+class _Rows:
+    """Rows out of columns, with the defaults of `extend`."""
+
+    def __init__(self, columns: Columns, now: int) -> None:
+        count = columns.count
+        self._now = now
+        self._timestamps = _as_array("q", columns.timestamps, count)
+        self._types = _as_array("B", columns.types, count)
+        self._key_ends = _as_array("i", columns.key_ends, count + 1)
+        self._value_ends = _as_array("i", columns.value_ends, count + 1)
+        self._keys = memoryview(columns.keys if columns.keys is not None else b"").cast("B")
+        self._values = memoryview(columns.values if columns.values is not None else b"").cast("B")
+
+    def get(self, row: int) -> tuple[int, int, bytes, bytes]:
+        return (
+            self._timestamps[row] if self._timestamps is not None else self._now,
+            self._types[row] if self._types is not None else 0,
+            _part(self._keys, self._key_ends, row),
+            _part(self._values, self._value_ends, row),
+        )
+
+
+def _as_array(code: str, buffer: Buffer | None, count: int) -> array[int] | None:
+    if buffer is None:
+        return None
+    items = array(code)
+    items.frombytes(memoryview(buffer).cast("B")[: count * items.itemsize])
+    return items
+
+
+def _part(data: memoryview, ends: array[int] | None, row: int) -> bytes:
+    return b"" if ends is None else bytes(data[ends[row] : ends[row + 1]])
+
+
+def check_columns(columns: Columns) -> None:
+    """Raise `WrongUse` or `TooLarge` unless every row of the columns can be a message."""
+    count = columns.count
+    for name, buffer, width in (
+        ("timestamps", columns.timestamps, 8 * count),
+        ("types", columns.types, count),
+        ("key_ends", columns.key_ends, 4 * (count + 1)),
+        ("value_ends", columns.value_ends, 4 * (count + 1)),
+    ):
+        if buffer is not None and memoryview(buffer).nbytes < width:
+            raise WrongUse(f"column {name} is shorter than its {count} rows")
+    for ends_buffer, data in ((columns.key_ends, columns.keys), (columns.value_ends, columns.values)):
+        ends = _as_array("i", ends_buffer, count + 1)
+        if ends is None:
+            continue
+        have = 0 if data is None else memoryview(data).nbytes
+        if count and (ends[0] < 0 or ends[count] > have):
+            raise WrongUse("the ends of a column lie outside of its data")
+        if any(ends[row] > ends[row + 1] for row in range(count)):
+            raise WrongUse("the ends of a column do not rise")
+        if ends_buffer is columns.key_ends:
+            longest = max((ends[row + 1] - ends[row] for row in range(count)), default=0)
+            if longest > 127:
+                raise TooLarge(f"a key has {longest} bytes, a sej key has at most 127")
+        else:
+            largest = max((ends[row + 1] - ends[row] for row in range(count)), default=0)
+            if largest + OVERHEAD + 127 > MAX_MESSAGE_BYTES:
+                raise TooLarge(f"a value of {largest} bytes does not fit a message")
