@@ -37,9 +37,7 @@ def kernels() -> list[Extension]:
     extensions = []
     for path in sorted(SOURCE.rglob("_*.pyx")):
         name = ".".join(path.relative_to(SOURCE).with_suffix("").parts)
-        extensions.append(
-            Extension(name, [str(path.relative_to(SOURCE.parent))], extra_compile_args=["-O3"])
-        )
+        extensions.append(Extension(name, [str(path.relative_to(SOURCE.parent))], extra_compile_args=["-O3"]))
     built: list[Extension] = cythonize(extensions, compiler_directives={"language_level": "3"})
     for extension in built:
         extension.optional = True  # cythonize makes new ones, which have forgotten it

@@ -27,7 +27,7 @@ class LogwrightError(Exception):
     """The root of all errors of this library."""
 
 
-class WrongUse(LogwrightError, ValueError):  # noqa: N818 - names say what happened
+class WrongUse(LogwrightError, ValueError):
     """The call itself was wrong; nothing was read or written."""
 
 
@@ -35,34 +35,34 @@ class TooLarge(WrongUse):
     """A record, a key or a value is larger than the format can hold."""
 
 
-class UnknownFormat(LogwrightError):  # noqa: N818
+class UnknownFormat(LogwrightError):
     """No format recognises these files, or more than one does."""
 
 
-class NotFound(LogwrightError, FileNotFoundError):  # noqa: N818
+class NotFound(LogwrightError, FileNotFoundError):
     """There is no journal, file or consumer of this name."""
 
     def __str__(self) -> str:
         return Exception.__str__(self)
 
 
-class HistoryUnavailable(LogwrightError):  # noqa: N818
+class HistoryUnavailable(LogwrightError):
     """The question reaches back before what the journal still holds."""
 
 
-class Locked(LogwrightError):  # noqa: N818
+class Locked(LogwrightError):
     """Another process, or another object of this one, holds the lock."""
 
 
-class Closed(LogwrightError):  # noqa: N818
+class Closed(LogwrightError):
     """The object has been closed."""
 
 
-class Poisoned(LogwrightError):  # noqa: N818
+class Poisoned(LogwrightError):
     """A write or a sync failed earlier; this writer accepts nothing more. Open a new one to recover."""
 
 
-class StorageFailed(LogwrightError, OSError):  # noqa: N818
+class StorageFailed(LogwrightError, OSError):
     """The operating system refused a file operation: disk full, input/output error, no permission."""
 
     def __init__(self, action: str, path: PurePath | str, cause: OSError) -> None:
@@ -74,15 +74,15 @@ class StorageFailed(LogwrightError, OSError):  # noqa: N818
         return str(self.args[1])
 
 
-class Truncated(LogwrightError):  # noqa: N818
+class Truncated(LogwrightError):
     """A file became shorter than what had already been read of it."""
 
 
-class EndOfWait(LogwrightError):  # noqa: N818
+class EndOfWait(LogwrightError):
     """Nothing new came within the time that was given."""
 
 
-class DamagedJournal(LogwrightError):  # noqa: N818
+class DamagedJournal(LogwrightError):
     """Bytes that break the rules of the format.
 
     `file` is where, `position` the first byte concerned, `reason` what is wrong with it.

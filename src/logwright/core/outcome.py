@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias, cast
+from typing import Final, Literal, TypeAlias
 
 from .errors import WrongUse
 
 
-class Malformed(Exception):  # noqa: N818 - an answer of a decoder, turned into DamagedJournal where files are known
+class Malformed(Exception):
     """These bytes are no record, whatever follows them."""
 
     def __init__(self, position: int, reason: str) -> None:
@@ -101,4 +101,4 @@ def check_mode(mode: str) -> Mode:
     """The reading mode of this name, or `WrongUse`."""
     if mode not in MODES:
         raise WrongUse(f"mode {mode!r} is none of {', '.join(MODES)}")
-    return cast(Mode, mode)
+    return mode

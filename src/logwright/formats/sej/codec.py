@@ -127,9 +127,7 @@ def explain(buffer: Buffer, position: int, end: int, expected: int) -> str:
 # --- many messages ----------------------------------------------------------------------------------------------
 
 
-def walk(
-    buffer: Buffer, start: int, end: int, expected: int, most: int = -1
-) -> tuple[int, int, int, int]:
+def walk(buffer: Buffer, start: int, end: int, expected: int, most: int = -1) -> tuple[int, int, int, int]:
     """Go from message to message, at most `most` of them (-1: any number).
 
     Returns where it stopped, how many messages it passed, how it ended (`CLEAN` …), and the largest timestamp passed
@@ -211,9 +209,7 @@ class Columns:
     untimed: int = 0
 
 
-def columns(
-    buffer: Buffer, start: int, stop: int, count: int, want: int = ALL_COLUMNS, base: int = 0
-) -> Columns:
+def columns(buffer: Buffer, start: int, stop: int, count: int, want: int = ALL_COLUMNS, base: int = 0) -> Columns:
     """The `count` messages of a walked range as columns; `base` is where the buffer begins in its file."""
     found = messages(buffer, start, stop, count)
     starts = spans(buffer, start, stop, count)
@@ -299,7 +295,7 @@ class AppendBuffer:
         value: Buffer,
         key: Buffer = b"",
         type: int = 0,
-        timestamp: int | None | Now = NOW,
+        timestamp: int | Now | None = NOW,
     ) -> int:
         """Add one message at the end; its offset. See `Writer` for when it is durable."""
         if self.refusing:
