@@ -1,0 +1,603 @@
+"""Checksums of blocks: a side file `NAME.crc` beside a journal's file, to find bytes that changed by themselves.
+
+No journal format here has a checksum, and structure alone misses most flipped bits. The side file is optional, is
+written only when asked for, and leaves the journal byte for byte what it was. All integers little-endian:
+
+    0           8            12        16                24                32
+    | LWCRC32C  | block_bytes | version | crc | covered   | crc | covered   | ...
+      8 bytes       u32         u32 = 1   u32     u32       u32     u32
+
+Entry i is about the block of `block_bytes` (64 KiB, unless the header says otherwise) that starts at i * block_bytes of
+the data file: `crc` is CRC32C of its first `covered` bytes. `covered` is 0 for a block that nobody has checksummed. The
+entry of the last block is written anew, in place, as its block grows.
+
+Why a crash cannot make a sound file look damaged:
+
+- An entry speaks of a prefix of its block, and journals only grow, so an entry that is out of date is still true.
+- Entries are aligned: none lies across two sectors. After a power cut each is the old one, the new one, or zeros.
+- `update` comes after the bytes are in the data file. A killed process leaves entries for no more than is there. A
+  power cut may keep the side file and lose the data: an entry for more bytes than there are cannot be judged, counts as
+  not covered, and is noted.
+- Before bytes can be written where others were cut off, the entries are lowered to what is left, and that is synced
+  (`open_at`, `truncate`, `create`). Otherwise a second power cut could bring an entry for the bytes that are gone back.
+
+Apart from that it is synced by `sync` only, which a journal's writer calls when it leaves a file: at roll-over and at
+close. What a power cut takes of it is coverage of the newest blocks, never data. Opening again covers the last block
+and leaves older ones uncovered rather than reading a gigabyte.
+
+What remains: a program that knows nothing of the side file may append (its bytes are not covered), but if it cuts bytes
+off and appends others in their place, the entry is about bytes that are no more, and reads as damage; remove the side
+file then. A flipped bit in the side file itself reads as damage of its block, too.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Self
+
+from .disk import Buffer, Disk, File, write_all
+from .errors import Closed, DamagedJournal, LogwrightError, NotFound, Poisoned, WrongUse
+from .outcome import Malformed, Span
+
+SUFFIX: Final = ".crc"
+MAGIC: Final = b"LWCRC32C"
+VERSION: Final = 1
+HEADER: Final = struct.Struct("<8sII")
+"""magic, block_bytes, version"""
+ENTRY: Final = struct.Struct("<II")
+"""crc, covered"""
+BLOCK_BYTES: Final = 64 * 1024
+MIN_BLOCK_BYTES: Final = 512
+MAX_BLOCK_BYTES: Final = 16 * 1024 * 1024
+"""What a reader is ready to hold in memory for the sake of one block, whatever the header says."""
+
+_NOT_COVERED: Final = (0, 0)
+_MASK: Final = 0xFFFFFFFF
+_POLYNOMIAL: Final = 0x82F63B78
+_ATTEMPTS: Final = 2
+
+assert HEADER.size == 16
+assert 512 % ENTRY.size == 0
+assert HEADER.size % ENTRY.size == 0  # so that no entry lies across two sectors
+
+
+# --- the checksum itself ----------------------------------------------------------------------------------------
+
+
+def _make_table() -> tuple[int, ...]:
+    table = []
+    for state in range(256):
+        for _ in range(8):
+            state = (state >> 1) ^ (_POLYNOMIAL if state & 1 else 0)
+        table.append(state)
+    return tuple(table)
+
+
+_TABLE: Final = _make_table()
+
+
+def crc32c_in_python(data: Buffer, value: int = 0) -> int:
+    """The CRC32C of `data`, going on from `value`, the checksum of what came before. A thousand times slower."""
+    view = memoryview(data)
+    if not view.c_contiguous:
+        raise BufferError("memoryview: underlying buffer is not C-contiguous")
+    table = _TABLE
+    state = (value & _MASK) ^ _MASK
+    for byte in view.tobytes():
+        state = table[(state ^ byte) & 0xFF] ^ (state >> 8)
+    return state ^ _MASK
+
+
+if TYPE_CHECKING or os.environ.get("LOGWRIGHT_PURE"):
+    crc32c = crc32c_in_python
+    COMPILED = False
+else:
+    try:
+        from ._crc32c import crc32c
+
+        COMPILED = True
+    except ImportError:
+        crc32c = crc32c_in_python
+        COMPILED = False
+
+
+# --- the side file's bytes --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Something odd about a side file that is no damage of the journal; `position` is in the side file."""
+
+    position: int
+    message: str
+
+
+def checksum_path(data_path: Path) -> Path:
+    """Where the side file of a journal's file is."""
+    return data_path.with_name(data_path.name + SUFFIX)
+
+
+def check_block_bytes(block_bytes: int) -> int:
+    """The size of a block if it is a power of two within the limits, or `WrongUse`."""
+    if not MIN_BLOCK_BYTES <= block_bytes <= MAX_BLOCK_BYTES or block_bytes & (block_bytes - 1):
+        raise WrongUse(
+            f"a block of {block_bytes} bytes is no power of two between {MIN_BLOCK_BYTES} and {MAX_BLOCK_BYTES}"
+        )
+    return block_bytes
+
+
+def parse_header(data: bytes) -> int:
+    """The size of a block in a side file that starts like this, or `Malformed`."""
+    if len(data) < HEADER.size:
+        raise Malformed(0, f"the side file ends within its header, after {len(data)} bytes")
+    magic, block_bytes, version = HEADER.unpack_from(data)
+    if magic != MAGIC:
+        raise Malformed(0, "this is no file of checksums")
+    if version != VERSION:
+        raise Malformed(12, f"version {version} of the side file is not known here")
+    try:
+        return check_block_bytes(block_bytes)
+    except WrongUse as error:
+        raise Malformed(8, str(error)) from None
+
+
+def _entry_position(index: int) -> int:
+    return HEADER.size + index * ENTRY.size
+
+
+def _count_blocks(size: int, block_bytes: int) -> int:
+    return (size + block_bytes - 1) // block_bytes
+
+
+# --- writing ----------------------------------------------------------------------------------------------------
+
+
+class ChecksumWriter:
+    """Keeps the side file of one journal file that is being appended to.
+
+    Call `update` after bytes have reached the data file, and `truncate` before it is cut. One thread at a time: the
+    journal's own lock is enough. A failed write or sync is final, as everywhere: `Poisoned` from then on. What is on
+    the disk stays true, it only covers less.
+    """
+
+    def __init__(self, disk: Disk, data_path: Path, block_bytes: int = BLOCK_BYTES) -> None:
+        """Open the side file of `data_path`, or start one; use `create` or `open_at`, which fit it to the data."""
+        self.path = checksum_path(data_path)
+        self.notes: list[Note] = []
+        self._disk = disk
+        self._size = 0
+        self._crc = 0
+        self._name_is_durable = False
+        self._poisoned = False
+        self._closed = False
+        self._file, self.block_bytes = self._open(check_block_bytes(block_bytes))
+
+    @classmethod
+    def create(cls, disk: Disk, data_file: File, block_bytes: int = BLOCK_BYTES) -> Self:
+        """The checksums of a data file that is new and empty, whatever an older one of its name has left behind."""
+        return cls.open_at(disk, data_file, 0, block_bytes)
+
+    @classmethod
+    def open_at(cls, disk: Disk, data_file: File, size: int, block_bytes: int = BLOCK_BYTES) -> Self:
+        """Go on with a data file that holds `size` bytes.
+
+        Reads at most one block of it: entries of older blocks stay as they are, missing ones stay missing. What the
+        entry of the last block says of its prefix is kept, so that damage since then is still found. A side file that
+        exists keeps its own size of blocks.
+        """
+        writer = cls(disk, data_file.path, block_bytes)
+        try:
+            writer._fit(size, data_file)
+        except BaseException:
+            writer.close()
+            raise
+        return writer
+
+    @property
+    def size(self) -> int:
+        """Up to where the data file is accounted for; the next `update` begins here."""
+        return self._size
+
+    def update(self, position: int, data: Buffer) -> None:
+        """Account for `data`, which has been appended to the data file at `position`: one write to the side file."""
+        self._check_usable()
+        if position != self._size:
+            raise WrongUse(f"{self.path}: bytes at {position} do not follow the {self._size} that are accounted for")
+        view = memoryview(data)
+        if not view.nbytes:
+            return
+        view = view.cast("B")
+        index, have = divmod(position, self.block_bytes)
+        first, entries, crc, done = index, bytearray(), self._crc, 0
+        while done < len(view):
+            part = view[done : done + self.block_bytes - have]
+            crc = crc32c(part, crc)
+            have += len(part)
+            done += len(part)
+            entries += ENTRY.pack(crc, have)
+            if have == self.block_bytes:
+                crc = have = 0
+        try:
+            write_all(self._file, _entry_position(first), entries)
+        except BaseException:
+            self._poisoned = True
+            raise
+        self._crc = crc
+        self._size += len(view)
+
+    def truncate(self, size: int, data_file: File) -> None:
+        """Lower the entries to the first `size` bytes, durably; call it before these are all that is left."""
+        self._check_usable()
+        if not 0 <= size <= self._size:
+            raise WrongUse(f"{self.path}: {self._size} bytes cannot be cut to {size}")
+        if size < self._size:
+            try:
+                self._fit(size, data_file)
+            except BaseException:
+                self._poisoned = True
+                raise
+
+    def sync(self) -> None:
+        """Make the side file durable; the first time its name as well."""
+        self._check_usable()
+        try:
+            self._file.sync()
+            if not self._name_is_durable:
+                self._disk.sync_directory(self.path.parent)
+                self._name_is_durable = True
+        except BaseException:
+            self._poisoned = True
+            raise
+
+    def close(self) -> None:
+        """Close the side file; does not sync."""
+        if not self._closed:
+            self._closed = True
+            self._file.close()
+
+    def _check_usable(self) -> None:
+        if self._closed:
+            raise Closed(f"{self.path}: the checksums have been closed")
+        if self._poisoned:
+            raise Poisoned(f"{self.path}: an earlier write or sync of the checksums failed")
+
+    def _open(self, block_bytes: int) -> tuple[File, int]:
+        """The side file with a valid header, and its size of blocks."""
+        file = self._disk.open(self.path, "update")
+        try:
+            head = file.read_at(0, HEADER.size)
+            header = HEADER.pack(MAGIC, block_bytes, VERSION)
+            try:
+                return file, parse_header(head)
+            except Malformed as error:
+                left_by_a_crash = header.startswith(head) or not any(head)
+                if not left_by_a_crash:
+                    file.close()
+                    file = self._set_aside(error.reason)
+            leftover = file.size() > 0
+            file.truncate(0)
+            write_all(file, 0, header)
+            if leftover:
+                file.sync()  # or the new header could come to stand before old entries
+        except BaseException:
+            file.close()
+            raise
+        return file, block_bytes
+
+    def _set_aside(self, reason: str) -> File:
+        """Move a file that is not ours out of the way, without losing it; the new file that has its name."""
+        other = self.path.with_name(f"{self.path.name}.unreadable.{time.time_ns()}")
+        self._disk.rename(self.path, other)
+        self._disk.sync_directory(self.path.parent)
+        file = self._disk.open(self.path, "create")
+        self.notes.append(Note(0, f"{reason}; it was kept as {other.name}, and checksums start anew"))
+        return file
+
+    def _fit(self, size: int, data_file: File) -> None:
+        """Make the entries speak of no more than `size` bytes, and the last one of all of its block."""
+        index, have = divmod(size, self.block_bytes)
+        old = self._file.read_at(_entry_position(index), ENTRY.size)
+        crc, covered = ENTRY.unpack(old) if len(old) == ENTRY.size else _NOT_COVERED
+        end = _entry_position(index) + (ENTRY.size if have else 0)
+        lowered = covered > have or self._file.size() > end
+        if covered > have:
+            crc = covered = 0
+        if covered < have:
+            crc = crc32c(self._read_exactly(data_file, index * self.block_bytes + covered, have - covered), crc)
+        if have:
+            write_all(self._file, _entry_position(index), ENTRY.pack(crc, have))
+        if self._file.size() > end:
+            self._file.truncate(end)
+        if lowered:
+            self._file.sync()
+        self._crc = crc if have else 0
+        self._size = size
+
+    def _read_exactly(self, data_file: File, position: int, size: int) -> bytes:
+        data = data_file.read_at(position, size)
+        if len(data) < size:
+            raise WrongUse(f"{self.path}: the data file ends before the {position + size} bytes that it should hold")
+        return data
+
+
+# --- reading ----------------------------------------------------------------------------------------------------
+
+
+class Checksums:
+    """The entries of a side file, and what is odd about it in `notes`.
+
+    Whatever the side file holds, making one raises nothing: the worst is that nothing is covered.
+    """
+
+    def __init__(self, data: bytes, most_entries: int | None = None) -> None:
+        """Take the contents of a side file; no more than `most_entries` of it."""
+        self.notes: list[Note] = []
+        self.block_bytes = BLOCK_BYTES
+        self._entries = bytearray()
+        self._source: tuple[Disk, Path] | None = None
+        try:
+            self.block_bytes = parse_header(data)
+        except Malformed as error:
+            self.notes.append(Note(error.position, error.reason))
+            return
+        count, odd = divmod(len(data) - HEADER.size, ENTRY.size)
+        if most_entries is not None and count > most_entries:
+            count, odd = most_entries, 0
+        if odd:
+            self.notes.append(Note(_entry_position(count), f"the last entry has {odd} bytes instead of {ENTRY.size}"))
+        self._entries += data[HEADER.size : _entry_position(count)]
+        self._drop_impossible()
+
+    def _drop_impossible(self) -> None:
+        entries = enumerate(ENTRY.iter_unpack(self._entries))
+        impossible = [index for index, (_, covered) in entries if covered > self.block_bytes]
+        for index in impossible:
+            ENTRY.pack_into(self._entries, index * ENTRY.size, *_NOT_COVERED)
+        if impossible:
+            message = f"{len(impossible)} entries claim to cover more bytes than a block has, the first of them here"
+            self.notes.append(Note(_entry_position(impossible[0]), message))
+
+    @classmethod
+    def load(cls, disk: Disk, path: Path) -> Checksums | None:
+        """The checksums in the side file at `path`; None when there is none.
+
+        A side file that cannot be read, or is something else, gives checksums that cover nothing, and a note. No more
+        is read of it than its data file, the same path without `.crc`, has blocks.
+        """
+        try:
+            file = disk.open(path, "read")
+        except NotFound:
+            return None
+        except LogwrightError as error:
+            return cls._unreadable(error)
+        try:
+            return cls._read(disk, path, file)
+        except LogwrightError as error:
+            return cls._unreadable(error)
+        finally:
+            file.close()
+
+    @classmethod
+    def _unreadable(cls, error: LogwrightError) -> Checksums:
+        checksums = cls(HEADER.pack(MAGIC, BLOCK_BYTES, VERSION))
+        checksums.notes.append(Note(0, f"the side file cannot be read: {error}"))
+        return checksums
+
+    @classmethod
+    def _read(cls, disk: Disk, path: Path, file: File) -> Checksums:
+        head = file.read_at(0, HEADER.size)
+        checksums = cls(head)
+        if checksums.notes:
+            return checksums
+        side_bytes = file.size()
+        # Asked after the side file's size: a writer that is at work is in the data file first.
+        data_bytes = disk.file_size(path.with_suffix("")) if disk.exists(path.with_suffix("")) else 0
+        blocks = _count_blocks(data_bytes, checksums.block_bytes)
+        wanted = min(side_bytes, _entry_position(blocks))
+        checksums = cls(head + file.read_at(HEADER.size, wanted - HEADER.size), blocks)
+        surplus = (side_bytes - _entry_position(blocks)) // ENTRY.size
+        if surplus > 0:
+            message = f"{surplus} entries from here on are about blocks behind the end of the file at {data_bytes}"
+            checksums.notes.append(Note(_entry_position(blocks), message))
+        checksums._source = (disk, path)
+        return checksums
+
+    def __len__(self) -> int:
+        """How many blocks have an entry, covered or not."""
+        return len(self._entries) // ENTRY.size
+
+    def entry(self, index: int) -> tuple[int, int]:
+        """The checksum of a block and how many bytes of it that covers; (0, 0) for a block without one."""
+        if not 0 <= index < len(self):
+            return _NOT_COVERED
+        crc, covered = ENTRY.unpack_from(self._entries, index * ENTRY.size)
+        return crc, covered
+
+    def check(self, index: int, data: Buffer) -> bool | None:
+        """Whether a block whose bytes are `data` is as it was written; None when nobody knows.
+
+        `data` is the block from its start, as much of it as the file has; the part that is not covered is not judged.
+        """
+        crc, covered = self.entry(index)
+        view = memoryview(data)
+        if covered == 0 or covered > view.nbytes:
+            return None
+        return crc32c(view.cast("B")[:covered]) == crc
+
+    def covered_bytes(self, size: int) -> int:
+        """How many of the first `size` bytes of the data file can be judged."""
+        total = 0
+        for index in range(min(len(self), _count_blocks(size, self.block_bytes))):
+            covered = self.entry(index)[1]
+            total += covered if index * self.block_bytes + covered <= size else 0
+        return total
+
+    def notes_at(self, size: int) -> list[Note]:
+        """All notes, with the one that shows when the data file has `size` bytes and an entry claims more."""
+        index = size // self.block_bytes
+        end = index * self.block_bytes + self.entry(index)[1]
+        if end <= size:
+            return list(self.notes)
+        message = f"the entry covers the bytes up to {end}, but the file ends at {size}: its block cannot be judged"
+        return [*self.notes, Note(_entry_position(index), message)]
+
+    def reread(self, index: int) -> bool:
+        """Look at the entry of a block in the side file again; whether it is another one now.
+
+        For readers of a journal that is being written: an entry may be replaced between our reading it and its block.
+        """
+        if self._source is None or not 0 <= index < len(self):
+            return False
+        disk, path = self._source
+        try:
+            file = disk.open(path, "read")
+            try:
+                now = file.read_at(_entry_position(index), ENTRY.size)
+            finally:
+                file.close()
+        except LogwrightError:
+            return False
+        if len(now) < ENTRY.size or ENTRY.unpack(now)[1] > self.block_bytes:
+            now = ENTRY.pack(*_NOT_COVERED)
+        place = slice(index * ENTRY.size, (index + 1) * ENTRY.size)
+        if self._entries[place] == now:
+            return False
+        self._entries[place] = now
+        return True
+
+
+class CheckedFile:
+    """A `File` for reading that gives out no byte of a covered block without having checked it.
+
+    The bytes that are returned are the ones that were checked, not read a second time; of blocks at the edges of a read
+    the rest is read as well. A mismatch raises `DamagedJournal`. Who wants to go on past it asks `bad_blocks`, and
+    reads from `file`, which does not check. Small reads share the last complete block, which is kept in memory.
+    """
+
+    def __init__(self, file: File, checksums: Checksums) -> None:
+        self.path = file.path
+        self.file = file
+        self.checksums = checksums
+        self._recent: tuple[int, bytes] = (-1, b"")
+
+    def read_at(self, position: int, size: int) -> bytes:
+        """The bytes at `position`, fewer than `size` only at the end of the file, or `DamagedJournal`."""
+        index, offset = divmod(position, self.checksums.block_bytes)
+        if size > 0 and offset + size <= self.checksums.block_bytes and self.checksums.entry(index)[1]:
+            return self._read_block(index)[offset : offset + size]
+        bad = -1
+        for _ in range(_ATTEMPTS):
+            data = self.file.read_at(position, size)
+            bad = self._first_bad(position, memoryview(data))
+            if bad < 0:
+                return data
+            if not self.checksums.reread(bad):
+                break
+        raise self._mismatch(bad)
+
+    def read_into(self, position: int, buffer: memoryview) -> int:
+        """Fill `buffer` from `position`; how many bytes there were, or `DamagedJournal`."""
+        bad = -1
+        for _ in range(_ATTEMPTS):
+            count = self.file.read_into(position, buffer)
+            bad = self._first_bad(position, buffer[:count])
+            if bad < 0:
+                return count
+            if not self.checksums.reread(bad):
+                break
+        raise self._mismatch(bad)
+
+    def bad_blocks(self, start: int, end: int) -> list[Span]:
+        """What the checksums say is damaged of the blocks that `[start, end)` touches: a span for each of them."""
+        bad = []
+        for index in range(max(0, start) // self.checksums.block_bytes, len(self.checksums)):
+            first = index * self.checksums.block_bytes
+            if first >= end:
+                break
+            span = Span(first, first + self.checksums.entry(index)[1])
+            if span.end > start and self._is_bad(index):
+                bad.append(Span(first, first + self.checksums.entry(index)[1]))
+        return bad
+
+    def notes(self) -> list[Note]:
+        """What is odd about the side file, seen together with the file as it is now."""
+        return self.checksums.notes_at(self.file.size())
+
+    def write_at(self, position: int, data: Buffer) -> int:
+        raise WrongUse(f"{self.path}: a file that is checked against its checksums is for reading only")
+
+    def truncate(self, size: int) -> None:
+        raise WrongUse(f"{self.path}: a file that is checked against its checksums is for reading only")
+
+    def size(self) -> int:
+        return self.file.size()
+
+    def identity(self) -> tuple[int, int]:
+        return self.file.identity()
+
+    def sync(self) -> None:
+        self.file.sync()
+
+    def lock(self) -> None:
+        self.file.lock()
+
+    def close(self) -> None:
+        self.file.close()
+
+    def _read_block(self, index: int) -> bytes:
+        """A whole block, checked; the same one again without reading, if it was complete and so cannot have grown."""
+        recent_index, block = self._recent
+        if recent_index == index:
+            return block
+        for _ in range(_ATTEMPTS):
+            block = self.file.read_at(index * self.checksums.block_bytes, self.checksums.block_bytes)
+            if self.checksums.check(index, block) is not False:
+                if self.checksums.entry(index)[1] == len(block) == self.checksums.block_bytes:
+                    self._recent = (index, block)
+                return block
+            if not self.checksums.reread(index):
+                break
+        raise self._mismatch(index)
+
+    def _is_bad(self, index: int) -> bool:
+        for _ in range(_ATTEMPTS):
+            data = self.file.read_at(index * self.checksums.block_bytes, self.checksums.entry(index)[1])
+            if self.checksums.check(index, data) is not False:
+                return False
+            if not self.checksums.reread(index):
+                break
+        return True
+
+    def _first_bad(self, position: int, view: memoryview) -> int:
+        """The first block that `view`, read at `position`, touches and that does not match; -1 when all do."""
+        if not view:
+            return -1
+        block_bytes = self.checksums.block_bytes
+        first, last = position // block_bytes, (position + len(view) - 1) // block_bytes
+        for index in range(max(0, first), min(last + 1, len(self.checksums))):
+            if self._matches(index, position, view) is False:
+                return index
+        return -1
+
+    def _matches(self, index: int, position: int, view: memoryview) -> bool | None:
+        """Whether a block matches, by the bytes of it that are in `view` and what the file has before and behind."""
+        crc, covered = self.checksums.entry(index)
+        start = index * self.checksums.block_bytes
+        end, view_end = start + covered, position + len(view)
+        if end <= position:
+            return None
+        head = self.file.read_at(start, position - start) if start < position else b""
+        body = view[max(start - position, 0) : end - position]
+        tail = self.file.read_at(view_end, end - view_end) if view_end < end else b""
+        if len(head) + len(body) + len(tail) < covered:
+            return None
+        return crc32c(tail, crc32c(body, crc32c(head))) == crc
+
+    def _mismatch(self, index: int) -> DamagedJournal:
+        start = index * self.checksums.block_bytes
+        covered = self.checksums.entry(index)[1]
+        return DamagedJournal(self.path, start, f"the checksum of the block of {covered} bytes does not match")
