@@ -429,6 +429,7 @@ cdef class AppendBuffer:
     cdef public int64_t segment_bytes
     cdef public Py_ssize_t attention_bytes
     cdef public bint refusing
+    cdef public int64_t largest_timestamp
     cdef Py_ssize_t _capacity
     cdef Py_ssize_t _used
     cdef bytearray _buffer
@@ -437,14 +438,15 @@ cdef class AppendBuffer:
 
     def __init__(
         self, uint64_t next_offset, int64_t segment_used, int64_t segment_bytes, Py_ssize_t attention_bytes,
-        Py_ssize_t capacity,
+        int64_t largest_timestamp=NO_TIMESTAMP,
     ):
+        self.largest_timestamp = largest_timestamp
         self.next_offset = next_offset
         self.segment_used = segment_used
         self.segment_bytes = segment_bytes
         self.attention_bytes = attention_bytes
         self.refusing = False
-        self._capacity = max(capacity, 4096)
+        self._capacity = 4096 + min(2 * attention_bytes, 1 << 20)
         self._used = 0
         self._buffer = PyByteArray_FromStringAndSize(NULL, self._capacity)
         self._spare = PyByteArray_FromStringAndSize(NULL, self._capacity)
@@ -540,13 +542,16 @@ cdef class AppendBuffer:
         self._used += size
         self.next_offset = offset + 1
         self.segment_used += size
+        if timestamp > self.largest_timestamp:
+            self.largest_timestamp = timestamp
         if self.segment_used >= self.segment_bytes:
-            self._cuts.append((self._used, offset + 1))
+            self._cuts.append((self._used, offset + 1, self.largest_timestamp))
             self.segment_used = 0
+            self.largest_timestamp = NO_TIMESTAMP
         return offset
 
-    def extend(self, columns, Py_ssize_t start, int64_t now):
-        """Add messages of columns from row `start` on, until `attention_bytes` wait; the row to go on with."""
+    def extend(self, columns, Py_ssize_t start, int64_t now, Py_ssize_t enough_bytes):
+        """Add messages of columns from row `start` on, until `enough_bytes` wait; the row to go on with."""
         cdef Py_ssize_t count = columns.count
         cdef Py_ssize_t row = start
         cdef list views = []
@@ -598,12 +603,12 @@ cdef class AppendBuffer:
                 values + value_at, value_size,
             )
             row += 1
-            if self._used >= self.attention_bytes:
+            if self._used >= enough_bytes:
                 break
         return row
 
     def take(self):
-        """What has gathered: a buffer, how much of it counts, and the cuts in it as (position, next offset)."""
+        """What has gathered: a buffer, how much of it counts, the cuts in it, and the largest timestamp so far."""
         cdef bytearray taken = self._buffer
         cdef Py_ssize_t used = self._used
         cdef list cuts = self._cuts
@@ -614,7 +619,7 @@ cdef class AppendBuffer:
         self._spare = taken
         self._used = 0
         self._cuts = []
-        return taken, used, cuts
+        return taken, used, cuts, self.largest_timestamp
 
     def _attend(self):
         """Called when `attention_bytes` wait."""

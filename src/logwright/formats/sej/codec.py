@@ -275,15 +275,21 @@ class AppendBuffer:
     """
 
     def __init__(
-        self, next_offset: int, segment_used: int, segment_bytes: int, attention_bytes: int, capacity: int
+        self,
+        next_offset: int,
+        segment_used: int,
+        segment_bytes: int,
+        attention_bytes: int,
+        largest_timestamp: int = NO_TIMESTAMP,
     ) -> None:
+        self.largest_timestamp = largest_timestamp
         self.next_offset = next_offset
         self.segment_used = segment_used
         self.segment_bytes = segment_bytes
         self.attention_bytes = attention_bytes
         self.refusing = False
         self._buffer = bytearray()
-        self._cuts: list[tuple[int, int]] = []
+        self._cuts: list[tuple[int, int, int]] = []
 
     @property
     def buffered_bytes(self) -> int:
@@ -315,13 +321,16 @@ class AppendBuffer:
         self._buffer += data
         self.next_offset = offset + 1
         self.segment_used += len(data)
+        if timestamp is not None:
+            self.largest_timestamp = max(self.largest_timestamp, timestamp)
         if self.segment_used >= self.segment_bytes:
-            self._cuts.append((len(self._buffer), offset + 1))
+            self._cuts.append((len(self._buffer), offset + 1, self.largest_timestamp))
             self.segment_used = 0
+            self.largest_timestamp = NO_TIMESTAMP
         return offset
 
-    def extend(self, columns: Columns, start: int, now: int) -> int:
-        """Add messages of columns from row `start` on, until `attention_bytes` wait; the row to go on with.
+    def extend(self, columns: Columns, start: int, now: int, enough_bytes: int) -> int:
+        """Add messages of columns from row `start` on, until `enough_bytes` wait; the row to go on with.
 
         Missing timestamps are `now`, missing types 0, missing keys empty. Offsets are given anew.
         """
@@ -333,18 +342,19 @@ class AppendBuffer:
             timestamp, type, key, value = rows.get(row)
             self._add(timestamp, type, key, value)
             row += 1
-            if len(self._buffer) >= self.attention_bytes:
+            if len(self._buffer) >= enough_bytes:
                 break
         return row
 
-    def take(self) -> tuple[bytearray, int, list[tuple[int, int]]]:
-        """What has gathered: a buffer, how much of it counts, and the cuts in it as (position, next offset).
+    def take(self) -> tuple[bytearray, int, list[tuple[int, int, int]], int]:
+        """What has gathered: a buffer, how much of it counts, the cuts in it, and the largest timestamp so far.
 
-        The buffer may be used until the next but one `take`.
+        A cut is a position in the buffer, the first offset of the segment that begins there, and the largest timestamp
+        of the segment that ends there. The buffer may be used until the next but one `take`.
         """
         buffer, self._buffer = self._buffer, bytearray()
         cuts, self._cuts = self._cuts, []
-        return buffer, len(buffer), cuts
+        return buffer, len(buffer), cuts, self.largest_timestamp
 
     def _attend(self) -> None:
         """Called when `attention_bytes` wait."""

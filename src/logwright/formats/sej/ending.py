@@ -1,0 +1,93 @@
+"""Where a segment's messages end: found from the back in constant time, or else by walking.
+
+Three answers are possible for the last segment of a journal:
+- the last message is whole: writing can go on behind it, whatever is wrong further up;
+- it is not, and nothing valid follows the last whole message: a torn tail, which a writer cuts off and keeps;
+- it is not, but valid messages follow some bad bytes: damage, which nobody cuts.
+
+The last message is looked at from the back, by its trailing size. A value may itself hold the bytes of a message, and a
+tail may be torn right behind it; so the messages before it must go back in step, and when they do not the segment is
+walked from its last index entry, or from its beginning.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from ...core.disk import Disk, File
+from ...core.outcome import Damage
+from .codec import CLEAN
+from .index import Index
+from .layout import OVERHEAD
+from .segment import Cursor, Segment, judge, step_back
+
+STEPS_BACK: Final = 16
+"""How many messages must go back in step before the last one is believed."""
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """Where to go on writing. `torn` is the tail to be cut first; `damage` forbids to write at all."""
+
+    position: int
+    next_offset: int
+    torn: Damage | None = None
+    damage: Damage | None = None
+
+
+def find_end(disk: Disk, segment: Segment, file: File) -> End:
+    """Where the messages of the last segment end."""
+    size = file.size()
+    if size == 0:
+        return End(0, segment.first_offset)
+    last_offset = plausible_last(file, size, segment)
+    if last_offset is not None and _in_step(file, size, segment):
+        return End(size, last_offset + 1)
+    return _walk_to_end(disk, segment, file, size)
+
+
+def plausible_last(file: File, size: int, segment: Segment) -> int | None:
+    """The offset of a whole message that ends where the file ends, if it can be one of this segment's."""
+    found = step_back(file, size)
+    if found is None:
+        return None
+    offset, span = found
+    ahead = offset - segment.first_offset
+    return offset if 0 <= ahead * OVERHEAD <= span.start else None
+
+
+def _in_step(file: File, end: int, segment: Segment) -> bool:
+    """Whether the last messages count down one by one, up to the beginning of the file if it is near."""
+    expected: int | None = None
+    for _ in range(STEPS_BACK):
+        found = step_back(file, end)
+        if found is None or (expected is not None and found[0] != expected):
+            return False
+        offset, span = found
+        if span.start == 0:
+            return offset == segment.first_offset
+        expected, end = offset - 1, span.start
+    return True
+
+
+def _walk_to_end(disk: Disk, segment: Segment, file: File, size: int) -> End:
+    index = Index.load(disk, segment, size)
+    entry = index.last(file) if index is not None else None
+    if entry is None:
+        cursor = Cursor(file, segment, 0, segment.first_offset, end=size)
+    else:
+        cursor = Cursor(file, segment, entry.position, entry.offset, end=size)
+    damage: Damage | None = None
+    while True:
+        while cursor.read() is not None:
+            pass
+        if cursor.ending == CLEAN:
+            return End(size, cursor.expected)
+        position, next_offset = cursor.position, cursor.expected
+        found, goes_on_at = judge(cursor, None)
+        if goes_on_at is None:
+            if damage is None:
+                return End(position, next_offset, torn=found)
+            return End(position, next_offset, torn=found, damage=damage)
+        damage = damage or found

@@ -1,0 +1,81 @@
+"""The journal as a whole: recognising one, opening it for reading and for writing, recovering it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...core.disk import REAL_DISK, Disk
+from ...core.errors import LogwrightError, NotFound
+from ...core.format import Evidence
+from ...core.format import Reader as AnyReader
+from ...core.outcome import Damage
+from .layout import HEAD, SEGMENT_DIRECTORY, parse_segment_name
+from .reader import Reader
+from .scanner import Scanner
+from .segment import Segment, list_segments
+from .shard import ShardedReader, find_shards
+from .writer import Writer
+
+__all__ = ["Reader", "Recovery", "Scanner", "Writer", "looks_like", "open_reader", "recover"]
+
+
+def looks_like(disk: Disk, path: Path) -> Evidence | None:
+    """Whether a path is a sej journal, a segment of one, or a root of shards."""
+    try:
+        if not disk.is_directory(path):
+            return _file_looks_like(disk, path)
+        if disk.is_directory(path / SEGMENT_DIRECTORY):
+            segments = list_segments(disk, path)
+            if not segments:
+                return Evidence(1, "it has a directory jnl without segments")
+            evidence = _segment_looks_like(disk, segments[-1]) or _segment_looks_like(disk, segments[0])
+            return evidence or Evidence(2, "jnl holds segment files by name")
+        shards = find_shards(disk, path)
+        return Evidence(3, f"it holds {len(shards)} shards of a sej journal") if shards else None
+    except LogwrightError:
+        return None
+
+
+def _file_looks_like(disk: Disk, path: Path) -> Evidence | None:
+    first_offset = parse_segment_name(path.name)
+    if first_offset is None:
+        return None
+    return _segment_looks_like(disk, Segment(first_offset, path.name, path)) or Evidence(1, "named like a segment")
+
+
+def _segment_looks_like(disk: Disk, segment: Segment) -> Evidence | None:
+    file = disk.open(segment.path, "read")
+    try:
+        head = file.read_at(0, HEAD.size)
+    finally:
+        file.close()
+    if len(head) == HEAD.size and HEAD.unpack(head)[0] == segment.first_offset:
+        return Evidence(3, f"{segment.name} begins with the offset that its name says")
+    return None
+
+
+def open_reader(path: Path, *, disk: Disk = REAL_DISK) -> AnyReader:
+    """A reader of a journal, of one segment file, or of all shards below a root."""
+    if disk.is_directory(path) and not disk.is_directory(path / SEGMENT_DIRECTORY):
+        if not find_shards(disk, path):
+            raise NotFound(f"{path}: no sej journal is here")
+        return ShardedReader(path, disk=disk)
+    return Reader(path, disk=disk)
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """What opening for writing did to a journal: the torn tail it cut off, and where that is kept."""
+
+    next_offset: int
+    cut: Damage | None
+    kept: Path | None
+
+
+def recover(directory: Path | str, *, disk: Disk = REAL_DISK) -> Recovery:
+    """Bring a journal into the state that a writer leaves: lock it, cut a torn tail off, keep that, and say so."""
+    if not disk.is_directory(Path(directory) / SEGMENT_DIRECTORY):
+        raise NotFound(f"{directory}: no sej journal is here")
+    with Writer(directory, disk=disk) as writer:
+        return Recovery(writer.next_offset, writer.recovered, writer.kept)

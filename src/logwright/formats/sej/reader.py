@@ -1,0 +1,395 @@
+"""Reader: a sej journal opened for reading. It needs no lock, changes nothing, and works while a writer appends.
+
+Three ways through the same chunks: `messages` for objects, `scan` for objects with their places, `chunks` for whoever
+makes columns of them. `mode` says what happens at damage:
+
+    failfast        raise `DamagedJournal` where it is (the default)
+    permissive      go on behind it, with a `Damage` in the place of what is damaged
+    dropmalformed   go on behind it
+
+A torn tail of the last segment is not damage: it is what a crash leaves and what a writer's next open removes. Reading
+ends before it, and `torn_tail` tells about it (in `permissive` it also comes as a `Damage`).
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Generator, Iterator
+from itertools import chain
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from ...core.checksum import CheckedFile, Checksums
+from ...core.disk import REAL_DISK, Disk, File
+from ...core.errors import DamagedJournal, Gap, NotFound, WrongUse
+from ...core.format import Located
+from ...core.outcome import Damage, Mode, Span, check_mode
+from ...core.report import Progress, Report, Summary
+from . import codec, kernel
+from .ending import find_end
+from .index import Index, build_entries
+from .layout import CHECKSUM_SUFFIX, HEAD, NO_TIMESTAMP, parse_segment_name
+from .records import Message
+from .segment import Chunk, Cursor, Segment, judge, list_segments, open_segment, step_back
+
+
+class Reader:
+    """A journal, or one segment file of it, opened for reading.
+
+    `path` is the journal's directory (the one that has `jnl/` in it) or a `.jnl` file. With `check_sums` (the default)
+    every block that has a checksum beside its segment is checked when it is read.
+    """
+
+    def __init__(self, path: Path | str, *, disk: Disk = REAL_DISK, check_sums: bool = True) -> None:
+        self.path = Path(path)
+        self.disk = disk
+        self.torn_tail: Damage | None = None
+        self._check_sums = check_sums
+        self._single = parse_segment_name(self.path.name) if not disk.is_directory(self.path) else None
+        if self._single is None and not disk.is_directory(self.path):
+            raise NotFound(f"{self.path}: no sej journal is here")
+        self._built: dict[Segment, Index] = {}
+        self.segments()
+
+    @property
+    def directory(self) -> Path:
+        """The journal's directory."""
+        return self.path if self._single is None else self.path.parent.parent
+
+    def segments(self) -> list[Segment]:
+        """The segment files as they are now, oldest first."""
+        if self._single is not None:
+            return [Segment(self._single, self.path.name, self.path)]
+        return list_segments(self.disk, self.path)
+
+    def open_file(self, segment: Segment) -> File:
+        """A segment's file, checked against its checksums where it has some."""
+        file: File = open_segment(self.disk, segment)
+        if not self._check_sums:
+            return file
+        try:
+            sums = Checksums.load(self.disk, segment.path.with_name(segment.path.name + CHECKSUM_SUFFIX))
+        except BaseException:
+            file.close()
+            raise
+        return file if sums is None else CheckedFile(file, sums)
+
+    # --- going through it -------------------------------------------------------------------------------------------
+
+    def __iter__(self) -> Iterator[Message]:
+        return chain.from_iterable(self._batches())
+
+    def messages(
+        self, start: int | None = None, stop: int | None = None, *, mode: Mode = "failfast"
+    ) -> Iterator[Message | Damage]:
+        """The messages with `start` <= offset < `stop`; without `start` from the first there is."""
+        for item in self.chunks(start, stop, mode=mode):
+            if isinstance(item, Damage):
+                yield item
+            else:
+                yield from kernel.messages(item.data, item.start, item.stop, item.count)
+
+    def _batches(self) -> Iterator[list[Message]]:
+        for item in self.chunks():
+            if not isinstance(item, Damage):
+                yield kernel.messages(item.data, item.start, item.stop, item.count)
+
+    def scan(
+        self,
+        start: int | None = None,
+        stop: int | None = None,
+        *,
+        mode: Mode = "failfast",
+        progress: Progress | None = None,
+    ) -> Iterator[Located | Damage]:
+        """Every message with the place of its bytes."""
+        for item in self.chunks(start, stop, mode=mode, progress=progress):
+            if isinstance(item, Damage):
+                yield item
+            else:
+                yield from located(item)
+
+    def chunks(
+        self,
+        start: int | None = None,
+        stop: int | None = None,
+        *,
+        mode: Mode = "failfast",
+        progress: Progress | None = None,
+    ) -> Iterator[Chunk | Damage]:
+        """Whole messages as they lie in the files. A chunk's buffer is valid until the next one is asked for."""
+        check_mode(mode)
+        self.torn_tail = None
+        segments = self.segments()
+        begin = self._segment_of(segments, start)
+        sizes = [self.disk.file_size(segment.path) for segment in segments] if progress else []
+        expected: int | None = None
+        for number in range(begin, len(segments)):
+            segment = segments[number]
+            following = segments[number + 1] if number + 1 < len(segments) else None
+            if stop is not None and segment.first_offset >= stop:
+                return
+            if expected is not None and expected != segment.first_offset:
+                yield from self._gap(segment, expected, mode)
+            report = _part_of(progress, sum(sizes[:number]), sum(sizes)) if progress else None
+            expected = yield from self._segment_chunks(segment, following, start, stop, mode, report)
+
+    def _segment_chunks(
+        self,
+        segment: Segment,
+        following: Segment | None,
+        start: int | None,
+        stop: int | None,
+        mode: Mode,
+        report: Callable[[int], None] | None,
+    ) -> Generator[Chunk | Damage, None, int]:
+        """The chunks of one segment; returns the offset that the next one should begin with."""
+        file = self.open_file(segment)
+        try:
+            cursor = self._cursor_at(file, segment, start)
+            while True:
+                most = -1 if stop is None else stop - cursor.expected
+                if most == 0:
+                    return cursor.expected
+                chunk = cursor.read(most)
+                if chunk is not None:
+                    yield from self._from(chunk, start)
+                    if report is not None:
+                        report(cursor.position)
+                    continue
+                if cursor.ending == codec.CLEAN:
+                    return cursor.expected
+                damage, goes_on_at = judge(cursor, following)
+                yield from self._report(damage, mode)
+                if goes_on_at is None:
+                    return following.first_offset if following is not None else cursor.expected
+        finally:
+            file.close()
+
+    def _from(self, chunk: Chunk, start: int | None) -> Iterator[Chunk]:
+        """A chunk without the messages before `start`."""
+        if start is not None and chunk.first_offset < start:
+            skipped = min(start - chunk.first_offset, chunk.count)
+            at = kernel.walk(chunk.data, chunk.start, chunk.stop, chunk.first_offset, skipped)[0]
+            chunk.position += at - chunk.start
+            chunk.start = at
+            chunk.first_offset += skipped
+            chunk.count -= skipped
+        if chunk.count:
+            yield chunk
+
+    def _report(self, damage: Damage, mode: Mode) -> Iterator[Damage]:
+        if damage.kind == "torn_tail":
+            self.torn_tail = damage
+        elif mode == "failfast":
+            raise DamagedJournal(damage.file, damage.start, damage.reason)
+        if mode == "permissive":
+            yield damage
+
+    def _gap(self, segment: Segment, expected: int, mode: Mode) -> Iterator[Damage]:
+        reason = f"the segment begins with offset {segment.first_offset} where {expected} was expected"
+        if mode == "failfast":
+            raise Gap(segment.name, 0, reason)
+        if mode == "permissive":
+            yield Damage(segment.name, 0, 0, reason, "gap")
+
+    # --- finding a place --------------------------------------------------------------------------------------------
+
+    def _segment_of(self, segments: list[Segment], offset: int | None) -> int:
+        """The number of the segment that an offset is in, or would be in."""
+        begin = 0
+        for number, segment in enumerate(segments):
+            if offset is not None and segment.first_offset <= offset:
+                begin = number
+        return begin
+
+    def _cursor_at(self, file: File, segment: Segment, offset: int | None) -> Cursor:
+        """A cursor at an offset, or at the last message boundary before it that the index knows."""
+        if offset is None or offset <= segment.first_offset:
+            return Cursor(file, segment, 0, segment.first_offset)
+        index = Index.load(self.disk, segment, file.size())
+        entry = index.before_offset(file, offset) if index is not None else None
+        if entry is None or entry.is_end:
+            return Cursor(file, segment, 0, segment.first_offset)
+        return Cursor(file, segment, entry.position, entry.offset)
+
+    @property
+    def first(self) -> int:
+        """The offset of the first message there is, or will be."""
+        segments = self.segments()
+        return segments[0].first_offset if segments else 0
+
+    @property
+    def next(self) -> int:
+        """The offset that the next message will get."""
+        segments = self.segments()
+        if not segments:
+            return 0
+        file = open_segment(self.disk, segments[-1])
+        try:
+            return find_end(self.disk, segments[-1], file).next_offset
+        finally:
+            file.close()
+
+    def find_time(self, timestamp: int) -> int:
+        """The offset of the first message that is not earlier than `timestamp` (ns); `next` when all are earlier.
+
+        Exact, also where clocks went back, for segments that have an index, and within every segment. A finished
+        segment without one is taken to be earlier than the first message of the next.
+        """
+        segments = self.segments()
+        for number, segment in enumerate(segments):
+            file = self.open_file(segment)
+            try:
+                if number + 1 < len(segments) and self._all_earlier(file, segment, segments[number + 1 :], timestamp):
+                    continue
+                found = self._find_time_in(file, segment, timestamp)
+            finally:
+                file.close()
+            if found is not None:
+                return found
+        return self.next
+
+    def _all_earlier(self, file: File, segment: Segment, following: list[Segment], timestamp: int) -> bool:
+        index = Index.load(self.disk, segment, file.size())
+        end = index.end(file) if index is not None else None
+        if end is not None:
+            return end.largest_before < timestamp
+        for later in following:
+            first = self._first_timestamp(later)
+            if first is not None:
+                return first < timestamp
+        return False
+
+    def _first_timestamp(self, segment: Segment) -> int | None:
+        file = open_segment(self.disk, segment)
+        try:
+            head = file.read_at(0, HEAD.size)
+        finally:
+            file.close()
+        if len(head) < HEAD.size or HEAD.unpack(head)[0] != segment.first_offset:
+            return None
+        timestamp: int = HEAD.unpack(head)[1]
+        return None if timestamp == NO_TIMESTAMP else timestamp
+
+    def _find_time_in(self, file: File, segment: Segment, timestamp: int) -> int | None:
+        index = Index.load(self.disk, segment, file.size()) or self._built.get(segment)
+        if index is None and file.size() > 64 * codec.OVERHEAD:
+            entries = build_entries(file, segment, file.size(), finished=False)
+            index = self._built[segment] = Index(segment, entries)
+        entry = index.before_time(file, timestamp) if index is not None else None
+        if entry is not None and entry.is_end:
+            return None
+        position, expected = (entry.position, entry.offset) if entry is not None else (0, segment.first_offset)
+        cursor = Cursor(file, segment, position, expected)
+        while (chunk := cursor.read()) is not None:
+            if chunk.largest_timestamp < timestamp:
+                continue
+            for message in kernel.messages(chunk.data, chunk.start, chunk.stop, chunk.count):
+                if message.timestamp is not None and message.timestamp >= timestamp:
+                    return message.offset
+        return None
+
+    def last(self, count: int) -> list[Located]:
+        """The last `count` messages, oldest first, read backwards by their trailing sizes."""
+        if count < 0:
+            raise WrongUse(f"cannot give the last {count} messages")
+        found: list[Located] = []
+        segments = self.segments()
+        for number in range(len(segments) - 1, -1, -1):
+            if len(found) >= count:
+                break
+            found.extend(self._last_of(segments, number, count - len(found)))
+        found.reverse()
+        return found
+
+    def _last_of(self, segments: list[Segment], number: int, count: int) -> list[Located]:
+        """The last messages of one segment, newest first."""
+        segment = segments[number]
+        found: list[Located] = []
+        file = self.open_file(segment)
+        try:
+            ending = find_end(self.disk, segment, file)
+            if number == len(segments) - 1:
+                self.torn_tail = ending.torn
+            end, expected = ending.position, ending.next_offset - 1
+            while len(found) < count and end > 0:
+                answer = step_back(file, end)
+                if answer is None or answer[0] != expected:
+                    reason = f"no message with offset {expected} ends here"
+                    raise DamagedJournal(segment.name, end, reason)
+                span = answer[1]
+                data = file.read_at(span.start, span.size)
+                (message,) = kernel.messages(data, 0, len(data), 1)
+                found.append(Located(message, segment.name, span))
+                end, expected = span.start, expected - 1
+        finally:
+            file.close()
+        return found
+
+    def count(self, start: int | None = None, stop: int | None = None, *, progress: Progress | None = None) -> int:
+        """How many whole messages there are in a range of offsets."""
+        return sum(
+            chunk.count
+            for chunk in self.chunks(start, stop, mode="dropmalformed", progress=progress)
+            if not isinstance(chunk, Damage)
+        )
+
+    # --- what it is -------------------------------------------------------------------------------------------------
+
+    def summary(self) -> Summary:
+        """What this is, quickly: looks at names, sizes, and both ends."""
+        from .check import summarize
+
+        return summarize(self)
+
+    def verify(self, *, progress: Progress | None = None) -> Report:
+        """Check every byte of every segment, the offset files and the checksums."""
+        from .check import verify
+
+        return verify(self, progress=progress)
+
+    def state(self, at: int | None = None) -> dict[str, Any]:
+        """First and next offset, segments, and committed offsets of the consumers; `at` an offset cuts it there."""
+        from .replay import read_state
+
+        return read_state(self, at).as_json()
+
+    def as_json(self, located: Located) -> dict[str, Any]:
+        """A message as `dump --json` prints it."""
+        message: Message = located.record
+        return {
+            "file": located.file,
+            "position": located.span.start,
+            "size": located.span.size,
+            "offset": message.offset,
+            "timestamp": message.timestamp,
+            "type": message.type,
+            "key": base64.b64encode(message.key).decode(),
+            "value": base64.b64encode(message.value).decode(),
+        }
+
+    def close(self) -> None:
+        """Nothing is held between calls."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _part_of(progress: Progress, before: int, total: int) -> Callable[[int], None]:
+    return lambda position: progress(before + position, total)
+
+
+def located(chunk: Chunk) -> Iterator[Located]:
+    """The messages of a chunk with their places."""
+    found = kernel.messages(chunk.data, chunk.start, chunk.stop, chunk.count)
+    starts = kernel.spans(chunk.data, chunk.start, chunk.stop, chunk.count)
+    base = chunk.base
+    for row, message in enumerate(found):
+        yield Located(message, chunk.segment.name, Span(base + starts[row], base + starts[row + 1]))

@@ -1,0 +1,270 @@
+"""Scanner: follows a sej journal, message by message, across segments, while a writer appends.
+
+    for message in Scanner("orders", offset=42, timeout=5):
+        ...
+
+The iteration ends when nothing new came for `timeout` seconds (default 1; None waits for ever, 0 never waits); another
+loop over the same scanner goes on where the last one ended. Each message is seen once, in order.
+
+An incomplete last message is waited for. A tail that a crash left is waited for too: the next writer cuts it off and
+goes on behind it. Bad bytes with valid messages behind them are damage, handled by `mode` as in `Reader`. A file that
+becomes shorter than what was read of it is `Truncated`, at once; an offset that is not the next one is a `Gap`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from ...core.disk import REAL_DISK, Disk, File
+from ...core.errors import Closed, DamagedJournal, Gap, NotFound, Truncated
+from ...core.format import Located
+from ...core.outcome import Damage, Mode, check_mode
+from ...core.watch import Watch
+from . import codec, kernel
+from .layout import SEGMENT_DIRECTORY
+from .reader import Reader, located
+from .records import Message
+from .segment import Chunk, Cursor, Segment, judge
+
+DEFAULT_TIMEOUT_SECONDS: Final = 1.0
+_STALLED_SECONDS: Final = 1.0
+"""How long a message may stay incomplete before we look whether valid messages lie behind it."""
+
+
+class Scanner:
+    """An iterator over the messages from `offset` on (None: from the first there is), waiting for more."""
+
+    def __init__(
+        self,
+        directory: Path | str,
+        offset: int | None = None,
+        *,
+        timeout: float | None = DEFAULT_TIMEOUT_SECONDS,
+        mode: Mode = "failfast",
+        disk: Disk = REAL_DISK,
+    ) -> None:
+        self.mode = check_mode(mode)
+        self.timeout = timeout
+        self.disk = disk
+        self._reader = Reader(directory, disk=disk)
+        if not disk.is_directory(self._reader.directory / SEGMENT_DIRECTORY):
+            raise NotFound(f"{directory}: no sej journal is here")
+        self._start = offset
+        self._watch: Watch = disk.watch(self._reader.directory / SEGMENT_DIRECTORY)
+        self._cursor: Cursor | None = None
+        self._pending: list[Message | Damage] = []
+        self._judged_size = -1
+        self._advanced_at = time.monotonic()
+        self._closed = False
+
+    @classmethod
+    def from_time(
+        cls,
+        directory: Path | str,
+        timestamp: int,
+        *,
+        timeout: float | None = DEFAULT_TIMEOUT_SECONDS,
+        mode: Mode = "failfast",
+        disk: Disk = REAL_DISK,
+    ) -> Self:
+        """A scanner from the first message on that is not earlier than `timestamp` (nanoseconds since the epoch)."""
+        offset = Reader(directory, disk=disk).find_time(timestamp)
+        return cls(directory, offset, timeout=timeout, mode=mode, disk=disk)
+
+    @property
+    def offset(self) -> int:
+        """The offset of the next message that the iteration will give."""
+        for item in reversed(self._pending):
+            if isinstance(item, Message):
+                return item.offset
+        if self._cursor is not None:
+            return max(self._cursor.expected, self._start or 0)
+        return self._reader.first if self._start is None else max(self._start, self._reader.first)
+
+    # --- iterating --------------------------------------------------------------------------------------------------
+
+    def __iter__(self) -> Iterator[Message | Damage]:
+        return self
+
+    def __next__(self) -> Message | Damage:
+        if self._pending:
+            return self._pending.pop()
+        batch = self.read_batch()
+        if not batch:
+            raise StopIteration
+        batch.reverse()
+        self._pending = batch
+        return batch.pop()
+
+    def read_batch(self) -> list[Message | Damage]:
+        """The next messages in one list, waiting for them as the iteration does; empty after the timeout."""
+        item = self._wait_for(self.timeout)
+        if item is None:
+            return []
+        if isinstance(item, Damage):
+            return [item]
+        found: list[Message | Damage] = []
+        found.extend(kernel.messages(item.data, item.start, item.stop, item.count))
+        return found
+
+    def located(self) -> Iterator[Located | Damage]:
+        """The same messages, each with the place of its bytes."""
+        while (item := self._wait_for(self.timeout)) is not None:
+            if isinstance(item, Damage):
+                yield item
+            else:
+                yield from located(item)
+
+    def _wait_for(self, timeout: float | None) -> Chunk | Damage | None:
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            item = self.poll()
+            if item is not None:
+                return item
+            remaining = _STALLED_SECONDS if deadline is None else deadline - time.monotonic()
+            if remaining <= 0:
+                return self.poll(stalled=True) if timeout else None
+            self._watch.wait(remaining)
+
+    def poll(self, *, stalled: bool = False) -> Chunk | Damage | None:
+        """What is there now, without waiting; None when nothing new is.
+
+        A chunk's buffer is valid until the next call. `stalled` says that an incomplete message is not expected to be
+        completed any more, so that what lies behind it is looked at.
+        """
+        if self._closed:
+            raise Closed(f"{self._reader.path}: this scanner is closed")
+        while True:
+            if self._cursor is None and not self._open_first():
+                return None
+            assert self._cursor is not None
+            chunk = self._cursor.read()
+            if chunk is not None:
+                self._advanced_at = time.monotonic()
+                trimmed = next(self._reader._from(chunk, self._start), None)
+                if trimmed is not None:
+                    return trimmed
+                continue
+            self._check_length(self._cursor)
+            following = self._following(self._cursor.segment)
+            if following is None:
+                damage = self._at_end_of_last(self._cursor, stalled)
+                if damage is None:
+                    return None
+                return damage
+            # The next segment was there when we looked, so this one is complete by now: read what came in between.
+            chunk = self._cursor.read()
+            if chunk is not None:
+                trimmed = next(self._reader._from(chunk, self._start), None)
+                if trimmed is not None:
+                    return trimmed
+                continue
+            damage = self._move_on(self._cursor, following)
+            if damage is not None:
+                return damage
+
+    # --- from file to file ------------------------------------------------------------------------------------------
+
+    def _open_first(self) -> bool:
+        segments = self._reader.segments()
+        if not segments:
+            return False
+        segment = segments[self._reader._segment_of(segments, self._start)]
+        file = self._reader.open_file(segment)
+        self._cursor = self._reader._cursor_at(file, segment, self._start)
+        return True
+
+    def _following(self, segment: Segment) -> Segment | None:
+        later = [other for other in self._reader.segments() if other.first_offset > segment.first_offset]
+        return later[0] if later else None
+
+    def _check_length(self, cursor: Cursor) -> None:
+        size = cursor.file.size()
+        if size < cursor.position:
+            raise Truncated(
+                f"{cursor.segment.path} was cut to {size} bytes, {cursor.position} bytes of it had been read"
+            )
+
+    def _at_end_of_last(self, cursor: Cursor, stalled: bool) -> Damage | None:
+        """Bad bytes at the end of the last file: wait, unless valid messages follow them."""
+        if cursor.ending == codec.CLEAN:
+            return None
+        if cursor.ending == codec.INCOMPLETE and not stalled and not self._has_stalled():
+            return None
+        size = cursor.file.size()
+        if size == self._judged_size:
+            return None
+        self._judged_size = size
+        position = cursor.position
+        damage, goes_on_at = judge(cursor, None)
+        if goes_on_at is None:
+            cursor.position = position
+            return None
+        return self._report(damage)
+
+    def _has_stalled(self) -> bool:
+        return time.monotonic() - self._advanced_at >= _STALLED_SECONDS
+
+    def _move_on(self, cursor: Cursor, following: Segment) -> Damage | None:
+        """This segment has no more messages and another follows: go there, or past the damage in this one."""
+        if cursor.ending != codec.CLEAN:
+            damage, goes_on_at = judge(cursor, following)
+            reported = self._report(damage)
+            if goes_on_at is None:
+                self._switch(cursor, following)
+            return reported
+        reported = None
+        if following.first_offset != cursor.expected:
+            reason = f"the segment begins with offset {following.first_offset} where {cursor.expected} was expected"
+            if self.mode == "failfast":
+                raise Gap(following.name, 0, reason)
+            if self.mode == "permissive":
+                reported = Damage(following.name, 0, 0, reason, "gap")
+        self._switch(cursor, following)
+        return reported
+
+    def _switch(self, cursor: Cursor, following: Segment) -> None:
+        file = self._reader.open_file(following)
+        cursor.file.close()
+        self._cursor = Cursor(file, following, 0, following.first_offset)
+        self._judged_size = -1
+
+    def _report(self, damage: Damage) -> Damage | None:
+        if self.mode == "failfast":
+            raise DamagedJournal(damage.file, damage.start, damage.reason)
+        return damage if self.mode == "permissive" else None
+
+    # --- closing ----------------------------------------------------------------------------------------------------
+
+    @property
+    def watch(self) -> Watch:
+        """What wakes this scanner up; for event loops."""
+        return self._watch
+
+    def close(self) -> None:
+        """Close the files. A second call does nothing."""
+        if self._closed:
+            return
+        self._closed = True
+        self._watch.close()
+        if self._cursor is not None:
+            self._cursor.file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if not getattr(self, "_closed", True):
+            self.close()
+
+
+__all__ = ["DEFAULT_TIMEOUT_SECONDS", "File", "Scanner"]

@@ -1,0 +1,222 @@
+"""One segment file: going through it forwards, stepping back from its end, and finding the way past damage.
+
+A `Cursor` hands out chunks: a buffer and a range of it that holds only whole, valid messages. Objects, columns, counts
+and checks are all made from chunks, so there is one place that judges what is valid. Files are read into a buffer that
+is used again and again, never mapped: a map of a file that another process cuts short ends this one with SIGBUS.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from ...core.disk import Disk, File
+from ...core.errors import NotFound
+from ...core.outcome import Damage, Ending, Span, Tail
+from . import codec, kernel
+from .layout import (
+    HEAD,
+    MAX_KEY_BYTES,
+    MAX_OFFSET,
+    OVERHEAD,
+    SEGMENT_DIRECTORY,
+    TRAILER,
+    VALUE_SIZE,
+    parse_segment_name,
+)
+
+READ_BYTES: Final = 256 * 1024
+"""Small enough to stay in a processor's second cache between being read and being decoded."""
+_SEARCH_BYTES: Final = 1 << 20
+_LOST_OFFSETS: Final = 1 << 40
+"""How far offsets may jump over damage: beyond this a number is noise and no offset."""
+
+_ENDINGS: Final = {
+    codec.CLEAN: Ending.CLEAN,
+    codec.INCOMPLETE: Ending.INCOMPLETE,
+    codec.MALFORMED: Ending.MALFORMED,
+    codec.UNEXPECTED_OFFSET: Ending.MALFORMED,
+}
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Segment:
+    """A file of the journal. `name` is its path relative to the journal, with forward slashes."""
+
+    first_offset: int
+    name: str
+    path: Path
+
+
+def list_segments(disk: Disk, directory: Path) -> list[Segment]:
+    """The segments of a journal, in order of their offsets. Names that do not parse are no segments."""
+    folder = directory / SEGMENT_DIRECTORY
+    found = []
+    for name in disk.list_directory(folder):
+        first_offset = parse_segment_name(name)
+        if first_offset is not None:
+            found.append(Segment(first_offset, f"{SEGMENT_DIRECTORY}/{name}", folder / name))
+    return sorted(found)
+
+
+@dataclass(slots=True)
+class Chunk:
+    """Whole messages: `data[start:stop]` holds `count` of them from `first_offset` on.
+
+    `position` is where `start` is in the file. The buffer is valid until the cursor reads again.
+    """
+
+    segment: Segment
+    data: memoryview
+    start: int
+    stop: int
+    position: int
+    first_offset: int
+    count: int
+    largest_timestamp: int
+
+    @property
+    def base(self) -> int:
+        """Where the buffer's first byte is in the file."""
+        return self.position - self.start
+
+
+class Cursor:
+    """Goes through one segment from a message boundary on. After the file has grown it can go on."""
+
+    def __init__(self, file: File, segment: Segment, position: int, expected: int, *, end: int | None = None) -> None:
+        self.file = file
+        self.segment = segment
+        self.position = position
+        self.expected = expected
+        self.ending = codec.CLEAN
+        self.reason = ""
+        self._end = end
+        self._buffer = memoryview(bytearray(READ_BYTES))
+
+    def read(self, most: int = -1) -> Chunk | None:
+        """The next whole messages, at most `most`; None when there are none, and `ending` says why."""
+        room = self._buffer
+        while True:
+            if self._end is not None:
+                room = room[: max(0, self._end - self.position)]
+            have = self.file.read_into(self.position, room) if room else 0
+            stop, count, ending, largest = kernel.walk(room, 0, have, self.expected, most)
+            if count:
+                chunk = Chunk(self.segment, room, 0, stop, self.position, self.expected, count, largest)
+                self.position += stop
+                self.expected += count
+                return chunk
+            if ending == codec.INCOMPLETE and have == len(room):
+                larger = self._room_for(room, have)
+                if larger is not None:
+                    room = larger
+                    continue
+            self.ending = ending
+            self.reason = "" if ending == codec.CLEAN else codec.explain(room, 0, have, self.expected)
+            return None
+
+    def _room_for(self, room: memoryview, have: int) -> memoryview | None:
+        """A buffer for a message that is larger than ours, if all of it is in the file."""
+        size = codec.claimed_size(room, 0, have)
+        limit = self.file.size() if self._end is None else min(self._end, self.file.size())
+        if size is None or size <= len(room) or self.position + size > limit:
+            return None
+        return memoryview(bytearray(size))
+
+    def skip_to(self, offset: int) -> bool:
+        """Move to the message with this offset; False when the whole messages end before it."""
+        while self.expected < offset:
+            if self.read(offset - self.expected) is None:
+                return False
+        return True
+
+    def tail(self) -> Tail:
+        """How the messages end here, after `read` has answered None."""
+        return Tail(self.position, _ENDINGS[self.ending], self.reason)
+
+
+def message_span(file: File, position: int, size_of_file: int) -> tuple[int, Span] | None:
+    """Offset and span of the message at a position if its sizes agree and all of it is there; reads no key or value."""
+    head = file.read_at(position, HEAD.size + MAX_KEY_BYTES + VALUE_SIZE.size)
+    size = codec.claimed_size(head, 0, len(head))
+    if size is None or position + size > size_of_file:
+        return None
+    trailer = file.read_at(position + size - TRAILER.size, TRAILER.size)
+    if len(trailer) < TRAILER.size or TRAILER.unpack(trailer)[0] != size:
+        return None
+    return HEAD.unpack_from(head)[0], Span(position, position + size)
+
+
+def step_back(file: File, end: int) -> tuple[int, Span] | None:
+    """Offset and span of the message that ends at `end`, None if none does."""
+    if end < OVERHEAD:
+        return None
+    trailer = file.read_at(end - TRAILER.size, TRAILER.size)
+    if len(trailer) < TRAILER.size:
+        return None
+    (size,) = TRAILER.unpack(trailer)
+    if not OVERHEAD <= size <= end:
+        return None
+    found = message_span(file, end - size, end)
+    return found if found is not None and found[1].end == end else None
+
+
+def find_valid(file: File, start: int, size_of_file: int, least: int, most: int) -> tuple[int, Span] | None:
+    """The first valid message from `start` on with an offset within `least` and `most`; its offset and span.
+
+    A message counts when the next one goes on from it, or the file ends within or right behind it.
+    """
+    position = start
+    while position + OVERHEAD <= size_of_file:
+        window = file.read_at(position, min(_SEARCH_BYTES, size_of_file - position))
+        at = kernel.find_head(window, 0, len(window), least, most, size_of_file - position)
+        while at >= 0:
+            found = message_span(file, position + at, size_of_file)
+            if found is not None and _goes_on(file, found[0], found[1].end, size_of_file):
+                return found
+            at = kernel.find_head(window, at + 1, len(window), least, most, size_of_file - position)
+        if position + len(window) >= size_of_file or len(window) <= OVERHEAD:
+            return None
+        position += len(window) - (HEAD.size + VALUE_SIZE.size - 1)
+    return None
+
+
+def _goes_on(file: File, offset: int, end: int, size_of_file: int) -> bool:
+    if size_of_file - end < HEAD.size:
+        return True
+    following: int = HEAD.unpack(file.read_at(end, HEAD.size))[0]
+    return following == offset + 1
+
+
+def judge(cursor: Cursor, following: Segment | None) -> tuple[Damage, int | None]:
+    """What is wrong where a cursor stopped short of the end of its file, and the offset at which valid messages go on.
+
+    When nothing valid follows in the last file it is a torn tail, whether cut short, zeros or noise. The cursor is
+    moved to where reading can go on.
+    """
+    file, start, expected = cursor.file, cursor.position, cursor.expected
+    size = file.size()
+    most = following.first_offset - 1 if following is not None else min(MAX_OFFSET, expected + _LOST_OFFSETS)
+    found = find_valid(file, start, size, expected, most) if most >= expected else None
+    name = cursor.segment.name
+    if found is None:
+        cursor.position = size
+        if following is None:
+            return Damage(name, start, size, cursor.reason, "torn_tail"), None
+        return Damage(name, start, size, cursor.reason, "malformed"), None
+    offset, span = found
+    cursor.position, cursor.expected = span.start, offset
+    if span.start == start:
+        return Damage(name, start, start, f"the offset is {offset} where {expected} was expected", "gap"), offset
+    kind = "unexpected_offset" if cursor.ending == codec.UNEXPECTED_OFFSET else "malformed"
+    return Damage(name, start, span.start, cursor.reason, kind), offset
+
+
+def open_segment(disk: Disk, segment: Segment) -> File:
+    """Open a segment for reading; `NotFound` names it."""
+    try:
+        return disk.open(segment.path, "read")
+    except NotFound:
+        raise NotFound(f"{segment.path}: the segment is gone") from None

@@ -1,0 +1,323 @@
+"""Writer: appends to a sej journal, alone and safely.
+
+What an append guarantees when it returns, by the sync policy:
+
+    none            the message is in the writer's buffer; `flush` gives it to the system, `sync` to the disk
+    interval(ms)    the same, and a background thread syncs that often
+    always          the message is on the disk; threads that append at the same time share one sync
+
+What a crash leaves: a prefix of what was appended, byte for byte, and at most one message cut short behind it, which
+the next writer cuts off and keeps (`recovered`, `kept`). A segment is synced before the next one is created, so only
+the last can ever be torn.
+
+A failed write or sync is final: the writer takes nothing more (`Poisoned`), the partial message is rolled back, and
+what was acknowledged before stays. Open a new writer to go on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from ...core.checksum import ChecksumWriter
+from ...core.disk import REAL_DISK, Disk, File, make_directories
+from ...core.durability import ALWAYS, GroupCommit, IntervalSync, SyncLike, parse_sync
+from ...core.errors import Closed, DamagedJournal, LogwrightError, Poisoned, StorageFailed, WrongUse
+from ...core.format import find_format
+from ...core.keep import cut_tail
+from ...core.lock import Lock
+from ...core.outcome import Damage
+from . import kernel
+from .ending import End, find_end
+from .index import STRIDE_BYTES, Index, IndexWriter, build_entries
+from .layout import DEFAULT_SEGMENT_BYTES, HEAD, LOCK_NAME, NO_TIMESTAMP, SEGMENT_DIRECTORY, segment_name
+from .segment import Cursor, Segment, list_segments
+
+if TYPE_CHECKING:
+    from .codec import Columns
+
+logger = logging.getLogger("logwright.sej")
+
+BUFFER_BYTES = 256 * 1024
+"""How much is gathered before it is written: few enough calls, and still in the processor's cache."""
+_WALK_FOR_INDEX_BYTES = 16 * STRIDE_BYTES
+
+
+class Writer(kernel.AppendBuffer):
+    """Appends messages to the journal in a directory, creating it when there is none.
+
+    One writer at a time: a second one gets `Locked` at once, also from another program. Safe to use from many threads.
+    `recovered` tells what was cut off the end on opening, None when it was whole; `kept` is where those bytes are now.
+    """
+
+    def __init__(
+        self,
+        directory: Path | str,
+        *,
+        sync: SyncLike = "none",
+        segment_size: int = DEFAULT_SEGMENT_BYTES,
+        checksums: bool = False,
+        buffer_bytes: int = BUFFER_BYTES,
+        disk: Disk = REAL_DISK,
+    ) -> None:
+        if segment_size < 1:
+            raise WrongUse(f"a segment size of {segment_size} bytes makes no sense")
+        if buffer_bytes < 1:
+            raise WrongUse(f"a buffer of {buffer_bytes} bytes makes no sense")
+        self.directory = Path(directory)
+        self.policy = parse_sync(sync)
+        self.recovered: Damage | None = None
+        self.kept: Path | None = None
+        self._disk = disk
+        self._want_checksums = checksums
+        self._writing = threading.Lock()
+        self._syncing = threading.Lock()
+        self._failure: BaseException | None = None
+        self._failure_told = False
+        self._closed = False
+        self._checksums: ChecksumWriter | None = None
+        self._index: IndexWriter | None = None
+        self._interval: IntervalSync | None = None
+        make_directories(disk, self.directory / SEGMENT_DIRECTORY)
+        self._lock = Lock.acquire(disk, self.directory / LOCK_NAME)
+        try:
+            end, largest = self._open_last_segment()
+        except BaseException:
+            self._lock.release()
+            raise
+        attention_bytes = 1 if self.policy == ALWAYS else buffer_bytes
+        super().__init__(end.next_offset, end.position, segment_size, attention_bytes, largest)
+        self._largest_written = largest
+        self._group = GroupCommit(self.sync)
+        if self.policy.name == "interval":
+            self._interval = IntervalSync(self.policy.interval_ms, self._sync_in_background)
+
+    # --- opening ----------------------------------------------------------------------------------------------------
+
+    def _open_last_segment(self) -> tuple[End, int]:
+        """Open the last segment where its messages end, cutting off a torn tail; its end and its largest timestamp."""
+        segments = list_segments(self._disk, self.directory)
+        if not segments:
+            self._create_segment(0)
+            return End(0, 0), NO_TIMESTAMP
+        segment = segments[-1]
+        file = self._disk.open(segment.path, "update")
+        try:
+            end = find_end(self._disk, segment, file)
+            if end.damage is not None:
+                reason = f"{end.damage.reason}; valid messages follow, so nothing is cut off here (see logwright repair)"
+                raise DamagedJournal(segment.path, end.damage.start, reason)
+            if end.torn is not None:
+                self.recovered = end.torn
+                self.kept = cut_tail(self._disk, self.directory, file, end.position)
+                logger.warning("%s: cut off a torn tail, kept in %s", end.torn, self.kept)
+            self._segment, self._file, self._file_size = segment, file, end.position
+            largest = self._resume_index(segment, file, end)
+            if self._want_checksums:
+                self._checksums = ChecksumWriter.open_at(self._disk, file, end.position)
+            return end, largest
+        except BaseException:
+            file.close()
+            raise
+
+    def _resume_index(self, segment: Segment, file: File, end: End) -> int:
+        """Go on with the segment's index where that takes a short walk only; the largest timestamp so far."""
+        if end.position <= _WALK_FOR_INDEX_BYTES:
+            self._index = IndexWriter.create(self._disk, segment)
+            for entry in build_entries(file, segment, end.position, finished=False):
+                if self._index is not None:
+                    self._index.note(entry.offset, entry.position, entry.timestamp, entry.largest_before)
+            cursor, largest = Cursor(file, segment, 0, segment.first_offset, end=end.position), NO_TIMESTAMP
+        else:
+            index = Index.load(self._disk, segment, end.position)
+            last = index.last(file) if index is not None else None
+            if index is None or last is None or end.position - last.position > _WALK_FOR_INDEX_BYTES:
+                return NO_TIMESTAMP
+            self._index = IndexWriter.resume(self._disk, segment, index, last)
+            cursor = Cursor(file, segment, last.position, last.offset, end=end.position)
+            largest = last.largest_before
+        while (chunk := cursor.read()) is not None:
+            largest = max(largest, chunk.largest_timestamp)
+        return largest
+
+    def _create_segment(self, first_offset: int) -> None:
+        folder = self.directory / SEGMENT_DIRECTORY
+        name = segment_name(first_offset)
+        self._segment = Segment(first_offset, f"{SEGMENT_DIRECTORY}/{name}", folder / name)
+        self._file = self._disk.open(self._segment.path, "create")
+        self._file_size = 0
+        self._disk.sync_directory(folder)
+        self._index = IndexWriter.create(self._disk, self._segment)
+        if self._want_checksums:
+            self._checksums = ChecksumWriter.create(self._disk, self._file)
+
+    # --- appending --------------------------------------------------------------------------------------------------
+
+    def append_batch(self, batch: Any) -> int:
+        """Append the rows of an Arrow record batch or table; the offset of the first one.
+
+        Columns: `value` (binary or string), and if present `key`, `type`, `timestamp` (an Arrow timestamp, or
+        nanoseconds as int64; null for none). Other columns, `offset` among them, are ignored: offsets are given anew.
+        Everything is checked before anything is written. The offsets are consecutive unless other threads append too.
+        """
+        columns: list[Columns] = find_format("sej").room("columns").from_arrow(batch)
+        return self.append_columns(columns)
+
+    def append_columns(self, parts: list[Columns]) -> int:
+        """Append messages that are columns of plain buffers; the offset of the first one. See `append_batch`."""
+        for part in parts:
+            kernel.check_columns(part)
+        first = self.next_offset
+        now = time.time_ns()
+        for part in parts:
+            row = 0
+            while row < part.count:
+                row = self.extend(part, row, now, BUFFER_BYTES)
+                if self.buffered_bytes >= BUFFER_BYTES:
+                    self.flush()
+        if self.policy == ALWAYS:
+            self._group.wait()
+        return first
+
+    def _attend(self) -> None:
+        if self.policy == ALWAYS:
+            self._group.wait()
+        else:
+            self.flush()
+
+    def _refuse(self) -> None:
+        if self._failure is not None:
+            self._failure_told = True
+            raise Poisoned(f"{self.directory}: this writer failed earlier ({self._failure})") from self._failure
+        raise Closed(f"{self.directory}: this writer is closed")
+
+    # --- writing ----------------------------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Give everything appended so far to the operating system."""
+        with self._writing:
+            if self.refusing:
+                self._refuse()
+            self._or_poison(self._write_out)
+
+    def sync(self) -> None:
+        """Make everything appended so far durable: it is on the disk when this returns."""
+        with self._writing:
+            if self.refusing:
+                self._refuse()
+            self._or_poison(self._write_out)
+            file = self._file
+        # Outside of the lock, so that others can append and write meanwhile. When the file has been rolled over by
+        # then, that has synced it.
+        with self._syncing:
+            if file is self._file:
+                self._or_poison(file.sync)
+
+    def _sync_in_background(self) -> None:
+        try:
+            self.sync()
+        except BaseException:
+            self._failure_told = False  # nobody saw it: the next call, or close, will tell
+            raise
+
+    def _or_poison(self, action: Callable[[], None]) -> None:
+        """Do something to the files; whatever fails, fails this writer for good."""
+        try:
+            action()
+        except BaseException as error:
+            self._failure = error
+            self._failure_told = True
+            self.refusing = True
+            raise
+
+    def _write_out(self) -> None:
+        buffer, used, cuts, largest = self.take()
+        start = 0
+        with memoryview(buffer) as view:
+            for position, next_offset, largest_before in cuts:
+                self._write_piece(view, start, position, largest_before)
+                self._roll(next_offset, largest_before)
+                start = position
+            self._write_piece(view, start, used, largest)
+
+    def _write_piece(self, view: memoryview, start: int, stop: int, largest: int) -> None:
+        if start == stop:
+            return
+        if self._index is not None:
+            offset, timestamp, _, _ = HEAD.unpack_from(view, start)
+            self._index.note(offset, self._file_size, timestamp, self._largest_written)
+        written = start
+        try:
+            while written < stop:
+                written += self._file.write_at(self._file_size + written - start, view[written:stop])
+        except StorageFailed:
+            self._roll_back(view, start, written)
+            raise
+        if self._checksums is not None:
+            self._checksums.update(self._file_size, view[start:stop])
+        self._file_size += stop - start
+        self._largest_written = largest
+
+    def _roll_back(self, view: memoryview, start: int, written: int) -> None:
+        """After a write that failed half-way: leave whole messages only, as far as the system lets us."""
+        first_offset = HEAD.unpack_from(view, start)[0]
+        whole = kernel.walk(view, start, written, first_offset)[0]
+        with contextlib.suppress(LogwrightError):
+            self._file.truncate(self._file_size + whole - start)
+
+    def _roll(self, next_offset: int, largest: int) -> None:
+        """Finish this segment and begin the next. Synced first: once the next one exists, this one is never torn."""
+        with self._syncing:
+            self._file.sync()
+            if self._checksums is not None:
+                self._checksums.sync()
+                self._checksums.close()
+                self._checksums = None
+            if self._index is not None:
+                self._index.finish(next_offset, self._file_size, largest)
+            self._file.close()
+            self._create_segment(next_offset)
+            self._largest_written = NO_TIMESTAMP
+
+    # --- closing ----------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Flush, sync, and release the lock. A second call does nothing."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._interval is not None:
+            self._interval.close()
+        try:
+            if self._failure is None:
+                self.sync()
+            elif not self._failure_told:
+                self._refuse()
+        finally:
+            self.refusing = True
+            self._release()
+
+    def _release(self) -> None:
+        with contextlib.ExitStack() as stack:
+            stack.callback(self._lock.release)
+            stack.callback(self._file.close)
+            if self._index is not None:
+                stack.callback(self._index.close)
+            if self._checksums is not None:
+                stack.callback(self._checksums.close)
+                if self._failure is None:
+                    stack.callback(self._checksums.sync)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
