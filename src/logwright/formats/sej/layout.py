@@ -51,7 +51,7 @@ INDEX_DIRECTORY: Final = "idx"
 INDEX_SUFFIX: Final = ".idx"
 CHECKSUM_SUFFIX: Final = ".crc"
 
-_SEGMENT_NAME: Final = re.compile(r"([0-9a-fA-F]{1,16})\.jnl")
+_SEGMENT_NAME: Final = re.compile(r"0*([0-9a-fA-F]{1,16})\.jnl")
 
 assert OVERHEAD == 26
 assert HEAD.size == 18
