@@ -358,17 +358,7 @@ class Reader:
 
     def as_json(self, located: Located) -> dict[str, Any]:
         """A message as `dump --json` prints it."""
-        message: Message = located.record
-        return {
-            "file": located.file,
-            "position": located.span.start,
-            "size": located.span.size,
-            "offset": message.offset,
-            "timestamp": message.timestamp,
-            "type": message.type,
-            "key": base64.b64encode(message.key).decode(),
-            "value": base64.b64encode(message.value).decode(),
-        }
+        return message_as_json(located)
 
     def close(self) -> None:
         """Nothing is held between calls."""
@@ -384,6 +374,21 @@ class Reader:
 
 def _part_of(progress: Progress, before: int, total: int) -> Callable[[int], None]:
     return lambda position: progress(before + position, total)
+
+
+def message_as_json(located: Located) -> dict[str, Any]:
+    """A message and its place, ready to be printed as JSON; bytes are base64."""
+    message: Message = located.record
+    return {
+        "file": located.file,
+        "position": located.span.start,
+        "size": located.span.size,
+        "offset": message.offset,
+        "timestamp": message.timestamp,
+        "type": message.type,
+        "key": base64.b64encode(message.key).decode(),
+        "value": base64.b64encode(message.value).decode(),
+    }
 
 
 def located(chunk: Chunk) -> Iterator[Located]:

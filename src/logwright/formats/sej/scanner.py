@@ -46,6 +46,7 @@ class Scanner:
         timeout: float | None = DEFAULT_TIMEOUT_SECONDS,
         mode: Mode = "failfast",
         disk: Disk = REAL_DISK,
+        watch: Watch | None = None,
     ) -> None:
         self.mode = check_mode(mode)
         self.timeout = timeout
@@ -54,7 +55,8 @@ class Scanner:
         if not disk.is_directory(self._reader.directory / SEGMENT_DIRECTORY):
             raise NotFound(f"{directory}: no sej journal is here")
         self._start = offset
-        self._watch: Watch = disk.watch(self._reader.directory / SEGMENT_DIRECTORY)
+        self._owns_watch = watch is None
+        self._watch: Watch = disk.watch(self._reader.directory / SEGMENT_DIRECTORY) if watch is None else watch
         self._cursor: Cursor | None = None
         self._pending: list[Message | Damage] = []
         self._judged_size = -1
@@ -250,7 +252,8 @@ class Scanner:
         if self._closed:
             return
         self._closed = True
-        self._watch.close()
+        if self._owns_watch:
+            self._watch.close()
         if self._cursor is not None:
             self._cursor.file.close()
 

@@ -1,0 +1,330 @@
+"""Shards: one stream of messages over several journals below a root, so that several can be written and read at once.
+
+    ROOT/[PREFIX.]BIT.INDEX/        a sej journal each; BIT in hexadecimal (1..a), INDEX in three hexadecimal digits
+    ROOT/PREFIX/                    bit 0: no sharding; with an empty prefix it is ROOT itself
+
+A message goes to the shard whose index is the low BIT bits of its hash. The default hash, `stable_hash`, is CRC-32 of
+the key, or of the value where the key is empty: the same in every run and on every machine, so that all messages of a
+key stay in one shard, in order. Each shard counts its own offsets from 0, and is created when it gets a message.
+
+All shards of a prefix have the same bit. A root that mixes them is refused, by the writer and by the readers: half of
+the keys would have two homes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+import re
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from ...core.disk import REAL_DISK, Disk
+from ...core.errors import DamagedJournal, NotFound, WrongUse
+from ...core.format import Located
+from ...core.outcome import Damage, Mode, check_mode
+from ...core.report import Progress, Report, Summary
+from .layout import NO_TIMESTAMP, SEGMENT_DIRECTORY
+from .reader import Reader, message_as_json
+from .records import Message
+
+MAX_BIT: Final = 10
+_PREFIX: Final = re.compile(r"[a-zA-Z0-9_-]*")
+_SHARD_NAME: Final = re.compile(r"(?:([a-zA-Z0-9_-]+)\.)?([1-9a])\.([0-3][0-9a-f]{2})")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Shard:
+    """One journal of a root. `name` is its directory's name, empty for the root itself."""
+
+    prefix: str
+    bit: int
+    index: int
+    name: str
+    path: Path
+
+
+# --- names ----------------------------------------------------------------------------------------------------------
+
+
+def check_prefix(prefix: str) -> None:
+    """Raise `WrongUse` for a prefix that is not letters, digits, `_` and `-` throughout."""
+    if not _PREFIX.fullmatch(prefix):
+        raise WrongUse(f"shard prefix {prefix!r} has other characters than letters, digits, _ and -")
+
+
+def shard_name(prefix: str, bit: int, index: int) -> str:
+    """The directory name of a shard; empty when the root itself is the journal."""
+    check_prefix(prefix)
+    if not 0 <= bit <= MAX_BIT:
+        raise WrongUse(f"shard bit {bit} is not within 0 and {MAX_BIT}")
+    if not 0 <= index < 1 << bit:
+        raise WrongUse(f"shard index {index} is not below 2^{bit}")
+    if bit == 0:
+        return prefix
+    return f"{prefix}.{bit:x}.{index:03x}" if prefix else f"{bit:x}.{index:03x}"
+
+
+def parse_shard_name(name: str) -> tuple[str, int, int] | None:
+    """Prefix, bit and index of a shard's directory name; None for a name that is none.
+
+    A name without dots is a prefix with bit 0; only what is inside can tell whether it is a journal.
+    """
+    match = _SHARD_NAME.fullmatch(name)
+    if match is None:
+        return (name, 0, 0) if name and _PREFIX.fullmatch(name) else None
+    bit, index = int(match[2], 16), int(match[3], 16)
+    return (match[1] or "", bit, index) if index < 1 << bit else None
+
+
+def find_shards(disk: Disk, root: Path, prefix: str | None = None) -> list[Shard]:
+    """Every journal below a root whose name is a shard's, of one prefix or of all, in order."""
+    found = []
+    if prefix in (None, "") and disk.is_directory(root / SEGMENT_DIRECTORY):
+        found.append(Shard("", 0, 0, "", root))
+    for name in disk.list_directory(root):
+        parsed = parse_shard_name(name)
+        if parsed is None or (prefix is not None and parsed[0] != prefix):
+            continue
+        if disk.is_directory(root / name / SEGMENT_DIRECTORY):
+            found.append(Shard(*parsed, name, root / name))
+    return sorted(found)
+
+
+def check_bits(root: Path, shards: Iterable[Shard]) -> None:
+    """Raise `WrongUse` when the shards of a prefix do not all have the same bit."""
+    seen: dict[str, Shard] = {}
+    for shard in shards:
+        other = seen.setdefault(shard.prefix, shard)
+        if other.bit != shard.bit:
+            raise WrongUse(
+                f"{root} mixes shards of bit {other.bit} ({other.name or '.'}) and bit {shard.bit} ({shard.name})"
+                f" for the prefix {shard.prefix!r}: move one of them elsewhere"
+            )
+
+
+def stable_hash(key: bytes, value: bytes) -> int:
+    """The default hash: CRC-32 of the key, or of the value where the key is empty."""
+    return zlib.crc32(key or value)
+
+
+# --- what happens in a shard ----------------------------------------------------------------------------------------
+
+
+def in_shard(shard: Shard, item: Any) -> Any:
+    """A `Located`, `Damage` or `Problem` of a shard, its file told from the root."""
+    return replace(item, file=f"{shard.name}/{item.file}") if shard.name else item
+
+
+@contextlib.contextmanager
+def naming(shard: Shard) -> Iterator[None]:
+    """Let damage found in a shard be told with the shard's name."""
+    try:
+        yield
+    except DamagedJournal as error:
+        if not shard.name:
+            raise
+        raise type(error)(f"{shard.name}/{error.file}", error.position, error.reason) from error
+
+
+def _time_of(item: Located) -> int:
+    timestamp: int | None = item.record.timestamp
+    return NO_TIMESTAMP if timestamp is None else timestamp
+
+
+# --- reading --------------------------------------------------------------------------------------------------------
+
+
+class ShardedReader:
+    """All shards below a root opened for reading, of one prefix or of all.
+
+    The verbs are those of `Reader`. Shards come one after the other, by prefix and index; `start` and `stop` are
+    offsets within each. The file of a place begins with the shard's directory. Shards that appear later are found by
+    the next call.
+    """
+
+    def __init__(self, root: Path | str, prefix: str | None = None, *, disk: Disk = REAL_DISK) -> None:
+        self.path = Path(root)
+        self.disk = disk
+        self.prefix = prefix
+        self.torn_tails: list[Damage] = []
+        if prefix is not None:
+            check_prefix(prefix)
+        if not self.shards():
+            which = "" if prefix is None else f" of prefix {prefix!r}"
+            raise NotFound(f"{self.path}: no shards{which} are here")
+
+    def shards(self) -> list[Shard]:
+        """The shards there are now, in order. `WrongUse` when they mix bits."""
+        found = find_shards(self.disk, self.path, self.prefix)
+        check_bits(self.path, found)
+        return found
+
+    def open(self, shard: Shard) -> Reader:
+        """The reader of one shard."""
+        return Reader(shard.path, disk=self.disk)
+
+    @property
+    def torn_tail(self) -> Damage | None:
+        """The first of the torn tails that the last pass met; `torn_tails` has all of them."""
+        return self.torn_tails[0] if self.torn_tails else None
+
+    # --- going through them -----------------------------------------------------------------------------------------
+
+    def __iter__(self) -> Iterator[Message]:
+        for shard, reader in self._each():
+            with naming(shard):
+                yield from reader
+
+    def messages(
+        self, start: int | None = None, stop: int | None = None, *, mode: Mode = "failfast"
+    ) -> Iterator[Message | Damage]:
+        """The messages of every shard with `start` <= offset < `stop`."""
+        for shard, reader in self._each():
+            with naming(shard):
+                for item in reader.messages(start, stop, mode=mode):
+                    yield in_shard(shard, item) if isinstance(item, Damage) else item
+
+    def scan(
+        self,
+        start: int | None = None,
+        stop: int | None = None,
+        *,
+        mode: Mode = "failfast",
+        progress: Progress | None = None,
+    ) -> Iterator[Located | Damage]:
+        """Every message of every shard with the place of its bytes."""
+        check_mode(mode)
+        part_of = self._parts(progress)
+        for shard, reader in self._each():
+            with naming(shard):
+                for item in reader.scan(start, stop, mode=mode, progress=part_of(shard)):
+                    yield in_shard(shard, item)
+
+    def _each(self) -> Iterator[tuple[Shard, Reader]]:
+        """The shards one by one, each with its reader, whose torn tail is noted once the next one is asked for."""
+        self.torn_tails = []
+        for shard in self.shards():
+            reader = self.open(shard)
+            yield shard, reader
+            if reader.torn_tail is not None:
+                self.torn_tails.append(in_shard(shard, reader.torn_tail))
+
+    def _parts(self, progress: Progress | None) -> Callable[[Shard], Progress | None]:
+        """What one shard reports its progress to, so that the whole goes from nothing to all bytes once."""
+        if progress is None:
+            return lambda shard: None
+        before: dict[Shard, int] = {}
+        total = 0
+        for shard in self.shards():
+            before[shard] = total
+            total += sum(self.disk.file_size(segment.path) for segment in self.open(shard).segments())
+        return lambda shard: lambda done, _: progress(before.get(shard, total) + done, total)
+
+    def last(self, count: int) -> list[Located]:
+        """The last messages of all shards together, by time, oldest first; each shard's own stay in their order."""
+        ends: list[list[Located]] = []
+        for shard, reader in self._each():
+            with naming(shard):
+                ends.append([in_shard(shard, item) for item in reader.last(count)])
+        heap = [(-_time_of(items[-1]), -number) for number, items in enumerate(ends) if items]
+        heapq.heapify(heap)
+        found: list[Located] = []
+        while heap and len(found) < count:
+            number = -heapq.heappop(heap)[1]
+            found.append(ends[number].pop())
+            if ends[number]:
+                heapq.heappush(heap, (-_time_of(ends[number][-1]), -number))
+        found.reverse()
+        return found
+
+    def count(self, start: int | None = None, stop: int | None = None, *, progress: Progress | None = None) -> int:
+        """How many whole messages all shards have, in a range of their offsets."""
+        part_of = self._parts(progress)
+        return sum(reader.count(start, stop, progress=part_of(shard)) for shard, reader in self._each())
+
+    def find_time(self, timestamp: int) -> dict[str, int]:
+        """For each shard the offset of its first message that is not earlier than `timestamp`; see `Reader`."""
+        return {shard.name: reader.find_time(timestamp) for shard, reader in self._each()}
+
+    # --- what they are ----------------------------------------------------------------------------------------------
+
+    def summary(self) -> Summary:
+        """What this is, quickly; `shards` in it has a line for each."""
+        parts = [(shard, reader.summary()) for shard, reader in self._each()]
+        counts = [part.records for _, part in parts]
+        return Summary(
+            format="sej",
+            path=str(self.path),
+            files=sum(part.files for _, part in parts),
+            bytes=sum(part.bytes for _, part in parts),
+            records=None if None in counts else sum(count or 0 for count in counts),
+            first=_outermost([_shown(shard, part.first) for shard, part in parts], min),
+            last=_outermost([_shown(shard, part.last) for shard, part in parts], max),
+            health=_worst_health([(shard.name, part.health) for shard, part in parts]),
+            details={
+                "shards": {
+                    shard.name: {"records": part.records, "bytes": part.bytes, "health": part.health}
+                    for shard, part in parts
+                }
+            },
+        )
+
+    def verify(self, *, progress: Progress | None = None) -> Report:
+        """Check every byte of every shard."""
+        part_of = self._parts(progress)
+        whole = Report("sej")
+        for shard, reader in self._each():
+            report = reader.verify(progress=part_of(shard))
+            whole.records += report.records
+            whole.bytes += report.bytes
+            whole.problems += [in_shard(shard, problem) for problem in report.problems]
+            whole.anomalies += [in_shard(shard, anomaly) for anomaly in report.anomalies]
+        return whole
+
+    def state(self, at: int | None = None) -> dict[str, Any]:
+        """The state of each shard under its name; see `Reader.state`."""
+        return {"shards": {shard.name: reader.state(at) for shard, reader in self._each()}}
+
+    def as_json(self, located: Located) -> dict[str, Any]:
+        """A message as `dump --json` prints it, with its shard."""
+        name, _, _ = located.file.rpartition(f"/{SEGMENT_DIRECTORY}/")
+        return {**message_as_json(located), "shard": name}
+
+    def close(self) -> None:
+        """Nothing is held between calls."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _shown(shard: Shard, record: dict[str, Any] | None) -> dict[str, Any] | None:
+    if record is None:
+        return None
+    return {**record, "file": f"{shard.name}/{record['file']}" if shard.name else record["file"], "shard": shard.name}
+
+
+def _outermost(records: list[dict[str, Any] | None], choose: Callable[..., Any]) -> dict[str, Any] | None:
+    """The earliest or the latest of some records, by time."""
+    there = [record for record in records if record is not None]
+    if not there:
+        return None
+    found: dict[str, Any] = choose(there, key=lambda r: NO_TIMESTAMP if r["timestamp"] is None else r["timestamp"])
+    return found
+
+
+def _worst_health(healths: list[tuple[str, str]]) -> str:
+    """One word for all when they agree, else what is wrong with which shard."""
+    kinds = {health for _, health in healths}
+    if len(kinds) == 1:
+        return kinds.pop()
+    return "; ".join(f"{name}: {health}" for name, health in healths if health != "sound")
