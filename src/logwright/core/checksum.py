@@ -14,7 +14,8 @@ entry of the last block is written anew, in place, as its block grows.
 Why a crash cannot make a sound file look damaged:
 
 - An entry speaks of a prefix of its block, and journals only grow, so an entry that is out of date is still true.
-- Entries are aligned: none lies across two sectors. After a power cut each is the old one, the new one, or zeros.
+- Entries are aligned: none lies across two sectors. After a power cut each is an old one, the new one, or zeros (on
+  file systems that do not hand out stale bytes of other files, which is all that are in common use).
 - `update` comes after the bytes are in the data file. A killed process leaves entries for no more than is there. A
   power cut may keep the side file and lose the data: an entry for more bytes than there are cannot be judged, counts as
   not covered, and is noted.
@@ -304,7 +305,7 @@ class ChecksumWriter:
         crc, covered = ENTRY.unpack(old) if len(old) == ENTRY.size else _NOT_COVERED
         end = _entry_position(index) + (ENTRY.size if have else 0)
         lowered = covered > have or self._file.size() > end
-        if covered > have:
+        if covered == 0 or covered > have:
             crc = covered = 0
         if covered < have:
             crc = crc32c(self._read_exactly(data_file, index * self.block_bytes + covered, have - covered), crc)
@@ -314,7 +315,7 @@ class ChecksumWriter:
             self._file.truncate(end)
         if lowered:
             self._file.sync()
-        self._crc = crc if have else 0
+        self._crc = crc
         self._size = size
 
     def _read_exactly(self, data_file: File, position: int, size: int) -> bytes:

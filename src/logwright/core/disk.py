@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal, Protocol, TypeAlias
 
-from .errors import Locked, NotFound, StorageFailed
+from .errors import Locked, LogwrightError, NotFound, StorageFailed
 from .watch import Watch, watch_directory
 
 try:
@@ -33,12 +33,15 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 OpenMode: TypeAlias = Literal["read", "update", "create"]
 """`read` an existing file; `update` one, creating it when it is missing; `create` one that must not exist."""
 
-_NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+_ALWAYS = sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY"))
+"""Follow no link, and do not wait on a pipe that somebody has put in place of a file."""
 _FLAGS: dict[str, int] = {
-    "read": os.O_RDONLY | _NO_FOLLOW,
-    "update": os.O_RDWR | os.O_CREAT | _NO_FOLLOW,
-    "create": os.O_RDWR | os.O_CREAT | os.O_EXCL | _NO_FOLLOW,
+    "read": os.O_RDONLY | _ALWAYS,
+    "update": os.O_RDWR | os.O_CREAT | _ALWAYS,
+    "create": os.O_RDWR | os.O_CREAT | os.O_EXCL | _ALWAYS,
 }
+_NO_SUCH_NAME = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
+"""Answers to the question whether a name is there. Any other error is no answer, and must not pass for "no"."""
 
 
 class File(Protocol):
@@ -111,6 +114,8 @@ def translated(action: str, path: Path) -> Iterator[None]:
     """Turn the system's errors into ours, with what was tried and where."""
     try:
         yield
+    except LogwrightError:
+        raise  # some of ours are also an OSError, and say already what was tried and where
     except FileNotFoundError:
         raise NotFound(f"{path}: no such file or directory") from None
     except OSError as error:
@@ -225,10 +230,22 @@ class RealDisk:
 
     def is_directory(self, path: Path) -> bool:
         with translated("stat", path):
-            return os.path.isdir(path)
+            try:
+                return stat.S_ISDIR(os.stat(path).st_mode)
+            except OSError as error:
+                if error.errno in _NO_SUCH_NAME:
+                    return False
+                raise
 
     def exists(self, path: Path) -> bool:
-        return os.path.lexists(path)
+        with translated("stat", path):
+            try:
+                os.stat(path, follow_symlinks=False)
+            except OSError as error:
+                if error.errno in _NO_SUCH_NAME:
+                    return False
+                raise
+            return True
 
     def file_size(self, path: Path) -> int:
         with translated("stat", path):
