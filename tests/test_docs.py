@@ -1,0 +1,111 @@
+"""Every example in README and docs is run, and prints what the page says that it prints.
+
+In a page, a ```python block is run in the page's own scratch directory, all blocks of a page in one namespace; when a
+```text block follows directly, it is what the block printed. A ```console block has commands behind `$ ` and what they
+print. A line `...` stands for any lines, `…` for any text within a line. Blocks of other kinds are not run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+import shlex
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+_BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Block:
+    kind: str
+    text: str
+    line: int
+    start: int
+    end: int
+
+
+def blocks_of(page: Path) -> list[Block]:
+    text = page.read_text()
+    return [
+        Block(match[1], match[2], text.count("\n", 0, match.start()) + 2, match.start(), match.end())
+        for match in _BLOCK.finditer(text)
+    ]
+
+
+def as_pattern(expected: str) -> str:
+    """A regular expression for an expected output with `...` and `…` in it."""
+    lines = []
+    for line in expected.rstrip("\n").split("\n"):
+        if line.strip() == "...":
+            lines.append("(?:.*\n)*")
+        else:
+            lines.append(".*".join(re.escape(part.rstrip()) for part in line.rstrip().split("…")) + " *\n")
+    return "".join(lines)
+
+
+def assert_output(actual: str, expected: str, where: str) -> None:
+    if not re.fullmatch(as_pattern(expected), actual.rstrip("\n") + "\n"):
+        pytest.fail(f"{where} printed\n{actual}\nbut the page says\n{expected}")
+
+
+def run_python(block: Block, page: Path, names: dict[str, object]) -> str:
+    printed = io.StringIO()
+    code = compile("\n" * (block.line - 1) + block.text, str(page), "exec")
+    with contextlib.redirect_stdout(printed):
+        exec(code, names)
+    return printed.getvalue()
+
+
+def run_console(block: Block, page: Path, directory: Path) -> None:
+    for part in re.split(r"^\$ ", block.text, flags=re.MULTILINE)[1:]:
+        command, _, expected = part.partition("\n")
+        environment = {
+            **os.environ,
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+            "COLUMNS": "120",
+            "TZ": "UTC",
+        }
+        done = subprocess.run(
+            ["bash", "-c", command],
+            cwd=directory,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+        assert_output(done.stdout, expected, f"{page.name}:{block.line}: {shlex.quote(command)}")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_the_examples_of_a_page_do_what_the_page_says(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {"__name__": "example"}
+    text = page.read_text()
+    blocks = blocks_of(page)
+    for number, block in enumerate(blocks):
+        if block.kind == "python":
+            printed = run_python(block, page, names)
+            following = blocks[number + 1] if number + 1 < len(blocks) else None
+            if following is not None and following.kind == "text" and text[block.end : following.start].isspace():
+                assert_output(printed, following.text, f"{page.name}:{block.line}")
+        elif block.kind == "console":
+            run_console(block, page, tmp_path)
+
+
+def test_a_wrong_output_is_noticed() -> None:
+    assert re.fullmatch(as_pattern("a …\n...\nz\n"), "a b\n1\n2\nz\n")
+    assert not re.fullmatch(as_pattern("a …\n...\nz\n"), "a b\n1\n2\ny\n")
+    assert not re.fullmatch(as_pattern("abc\n"), "abd\n")
