@@ -1,0 +1,1 @@
+"""The tests of Logwright; they mirror the tree of `src/logwright`."""

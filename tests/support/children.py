@@ -1,0 +1,78 @@
+"""Child processes that a test talks to line by line, and may kill at any moment.
+
+    with Child("import sys; print('ready', flush=True); sys.stdin.read()") as child:
+        assert child.line() == "ready"
+        child.kill()
+
+Nothing here sleeps: `line` waits for the child's next line, and fails the test if none comes before the deadline.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from types import TracebackType
+from typing import Self
+
+DEADLINE_SECONDS = 60.0
+"""Far beyond what anything here takes; reached only when something hangs."""
+
+
+class Child:
+    """A Python program running beside the test. Leaving the `with` block kills it if it still runs."""
+
+    def __init__(self, code: str, *arguments: object) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", code, *map(str, arguments)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        self._received = b""
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def line(self) -> str:
+        """The next line that the child prints, without its end; an `EOFError` when it has ended instead."""
+        assert self._process.stdout is not None
+        descriptor = self._process.stdout.fileno()
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        while b"\n" not in self._received:
+            ready, _, _ = select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))
+            assert ready, f"the child printed nothing for {DEADLINE_SECONDS} seconds"
+            data = os.read(descriptor, 65536)
+            if not data:
+                raise EOFError("the child ended without another line")
+            self._received += data
+        line, _, self._received = self._received.partition(b"\n")
+        return line.decode()
+
+    def say(self, text: str) -> None:
+        """Send the child one line."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(text.encode() + b"\n")
+        self._process.stdin.flush()
+
+    def kill(self) -> None:
+        """End the child by SIGKILL, and return once it is dead."""
+        self._process.send_signal(signal.SIGKILL)
+        self._process.wait(DEADLINE_SECONDS)
+
+    def join(self) -> int:
+        """Wait for the child to end by itself; its exit status."""
+        return self._process.wait(DEADLINE_SECONDS)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._process.poll() is None:
+            self.kill()
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None
+            pipe.close()

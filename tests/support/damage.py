@@ -1,0 +1,213 @@
+"""A small language of damage: what can happen to the bytes of a file, one function for each.
+
+The functions take bytes and give other bytes, so that a test reads as the accident that it describes:
+
+    journal_of(cut(data, 100))                       the file ends after byte 100
+    journal_of(zeros_after(data, 100))               its length survived, the bytes from 100 on did not
+    journal_of(flip_bit(data, 803))                  one bit has rotted
+
+The generators give every accident of a kind, each as a `Damaged` with a label; they count nothing by themselves.
+Noise is the same in every run: it follows from its seed.
+"""
+
+from __future__ import annotations
+
+import functools
+import random
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.support.replay import each
+
+# --- one accident ---------------------------------------------------------------------------------------------------
+
+
+def cut(data: bytes, size: int) -> bytes:
+    """Only the first `size` bytes are left."""
+    return data[:size]
+
+
+def shrink(data: bytes, by: int) -> bytes:
+    """The last `by` bytes are missing."""
+    return data[: max(0, len(data) - by)]
+
+
+def zeros_after(data: bytes, position: int) -> bytes:
+    """As long as before, and zeros from `position` on."""
+    return data[:position] + bytes(len(data) - position)
+
+
+def noise_after(data: bytes, position: int, seed: int = 0) -> bytes:
+    """As long as before, and noise from `position` on."""
+    return data[:position] + noise(len(data), seed)[position:]
+
+
+def flip_bit(data: bytes, bit: int) -> bytes:
+    """One bit is the other way round; bit 0 is the lowest of the first byte."""
+    return flip_bits(data, bit // 8, 1 << (bit % 8))
+
+
+def flip_bits(data: bytes, position: int, mask: int) -> bytes:
+    """The bits of a mask are flipped in one byte."""
+    return overwrite(data, position, bytes([data[position] ^ mask]))
+
+
+def increment_byte(data: bytes, position: int, by: int = 1) -> bytes:
+    """One byte is larger by so much, wrapping around."""
+    return overwrite(data, position, bytes([(data[position] + by) % 256]))
+
+
+def overwrite(data: bytes, position: int, other: bytes) -> bytes:
+    """Other bytes stand at a position; all of them must fit."""
+    if position < 0 or position + len(other) > len(data):
+        raise ValueError(f"{len(other)} bytes at {position} do not fit into {len(data)}")
+    return data[:position] + other + data[position + len(other) :]
+
+
+def insert(data: bytes, position: int, other: bytes) -> bytes:
+    """Bytes that do not belong there were pushed in."""
+    return data[:position] + other + data[position:]
+
+
+def drop(data: bytes, start: int, end: int) -> bytes:
+    """The bytes of a range are missing, and what follows has moved up."""
+    return data[:start] + data[end:]
+
+
+def repeat(data: bytes, start: int, end: int) -> bytes:
+    """The bytes of a range are there twice in a row."""
+    return data[:end] + data[start:]
+
+
+def swap(data: bytes, start: int, middle: int, end: int) -> bytes:
+    """Two neighbouring ranges have changed places."""
+    return data[:start] + data[middle:end] + data[start:middle] + data[end:]
+
+
+@functools.lru_cache(maxsize=256)
+def noise(size: int, seed: int = 0) -> bytes:
+    """Bytes without a pattern, the same for the same seed."""
+    return random.Random(seed).randbytes(size)
+
+
+def damage_file(path: Path, damage: Callable[..., bytes], *arguments: int | bytes) -> None:
+    """Put the damaged bytes of a file in its place: `damage_file(path, cut, 100)`."""
+    path.write_bytes(damage(path.read_bytes(), *arguments))
+
+
+# --- every accident of a kind ---------------------------------------------------------------------------------------
+
+
+class Damaged(NamedTuple):
+    """Bytes after an accident: what happened, and from which byte on they may differ from what was written."""
+
+    label: str
+    position: int
+    data: bytes
+
+
+def torn_tails(data: bytes, start: int = 0, seed: int = 0) -> Iterator[Damaged]:
+    """A last write, of the bytes from `start` on, that got as far as each byte: cut there, or zeros or noise behind.
+
+    The write that did not happen at all is among them (cut at `start`), the one that was completed is not.
+    """
+    return _each(_torn_tails(data, start, seed))
+
+
+def _torn_tails(data: bytes, start: int, seed: int) -> Iterator[Damaged]:
+    for position in range(start, len(data)):
+        yield Damaged(f"cut at {position}", position, cut(data, position))
+        for name, torn in (("zeros", zeros_after(data, position)), ("noise", noise_after(data, position, seed))):
+            if torn != data:  # a tail that is zeros already is not torn by zeros
+                yield Damaged(f"{name} from {position}", position, torn)
+
+
+def garbage_behind(data: bytes, sizes: Iterable[int], seed: int = 0) -> Iterator[Damaged]:
+    """Whole bytes, and behind them so many zeros, or so much noise, that no write put there."""
+    return _each(
+        Damaged(f"{size} {name} behind", len(data), data + garbage)
+        for size in sizes
+        for name, garbage in (("zeros", bytes(size)), ("noise", noise(size, seed)))
+    )
+
+
+def bit_flips(data: bytes, start: int = 0, end: int | None = None) -> Iterator[Damaged]:
+    """Each bit of a range, flipped alone."""
+    stop = len(data) if end is None else end
+    return _each(Damaged(f"bit {bit}", bit // 8, flip_bit(data, bit)) for bit in range(8 * start, 8 * stop))
+
+
+def byte_increments(data: bytes, start: int = 0, end: int | None = None, by: int = 1) -> Iterator[Damaged]:
+    """Each byte of a range, larger by so much, alone."""
+    stop = len(data) if end is None else end
+    return _each(
+        Damaged(f"byte {position} + {by}", position, increment_byte(data, position, by))
+        for position in range(start, stop)
+    )
+
+
+def hostile_integers(size_bytes: int) -> list[bytes]:
+    """The bit patterns of a length field that break careless code, the same read from either end.
+
+    Zero, one, the largest and the smallest signed value and their neighbours, minus one, and what would be a
+    plausible number of gigabytes; each in both byte orders.
+    """
+    bits = 8 * size_bytes
+    half = 1 << (bits - 1)
+    values = {0, 1, half - 2, half - 1, half, half + 1, 2 * half - 2, 2 * half - 1, half >> 1, half >> 2, half // 3}
+    patterns = {value.to_bytes(size_bytes, order) for value in values for order in ("big", "little")}
+    return sorted(patterns)
+
+
+def hostile_fields(data: bytes, fields: Iterable[tuple[int, int]]) -> Iterator[Damaged]:
+    """Each field, given as position and size, with each hostile value in turn."""
+    return _each(
+        Damaged(f"field at {position} = {pattern.hex()}", position, overwrite(data, position, pattern))
+        for position, size in fields
+        for pattern in hostile_integers(size)
+        if pattern != data[position : position + size]
+    )
+
+
+def fuzzed(data: bytes, number: int, seed: int = 0) -> Iterator[Damaged]:
+    """So many random mixtures of accidents, the same ones for the same seed. `data` must not be empty."""
+    return _each(_fuzzed(data, number, seed))
+
+
+def _fuzzed(data: bytes, number: int, seed: int) -> Iterator[Damaged]:
+    for case in range(number):
+        chance = random.Random(f"{seed}/{case}")
+        changed, first = data, len(data)
+        for _ in range(chance.choice((1, 1, 1, 2, 3, 5))):
+            changed, position = _one_random_accident(changed, chance)
+            first = min(first, position)
+        yield Damaged(f"fuzz {seed}/{case}", first, changed)
+
+
+def _one_random_accident(data: bytes, chance: random.Random) -> tuple[bytes, int]:
+    if not data:
+        return chance.randbytes(chance.randrange(1, 64)), 0
+    start, end = sorted((chance.randrange(len(data)), chance.randrange(len(data) + 1)))
+    end = min(end, start + 64)
+    match chance.randrange(8):
+        case 0:
+            return flip_bit(data, 8 * start + chance.randrange(8)), start
+        case 1:
+            return increment_byte(data, start, chance.randrange(1, 256)), start
+        case 2:
+            return cut(data, start), start
+        case 3:
+            return drop(data, start, end), start
+        case 4:
+            return repeat(data, start, end), end
+        case 5:
+            return insert(data, start, chance.randbytes(chance.randrange(1, 32))), start
+        case 6:
+            return overwrite(data, start, bytes(end - start)), start
+        case _:
+            return overwrite(data, start, chance.randbytes(end - start)), start
+
+
+def _each(cases: Iterable[Damaged]) -> Iterator[Damaged]:
+    return each((case.label, case) for case in cases)

@@ -1,0 +1,277 @@
+"""FaultyDisk: passes every call on to another disk, and fails the k-th one.
+
+    for disk in failing_calls(make_disk, error=errno.ENOSPC):
+        try:
+            work(disk)
+        except StorageFailed:
+            ...
+        check(disk.inner)
+
+`make_disk` gives a fresh disk for each round; the k-th round fails the k-th call, and the loop ends after the first
+round in which nothing failed. Every call that reaches the file system counts, reading and closing included; `only`
+restricts the count and the failure to some kinds of calls.
+
+As the system does it: closing a file closes it even when it reports an error, and a disk that is full writes part of
+the data first and says so with the next write (`partial`). `SHORT_WRITE` is no error at all: the k-th write does less
+than it was asked for, which is any write's right.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path, PurePath
+from typing import Final, NamedTuple
+
+from logwright.core.disk import Buffer, Disk, File, OpenMode
+from logwright.core.errors import StorageFailed
+from logwright.core.watch import Watch
+from tests.support.counts import COUNTS
+from tests.support.replay import each
+
+SHORT_WRITE: Final = 0
+"""The "error" of a write that writes less than it could."""
+
+READS: Final = frozenset({"open", "read", "stat", "list"})
+WRITES: Final = frozenset({"write"})
+SYNCS: Final = frozenset({"sync", "sync directory"})
+RENAMES: Final = frozenset({"rename"})
+NAMES: Final = frozenset({"create", "create directory", "rename", "remove", "sync directory"})
+NEEDS_SPACE: Final = frozenset({"write", "create", "create directory", "rename"})
+"""What a full disk refuses; reading, shortening and removing go on."""
+KINDS: Final = READS | WRITES | SYNCS | NAMES | {"truncate", "lock", "close"}
+
+
+class Fault(NamedTuple):
+    """What goes wrong with the k-th call: which error, for how long, and for which kinds of calls."""
+
+    error: int = errno.EIO
+    forever: bool = False
+    partial: bool = False
+    only: frozenset[str] = KINDS
+
+    def __str__(self) -> str:
+        error = errno.errorcode[self.error] if self.error else "short write"
+        words = [error, "forever" if self.forever else "once"]
+        if self.partial:
+            words.append("partial")
+        if self.only != KINDS:
+            words.append(f"only {'/'.join(sorted(self.only))}")
+        return " ".join(words)
+
+
+FAULTS: Final = (
+    Fault(errno.EIO),
+    Fault(errno.EIO, forever=True),
+    Fault(errno.EIO, partial=True, only=WRITES),
+    Fault(errno.EIO, only=SYNCS),
+    Fault(errno.ENOSPC, partial=True, only=NEEDS_SPACE),
+    Fault(errno.ENOSPC, forever=True, partial=True, only=NEEDS_SPACE),
+    Fault(SHORT_WRITE, only=WRITES),
+    Fault(SHORT_WRITE, forever=True, only=WRITES),
+)
+"""What a thorough test goes through, one after the other, with `every_fault`."""
+
+
+def failing_calls(
+    make_disk: Callable[[], Disk],
+    *,
+    error: int = errno.EIO,
+    forever: bool = False,
+    partial: bool = False,
+    only: Iterable[str] = KINDS,
+    format: str = "core",
+) -> Iterator[FaultyDisk]:
+    """A fresh disk for each k = 1, 2, … whose k-th call fails, until a round in which none did."""
+    return every_fault(make_disk, [Fault(error, forever, partial, frozenset(only))], format=format)
+
+
+def every_fault(
+    make_disk: Callable[[], Disk], faults: Iterable[Fault] = FAULTS, *, format: str = "core"
+) -> Iterator[FaultyDisk]:
+    """The rounds of `failing_calls` for one fault after the other. Each that was come through is counted."""
+    for disk in each(_rounds(make_disk, faults)):
+        yield disk
+        if disk.failures:
+            COUNTS.add("k-th call fails", 1, format)
+
+
+def _rounds(make_disk: Callable[[], Disk], faults: Iterable[Fault]) -> Iterator[tuple[str, FaultyDisk]]:
+    for fault in faults:
+        fail_at = 1
+        while True:
+            disk = FaultyDisk(make_disk(), fail_at, *fault)
+            yield f"call {fail_at} {fault}", disk
+            if disk.calls < fail_at:
+                break
+            fail_at += 1
+
+
+class FaultyDisk:
+    """A `Disk` whose `fail_at`-th call fails; 0 never fails.
+
+    `calls` counts the calls of the kinds in `only`, `failures` those that failed or were short, `failed` names the
+    first of them.
+    """
+
+    def __init__(
+        self,
+        inner: Disk,
+        fail_at: int = 0,
+        error: int = errno.EIO,
+        forever: bool = False,
+        partial: bool = False,
+        only: Iterable[str] = KINDS,
+    ) -> None:
+        self.inner = inner
+        self.calls = 0
+        self.failures = 0
+        self.failed = ""
+        self._fail_at = fail_at
+        self._error = error
+        self._forever = forever
+        self._partial = partial
+        self._only = frozenset(only)
+        self._owed_to: FaultyFile | None = None
+        unknown = self._only - KINDS
+        if unknown:
+            raise ValueError(f"{', '.join(sorted(unknown))}: known are {', '.join(sorted(KINDS))}")
+
+    @property
+    def story(self) -> str:
+        """What has failed so far, in words."""
+        return f"{self.failures} of {self.calls} calls failed, the first one: {self.failed or 'none'}"
+
+    # the Disk protocol
+
+    def open(self, path: Path, mode: OpenMode) -> FaultyFile:
+        creates = mode == "create" or (mode == "update" and not self.inner.exists(path))
+        self.reach("create" if creates else "open", path)
+        return FaultyFile(self, self.inner.open(path, mode))
+
+    def list_directory(self, path: Path) -> list[str]:
+        self.reach("list", path)
+        return self.inner.list_directory(path)
+
+    def is_directory(self, path: Path) -> bool:
+        self.reach("stat", path)
+        return self.inner.is_directory(path)
+
+    def exists(self, path: Path) -> bool:
+        self.reach("stat", path)
+        return self.inner.exists(path)
+
+    def file_size(self, path: Path) -> int:
+        self.reach("stat", path)
+        return self.inner.file_size(path)
+
+    def identity(self, path: Path) -> tuple[int, int] | None:
+        self.reach("stat", path)
+        return self.inner.identity(path)
+
+    def make_directory(self, path: Path) -> None:
+        self.reach("create directory", path)
+        self.inner.make_directory(path)
+
+    def rename(self, source: Path, target: Path) -> None:
+        self.reach("rename", source)
+        self.inner.rename(source, target)
+
+    def remove(self, path: Path) -> None:
+        self.reach("remove", path)
+        self.inner.remove(path)
+
+    def sync_directory(self, path: Path) -> None:
+        self.reach("sync directory", path)
+        self.inner.sync_directory(path)
+
+    def free_bytes(self, path: Path) -> int:
+        self.reach("stat", path)
+        return self.inner.free_bytes(path)
+
+    def watch(self, path: Path) -> Watch:
+        return self.inner.watch(path)  # falls back to polling by itself and never fails
+
+    # counting and failing
+
+    def reach(self, kind: str, path: PurePath) -> None:
+        """Count a call, and fail if it is its turn."""
+        if self._is_due(kind) and self._error != SHORT_WRITE:
+            raise self._failure(kind, path)
+
+    def reach_write(self, file: FaultyFile, size: int) -> int:
+        """Count a write; how many of its bytes are to be written before it ends, or the failure."""
+        if self._owed_to is file:  # the write before was short because of the error that comes now
+            self._owed_to = None
+            raise self._failure("write", file.path)
+        if not self._is_due("write"):
+            return size
+        part = size // 2
+        if self._error == SHORT_WRITE:
+            if part:
+                self._remember("write", file.path)
+            return part or size
+        if not self._partial or not part or self._owed_to is not None:
+            raise self._failure("write", file.path)
+        self._owed_to = file
+        return part
+
+    def _is_due(self, kind: str) -> bool:
+        if kind not in self._only:
+            return False
+        self.calls += 1
+        return bool(self._fail_at) and (self.calls == self._fail_at or (self._forever and self.calls > self._fail_at))
+
+    def _failure(self, kind: str, path: PurePath) -> StorageFailed:
+        self._remember(kind, path)
+        return StorageFailed(kind, path, OSError(self._error, os.strerror(self._error)))
+
+    def _remember(self, kind: str, path: PurePath) -> None:
+        self.failures += 1
+        self.failed = self.failed or f"{kind} {path}"
+
+
+class FaultyFile:
+    """A file of a `FaultyDisk`."""
+
+    def __init__(self, disk: FaultyDisk, inner: File) -> None:
+        self.path = inner.path
+        self._disk = disk
+        self._inner = inner
+
+    def read_at(self, position: int, size: int) -> bytes:
+        self._disk.reach("read", self.path)
+        return self._inner.read_at(position, size)
+
+    def read_into(self, position: int, buffer: memoryview) -> int:
+        self._disk.reach("read", self.path)
+        return self._inner.read_into(position, buffer)
+
+    def write_at(self, position: int, data: Buffer) -> int:
+        size = self._disk.reach_write(self, len(data))
+        return self._inner.write_at(position, memoryview(data)[:size])
+
+    def truncate(self, size: int) -> None:
+        self._disk.reach("truncate", self.path)
+        self._inner.truncate(size)
+
+    def size(self) -> int:
+        self._disk.reach("stat", self.path)
+        return self._inner.size()
+
+    def identity(self) -> tuple[int, int]:
+        self._disk.reach("stat", self.path)
+        return self._inner.identity()
+
+    def sync(self) -> None:
+        self._disk.reach("sync", self.path)
+        self._inner.sync()
+
+    def lock(self) -> None:
+        self._disk.reach("lock", self.path)
+        self._inner.lock()
+
+    def close(self) -> None:
+        self._inner.close()
+        self._disk.reach("close", self.path)
