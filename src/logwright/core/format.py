@@ -13,7 +13,7 @@ What the rooms of a format offer to the rest of the house, the command line and 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType, TracebackType
@@ -47,6 +47,10 @@ class Reader(Protocol):
 
     path: Path
 
+    @property
+    def torn_tail(self) -> Damage | None:
+        """The torn tail that the last pass met, if it met one."""
+
     def scan(
         self,
         start: int | None = None,
@@ -60,8 +64,15 @@ class Reader(Protocol):
     def last(self, count: int) -> list[Located]:
         """The last records, oldest first, without reading the others where the format allows it."""
 
-    def count(self, start: int | None = None, stop: int | None = None, *, progress: Progress | None = None) -> int:
-        """How many whole records there are in a range."""
+    def count(
+        self,
+        start: int | None = None,
+        stop: int | None = None,
+        *,
+        progress: Progress | None = None,
+        on_damage: Callable[[Damage], None] | None = None,
+    ) -> int:
+        """How many whole records there are in a range. What is damaged is not counted; `on_damage` gets to know it."""
 
     def summary(self) -> Summary:
         """What this is, quickly."""

@@ -328,13 +328,22 @@ class Reader:
             file.close()
         return found
 
-    def count(self, start: int | None = None, stop: int | None = None, *, progress: Progress | None = None) -> int:
-        """How many whole messages there are in a range of offsets."""
-        return sum(
-            chunk.count
-            for chunk in self.chunks(start, stop, mode="dropmalformed", progress=progress)
-            if not isinstance(chunk, Damage)
-        )
+    def count(
+        self,
+        start: int | None = None,
+        stop: int | None = None,
+        *,
+        progress: Progress | None = None,
+        on_damage: Callable[[Damage], None] | None = None,
+    ) -> int:
+        """How many whole messages there are in a range of offsets; `on_damage` is called with what is not one."""
+        records = 0
+        for item in self.chunks(start, stop, mode="permissive", progress=progress):
+            if not isinstance(item, Damage):
+                records += item.count
+            elif on_damage is not None:
+                on_damage(item)
+        return records
 
     # --- what it is -------------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Shards: one stream of messages over several journals below a root, so that several can be written and read at once.
+"""Shards: one stream of messages over several journals below a root. Their names, and reading all of them.
 
     ROOT/[PREFIX.]BIT.INDEX/        a sej journal each; BIT in hexadecimal (1..a), INDEX in three hexadecimal digits
     ROOT/PREFIX/                    bit 0: no sharding; with an empty prefix it is ROOT itself
@@ -17,13 +17,13 @@ import contextlib
 import heapq
 import re
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeAlias
 
-from ...core.disk import REAL_DISK, Disk
+from ...core.disk import REAL_DISK, Buffer, Disk
 from ...core.errors import DamagedJournal, NotFound, WrongUse
 from ...core.format import Located
 from ...core.outcome import Damage, Mode, check_mode
@@ -31,6 +31,9 @@ from ...core.report import Progress, Report, Summary
 from .layout import NO_TIMESTAMP, SEGMENT_DIRECTORY
 from .reader import Reader, message_as_json
 from .records import Message
+
+Bound: TypeAlias = int | Mapping[str, int] | None
+"""A bound of offsets: one for all shards, or one for each by its name."""
 
 MAX_BIT: Final = 10
 _PREFIX: Final = re.compile(r"[a-zA-Z0-9_-]*")
@@ -107,7 +110,7 @@ def check_bits(root: Path, shards: Iterable[Shard]) -> None:
             )
 
 
-def stable_hash(key: bytes, value: bytes) -> int:
+def stable_hash(key: Buffer, value: Buffer) -> int:
     """The default hash: CRC-32 of the key, or of the value where the key is empty."""
     return zlib.crc32(key or value)
 
@@ -131,6 +134,14 @@ def naming(shard: Shard) -> Iterator[None]:
         raise type(error)(f"{shard.name}/{error.file}", error.position, error.reason) from error
 
 
+def _bound_of(shard: Shard, bound: Bound) -> int | None:
+    return bound.get(shard.name) if isinstance(bound, Mapping) else bound
+
+
+def _told_from_root(shard: Shard, on_damage: Callable[[Damage], None]) -> Callable[[Damage], None]:
+    return lambda damage: on_damage(in_shard(shard, damage))
+
+
 def _time_of(item: Located) -> int:
     timestamp: int | None = item.record.timestamp
     return NO_TIMESTAMP if timestamp is None else timestamp
@@ -143,7 +154,7 @@ class ShardedReader:
     """All shards below a root opened for reading, of one prefix or of all.
 
     The verbs are those of `Reader`. Shards come one after the other, by prefix and index; `start` and `stop` are
-    offsets within each. The file of a place begins with the shard's directory. Shards that appear later are found by
+    offsets within each: one for all, or one for each by name, as `find_time` gives them. The file of a place begins with the shard's directory. Shards that appear later are found by
     the next call.
     """
 
@@ -191,8 +202,8 @@ class ShardedReader:
 
     def scan(
         self,
-        start: int | None = None,
-        stop: int | None = None,
+        start: Bound = None,
+        stop: Bound = None,
         *,
         mode: Mode = "failfast",
         progress: Progress | None = None,
@@ -202,7 +213,8 @@ class ShardedReader:
         part_of = self._parts(progress)
         for shard, reader in self._each():
             with naming(shard):
-                for item in reader.scan(start, stop, mode=mode, progress=part_of(shard)):
+                first, end = _bound_of(shard, start), _bound_of(shard, stop)
+                for item in reader.scan(first, end, mode=mode, progress=part_of(shard)):
                     yield in_shard(shard, item)
 
     def _each(self) -> Iterator[tuple[Shard, Reader]]:
@@ -242,10 +254,22 @@ class ShardedReader:
         found.reverse()
         return found
 
-    def count(self, start: int | None = None, stop: int | None = None, *, progress: Progress | None = None) -> int:
-        """How many whole messages all shards have, in a range of their offsets."""
+    def count(
+        self,
+        start: Bound = None,
+        stop: Bound = None,
+        *,
+        progress: Progress | None = None,
+        on_damage: Callable[[Damage], None] | None = None,
+    ) -> int:
+        """How many whole messages all shards have, in a range of their offsets; `on_damage` gets what is not one."""
         part_of = self._parts(progress)
-        return sum(reader.count(start, stop, progress=part_of(shard)) for shard, reader in self._each())
+        records = 0
+        for shard, reader in self._each():
+            tell = None if on_damage is None else _told_from_root(shard, on_damage)
+            first, end = _bound_of(shard, start), _bound_of(shard, stop)
+            records += reader.count(first, end, progress=part_of(shard), on_damage=tell)
+        return records
 
     def find_time(self, timestamp: int) -> dict[str, int]:
         """For each shard the offset of its first message that is not earlier than `timestamp`; see `Reader`."""
