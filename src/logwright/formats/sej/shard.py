@@ -154,8 +154,8 @@ class ShardedReader:
     """All shards below a root opened for reading, of one prefix or of all.
 
     The verbs are those of `Reader`. Shards come one after the other, by prefix and index; `start` and `stop` are
-    offsets within each: one for all, or one for each by name, as `find_time` gives them. The file of a place begins with the shard's directory. Shards that appear later are found by
-    the next call.
+    offsets within each: one for all, or one for each by name, as `find_time` gives them. The file of a place begins
+    with the shard's directory. Shards that appear later are found by the next call.
     """
 
     def __init__(self, root: Path | str, prefix: str | None = None, *, disk: Disk = REAL_DISK) -> None:
