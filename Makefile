@@ -1,0 +1,89 @@
+# Two commands do everything, set-up included: `make demo` and `make test`. `make` alone lists the others.
+#
+# The environment is in .venv and is made once. It is made anew only when the pins in constraints.txt have changed; after
+# a change of pyproject.toml or setup.py the package is installed again, after a change of a kernel only that is compiled.
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+
+PYTHON ?= $(shell tools/find_python.sh)
+JOBS ?= 2
+
+VENV := .venv
+BIN := $(VENV)/bin
+PINS := $(VENV)/constraints.txt
+INSTALLED := $(VENV)/installed
+BENCH := $(VENV)/installed-bench
+KERNELS := $(shell find src -name '*.pyx' -o -name '*.pxd')
+PIP := $(BIN)/python -m pip --disable-pip-version-check install -qq --constraint constraints.txt
+
+.PHONY: help setup doctor demo test lint torture bench kernels clean
+
+help: ## list the targets
+	@echo "make TARGET, where TARGET is one of:"
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-9s %s\n", $$1, $$2 }' Makefile
+
+setup: doctor $(INSTALLED) ## make the environment in .venv, if it is not there yet
+
+doctor: ## say what this machine lacks
+	@PYTHON="$(PYTHON)" tools/doctor.sh
+
+demo: setup ## write a sample journal, then inspect, dump, verify and convert it
+	@$(BIN)/logwright demo --run
+
+test: lint ## style, types, and all tests
+	@echo "== the codecs without compiled kernels: pytest tests/formats -k 'codec or golden'"
+	@LOGWRIGHT_PURE=1 $(BIN)/python -m pytest -n $(JOBS) -m "not torture" --durations=0 --durations-min=5 -q \
+		tests/formats -k "codec or golden"
+	@echo "== all tests: pytest -n $(JOBS)"
+	@$(BIN)/python -m pytest -n $(JOBS) -m "not torture"
+
+lint: setup ## style and types only
+	@echo "== style: ruff check, ruff format --check"
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@echo "== types: mypy"
+	@$(BIN)/mypy
+
+torture: setup ## the longer runs of the fault tests
+	@$(BIN)/python -m pytest -n $(JOBS) -m torture
+
+bench: setup $(BENCH) ## measure against the peers, and print one table
+	@$(BIN)/python -m benchmarks
+
+kernels: setup ## compile the kernels again, for instance after a compiler was installed
+	@$(BIN)/python setup.py --quiet build_ext --inplace --force
+	@PYTHON="$(PYTHON)" tools/doctor.sh
+
+clean: ## remove the environment and everything that was built
+	rm -rf $(VENV) build dist demo src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis benchmarks/results
+	find src -name '*.so' -delete
+	find src -name '_*.c' -delete
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# --- the environment ------------------------------------------------------------------------------------------------
+
+# A copy of the pins, so that a file that is merely newer does not cost a new environment.
+$(PINS): constraints.txt
+	@if ! cmp -s constraints.txt $@; then \
+		echo "== making the environment in $(VENV) with $(PYTHON): once, a minute or so"; \
+		"$(PYTHON)" -m venv --clear $(VENV) \
+		&& $(PIP) setuptools Cython \
+		&& cp constraints.txt $@; \
+	fi
+
+$(INSTALLED): $(PINS) pyproject.toml setup.py $(KERNELS)
+	@if [ -n "$(filter-out %.pyx %.pxd,$?)" ]; then \
+		echo "== installing logwright and its tools, and compiling the kernels"; \
+		$(PIP) --no-build-isolation --editable '.[dev]'; \
+	else \
+		echo "== compiling the kernels that have changed"; \
+		$(BIN)/python setup.py --quiet build_ext --inplace; \
+	fi
+	@touch $@
+
+$(BENCH): $(INSTALLED)
+	@echo "== installing what the benchmarks need"
+	@$(PIP) --no-build-isolation --editable '.[bench]'
+	@touch $@
