@@ -12,6 +12,7 @@
     ├── StorageFailed       the system refused a file operation (also an OSError)
     ├── Truncated           a file became shorter than what was already read of it
     ├── EndOfWait           a follower waited for as long as it was told to
+    ├── HandlerFailed       a consumer's handler kept failing on a record
     └── DamagedJournal      bytes that break the format's rules
         └── Gap             records are missing between two files
 
@@ -80,6 +81,10 @@ class Truncated(LogwrightError):
 
 class EndOfWait(LogwrightError):
     """Nothing new came within the time that was given."""
+
+
+class HandlerFailed(LogwrightError):
+    """A consumer's handler kept failing on a record; its own error is the cause of this one."""
 
 
 class DamagedJournal(LogwrightError):
