@@ -1,1 +1,137 @@
-"""The command line: one verb, one file."""
+"""The command line: one verb, one file.
+
+Data goes to stdout and talk to stderr. The exit code is 0 for good, 1 for damage found, 2 for wrong use or files that
+cannot be read, and 130 after Ctrl-C. Whatever the input is, an error is one line and never a traceback. When whoever
+reads our output goes away (`| head`), we end quietly.
+
+A verb is loaded when it is used, and what it needs (pyarrow, rich) when it gets that far, so `--help` and completion
+are quick.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+import click
+
+from .. import __version__
+from ..core.errors import DamagedJournal, LogwrightError
+from .arguments import CONTEXT_SETTINGS, DAMAGE_FOUND, GOOD, WRONG_USE
+from .output import talk
+
+PROGRAM: Final = "logwright"
+COMPLETION_VARIABLE: Final = "_LOGWRIGHT_COMPLETE"
+VERBS: Final = {
+    "inspect": "What this is: format, files, records, bytes, first and last, health.",
+    "dump": "Every record in journal order.",
+    "tail": "The last records, and those that come.",
+    "count": "How many records, in a range.",
+    "verify": "Check everything; each problem with its file and position.",
+    "repair": "Preview, do, or take back a repair.",
+    "state": "What the journal stands for, now or at a time.",
+    "convert": "To Parquet, to another journal, or from Parquet.",
+    "offsets": "How far the consumers have come.",
+    "reset": "Move a consumer to an offset or a time.",
+    "clean": "Remove old segments that no consumer needs.",
+    "demo": "Write sample journals, and show what can be done with them.",
+    "completion": "The completion script of a shell.",
+}
+"""The verbs, and what the list of them says of each: told here, so that listing them loads none of them."""
+_INTERRUPTED: Final = 130
+"""What shells report for a program that Ctrl-C ended: 128 and the signal's number."""
+
+
+class Verbs(click.Group):
+    """The verbs, each in the module of its name."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in VERBS:
+            return None
+        command: click.Command = importlib.import_module(f"{__name__}.{cmd_name}").command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Verbs"):
+            formatter.write_dl(list(VERBS.items()))
+
+
+@click.group(
+    cls=Verbs,
+    no_args_is_help=False,
+    subcommand_metavar="VERB [ARGUMENTS]...",
+    context_settings=CONTEXT_SETTINGS,
+)
+@click.version_option(__version__, prog_name=PROGRAM, message="%(prog)s %(version)s")
+def commands() -> None:
+    """Read, check, repair and convert append-only journals.
+
+    Every verb detects the format, prints tables for people and JSON with --json; its --help has examples. Data goes to
+    stdout, talk to stderr. Exit codes: 0 good, 1 damage found, 2 wrong use or unreadable.
+    """
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command line; its exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")  # a name that is no valid text must not end us
+    try:
+        code = _run(sys.argv[1:] if arguments is None else list(arguments))
+        if sys.stdout is not None:
+            sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        _discard_output()
+        return GOOD
+    except (KeyboardInterrupt, click.Abort):
+        return _INTERRUPTED
+    except click.ClickException as error:
+        return _fail(_usage_message(error), error.exit_code)
+    except DamagedJournal as error:
+        return _fail(str(error), DAMAGE_FOUND)
+    except (LogwrightError, OSError) as error:
+        return _fail(str(error), WRONG_USE)
+    except MemoryError:
+        return _fail("there is not enough memory for this", WRONG_USE)
+
+
+def _run(arguments: list[str]) -> int:
+    if COMPLETION_VARIABLE in os.environ:
+        commands.main(arguments, prog_name=PROGRAM, complete_var=COMPLETION_VARIABLE)
+    try:
+        with commands.make_context(PROGRAM, arguments) as context:
+            return commands.invoke(context) or 0
+    except click.exceptions.Exit as leaving:
+        return leaving.exit_code
+
+
+def _usage_message(error: click.ClickException) -> str:
+    message = error.format_message().rstrip(".")
+    context = getattr(error, "ctx", None)
+    return f"{message} (see '{context.command_path} --help')" if context is not None else message
+
+
+def _fail(message: str, code: int) -> int:
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()  # what was printed before comes before the error, also in a file that takes both
+    except OSError:
+        _discard_output()
+    talk(f"error: {message}")
+    return code
+
+
+def _discard_output() -> None:
+    """Nobody reads any more: send what is still buffered nowhere, so that leaving does not fail on it again."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, sys.stdout.fileno())
+    finally:
+        os.close(nowhere)

@@ -1,0 +1,10 @@
+"""`python -m logwright` is the command `logwright`."""
+
+from __future__ import annotations
+
+import sys
+
+from .cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,204 @@
+"""What the verbs have in common: their class, their options, and how they open a journal.
+
+A verb is a `click.Command` made by `verb`, with examples that its help shows, that `docs/cli.md` lists, and that a test
+runs. It returns its exit code: None or 0 for good, 1 for damage found. What is wrong with the call or with the files
+is raised, and `main` makes one line and an exit code of it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final, TypeVar
+
+import click
+
+from ..core.errors import DamagedJournal, WrongUse
+from ..core.format import FORMATS, Format, Reader, detect, find_format, open_journal
+from ..core.outcome import MODES, Damage, Mode
+from .output import describe, is_terminal, place, warn
+from .times import parse_time
+
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+Example = tuple[str, str]
+"""What it does, and the command line that does it."""
+
+GOOD: Final = 0
+DAMAGE_FOUND: Final = 1
+WRONG_USE: Final = 2
+CONTEXT_SETTINGS: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+
+
+class Verb(click.Command):
+    """A command whose help ends with examples."""
+
+    def __init__(self, *arguments: Any, examples: Sequence[Example] = (), **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.examples = tuple(examples)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        if self.examples:
+            with formatter.section("Examples"):
+                for number, (purpose, line) in enumerate(self.examples):
+                    if number:
+                        formatter.write("\n")
+                    formatter.write(f"{'':>{formatter.current_indent}}# {purpose}\n")
+                    formatter.write(f"{'':>{formatter.current_indent}}{line}\n")
+        super().format_epilog(ctx, formatter)
+
+
+def verb(name: str, *, examples: Sequence[Example]) -> Callable[[Callable[..., Any]], Verb]:
+    """Make a verb of a function; its docstring is the help."""
+    return click.command(name, cls=Verb, examples=examples, context_settings=CONTEXT_SETTINGS)
+
+
+# --- options --------------------------------------------------------------------------------------------------------
+
+path_argument = click.argument("path", type=click.Path(path_type=Path))
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, one object a line.")
+local_option = click.option("--local", is_flag=True, help="Show and read times in local time instead of UTC.")
+since_option = click.option("--since", metavar="TIME", help="From the first record on that is not earlier than this.")
+until_option = click.option("--until", metavar="TIME", help="Up to the first record that is not earlier than this.")
+yes_option = click.option("-y", "--yes", is_flag=True, help="Do it without asking.")
+mode_option = click.option(
+    "--mode",
+    type=click.Choice(MODES),
+    default="failfast",
+    show_default=True,
+    help="At damage: stop, show it and go on, or leave it out and go on.",
+)
+format_option = click.option(
+    "--format",
+    "format_name",
+    type=click.Choice(list(FORMATS)),
+    help="The format of the journal; detected when it is not given.",
+)
+
+
+def range_options(function: Decorated) -> Decorated:
+    """`--from --to --since --until --local`: which records are meant."""
+    for option in (
+        local_option,
+        until_option,
+        since_option,
+        click.option("--to", "stop", metavar="OFFSET", type=click.IntRange(min=0), help="Up to, without, this offset."),
+        click.option("--from", "start", metavar="OFFSET", type=click.IntRange(min=0), help="From this offset on."),
+    ):
+        function = option(function)
+    return function
+
+
+# --- opening --------------------------------------------------------------------------------------------------------
+
+
+def chosen_format(path: Path, format_name: str | None) -> Format:
+    """The format that was asked for, or the one that the files look like."""
+    return detect(path) if format_name is None else find_format(format_name)
+
+
+@contextmanager
+def opened(path: Path, format_name: str | None) -> Iterator[Reader]:
+    """A journal opened for reading. Damage is raised with the path as the user gave it."""
+    with open_journal(path, format_name) as reader:
+        try:
+            yield reader
+        except DamagedJournal as error:
+            file = Path(error.file)
+            if file.is_relative_to(path):
+                raise
+            raise type(error)(place(path, str(file)), error.position, error.reason) from error
+
+
+def tell_torn_tails(reader: Reader) -> None:
+    """Warn of the tails that a crash left and that the last pass met. They are no damage: a writer cuts them off."""
+    for damage in torn_tails(reader):
+        warn(f"{describe(reader.path, damage)}: the next writer cuts it off and keeps it")
+
+
+def torn_tails(reader: Reader) -> list[Damage]:
+    """The torn tails that the last pass met: one at most, or one for each shard."""
+    several: list[Damage] | None = getattr(reader, "torn_tails", None)
+    if several is not None:
+        return several
+    return [reader.torn_tail] if reader.torn_tail is not None else []
+
+
+def heedful(mode: Mode) -> Mode:
+    """The mode to scan in, so that what `dropmalformed` leaves out is not left out in silence."""
+    return "failfast" if mode == "failfast" else "permissive"
+
+
+def resolve_range(
+    reader: Reader, start: int | None, stop: int | None, since: str | None, until: str | None, local: bool
+) -> tuple[Any, Any]:
+    """The range of record numbers that offsets and times mean together, as `Reader.scan` takes it.
+
+    Below a root of shards a time is another offset in each, so there a bound can be a dictionary by shard.
+    """
+    first: Any = start
+    end: Any = stop
+    if since is not None:
+        first = _combine(find_time(reader, parse_time(since, local=local)), start, max)
+    if until is not None:
+        end = _combine(find_time(reader, parse_time(until, local=local)), stop, min)
+    return first, end
+
+
+def _combine(found: Any, given: int | None, choose: Callable[[int, int], int]) -> Any:
+    if given is None:
+        return found
+    if isinstance(found, dict):
+        return {name: choose(number, given) for name, number in found.items()}
+    return choose(found, given)
+
+
+def find_time(reader: Reader, timestamp: int) -> Any:
+    """The number of the first record not earlier than a time (by shard, where there are), if records have times."""
+    find: Callable[[int], Any] | None = getattr(reader, "find_time", None)
+    if find is None:
+        raise WrongUse(f"{reader.path}: times cannot be looked up in this journal; give offsets")
+    return find(timestamp)
+
+
+def agreed(question: str) -> bool:
+    """Ask on a terminal; where there is none, whoever called us meant it."""
+    if not is_terminal(sys.stdin) or not is_terminal(sys.stderr):
+        return True
+    return click.confirm(question, err=True)
+
+
+# --- journals with consumers ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumedJournal:
+    """A journal whose directory holds the offsets of its consumers; `shard` is None when it is not below a root."""
+
+    shard: str | None
+    directory: Path
+    reader: Any
+
+    def named(self, fields: dict[str, Any]) -> dict[str, Any]:
+        """A JSON object about this journal, with the shard's name in it if it is one."""
+        return fields if self.shard is None else {"shard": self.shard, **fields}
+
+
+def consumers_room(path: Path, format_name: str | None) -> ModuleType:
+    """The room of a format that knows the offsets of consumers; `WrongUse` when it has none."""
+    format = chosen_format(path, format_name)
+    if "consumers" not in format.traits:
+        raise WrongUse(f"{path}: journals of the format {format.name} have no consumers")
+    return format.room("offset")
+
+
+def consumed_journals(reader: Any) -> list[ConsumedJournal]:
+    """The journal that was opened, or each shard of it."""
+    if hasattr(reader, "shards"):
+        return [ConsumedJournal(shard.name, shard.path, reader.open(shard)) for shard in reader.shards()]
+    if reader.directory != reader.path:
+        raise WrongUse(f"{reader.path} is a single file: give the journal's directory")
+    return [ConsumedJournal(None, reader.directory, reader)]

@@ -1,0 +1,77 @@
+"""`logwright count`: how many records, in a range."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from ..core.errors import DamagedJournal
+from ..core.outcome import MODES, Damage, Mode
+from .arguments import (
+    DAMAGE_FOUND,
+    GOOD,
+    format_option,
+    json_option,
+    opened,
+    path_argument,
+    range_options,
+    resolve_range,
+    tell_torn_tails,
+    verb,
+)
+from .output import describe, print_json, print_line, progress_bar, warn
+
+
+@verb(
+    "count",
+    examples=[
+        ("how many records there are", "logwright count orders"),
+        ("in a range of time, for a program", "logwright count orders --since 2026-01-15T10:00:00Z --json"),
+        ("from an offset on, over all shards below a root", "logwright count events --from 10"),
+    ],
+)
+@path_argument
+@range_options
+@click.option(
+    "--mode",
+    type=click.Choice(MODES),
+    default="permissive",
+    show_default=True,
+    help="At damage: failfast stops there; the others count what is whole behind it as well.",
+)
+@format_option
+@json_option
+def command(
+    path: Path,
+    start: int | None,
+    stop: int | None,
+    since: str | None,
+    until: str | None,
+    local: bool,
+    mode: Mode,
+    format_name: str | None,
+    as_json: bool,
+) -> int:
+    """Count the whole records, all of them or those in a range.
+
+    What is damaged is not counted but told on stderr, and makes the exit code 1.
+    """
+    damages: list[Damage] = []
+
+    def note(damage: Damage) -> None:
+        if damage.kind == "torn_tail":
+            return
+        if mode == "failfast":
+            raise DamagedJournal(damage.file, damage.start, damage.reason)
+        damages.append(damage)
+
+    with opened(path, format_name) as reader:
+        with progress_bar("counting") as progress:
+            first, end = resolve_range(reader, start, stop, since, until, local)
+            records = reader.count(first, end, progress=progress, on_damage=note)
+        print_json({"records": records}) if as_json else print_line(str(records))
+        for damage in damages:
+            warn(f"not counted: {describe(path, damage)}")
+        tell_torn_tails(reader)
+    return DAMAGE_FOUND if damages else GOOD

@@ -1,0 +1,232 @@
+"""`logwright demo`: sample journals to try everything on, and a show of what one can do with them.
+
+The contents are the same in every run. The examples in the help of the other verbs are about these journals.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import shlex
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from ..core.errors import WrongUse
+from ..core.format import FORMATS, find_format
+from .arguments import DAMAGE_FOUND, GOOD, format_option, json_option, verb
+from .output import BOLD, Column, Table, print_json, print_line, styled
+from .times import NANOSECONDS, parse_time
+
+MARKER: Final = ".logwright-demo"
+"""A file that says that the directory was made here, and so may be made again."""
+_SEED: Final = 20260115
+_ORDERS: Final = 3000
+_EVENTS: Final = 600
+_SEGMENT_BYTES: Final = 64 * 1024
+_FIRST_TIME: Final = "2026-01-15T08:00:00Z"
+_CONSUMED: Final = {"billing": 2900, "report": 1200}
+_TORN_BYTES: Final = 17
+"""How much of the last message of the torn copy is missing."""
+_DAMAGED_OFFSET: Final = 1500
+
+_CUSTOMERS: Final = ("ada", "björn", "chen", "dalia", "emeka", "fatima", "grete", "hugo")
+_GOODS: Final = ("bolt", "gear", "lamp", "pump", "rope", "valve")
+_ACTIONS: Final = ("created", "paid", "packed", "sent")
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A journal that the demo wrote."""
+
+    name: str
+    format: str
+    records: int
+    about: str
+
+    def as_json(self, directory: Path) -> dict[str, Any]:
+        path = str(directory / self.name)
+        return {"path": path, "format": self.format, "records": self.records, "about": self.about}
+
+
+@verb(
+    "demo",
+    examples=[
+        ("write sample journals into the directory demo", "logwright demo"),
+        ("show what one can do with them", "logwright demo --run"),
+    ],
+)
+@click.argument("directory", type=click.Path(path_type=Path), default=Path("demo"))
+@click.option("--run", is_flag=True, help="Run other verbs on the journals, and print what they print.")
+@format_option
+@json_option
+def command(directory: Path, run: bool, format_name: str | None, as_json: bool) -> int:
+    """Write sample journals into DIRECTORY (by default demo), the same in every run.
+
+    A directory that this verb has made is made anew; any other one must be empty.
+    """
+    _make_room(directory)
+    samples = [sample for name, write in _WRITERS.items() if format_name in (None, name) for sample in write(directory)]
+    if as_json:
+        print_json({"directory": str(directory), "journals": [sample.as_json(directory) for sample in samples]})
+    else:
+        with Table([Column("journal"), Column("format"), Column("records", right=True), Column("what it is")]) as table:
+            for sample in samples:
+                table.add(str(directory / sample.name), sample.format, str(sample.records), sample.about)
+    return _show(directory) if run else GOOD
+
+
+def _make_room(directory: Path) -> None:
+    """An empty directory with our marker in it."""
+    if directory.is_dir() and (directory / MARKER).is_file():
+        for entry in directory.iterdir():
+            shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
+    elif directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
+        raise WrongUse(f"{directory} is there already and was not made by this demo: give another directory")
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / MARKER).write_text("Made by `logwright demo`, which may remove everything here.\n")
+
+
+# --- sample journals of sej -----------------------------------------------------------------------------------------
+
+
+def _write_sej(directory: Path) -> list[Sample]:
+    random_numbers = random.Random(_SEED)
+    orders = list(_orders(random_numbers))
+    _write_orders(directory / "orders", orders)
+    shutil.copytree(directory / "orders", directory / "torn")
+    _tear(directory / "torn")
+    shutil.copytree(directory / "orders", directory / "damaged")
+    _damage(directory / "damaged")
+    _write_events(directory / "events", random_numbers)
+    return [
+        Sample("orders", "sej", _ORDERS, "a journal with several segments and two consumers"),
+        Sample("torn", "sej", _ORDERS - 1, "the same after a crash: its last message is cut short"),
+        Sample("damaged", "sej", _ORDERS - 1, f"the same with bad bytes in message {_DAMAGED_OFFSET}"),
+        Sample("events", "sej", _EVENTS, "a root of four shards"),
+    ]
+
+
+def _orders(random_numbers: random.Random) -> Iterator[tuple[int, bytes, int, bytes]]:
+    """Timestamp, key, type and value of each message: about four hours of a small shop."""
+    now = parse_time(_FIRST_TIME)
+    for number in range(_ORDERS):
+        now += int(random_numbers.expovariate(1 / 4.8) * NANOSECONDS) + 1_000_000
+        customer, good = random_numbers.choice(_CUSTOMERS), random_numbers.choice(_GOODS)
+        action = random_numbers.randrange(len(_ACTIONS))
+        value = {
+            "order": 10_000 + number // len(_ACTIONS),
+            "action": _ACTIONS[action],
+            "item": good,
+            "count": random_numbers.randint(1, 40),
+            "price": round(random_numbers.uniform(0.5, 250), 2),
+        }
+        yield now, f"customer/{customer}".encode(), action, json.dumps(value).encode()
+
+
+def _write_orders(path: Path, orders: list[tuple[int, bytes, int, bytes]]) -> None:
+    journal, offset = find_format("sej").room("journal"), find_format("sej").room("offset")
+    with journal.Writer(path, segment_size=_SEGMENT_BYTES) as writer:
+        for timestamp, key, type, value in orders:
+            writer.append(value, key=key, type=type, timestamp=timestamp)
+    for name, consumed in _CONSUMED.items():
+        with offset.Offset(path, name) as position:
+            position.commit(consumed)
+
+
+def _tear(path: Path) -> None:
+    """Leave what a crash in the middle of a write leaves."""
+    last = max((path / "jnl").glob("*.jnl"))
+    with last.open("r+b") as file:
+        file.truncate(last.stat().st_size - _TORN_BYTES)
+
+
+def _damage(path: Path) -> None:
+    """Change the size at the end of one message, as a failing disk may."""
+    with find_format("sej").open(path) as reader:
+        message: Any = next(reader.scan(_DAMAGED_OFFSET, _DAMAGED_OFFSET + 1))
+    with (path / message.file).open("r+b") as file:
+        file.seek(message.span.end - 2)
+        file.write(b"\xff\xff")
+
+
+def _write_events(path: Path, random_numbers: random.Random) -> None:
+    now = parse_time(_FIRST_TIME)
+    with find_format("sej").room("shard_writer").ShardedWriter(path, "web", 2) as writer:
+        for number in range(_EVENTS):
+            now += random_numbers.randrange(NANOSECONDS, 60 * NANOSECONDS)
+            visitor = f"visitor-{random_numbers.randrange(50):02d}".encode()
+            writer.append(json.dumps({"page": f"/goods/{number % 37}"}).encode(), key=visitor, timestamp=now)
+
+
+_WRITERS: Final[dict[str, Callable[[Path], list[Sample]]]] = {"sej": _write_sej}
+assert set(_WRITERS) <= set(FORMATS)
+
+
+# --- the show -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Act:
+    """A command of the show, what it is for, and the exit code that it should have."""
+
+    purpose: str
+    line: str
+    code: int = GOOD
+
+
+_ACTS: Final = (
+    _Act("What is in this directory?", "inspect {0}/orders"),
+    _Act("Its first messages, with their values decoded:", "dump {0}/orders --limit 5 --decode json"),
+    _Act("The same for a program:", "dump {0}/orders --limit 2 --json --decode json"),
+    _Act("How many came from ten to eleven?", "count {0}/orders --since 2026-01-15T10:00Z --until 2026-01-15T11:00Z"),
+    _Act("Is every byte as it should be?", "verify {0}/orders"),
+    _Act("And of the copy that a crash cut short?", "verify {0}/torn", DAMAGE_FOUND),
+    _Act("What would a repair do?", "repair {0}/torn --plan"),
+    _Act("Do it. What is cut off is kept:", "repair {0}/torn --yes"),
+    _Act("And now?", "verify {0}/torn"),
+    _Act("How far have the consumers come?", "offsets {0}/orders"),
+    _Act("What could be removed, now that they have passed it?", "clean {0}/orders --plan"),
+    _Act("The latest messages of all shards:", "tail {0}/events -n 3"),
+    _Act("To Parquet, for everything that reads it:", "convert {0}/orders {0}/orders.parquet --to parquet"),
+    _Act("And back to a journal:", "convert {0}/orders.parquet {0}/again --to sej"),
+    _Act("Which has the same messages:", "tail {0}/again -n 2"),
+)
+
+
+def _show(directory: Path) -> int:
+    """Run the acts, each after its command line; whether each of them ended as it should."""
+    from . import main
+
+    wrong = 0
+    place = shlex.quote(str(directory))
+    for act in _ACTS:
+        line = act.line.format(place)
+        print_line()
+        print_line(act.purpose)
+        sys.stdout.write(styled(f"$ logwright {line}", BOLD, sys.stdout) + "\n")
+        sys.stdout.flush()
+        code = main(shlex.split(line))
+        sys.stderr.flush()
+        if code == 130:
+            raise KeyboardInterrupt
+        if code != GOOD:
+            print_line(f"(exit code {code})")
+        wrong += code != act.code
+    print_line()
+    same = _same_messages(directory / "orders", directory / "again")
+    print_line(f"{directory / 'orders'} and {directory / 'again'} hold {'the same' if same else 'DIFFERENT'} messages.")
+    print_line(f"The files are in {directory.resolve()}.")
+    return GOOD if same and not wrong else DAMAGE_FOUND
+
+
+def _same_messages(one: Path, other: Path) -> bool:
+    format = find_format("sej")
+    with format.open(one) as first, format.open(other) as second:
+        pairs = zip(first.scan(), second.scan(), strict=True)
+        return all(a.record == b.record for a, b in pairs)  # type: ignore[union-attr]  # no Damage in failfast

@@ -1,0 +1,81 @@
+"""`logwright dump`: every record in journal order."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from ..core.outcome import Damage, Mode
+from .arguments import (
+    DAMAGE_FOUND,
+    GOOD,
+    format_option,
+    heedful,
+    json_option,
+    mode_option,
+    opened,
+    path_argument,
+    range_options,
+    resolve_range,
+    tell_torn_tails,
+    verb,
+)
+from .decode import DECODINGS
+from .output import progress_bar
+from .rows import Printer
+
+
+@verb(
+    "dump",
+    examples=[
+        ("the first five records", "logwright dump orders --limit 5"),
+        ("as JSON, values decoded, for another program", "logwright dump orders --json --decode json | head -n 3"),
+        ("a range of offsets", "logwright dump orders --from 100 --to 110"),
+        ("what came in a minute", "logwright dump orders --since 2026-01-15T10:00:00Z --until 2026-01-15T10:01:00Z"),
+        ("go on behind damage, and show where it is", "logwright dump damaged --mode permissive"),
+        ("a single file, without its journal", "logwright dump orders/jnl/0000000000000000.jnl --limit 3"),
+    ],
+)
+@path_argument
+@range_options
+@click.option("--limit", metavar="N", type=click.IntRange(min=0), help="At most so many records.")
+@click.option("--decode", type=click.Choice(DECODINGS), help="Decode the values.")
+@mode_option
+@format_option
+@json_option
+def command(
+    path: Path,
+    start: int | None,
+    stop: int | None,
+    since: str | None,
+    until: str | None,
+    local: bool,
+    limit: int | None,
+    decode: str | None,
+    mode: Mode,
+    format_name: str | None,
+    as_json: bool,
+) -> int:
+    """Print every record in journal order.
+
+    In JSON, bytes are base64, and `--decode` adds the field `decoded` to each record. A torn tail is a warning, other
+    damage makes the exit code 1.
+    """
+    with (
+        opened(path, format_name) as reader,
+        Printer(reader, as_json=as_json, decode=decode, local=local) as printer,
+        progress_bar("reading", beside_rows=True) as progress,
+    ):
+        first, end = resolve_range(reader, start, stop, since, until, local)
+        records = 0
+        for item in reader.scan(first, end, mode=heedful(mode), progress=progress):
+            if isinstance(item, Damage):
+                printer.damage(item, show=mode == "permissive")
+            elif limit is not None and records >= limit:
+                break
+            else:
+                printer.record(item)
+                records += 1
+        tell_torn_tails(reader)
+    return DAMAGE_FOUND if printer.damaged else GOOD

@@ -1,0 +1,85 @@
+"""`logwright inspect`: what a journal is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from .arguments import format_option, json_option, local_option, opened, path_argument, verb
+from .output import print_facts, print_json
+from .times import format_duration, format_size, format_time
+
+
+@verb(
+    "inspect",
+    examples=[
+        ("what is in this directory", "logwright inspect orders"),
+        ("a file that lies about", "logwright inspect orders/jnl/0000000000000000.jnl"),
+        ("for a program", "logwright inspect events --json"),
+    ],
+)
+@path_argument
+@local_option
+@format_option
+@json_option
+def command(path: Path, local: bool, format_name: str | None, as_json: bool) -> None:
+    """Say what a journal is: format, files, records, bytes, first and last record, health.
+
+    Looks at names, sizes and both ends only, so it is quick on any size and says nothing about the middle: `verify`
+    does. Needs no lock and changes nothing.
+    """
+    with opened(path, format_name) as reader:
+        summary = reader.summary()
+    if as_json:
+        print_json(summary.as_json())
+        return
+    facts = [
+        ("path", summary.path),
+        ("format", summary.format),
+        ("health", summary.health),
+        ("files", str(summary.files)),
+        ("bytes", f"{summary.bytes} ({format_size(summary.bytes)})"),
+        ("records", "unknown without reading all" if summary.records is None else str(summary.records)),
+        ("first", _record(summary.first, local)),
+        ("last", _record(summary.last, local)),
+    ]
+    span = _span(summary.first, summary.last)
+    if span is not None:
+        facts.append(("span", span))
+    for name, detail in summary.details.items():
+        facts.extend(_details(name, detail, local))
+    print_facts(facts)
+
+
+def _record(record: dict[str, Any] | None, local: bool) -> str:
+    """Where a record is and when it was made, in a line."""
+    if record is None:
+        return "-"
+    parts = [f"offset {record['offset']}"] if "offset" in record else []
+    if "timestamp" in record:
+        parts.append(format_time(record["timestamp"], local=local) if record["timestamp"] is not None else "no time")
+    parts.append(f"{record['size']} bytes at {record['file']} @ {record['position']}")
+    return ", ".join(parts)
+
+
+def _span(first: dict[str, Any] | None, last: dict[str, Any] | None) -> str | None:
+    """How much time lies between two records."""
+    times = [record.get("timestamp") for record in (first, last) if record is not None]
+    if len(times) < 2 or times[0] is None or times[1] is None:
+        return None
+    return format_duration(times[1] - times[0])
+
+
+def _details(name: str, detail: Any, local: bool) -> list[tuple[str, str]]:
+    """What only this format has: a line each, a line for each entry of a dictionary or list."""
+    if isinstance(detail, dict):
+        return [(f"{name} {key}", _plain(value)) for key, value in detail.items()] or [(name, "none")]
+    if isinstance(detail, list):
+        return [(name, _plain(value)) for value in detail] or [(name, "none")]
+    return [(name, _plain(detail))]
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {_plain(item)}" for key, item in value.items())
+    return "-" if value is None else str(value)

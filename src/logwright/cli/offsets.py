@@ -1,0 +1,67 @@
+"""`logwright offsets`: how far the consumers of a journal have come."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..core.disk import REAL_DISK
+from ..core.errors import DamagedJournal
+from .arguments import (
+    DAMAGE_FOUND,
+    GOOD,
+    consumed_journals,
+    consumers_room,
+    format_option,
+    json_option,
+    opened,
+    path_argument,
+    verb,
+)
+from .output import Column, Table, place, print_json, print_line, warn
+
+
+@verb(
+    "offsets",
+    examples=[
+        ("how far each consumer has come, and how far it is behind", "logwright offsets orders"),
+        ("for a program", "logwright offsets orders --json"),
+    ],
+)
+@path_argument
+@format_option
+@json_option
+def command(path: Path, format_name: str | None, as_json: bool) -> int:
+    """Print the first and the next offset of a journal and the committed offset of each consumer.
+
+    An offset is the one of the next message that the consumer wants. A consumer that has not committed yet has none
+    (null in JSON). Needs no lock. Below a root of shards there is an answer for each shard.
+    """
+    room = consumers_room(path, format_name)
+    damaged = False
+    with opened(path, format_name) as reader:
+        for journal in consumed_journals(reader):
+            consumers: dict[str, int | None] = {}
+            for name in room.list_consumers(REAL_DISK, journal.directory):
+                try:
+                    consumers[name] = room.stored_offset(REAL_DISK, journal.directory, name)
+                except DamagedJournal as error:
+                    damaged = True
+                    warn(f"{place(journal.directory, str(error.file))} @ {error.position}: {error.reason}")
+            first, next_offset = journal.reader.first, journal.reader.next
+            if as_json:
+                print_json(journal.named({"first": first, "next": next_offset, "consumers": consumers}))
+                continue
+            print_line(f"{journal.directory}: first {first}, next {next_offset}")
+            with Table([Column("consumer"), Column("offset", right=True), Column("lag", right=True)]) as table:
+                for name, offset in consumers.items():
+                    table.add(name, "-" if offset is None else str(offset), _lag(offset, first, next_offset))
+    return DAMAGE_FOUND if damaged else GOOD
+
+
+def _lag(offset: int | None, first: int, next_offset: int) -> str:
+    """How many messages a consumer has still to see."""
+    if offset is None:
+        return "not committed"
+    if offset > next_offset:
+        return f"{offset - next_offset} beyond the end"
+    return f"{next_offset - offset}" if offset >= first else f"{next_offset - first}, {first - offset} lost"

@@ -1,0 +1,278 @@
+"""What the verbs print: data on stdout, talk on stderr, tables for people, JSON lines for programs.
+
+Nothing that comes from a journal reaches a terminal as it is: control characters would let a value move the cursor or
+change the colours, so they are shown as escapes. A table is cropped to the terminal; into a file or a pipe it goes in
+full, without colours.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Final, Self
+
+from ..core.outcome import Damage
+from ..core.report import Progress
+
+SHOW_AFTER_SECONDS = 1.0
+"""A progress bar appears when something takes longer than this."""
+_MEASURED_ROWS: Final = 50
+"""How many rows are held back to find the widths of a table's columns."""
+_LEAST_WIDTH: Final = 12
+"""What is left of a column of keys or values on a terminal that is too narrow."""
+
+BOLD: Final = "1"
+DIM: Final = "2"
+RED: Final = "31"
+
+_ENCODER: Final = json.JSONEncoder(ensure_ascii=True, separators=(", ", ": "))
+
+
+# --- talk -----------------------------------------------------------------------------------------------------------
+
+
+def talk(message: str) -> None:
+    """Say something on stderr, in one line."""
+    print(f"logwright: {one_line(message)}", file=sys.stderr)
+
+
+def warn(message: str) -> None:
+    """Say on stderr that something should be known."""
+    talk(f"warning: {message}")
+
+
+def one_line(text: str) -> str:
+    """Text without line breaks and control characters: they are shown as escapes."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else _escape_character(c) for c in text)
+
+
+def place(path: Path, file: str) -> str:
+    """The name under which a user knows a file of a journal; `file` is relative to the journal at `path`."""
+    return str(path) if path.name == file and not path.is_dir() else str(path / file)
+
+
+def describe(path: Path, damage: Damage) -> str:
+    """A damaged range in one line."""
+    return f"{place(path, damage.file)} @ {damage.start}: {damage.reason} ({damage.size} bytes, {damage.kind})"
+
+
+# --- data -----------------------------------------------------------------------------------------------------------
+
+
+def print_json(value: Any) -> None:
+    """One JSON value on a line of its own. ASCII only, so that no locale can spoil it."""
+    sys.stdout.write(_ENCODER.encode(value) + "\n")
+
+
+def print_line(text: str = "") -> None:
+    """One line of plain text."""
+    sys.stdout.write(one_line(text) + "\n")
+
+
+def escape(data: bytes) -> str:
+    r"""Bytes as text if they are UTF-8, else as ASCII; with escapes (`\n`, `\x00`) for what cannot be seen."""
+    try:
+        return one_line(data.decode("utf-8"))
+    except UnicodeDecodeError:
+        return one_line(data.decode("ascii", "backslashreplace"))
+
+
+def _escape_character(character: str) -> str:
+    return character.encode("unicode_escape").decode("ascii")
+
+
+def is_terminal(stream: IO[str] | None) -> bool:
+    return stream is not None and not stream.closed and stream.isatty()
+
+
+def styled(text: str, style: str, stream: IO[str]) -> str:
+    """Text in a terminal's style (the number of an ANSI code), plain where it should not be coloured."""
+    plain = not is_terminal(stream) or bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
+    return text if plain else f"\x1b[{style}m{text}\x1b[0m"
+
+
+def cell_width(text: str) -> int:
+    """How many columns a text takes on a terminal."""
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len
+
+    return cell_len(text)
+
+
+def crop(text: str, width: int) -> str:
+    """As much of a text as fits, with an ellipsis when it is not all."""
+    if cell_width(text) <= width:
+        return text
+    kept = text[: max(0, width - 1)]
+    while kept and cell_width(kept) > width - 1:
+        kept = kept[:-1]
+    return kept + "…"
+
+
+# --- tables ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Column:
+    """A column of a table. `flexible` ones are cropped when the terminal is too narrow, the others never."""
+
+    name: str
+    right: bool = False
+    flexible: bool = False
+    width: int = 0
+
+
+class Table:
+    """Rows in columns, printed as they come: the first ones are held back until the widths are known.
+
+    The header comes before the first row; a table without rows has none.
+    """
+
+    def __init__(self, columns: Sequence[Column] = ()) -> None:
+        self.columns = list(columns)
+        self._waiting: list[tuple[str, ...] | _Line] | None = []
+        self._has_header = False
+
+    def add(self, *cells: str) -> None:
+        """One row; a cell for each column."""
+        self._take(tuple(one_line(cell) for cell in cells))
+
+    def add_line(self, text: str, style: str) -> None:
+        """A line across all columns, for what is no row."""
+        self._take(_Line(one_line(text), style))
+
+    def flush(self) -> None:
+        """Print what is held back, and everything from now on at once."""
+        waiting, self._waiting = self._waiting or [], None
+        rows = [row for row in waiting if not isinstance(row, _Line)]
+        if rows:
+            self._print_header(rows)
+        for row in waiting:
+            self._print(row)
+
+    def _take(self, row: tuple[str, ...] | _Line) -> None:
+        if self._waiting is None:
+            self._print(row)
+            return
+        self._waiting.append(row)
+        if len(self._waiting) >= _MEASURED_ROWS:
+            self.flush()
+
+    def _measure(self, rows: Sequence[tuple[str, ...]]) -> None:
+        for number, column in enumerate(self.columns):
+            column.width = max([len(column.name), *(cell_width(row[number]) for row in rows)])
+        if not is_terminal(sys.stdout):
+            return
+        room = shutil.get_terminal_size().columns - 2 * (len(self.columns) - 1)
+        excess = sum(column.width for column in self.columns) - room
+        for column in sorted(self.columns, key=lambda column: -column.width):
+            if excess > 0 and column.flexible:
+                given = min(excess, max(0, column.width - _LEAST_WIDTH))
+                column.width -= given
+                excess -= given
+
+    def _print(self, row: tuple[str, ...] | _Line) -> None:
+        if isinstance(row, _Line):
+            sys.stdout.write(styled(row.text, row.style, sys.stdout) + "\n")
+            return
+        if not self._has_header:
+            self._print_header([row])
+        sys.stdout.write(self._aligned(row) + "\n")
+
+    def _print_header(self, rows: Sequence[tuple[str, ...]]) -> None:
+        self._has_header = True
+        self._measure(rows)
+        header = self._aligned(tuple(column.name for column in self.columns))
+        sys.stdout.write(styled(header, BOLD, sys.stdout) + "\n")
+
+    def _aligned(self, row: tuple[str, ...]) -> str:
+        terminal = is_terminal(sys.stdout)
+        cells = []
+        for cell, column in zip(row, self.columns, strict=True):
+            text = crop(cell, column.width) if terminal and column.flexible else cell
+            padding = " " * (column.width - cell_width(text))
+            cells.append(padding + text if column.right else text + padding)
+        return "  ".join(cells).rstrip()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None or not issubclass(kind, BrokenPipeError):
+            self.flush()
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    text: str
+    style: str
+
+
+def print_facts(facts: Sequence[tuple[str, str]]) -> None:
+    """Names and what they stand for, one a line."""
+    width = max((len(name) for name, _ in facts), default=0)
+    for name, fact in facts:
+        sys.stdout.write(styled(name.ljust(width), BOLD, sys.stdout) + "  " + one_line(fact) + "\n")
+
+
+# --- progress -------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def progress_bar(label: str, *, beside_rows: bool = False) -> Iterator[Progress | None]:
+    """A bar with percent and time left on stderr, shown on a terminal once something takes longer than a second.
+
+    `beside_rows` says that rows are printed meanwhile: then the bar stays away when they go to the terminal as well.
+    Gives None when nobody would see the bar, so that nothing is counted for it.
+    """
+    if not is_terminal(sys.stderr) or (beside_rows and is_terminal(sys.stdout)):
+        yield None
+        return
+    bar = _Bar(label)
+    try:
+        yield bar
+    finally:
+        bar.close()
+
+
+class _Bar:
+    """Loads rich only when there is something to show."""
+
+    def __init__(self, label: str) -> None:
+        self._label = label
+        self._started = time.monotonic()
+        self._bar: Any = None
+        self._task: Any = None
+
+    def __call__(self, done: int, total: int) -> None:
+        if self._bar is None:
+            if time.monotonic() - self._started < SHOW_AFTER_SECONDS:
+                return
+            self._show(total)
+        self._bar.update(self._task, completed=done, total=total)
+
+    def _show(self, total: int) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, DownloadColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
+        from rich.progress import Progress as RichProgress
+
+        columns = [TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), DownloadColumn()]
+        console = Console(file=sys.stderr)
+        self._bar = RichProgress(*columns, TimeRemainingColumn(), console=console, transient=True)
+        self._bar.start()
+        self._task = self._bar.add_task(self._label, total=total)
+
+    def close(self) -> None:
+        if self._bar is not None:
+            self._bar.stop()

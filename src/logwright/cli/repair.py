@@ -1,0 +1,89 @@
+"""`logwright repair`: previews, does, or takes back a repair."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ..core.errors import WrongUse
+from .arguments import (
+    DAMAGE_FOUND,
+    GOOD,
+    agreed,
+    chosen_format,
+    format_option,
+    json_option,
+    path_argument,
+    verb,
+    yes_option,
+)
+from .output import print_json, print_line, talk
+
+
+@verb(
+    "repair",
+    examples=[
+        ("what would be done", "logwright repair torn --plan"),
+        ("do it; on a terminal it asks first", "logwright repair torn"),
+        ("take it back", "logwright repair torn --undo --yes"),
+        ("do it without asking, and say what was done as JSON", "logwright repair damaged --yes --json"),
+    ],
+)
+@path_argument
+@click.option("--plan", "only_plan", is_flag=True, help="Say what would be done, and change nothing.")
+@click.option("--undo", is_flag=True, help="Take back the latest repair.")
+@yes_option
+@format_option
+@json_option
+def command(path: Path, only_plan: bool, undo: bool, yes: bool, format_name: str | None, as_json: bool) -> int:
+    """Repair a journal so that it can be read to its end and written again.
+
+    Every byte that leaves its place is kept in .logwright/cut in the journal's directory, so a repair can be taken
+    back. What cannot be repaired is told and left as it is; then the exit code is 1. A repair that was interrupted is
+    finished. The journal is locked meanwhile: no writer may be running.
+    """
+    if undo and only_plan:
+        raise WrongUse("--plan and --undo exclude each other")
+    room = chosen_format(path, format_name).room("repair")
+    if undo:
+        return _undo(room, path, yes, as_json)
+    plan = room.plan(path)
+    if not as_json and not plan.empty:
+        for line in plan.describe():
+            print_line(line)
+    if plan.empty or only_plan:
+        return _tell_plan(path, plan, as_json)
+    if not yes and not agreed(f"Repair {path}?"):
+        talk("nothing was changed")
+        return DAMAGE_FOUND
+    repair = room.apply(path, plan)
+    if as_json:
+        kept = [str(copy) for copy in repair.kept]
+        print_json({"done": True, **plan.as_json(), "log": str(repair.log), "kept": kept})
+    else:
+        print_line(f"{path}: repaired; what was cut is kept in {repair.log.parent}, and --undo takes it back")
+    return DAMAGE_FOUND if plan.left else GOOD
+
+
+def _tell_plan(path: Path, plan: Any, as_json: bool) -> int:
+    if as_json:
+        print_json({"done": False, **plan.as_json(), "log": None, "kept": []})
+    elif plan.empty:
+        for line in plan.describe():
+            print_line(line)
+        print_line(f"{path}: {'nothing that can be repaired' if plan.left else 'nothing to repair'}")
+    return DAMAGE_FOUND if plan.left else GOOD
+
+
+def _undo(room: Any, path: Path, yes: bool, as_json: bool) -> int:
+    if not yes and not agreed(f"Take back the latest repair of {path}?"):
+        talk("nothing was changed")
+        return GOOD
+    repair = room.undo(path)
+    if as_json:
+        print_json({"undone": True, **repair.plan.as_json(), "log": str(repair.log)})
+    else:
+        print_line(f"{path}: the repair of {repair.log.name} was taken back")
+    return GOOD

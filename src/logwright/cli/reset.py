@@ -1,0 +1,75 @@
+"""`logwright reset`: moves a consumer to another offset or time."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ..core.disk import REAL_DISK
+from ..core.errors import DamagedJournal, NotFound, WrongUse
+from .arguments import (
+    consumed_journals,
+    consumers_room,
+    format_option,
+    json_option,
+    local_option,
+    opened,
+    path_argument,
+    verb,
+)
+from .output import print_json, print_line
+from .times import parse_time
+
+
+@verb(
+    "reset",
+    examples=[
+        ("consume everything again", "logwright reset orders billing --to first"),
+        ("go on with message 1000", "logwright reset orders billing --to 1000"),
+        ("go on with the first message of ten o'clock", "logwright reset orders billing --to 2026-01-15T10:00:00Z"),
+        ("a new consumer that begins at the end", "logwright reset orders audit --to last --create"),
+    ],
+)
+@path_argument
+@click.argument("name")
+@click.option("--to", "target", metavar="OFFSET|first|last|TIME", required=True, help="Where it shall go on.")
+@click.option("--create", is_flag=True, help="Make the consumer if there is none of this name.")
+@local_option
+@format_option
+@json_option
+def command(
+    path: Path, name: str, target: str, create: bool, local: bool, format_name: str | None, as_json: bool
+) -> None:
+    """Move a consumer that is not running: to an offset, to an end, or to a time.
+
+    A plain number is an offset, anything else but `first` and `last` a time. Below a root of shards the consumer is
+    moved in each shard.
+    """
+    room = consumers_room(path, format_name)
+    where = _parse_target(target, local)
+    with opened(path, format_name) as reader:
+        journals = consumed_journals(reader)
+        if "to" in where and isinstance(where["to"], int) and len(journals) > 1:
+            raise WrongUse(f"{path}: an offset is another message in each shard; reset one shard at a time")
+        for journal in journals:
+            before: int | None = None
+            with suppress(NotFound, DamagedJournal):  # the one is what --create is for, the other what a reset mends
+                before = room.stored_offset(REAL_DISK, journal.directory, name)
+            after = room.reset(journal.directory, name, create=create, **where)
+            if as_json:
+                print_json(journal.named({"consumer": name, "before": before, "after": after}))
+            else:
+                came_from = "nothing committed" if before is None else str(before)
+                print_line(f"{journal.directory}: {name} {came_from} -> {after}")
+
+
+def _parse_target(target: str, local: bool) -> dict[str, Any]:
+    """The arguments of `reset` that a target stands for."""
+    if target in ("first", "last"):
+        return {"to": target}
+    if target.isascii() and target.isdigit():
+        return {"to": int(target)}
+    return {"time": parse_time(target, local=local)}

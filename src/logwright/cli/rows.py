@@ -1,0 +1,133 @@
+"""Records on their way out: as JSON objects, or as rows of a table, with their values decoded if asked.
+
+Shared by the verbs that print records. What is in a row follows from what `as_json` of the record's format has: bytes
+become text, times become dates, and a line of its own tells when the file changes.
+"""
+
+from __future__ import annotations
+
+import json
+from types import TracebackType
+from typing import Any, Final, Self
+
+from ..core.format import Located, Reader
+from ..core.outcome import Damage
+from .decode import Undecodable, decoder, payload
+from .output import DIM, RED, Column, Table, describe, escape, print_json, warn
+from .times import format_time
+
+_HIDDEN: Final = ("file", "shard", "decoded", "undecodable")
+"""Fields that are no column: a line of its own tells the file, whose name has the shard in it."""
+_PLACE: Final = ("position", "size")
+_NUMBERS: Final = ("position", "size", "offset", "type")
+_PAYLOADS: Final = ("value", "data")
+_TIME: Final = "timestamp"
+
+
+class Printer:
+    """Prints records and damaged ranges. `damaged` counts the ranges that are real damage, torn tails left out."""
+
+    def __init__(self, reader: Reader, *, as_json: bool, decode: str | None = None, local: bool = False) -> None:
+        self.damaged = 0
+        self._reader = reader
+        self._as_json = as_json
+        self._local = local
+        self._decode = decoder(decode) if decode is not None else None
+        self._decoding = decode
+        self._undecodable = 0
+        self._table = Table()
+        self._fields: list[str] = []
+        self._file: str | None = None
+
+    def record(self, located: Located) -> None:
+        """Print one record."""
+        fields = self._reader.as_json(located)
+        if self._decode is not None:
+            fields.update(self._decoded(located))
+        if self._as_json:
+            print_json(fields)
+            return
+        if not self._fields:
+            self._choose_columns(fields)
+        self._tell_file(located.file)
+        self._table.add(*(self._cell(name, fields, located) for name in self._fields))
+
+    def damage(self, damage: Damage, *, show: bool) -> None:
+        """Note a damaged range, and print it among the records if it is to be shown there."""
+        if damage.kind != "torn_tail":
+            self.damaged += 1
+            if not show:
+                warn(describe(self._reader.path, damage))
+        if not show:
+            return
+        if self._as_json:
+            print_json(damage_as_json(damage))
+        else:
+            self._tell_file(damage.file)
+            text = f"!! {damage.kind} @ {damage.start}: {damage.reason} ({damage.size} bytes)"
+            self._table.add_line(text, RED)
+
+    def flush(self) -> None:
+        """Print what is held back to measure columns."""
+        self._table.flush()
+
+    def close(self) -> None:
+        """Print the rest, and say what could not be decoded."""
+        self.flush()
+        if self._undecodable:
+            values = "value is" if self._undecodable == 1 else "values are"
+            warn(f"{self._undecodable} {values} no valid {self._decoding}")
+
+    def _decoded(self, located: Located) -> dict[str, Any]:
+        data = payload(located.record)
+        if data is None or self._decode is None:
+            return {}
+        try:
+            return {"decoded": self._decode(data)}
+        except Undecodable as error:
+            self._undecodable += 1
+            return {"decoded": None, "undecodable": str(error)}
+
+    def _choose_columns(self, fields: dict[str, Any]) -> None:
+        own = [name for name in fields if name not in _HIDDEN and name not in _PLACE]
+        self._fields = [*own[:1], *_PLACE, *own[1:]]  # what counts the records first, their contents last
+        self._table.columns = [
+            Column("time" if name == _TIME else name, right=name in _NUMBERS, flexible=name not in (*_NUMBERS, _TIME))
+            for name in self._fields
+        ]
+
+    def _tell_file(self, file: str) -> None:
+        if file != self._file:
+            self._file = file
+            self._table.add_line(f"-- {file}", DIM)
+
+    def _cell(self, name: str, fields: dict[str, Any], located: Located) -> str:
+        if name in _PAYLOADS and fields.get("decoded") is not None:
+            decoded = fields["decoded"]
+            return decoded if isinstance(decoded, str) else json.dumps(decoded, ensure_ascii=False)
+        value = getattr(located.record, name, fields[name])
+        if isinstance(value, bytes):
+            return escape(value)
+        if name == _TIME:
+            return format_time(value, local=self._local)
+        return "-" if value is None else str(value)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None or not issubclass(kind, BrokenPipeError):
+            self.close()
+
+
+def damage_as_json(damage: Damage) -> dict[str, Any]:
+    """A damaged range as `dump --json --mode permissive` prints it."""
+    return {
+        "file": damage.file,
+        "position": damage.start,
+        "size": damage.size,
+        "damage": damage.reason,
+        "kind": damage.kind,
+    }

@@ -1,0 +1,146 @@
+"""`logwright tail`: the last records, and those that come."""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ..core.errors import DamagedJournal, WrongUse
+from ..core.format import Format, Located, Reader
+from ..core.outcome import Damage, Mode
+from .arguments import (
+    DAMAGE_FOUND,
+    GOOD,
+    chosen_format,
+    format_option,
+    heedful,
+    json_option,
+    local_option,
+    mode_option,
+    opened,
+    path_argument,
+    resolve_range,
+    tell_torn_tails,
+    verb,
+)
+from .decode import DECODINGS
+from .rows import Printer
+
+_DEFAULT_COUNT = 10
+
+
+@verb(
+    "tail",
+    examples=[
+        ("the last ten records", "logwright tail orders"),
+        ("the last three, then each one that is appended, until Ctrl-C", "logwright tail orders -n 3 -f"),
+        ("everything since a time, decoded", "logwright tail orders --since 2026-01-15T11:55:00Z --decode json"),
+        ("follow all shards below a root, until nothing came for a second", "logwright tail events -f --timeout 1"),
+    ],
+)
+@path_argument
+@click.option("-n", "count", metavar="N", type=click.IntRange(min=0), help="How many.  [default: 10]")
+@click.option("-f", "--follow", is_flag=True, help="Go on with what is appended, across files and new shards.")
+@click.option("--timeout", metavar="SECONDS", type=click.FloatRange(min=0), help="Stop following after such a silence.")
+@click.option("--since", metavar="TIME", help="Everything from this time on, unless -n is given too.")
+@local_option
+@click.option("--decode", type=click.Choice(DECODINGS), help="Decode the values.")
+@mode_option
+@format_option
+@json_option
+def command(
+    path: Path,
+    count: int | None,
+    follow: bool,
+    timeout: float | None,
+    since: str | None,
+    local: bool,
+    decode: str | None,
+    mode: Mode,
+    format_name: str | None,
+    as_json: bool,
+) -> int:
+    """Print the last records; with -f go on with those that are appended.
+
+    Where the format allows it the records are read backwards, so the size of the journal does not matter. Below a root
+    of shards the last records are the latest of all shards together.
+    """
+    if timeout is not None and not follow:
+        raise WrongUse("--timeout is for following: give -f as well")
+    format = chosen_format(path, format_name)
+    if follow and "follow" not in format.traits:
+        raise WrongUse(f"{path}: journals of the format {format.name} cannot be followed")
+    with (
+        opened(path, format.name) as reader,
+        Printer(reader, as_json=as_json, decode=decode, local=local) as printer,
+    ):
+        # Where following begins is settled first: what is appended from now on is printed there, once.
+        ends = _ends(reader) if follow else None
+        if since is None:
+            found = _last(reader, _DEFAULT_COUNT if count is None else count, mode)
+        else:
+            found = _since(reader, since, local, count, mode)
+        for item in found:
+            if isinstance(item, Damage) or _is_before(item, ends):
+                _print(printer, item, mode)
+        printer.flush()
+        tell_torn_tails(reader)
+        if follow:
+            sys.stdout.flush()
+            _follow(format, path, ends, timeout, mode, printer)
+    return DAMAGE_FOUND if printer.damaged else GOOD
+
+
+def _last(reader: Reader, count: int, mode: Mode) -> Iterable[Located | Damage]:
+    try:
+        return reader.last(count)
+    except DamagedJournal:
+        if mode == "failfast":
+            raise
+    # There is no way back over damage, so go forward and keep the end.
+    return deque(reader.scan(mode=heedful(mode)), maxlen=count)
+
+
+def _since(reader: Reader, since: str, local: bool, count: int | None, mode: Mode) -> Iterable[Located | Damage]:
+    start, _ = resolve_range(reader, None, None, since, None, local)
+    found = reader.scan(start, None, mode=heedful(mode))
+    return found if count is None else deque(found, maxlen=count)
+
+
+def _ends(reader: Any) -> Any:
+    """The offset that the next message will get; below a root of shards, for each."""
+    if hasattr(reader, "shards"):
+        return {shard.name: reader.open(shard).next for shard in reader.shards()}
+    return reader.next
+
+
+def _is_before(item: Located, ends: Any) -> bool:
+    if ends is None:
+        return True
+    if isinstance(ends, dict):
+        shard = item.file.rpartition("/")[0].rpartition("/")[0]
+        return bool(item.record.offset < ends.get(shard, 0))
+    return bool(item.record.offset < ends)
+
+
+def _follow(format: Format, path: Path, ends: Any, timeout: float | None, mode: Mode, printer: Printer) -> None:
+    if isinstance(ends, dict):
+        scanner = format.room("shard_scanner").ShardedScanner(path, ends, timeout=timeout, mode=heedful(mode))
+    else:
+        scanner = format.room("scanner").Scanner(path, ends, timeout=timeout, mode=heedful(mode))
+    with scanner:
+        for item in scanner.located():
+            _print(printer, item, mode)
+            sys.stdout.flush()
+
+
+def _print(printer: Printer, item: Located | Damage, mode: Mode) -> None:
+    if isinstance(item, Damage):
+        printer.damage(item, show=mode == "permissive")
+    else:
+        printer.record(item)
