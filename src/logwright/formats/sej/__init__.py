@@ -22,6 +22,7 @@ The same in asyncio are `AsyncWriter`, `AsyncScanner` and `AsyncConsumer`; over 
 """
 
 from ...core.durability import ALWAYS, NONE, Sync, interval
+from .aio import AsyncConsumer, AsyncScanner, AsyncWriter
 from .consumer import Consumer
 from .journal import Recovery, looks_like, open_reader, recover
 from .layout import NO_TIMESTAMP
@@ -40,6 +41,9 @@ __all__ = [
     "NONE",
     "NOW",
     "NO_TIMESTAMP",
+    "AsyncConsumer",
+    "AsyncScanner",
+    "AsyncWriter",
     "Consumer",
     "Message",
     "Offset",

@@ -63,14 +63,21 @@ class Delivery:
         batch_messages: int | None,
         commit_messages: int,
         commit_ms: float,
+        attempts: int,
+        backoff_ms: float,
+        most_backoff_ms: float,
+        sets_aside: bool,
         mode: Mode,
         disk: Disk,
     ) -> None:
-        for what, number in (("batch_messages", batch_messages or 1), ("commit_messages", commit_messages)):
-            if number < 1:
-                raise WrongUse(f"{what} must be at least 1, not {number}")
+        _check_numbers(batch_messages=batch_messages, commit_messages=commit_messages, attempts=attempts)
         self.batch_messages = batch_messages
         self.handled = 0
+        self._attempts = attempts
+        self._failures = 0
+        self._backoff_seconds = backoff_ms / 1000
+        self._most_backoff_seconds = most_backoff_ms / 1000
+        self._sets_aside = sets_aside
         self._commit_messages = commit_messages
         self._commit_seconds = commit_ms / 1000
         self._queue: deque[Message] = deque()
@@ -112,14 +119,15 @@ class Delivery:
                 self._queue.extend(kernel.messages(item.data, item.start, item.stop, item.count))
         return True
 
+    @property
+    def has_messages(self) -> bool:
+        """Whether there are messages that have been fetched and are not done."""
+        return bool(self._queue)
+
     def waiting(self) -> list[Message]:
         """The messages for the next call of the handler."""
         single = self.batch_messages is None or self._queue[0].offset < self._single_before
         return list(islice(self._queue, 1 if single else self.batch_messages))
-
-    def split(self, messages: list[Message]) -> None:
-        """Hand these messages over one by one from now on."""
-        self._single_before = messages[-1].offset + 1
 
     def done(self, count: int) -> None:
         """The first `count` messages are done."""
@@ -127,6 +135,25 @@ class Delivery:
             self.next = self._queue.popleft().offset + 1
         self.handled += count
         self._uncommitted += count
+        self._failures = 0
+
+    def failed(self, messages: list[Message], error: Exception) -> float | None:
+        """None of the messages is done: how long to pause before trying again, None when the first is to be set aside.
+
+        Raises `HandlerFailed` after the last attempt when nobody is there to set messages aside.
+        """
+        self._failures += 1
+        if self._failures < self._attempts:
+            return min(self._backoff_seconds * 2.0 ** min(self._failures - 1, 60), self._most_backoff_seconds)
+        self._failures = 0
+        if not self._sets_aside:
+            attempts = "1 attempt" if self._attempts == 1 else f"{self._attempts} attempts"
+            reason = f"consumer {self.offset.name}: message {messages[0].offset} failed after {attempts}: {error}"
+            raise HandlerFailed(reason) from error
+        if len(messages) == 1:
+            return None
+        self._single_before = messages[-1].offset + 1
+        return 0.0
 
     def must_commit(self) -> bool:
         """Whether it is time to commit."""
@@ -166,15 +193,10 @@ def not_done(message: Message) -> HandlerFailed:
     return HandlerFailed(f"the handler says that message {message.offset} is not done")
 
 
-def backoff_seconds(failures: int, backoff_ms: float, most_backoff_ms: float) -> float:
-    """How long to pause after so many failures in a row: twice as long each time, up to a limit."""
-    return float(min(backoff_ms * 2.0 ** min(failures - 1, 60), most_backoff_ms) / 1000)
-
-
-def gave_up(name: str, message: Message, failures: int, error: Exception) -> HandlerFailed:
-    """What is raised when a handler has failed for good."""
-    attempts = "1 attempt" if failures == 1 else f"{failures} attempts"
-    return HandlerFailed(f"consumer {name}: message {message.offset} failed after {attempts}: {error}")
+def _check_numbers(**numbers: int | None) -> None:
+    for name, number in numbers.items():
+        if number is not None and number < 1:
+            raise WrongUse(f"{name} must be at least 1, not {number}")
 
 
 # --- the consumer ---------------------------------------------------------------------------------------------------
@@ -209,14 +231,9 @@ class Consumer:
         mode: Mode = "failfast",
         disk: Disk = REAL_DISK,
     ) -> None:
-        if attempts < 1:
-            raise WrongUse(f"attempts must be at least 1, not {attempts}")
         self.name = name
         self.timeout = timeout
         self._handler = handler
-        self._attempts = attempts
-        self._backoff_ms = backoff_ms
-        self._most_backoff_ms = most_backoff_ms
         self._on_failure = on_failure
         self._stopped = False
         self._closed = False
@@ -229,6 +246,10 @@ class Consumer:
             batch_messages=batch_messages,
             commit_messages=commit_messages,
             commit_ms=commit_ms,
+            attempts=attempts,
+            backoff_ms=backoff_ms,
+            most_backoff_ms=most_backoff_ms,
+            sets_aside=on_failure is not None,
             mode=mode,
             disk=disk,
         )
@@ -308,27 +329,19 @@ class Consumer:
     # --- handling ---------------------------------------------------------------------------------------------------
 
     def _advance(self, messages: list[Message]) -> None:
-        """Have messages handled, again and again if need be. Returns when some are done, or when it is time to stop."""
-        failures = 0
-        while not self._stopped:
-            outcome = self._attempt(messages)
-            if isinstance(outcome, int):
-                self._delivery.done(outcome)
-                self._commit_if_due()
-                return
-            failures += 1
-            if failures < self._attempts:
-                self._pause(backoff_seconds(failures, self._backoff_ms, self._most_backoff_ms))
-            elif self._on_failure is None:
-                raise gave_up(self.name, messages[0], failures, outcome) from outcome
-            elif len(messages) > 1:
-                self._delivery.split(messages)
-                return
-            else:
+        """Call the handler once, and do what follows from it. Messages that are not done will come again."""
+        outcome = self._attempt(messages)
+        if isinstance(outcome, int):
+            self._delivery.done(outcome)
+        else:
+            pause_seconds = self._delivery.failed(messages, outcome)
+            if pause_seconds is None:
+                assert self._on_failure is not None
                 self._on_failure(messages[0], outcome)
                 self._delivery.done(1)
-                self._commit_if_due()
-                return
+            else:
+                self._pause(pause_seconds)
+        self._commit_if_due()
 
     def _attempt(self, messages: list[Message]) -> int | Exception:
         """Call the handler once: how many of the messages are done, at least one, or why none is."""
