@@ -502,15 +502,23 @@ class CheckedFile:
 
     def read_into(self, position: int, buffer: memoryview) -> int:
         """Fill `buffer` from `position`; how many bytes there were, or `DamagedJournal`."""
-        bad = -1
+        count, bad = self.read_and_check(position, buffer)
+        if bad is not None:
+            raise self._mismatch(bad.start // self.checksums.block_bytes)
+        return count
+
+    def read_and_check(self, position: int, buffer: memoryview) -> tuple[int, Span | None]:
+        """Fill `buffer` from `position`; how many bytes there were, and the first block of them that does not match."""
+        count, bad = 0, -1
         for _ in range(_ATTEMPTS):
             count = self.file.read_into(position, buffer)
             bad = self._first_bad(position, buffer[:count])
             if bad < 0:
-                return count
+                return count, None
             if not self.checksums.reread(bad):
                 break
-        raise self._mismatch(bad)
+        start = bad * self.checksums.block_bytes
+        return count, Span(start, start + self.checksums.entry(bad)[1])
 
     def bad_blocks(self, start: int, end: int) -> list[Span]:
         """What the checksums say is damaged of the blocks that `[start, end)` touches: a span for each of them."""

@@ -9,6 +9,8 @@ makes columns of them. `mode` says what happens at damage:
 
 A torn tail of the last segment is not damage: it is what a crash leaves and what a writer's next open removes. Reading
 ends before it, and `torn_tail` tells about it (in `permissive` it also comes as a `Damage`).
+
+Where a segment has checksums, a block that does not match is damage: none of the messages that touch it are given.
 """
 
 from __future__ import annotations
@@ -27,11 +29,11 @@ from ...core.format import Located
 from ...core.outcome import Damage, Mode, Span, check_mode
 from ...core.report import Progress, Report, Summary
 from . import codec, kernel
-from .ending import find_end
+from .ending import End, find_end
 from .index import Index, build_entries
 from .layout import CHECKSUM_SUFFIX, HEAD, NO_TIMESTAMP, parse_segment_name
 from .records import Message
-from .segment import Chunk, Cursor, Segment, judge, list_segments, open_segment, step_back
+from .segment import Chunk, Cursor, Segment, judge, list_segments, open_segment, step_back, unchecked
 
 
 class Reader:
@@ -149,10 +151,9 @@ class Reader:
         try:
             cursor = self._cursor_at(file, segment, start)
             while True:
-                most = -1 if stop is None else stop - cursor.expected
-                if most == 0:
+                if stop is not None and cursor.expected >= stop:
                     return cursor.expected
-                chunk = cursor.read(most)
+                chunk = cursor.read(-1 if stop is None else stop - cursor.expected)
                 if chunk is not None:
                     yield from self._from(chunk, start)
                     if report is not None:
@@ -208,11 +209,17 @@ class Reader:
         """A cursor at an offset, or at the last message boundary before it that the index knows."""
         if offset is None or offset <= segment.first_offset:
             return Cursor(file, segment, 0, segment.first_offset)
-        index = Index.load(self.disk, segment, file.size())
-        entry = index.before_offset(file, offset) if index is not None else None
+        plain = unchecked(file)
+        index = Index.load(self.disk, segment, plain.size())
+        entry = index.before_offset(plain, offset) if index is not None else None
         if entry is None or entry.is_end:
-            return Cursor(file, segment, 0, segment.first_offset)
-        return Cursor(file, segment, entry.position, entry.offset)
+            cursor = Cursor(plain, segment, 0, segment.first_offset)
+        else:
+            cursor = Cursor(plain, segment, entry.position, entry.offset)
+        if plain is not file:
+            cursor.skip_to(offset)  # what nobody asked for need not match its checksums
+            cursor = Cursor(file, segment, cursor.position, cursor.expected)
+        return cursor
 
     @property
     def first(self) -> int:
@@ -240,7 +247,7 @@ class Reader:
         """
         segments = self.segments()
         for number, segment in enumerate(segments):
-            file = self.open_file(segment)
+            file = open_segment(self.disk, segment)
             try:
                 if number + 1 < len(segments) and self._all_earlier(file, segment, segments[number + 1 :], timestamp):
                     continue
@@ -308,18 +315,21 @@ class Reader:
         """The last messages of one segment, newest first."""
         segment = segments[number]
         found: list[Located] = []
-        file = self.open_file(segment)
+        checked = self.open_file(segment)
+        file = unchecked(checked)
         try:
             ending = find_end(self.disk, segment, file)
             if number == len(segments) - 1:
                 self.torn_tail = ending.torn
-            end, expected = ending.position, ending.next_offset - 1
+            end, expected, checked_from = ending.position, ending.next_offset - 1, ending.position
             while len(found) < count and end > 0:
                 answer = step_back(file, end)
                 if answer is None or answer[0] != expected:
                     reason = f"no message with offset {expected} ends here"
                     raise DamagedJournal(segment.name, end, reason)
                 span = answer[1]
+                if isinstance(checked, CheckedFile) and span.start < checked_from:
+                    checked_from = _check_blocks(checked, segment, Span(span.start, checked_from), ending)
                 data = file.read_at(span.start, span.size)
                 (message,) = kernel.messages(data, 0, len(data), 1)
                 found.append(Located(message, segment.name, span))
@@ -379,6 +389,15 @@ class Reader:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _check_blocks(file: CheckedFile, segment: Segment, span: Span, ending: End) -> int:
+    """Raise `DamagedJournal` for bytes in a bad block; one with a torn tail in it is not judged. From where on checked."""
+    for block in file.bad_blocks(span.start, span.end):
+        if ending.torn is None or block.end <= ending.position:
+            reason = f"the checksum of the block of {block.size} bytes at {block.start} does not match"
+            raise DamagedJournal(segment.name, span.start, reason)
+    return span.start - span.start % file.checksums.block_bytes
 
 
 def _part_of(progress: Progress, before: int, total: int) -> Callable[[int], None]:

@@ -154,10 +154,11 @@ class Scanner:
             self._check_length(self._cursor)
             following = self._following(self._cursor.segment)
             if following is None:
+                before = self._cursor.position, self._cursor.expected
                 damage = self._at_end_of_last(self._cursor, stalled)
-                if damage is None:
-                    return None
-                return damage
+                if damage is not None or (self._cursor.position, self._cursor.expected) == before:
+                    return damage
+                continue
             # The next segment was there when we looked, so this one is complete by now: read what came in between.
             chunk = self._cursor.read()
             if chunk is not None:
@@ -206,13 +207,14 @@ class Scanner:
         if goes_on_at is None:
             cursor.position = position
             return None
+        self._judged_size = -1
         return self._report(damage)
 
     def _has_stalled(self) -> bool:
         return time.monotonic() - self._advanced_at >= _STALLED_SECONDS
 
     def _move_on(self, cursor: Cursor, following: Segment) -> Damage | None:
-        """This segment has no more messages and another follows: go there, or past the damage in this one."""
+        """Go to the segment that follows, or past the damage in this one, which has no more messages."""
         if cursor.ending != codec.CLEAN:
             damage, goes_on_at = judge(cursor, following)
             reported = self._report(damage)

@@ -3,14 +3,20 @@
 A `Cursor` hands out chunks: a buffer and a range of it that holds only whole, valid messages. Objects, columns, counts
 and checks are all made from chunks, so there is one place that judges what is valid. Files are read into a buffer that
 is used again and again, never mapped: a map of a file that another process cuts short ends this one with SIGBUS.
+
+Where a segment has checksums, messages that touch a block whose checksum does not match are not handed out. There is
+one exception: a power cut may keep the checksum of bytes that it has taken. So a block in which the messages end, with
+nothing valid behind, is not judged: what is wrong with it is that torn tail.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from ...core.checksum import CheckedFile
 from ...core.disk import Disk, File
 from ...core.errors import NotFound
 from ...core.outcome import Damage, Ending, Span, Tail
@@ -19,6 +25,7 @@ from .layout import (
     HEAD,
     MAX_KEY_BYTES,
     MAX_OFFSET,
+    NO_TIMESTAMP,
     OVERHEAD,
     SEGMENT_DIRECTORY,
     TRAILER,
@@ -32,11 +39,15 @@ _SEARCH_BYTES: Final = 1 << 20
 _LOST_OFFSETS: Final = 1 << 40
 """How far offsets may jump over damage: beyond this a number is noise and no offset."""
 
+BAD_CHECKSUM: Final = codec.UNEXPECTED_OFFSET + 1
+"""One more way for a cursor to end: the next message touches a block whose checksum does not match."""
+
 _ENDINGS: Final = {
     codec.CLEAN: Ending.CLEAN,
     codec.INCOMPLETE: Ending.INCOMPLETE,
     codec.MALFORMED: Ending.MALFORMED,
     codec.UNEXPECTED_OFFSET: Ending.MALFORMED,
+    BAD_CHECKSUM: Ending.MALFORMED,
 }
 
 
@@ -77,21 +88,32 @@ class Chunk:
     largest_timestamp: int
 
     @property
+    def file(self) -> str:
+        """The name of its file, relative to the journal."""
+        return self.segment.name
+
+    @property
     def base(self) -> int:
         """Where the buffer's first byte is in the file."""
         return self.position - self.start
 
 
 class Cursor:
-    """Goes through one segment from a message boundary on. After the file has grown it can go on."""
+    """Goes through one segment from a message boundary on. After the file has grown it can go on.
+
+    A `CheckedFile` is read without raising: `ending` is `BAD_CHECKSUM` and `bad_block` the block that does not match.
+    `file` is the plain one in any case.
+    """
 
     def __init__(self, file: File, segment: Segment, position: int, expected: int, *, end: int | None = None) -> None:
-        self.file = file
+        self.file = unchecked(file)
         self.segment = segment
         self.position = position
         self.expected = expected
         self.ending = codec.CLEAN
         self.reason = ""
+        self.bad_block: Span | None = None
+        self._checked = file if isinstance(file, CheckedFile) else None
         self._end = end
         self._buffer = memoryview(bytearray(READ_BYTES))
 
@@ -101,29 +123,63 @@ class Cursor:
         while True:
             if self._end is not None:
                 room = room[: max(0, self._end - self.position)]
-            have = self.file.read_into(self.position, room) if room else 0
-            stop, count, ending, largest = kernel.walk(room, 0, have, self.expected, most)
+            have, bad = self._fill(room)
+            good = have if bad is None else max(0, bad.start - self.position)
+            stop, count, ending, largest = self._walk(room, good, most)
             if count:
                 chunk = Chunk(self.segment, room, 0, stop, self.position, self.expected, count, largest)
                 self.position += stop
                 self.expected += count
                 return chunk
-            if ending == codec.INCOMPLETE and have == len(room):
-                larger = self._room_for(room, have)
-                if larger is not None:
-                    room = larger
+            if bad is not None and ending in (codec.CLEAN, codec.INCOMPLETE):
+                if self._is_torn_in(bad):
+                    self._checked = None
                     continue
+                self.ending, self.bad_block = BAD_CHECKSUM, bad
+                self.reason = f"the checksum of the block of {bad.size} bytes at {bad.start} does not match"
+                return None
+            if ending == codec.INCOMPLETE and have == len(room):
+                size = self._size_beyond(room, have)
+                if size is not None and message_span(self.file, self.position, self.position + size) is not None:
+                    room = memoryview(bytearray(size))
+                    continue
+                if size is not None:
+                    self.ending, self.reason = codec.MALFORMED, f"no size of {size} is at the end of so many bytes"
+                    return None
             self.ending = ending
             self.reason = "" if ending == codec.CLEAN else codec.explain(room, 0, have, self.expected)
             return None
 
-    def _room_for(self, room: memoryview, have: int) -> memoryview | None:
-        """A buffer for a message that is larger than ours, if all of it is in the file."""
+    def _fill(self, room: memoryview) -> tuple[int, Span | None]:
+        """Read the next bytes; how many there were, and the first block of them that does not match its checksum."""
+        if not room:
+            return 0, None
+        if self._checked is not None:
+            return self._checked.read_and_check(self.position, room)
+        return self.file.read_into(self.position, room), None
+
+    def _is_torn_in(self, block: Span) -> bool:
+        """Whether the messages end for good within a block: its checksum may be about bytes that a crash has taken."""
+        plain = Cursor(self.file, self.segment, self.position, self.expected)
+        while plain.position < block.end and plain.read() is not None:
+            pass
+        if plain.position >= block.end or plain.ending == codec.CLEAN:
+            return False
+        most = min(MAX_OFFSET, plain.expected + _LOST_OFFSETS)
+        return find_valid(self.file, plain.position, self.file.size(), plain.expected, most) is None
+
+    def _walk(self, room: memoryview, have: int, most: int) -> tuple[int, int, int, int]:
+        """Walk over what was read. No more messages than bytes, and none behind the last offset that there can be."""
+        left = MAX_OFFSET + 1 - self.expected
+        if left <= 0:
+            return 0, 0, codec.MALFORMED if have else codec.CLEAN, NO_TIMESTAMP
+        return kernel.walk(room, 0, have, self.expected, min(have if most < 0 else most, have, left))
+
+    def _size_beyond(self, room: memoryview, have: int) -> int | None:
+        """The size of a message that is larger than our buffer, if all of it is in the file."""
         size = codec.claimed_size(room, 0, have)
         limit = self.file.size() if self._end is None else min(self._end, self.file.size())
-        if size is None or size <= len(room) or self.position + size > limit:
-            return None
-        return memoryview(bytearray(size))
+        return None if size is None or size <= len(room) or self.position + size > limit else size
 
     def skip_to(self, offset: int) -> bool:
         """Move to the message with this offset; False when the whole messages end before it."""
@@ -169,7 +225,7 @@ def find_valid(file: File, start: int, size_of_file: int, least: int, most: int)
     A message counts when the next one goes on from it, or the file ends within or right behind it.
     """
     position = start
-    while position + OVERHEAD <= size_of_file:
+    while least <= most and position + OVERHEAD <= size_of_file:
         window = file.read_at(position, min(_SEARCH_BYTES, size_of_file - position))
         at = kernel.find_head(window, 0, len(window), least, most, size_of_file - position)
         while at >= 0:
@@ -196,10 +252,12 @@ def judge(cursor: Cursor, following: Segment | None) -> tuple[Damage, int | None
     When nothing valid follows in the last file it is a torn tail, whether cut short, zeros or noise. The cursor is
     moved to where reading can go on.
     """
+    if cursor.ending == BAD_CHECKSUM:
+        return _pass_bad_block(cursor, following)
     file, start, expected = cursor.file, cursor.position, cursor.expected
     size = file.size()
-    most = following.first_offset - 1 if following is not None else min(MAX_OFFSET, expected + _LOST_OFFSETS)
-    found = find_valid(file, start, size, expected, most) if most >= expected else None
+    most = _most_behind(expected, following)
+    found = find_valid(file, start, size, expected, most)
     name = cursor.segment.name
     if found is None:
         cursor.position = size
@@ -212,6 +270,43 @@ def judge(cursor: Cursor, following: Segment | None) -> tuple[Damage, int | None
         return Damage(name, start, start, f"the offset is {offset} where {expected} was expected", "gap"), offset
     kind = "unexpected_offset" if cursor.ending == codec.UNEXPECTED_OFFSET else "malformed"
     return Damage(name, start, span.start, cursor.reason, kind), offset
+
+
+def _most_behind(expected: int, following: Segment | None) -> int:
+    """The largest offset that a message behind damage can have."""
+    return following.first_offset - 1 if following is not None else min(MAX_OFFSET, expected + _LOST_OFFSETS)
+
+
+def _pass_bad_block(cursor: Cursor, following: Segment | None) -> tuple[Damage, int | None]:
+    """The messages that touch a block whose checksum does not match; the cursor is moved to the first one behind it.
+
+    Whether a message ends within the block is taken from its sizes: they agree, and the next one goes on.
+    """
+    assert cursor.bad_block is not None
+    start, block = cursor.position, cursor.bad_block
+    plain = Cursor(cursor.file, cursor.segment, start, cursor.expected)
+    while plain.position < block.end:
+        chunk = plain.read()
+        if chunk is not None and plain.position > block.end:
+            starts = kernel.spans(chunk.data, chunk.start, chunk.stop, chunk.count)
+            row = bisect_left(starts, block.end - chunk.base)
+            plain.position, plain.expected = chunk.base + starts[row], chunk.first_offset + row
+        if chunk is None:
+            size, most = plain.file.size(), _most_behind(plain.expected, following)
+            found = find_valid(plain.file, plain.position, size, plain.expected, most)
+            if found is None and plain.position == start:
+                cursor.position = size
+                return Damage(cursor.segment.name, start, size, cursor.reason, "checksum"), None
+            if found is None:
+                break
+            plain.position, plain.expected = found[1].start, found[0]
+    cursor.position, cursor.expected = plain.position, plain.expected
+    return Damage(cursor.segment.name, start, plain.position, cursor.reason, "checksum"), plain.expected
+
+
+def unchecked(file: File) -> File:
+    """The file itself, where its bytes would be checked against checksums."""
+    return file.file if isinstance(file, CheckedFile) else file
 
 
 def open_segment(disk: Disk, segment: Segment) -> File:

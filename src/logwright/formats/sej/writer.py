@@ -25,10 +25,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from ...core.checksum import ChecksumWriter
+from ...core.checksum import ChecksumWriter, checksum_path
 from ...core.disk import REAL_DISK, Disk, File, make_directories
 from ...core.durability import ALWAYS, GroupCommit, IntervalSync, SyncLike, parse_sync
-from ...core.errors import Closed, DamagedJournal, LogwrightError, Poisoned, StorageFailed, WrongUse
+from ...core.errors import Closed, DamagedJournal, LogwrightError, Poisoned, StorageFailed, TooLarge, WrongUse
 from ...core.format import find_format
 from ...core.keep import cut_tail
 from ...core.lock import Lock
@@ -36,7 +36,7 @@ from ...core.outcome import Damage
 from . import kernel
 from .ending import End, find_end
 from .index import STRIDE_BYTES, Index, IndexWriter, build_entries
-from .layout import DEFAULT_SEGMENT_BYTES, HEAD, LOCK_NAME, NO_TIMESTAMP, SEGMENT_DIRECTORY, segment_name
+from .layout import DEFAULT_SEGMENT_BYTES, HEAD, LOCK_NAME, MAX_OFFSET, NO_TIMESTAMP, SEGMENT_DIRECTORY, segment_name
 from .segment import Cursor, Segment, list_segments
 
 if TYPE_CHECKING:
@@ -88,8 +88,9 @@ class Writer(kernel.AppendBuffer):
         self._lock = Lock.acquire(disk, self.directory / LOCK_NAME)
         try:
             end, largest = self._open_last_segment()
-        except BaseException:
-            self._lock.release()
+        except BaseException as error:
+            self._failure = error
+            self._release()
             raise
         attention_bytes = 1 if self.policy == ALWAYS else buffer_bytes
         super().__init__(end.next_offset, end.position, segment_size, attention_bytes, largest)
@@ -107,24 +108,22 @@ class Writer(kernel.AppendBuffer):
             self._create_segment(0)
             return End(0, 0), NO_TIMESTAMP
         segment = segments[-1]
-        file = self._disk.open(segment.path, "update")
-        try:
-            end = find_end(self._disk, segment, file)
-            if end.damage is not None:
-                reason = f"{end.damage.reason}; valid messages follow, so nothing is cut off here (see logwright repair)"
-                raise DamagedJournal(segment.path, end.damage.start, reason)
-            if end.torn is not None:
-                self.recovered = end.torn
-                self.kept = cut_tail(self._disk, self.directory, file, end.position)
-                logger.warning("%s: cut off a torn tail, kept in %s", end.torn, self.kept)
-            self._segment, self._file, self._file_size = segment, file, end.position
-            largest = self._resume_index(segment, file, end)
-            if self._want_checksums:
-                self._checksums = ChecksumWriter.open_at(self._disk, file, end.position)
-            return end, largest
-        except BaseException:
-            file.close()
-            raise
+        file = self._file = self._disk.open(segment.path, "update")
+        self._disk.sync_directory(segment.path.parent)  # whoever created it may have been killed before that
+        end = find_end(self._disk, segment, file)
+        if end.damage is not None:
+            reason = f"{end.damage.reason}; valid messages follow, so nothing is cut off (see logwright repair)"
+            raise DamagedJournal(segment.path, end.damage.start, reason)
+        if end.next_offset > MAX_OFFSET:
+            raise TooLarge(f"{segment.path}: the journal has used up its 64-bit offsets")
+        if end.torn is not None:
+            self.recovered = end.torn
+            self.kept = cut_tail(self._disk, self.directory, file, end.position)
+            logger.warning("%s: cut off a torn tail, kept in %s", end.torn, self.kept)
+        self._segment, self._file_size = segment, end.position
+        largest = self._resume_index(segment, file, end)
+        self._open_checksums(end.position)
+        return end, largest
 
     def _resume_index(self, segment: Segment, file: File, end: End) -> int:
         """Go on with the segment's index where that takes a short walk only; the largest timestamp so far."""
@@ -154,8 +153,16 @@ class Writer(kernel.AppendBuffer):
         self._file_size = 0
         self._disk.sync_directory(folder)
         self._index = IndexWriter.create(self._disk, self._segment)
+        self._open_checksums(0)
+
+    def _open_checksums(self, size: int) -> None:
+        """Go on with the segment's checksums. Where they are not wanted, let old ones speak of nothing beyond `size`:
+        what comes there now is not what they are about.
+        """
         if self._want_checksums:
-            self._checksums = ChecksumWriter.create(self._disk, self._file)
+            self._checksums = ChecksumWriter.open_at(self._disk, self._file, size)
+        elif self._disk.exists(checksum_path(self._segment.path)):
+            ChecksumWriter.open_at(self._disk, self._file, size).close()
 
     # --- appending --------------------------------------------------------------------------------------------------
 
@@ -216,6 +223,8 @@ class Writer(kernel.AppendBuffer):
         # Outside of the lock, so that others can append and write meanwhile. When the file has been rolled over by
         # then, that has synced it.
         with self._syncing:
+            if self._failure is not None:
+                self._refuse()  # another thread's sync failed meanwhile: ours could succeed and mean nothing
             if file is self._file:
                 self._or_poison(file.sync)
 
@@ -274,16 +283,19 @@ class Writer(kernel.AppendBuffer):
     def _roll(self, next_offset: int, largest: int) -> None:
         """Finish this segment and begin the next. Synced first: once the next one exists, this one is never torn."""
         with self._syncing:
-            self._file.sync()
-            if self._checksums is not None:
-                self._checksums.sync()
-                self._checksums.close()
-                self._checksums = None
-            if self._index is not None:
-                self._index.finish(next_offset, self._file_size, largest)
-            self._file.close()
-            self._create_segment(next_offset)
-            self._largest_written = NO_TIMESTAMP
+            self._or_poison(lambda: self._begin_next(next_offset, largest))
+
+    def _begin_next(self, next_offset: int, largest: int) -> None:
+        self._file.sync()
+        if self._checksums is not None:
+            self._checksums.sync()
+            self._checksums.close()
+            self._checksums = None
+        if self._index is not None:
+            self._index.finish(next_offset, self._file_size, largest)
+        self._file.close()
+        self._create_segment(next_offset)
+        self._largest_written = NO_TIMESTAMP
 
     # --- closing ----------------------------------------------------------------------------------------------------
 
@@ -306,7 +318,8 @@ class Writer(kernel.AppendBuffer):
     def _release(self) -> None:
         with contextlib.ExitStack() as stack:
             stack.callback(self._lock.release)
-            stack.callback(self._file.close)
+            if hasattr(self, "_file"):  # unless opening failed before there was one
+                stack.callback(self._file.close)
             if self._index is not None:
                 stack.callback(self._index.close)
             if self._checksums is not None:
