@@ -4,7 +4,7 @@
 Every advance is checked against the end of the bytes first. Loops that need no Python object release the GIL.
 """
 
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize, PyByteArray_Resize
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
@@ -103,8 +103,8 @@ cdef class _View:
     cdef const unsigned char *data
     cdef Py_ssize_t size
 
-    def __cinit__(self, source):
-        PyObject_GetBuffer(source, &self.view, PyBUF_SIMPLE)
+    def __cinit__(self, source, bint writable=False):
+        PyObject_GetBuffer(source, &self.view, PyBUF_WRITABLE if writable else PyBUF_SIMPLE)
         self.held = True
         self.data = <const unsigned char *>self.view.buf
         self.size = self.view.len
@@ -200,28 +200,27 @@ cdef inline Py_ssize_t next_size(const unsigned char *data, Py_ssize_t position,
     return <Py_ssize_t>size
 
 
+cdef inline Message make_message(const unsigned char *data, Py_ssize_t size):
+    cdef int key_size = data[17]
+    cdef Message message = Message.__new__(Message)
+    message.offset = load64(data)
+    message.stamp = <int64_t>load64(data + 8)
+    message.type = data[16]
+    message.key = PyBytes_FromStringAndSize(<const char *>data + HEAD, key_size)
+    message.value = PyBytes_FromStringAndSize(<const char *>data + HEAD + key_size + 4, size - OVERHEAD - key_size)
+    return message
+
+
 def messages(buffer, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t count):
     cdef _View view = _View(buffer)
-    cdef const unsigned char *data = view.data
     cdef Py_ssize_t position = start
     cdef Py_ssize_t size, row
-    cdef int key_size
-    cdef Message message
     check_count(start, stop, count)
     check_range(view, start, stop)
     cdef list found = [None] * count
     for row in range(count):
-        size = next_size(data, position, stop)
-        key_size = <signed char>data[position + 17]
-        message = Message.__new__(Message)
-        message.offset = load64(data + position)
-        message.stamp = <int64_t>load64(data + position + 8)
-        message.type = data[position + 16]
-        message.key = PyBytes_FromStringAndSize(<const char *>data + position + HEAD, key_size)
-        message.value = PyBytes_FromStringAndSize(
-            <const char *>data + position + HEAD + key_size + 4, size - OVERHEAD - key_size
-        )
-        found[row] = message
+        size = next_size(view.data, position, stop)
+        found[row] = make_message(view.data + position, size)
         position += size
     return found
 
@@ -245,6 +244,171 @@ def spans(buffer, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t count):
     return result
 
 
+cdef struct Room:
+    # Where the columns of one batch go. A pointer that is NULL: this column was not asked for.
+    uint64_t *offsets
+    int64_t *timestamps
+    uint8_t *types
+    int32_t *key_ends
+    unsigned char *keys
+    int32_t *value_ends
+    unsigned char *values
+    uint64_t *positions
+    int32_t *sizes
+    # How much fits, and how much is there.
+    int64_t rows
+    int64_t key_bytes
+    int64_t value_bytes
+    int64_t row
+    int64_t key_used
+    int64_t value_used
+    int64_t untimed
+
+
+cdef int c_gather(
+    Room *into, const unsigned char *data, Py_ssize_t *at, Py_ssize_t stop, int64_t count, uint64_t base,
+) noexcept nogil:
+    """Put at most `count` messages into their columns, as many as fit; -1 at bytes that no walk has passed."""
+    cdef Room room = into[0]  # a copy, which the compiler can keep in registers
+    cdef Py_ssize_t position = at[0]
+    cdef int64_t last_row = min(room.rows, room.row + count)
+    cdef int64_t size, key_size, value_size, timestamp
+    cdef const unsigned char *message
+    cdef int answer = 0
+    while room.row < last_row:
+        size = claimed(data, position, stop)
+        if size <= 0 or stop - position < size:
+            answer = -1
+            break
+        message = data + position
+        key_size = message[17]
+        value_size = size - OVERHEAD - key_size
+        if room.key_ends != NULL and key_size > room.key_bytes - room.key_used:
+            break
+        if room.value_ends != NULL and value_size > room.value_bytes - room.value_used:
+            break
+        if room.offsets != NULL:
+            room.offsets[room.row] = load64(message)
+        if room.timestamps != NULL:
+            timestamp = <int64_t>load64(message + 8)
+            room.timestamps[room.row] = timestamp
+            room.untimed += timestamp == NO_TIMESTAMP
+        if room.types != NULL:
+            room.types[room.row] = message[16]
+        if room.key_ends != NULL:
+            copy_bytes(
+                room.keys + room.key_used, message + HEAD, key_size,
+                room.key_bytes - room.key_used, stop - position - HEAD,
+            )
+            room.key_used += key_size
+            room.key_ends[room.row + 1] = <int32_t>room.key_used
+        if room.value_ends != NULL:
+            copy_bytes(
+                room.values + room.value_used, message + HEAD + key_size + 4, value_size,
+                room.value_bytes - room.value_used, stop - position - HEAD - key_size - 4,
+            )
+            room.value_used += value_size
+            room.value_ends[room.row + 1] = <int32_t>room.value_used
+        if room.positions != NULL:
+            room.positions[room.row] = base + <uint64_t>position
+        if room.sizes != NULL:
+            room.sizes[room.row] = <int32_t>size
+        position += size
+        room.row += 1
+    at[0] = position
+    into[0] = room
+    return answer
+
+
+cdef class Gatherer:
+    """The messages of many ranges as the columns of one batch; see codec.Gatherer."""
+
+    cdef Room _room
+    cdef object _columns
+    cdef list _views
+    cdef bint _busy
+
+    def __init__(self, int want, Py_ssize_t rows, Py_ssize_t key_bytes, Py_ssize_t value_bytes, allocate=bytearray):
+        if rows < 0 or not 0 <= key_bytes <= 0x7FFFFFFF or not 0 <= value_bytes <= 0x7FFFFFFF:
+            raise TooLarge("one batch of columns holds less than 2 GiB of keys and of values")
+        self._views = []
+        self._columns = columns = Columns(0)
+        self._room.rows = rows
+        self._room.key_bytes = key_bytes
+        self._room.value_bytes = value_bytes
+        if want & OFFSETS:
+            columns.offsets = allocate(rows * 8)
+            self._room.offsets = <uint64_t *>self._writable(columns.offsets, rows * 8)
+        if want & TIMESTAMPS:
+            columns.timestamps = allocate(rows * 8)
+            self._room.timestamps = <int64_t *>self._writable(columns.timestamps, rows * 8)
+        if want & TYPES:
+            columns.types = allocate(rows)
+            self._room.types = <uint8_t *>self._writable(columns.types, rows)
+        if want & KEYS:
+            columns.key_ends, columns.keys = allocate((rows + 1) * 4), allocate(key_bytes)
+            self._room.key_ends = <int32_t *>self._writable(columns.key_ends, (rows + 1) * 4)
+            self._room.keys = self._writable(columns.keys, key_bytes)
+            self._room.key_ends[0] = 0
+        if want & VALUES:
+            columns.value_ends, columns.values = allocate((rows + 1) * 4), allocate(value_bytes)
+            self._room.value_ends = <int32_t *>self._writable(columns.value_ends, (rows + 1) * 4)
+            self._room.values = self._writable(columns.values, value_bytes)
+            self._room.value_ends[0] = 0
+        if want & POSITIONS:
+            columns.positions = allocate(rows * 8)
+            self._room.positions = <uint64_t *>self._writable(columns.positions, rows * 8)
+        if want & SIZES:
+            columns.sizes = allocate(rows * 4)
+            self._room.sizes = <int32_t *>self._writable(columns.sizes, rows * 4)
+
+    cdef unsigned char *_writable(self, object buffer, Py_ssize_t needed) except? NULL:
+        """The memory of a buffer, which stays ours until `take`."""
+        cdef _View view = _View(buffer, True)
+        if view.size < needed:
+            raise WrongUse(f"a buffer of {needed} bytes was asked for, not of {view.size}")
+        self._views.append(view)
+        return <unsigned char *>view.data
+
+    cdef int _check_ours(self) except -1:
+        if self._columns is None:
+            raise WrongUse("these columns have been taken")
+        if self._busy:
+            raise WrongUse("another thread is adding to these columns")
+        return 0
+
+    @property
+    def count(self):
+        """How many messages are there."""
+        return self._room.row
+
+    def add(self, buffer, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t count, uint64_t base=0):
+        """Add the messages of a walked range, as many as fit; where the rest begins, and how many were added."""
+        cdef _View view = _View(buffer)
+        cdef Py_ssize_t at = start
+        cdef int64_t before = self._room.row
+        cdef int answer
+        self._check_ours()
+        check_range(view, start, stop)
+        check_count(start, stop, count)
+        self._busy = True
+        with nogil:
+            answer = c_gather(&self._room, view.data, &at, stop, count, base)
+        self._busy = False
+        if answer < 0:
+            raise Malformed(at, "the range was not walked")
+        return at, self._room.row - before
+
+    def take(self):
+        """The columns. Their buffers are as long as what was asked for: `count` says how many rows are in them."""
+        self._check_ours()
+        columns, self._columns = self._columns, None
+        columns.count = self._room.row
+        columns.untimed = self._room.untimed
+        self._views = []
+        return columns
+
+
 def columns(
     buffer, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t count, int want=ALL_COLUMNS, uint64_t base=0
 ):
@@ -253,24 +417,11 @@ def columns(
     cdef Py_ssize_t position = start
     cdef Py_ssize_t row = 0
     cdef int64_t size = 0
+    cdef int64_t key_size
     cdef int64_t key_bytes = 0
     cdef int64_t value_bytes = 0
-    cdef int64_t key_size, value_size, timestamp, all_keys, all_values
-    cdef int64_t untimed = 0
-    cdef uint64_t *offsets = NULL
-    cdef int64_t *timestamps = NULL
-    cdef uint8_t *types = NULL
-    cdef int32_t *key_ends = NULL
-    cdef unsigned char *keys = NULL
-    cdef int32_t *value_ends = NULL
-    cdef unsigned char *values = NULL
-    cdef uint64_t *positions = NULL
-    cdef int32_t *sizes = NULL
     check_range(view, start, stop)
     check_count(start, stop, count)
-    result = Columns(count)
-
-    # How much room the keys and the values take, and that all of it is within the range.
     with nogil:
         while row < count:
             size = claimed(data, position, stop)
@@ -283,75 +434,9 @@ def columns(
             row += 1
     if row < count:
         raise Malformed(position, "the range was not walked")
-    if key_bytes > 0x7FFFFFFF or value_bytes > 0x7FFFFFFF:
-        raise TooLarge("one batch of columns holds less than 2 GiB of keys and of values")
-
-    if want & OFFSETS:
-        result.offsets = PyBytes_FromStringAndSize(NULL, count * 8)
-        offsets = <uint64_t *>PyBytes_AS_STRING(result.offsets)
-    if want & TIMESTAMPS:
-        result.timestamps = PyBytes_FromStringAndSize(NULL, count * 8)
-        timestamps = <int64_t *>PyBytes_AS_STRING(result.timestamps)
-    if want & TYPES:
-        result.types = PyBytes_FromStringAndSize(NULL, count)
-        types = <uint8_t *>PyBytes_AS_STRING(result.types)
-    if want & KEYS:
-        result.key_ends = PyBytes_FromStringAndSize(NULL, (count + 1) * 4)
-        key_ends = <int32_t *>PyBytes_AS_STRING(result.key_ends)
-        result.keys = PyBytes_FromStringAndSize(NULL, key_bytes)
-        keys = <unsigned char *>PyBytes_AS_STRING(result.keys)
-    if want & VALUES:
-        result.value_ends = PyBytes_FromStringAndSize(NULL, (count + 1) * 4)
-        value_ends = <int32_t *>PyBytes_AS_STRING(result.value_ends)
-        result.values = PyBytes_FromStringAndSize(NULL, value_bytes)
-        values = <unsigned char *>PyBytes_AS_STRING(result.values)
-    if want & POSITIONS:
-        result.positions = PyBytes_FromStringAndSize(NULL, count * 8)
-        positions = <uint64_t *>PyBytes_AS_STRING(result.positions)
-    if want & SIZES:
-        result.sizes = PyBytes_FromStringAndSize(NULL, count * 4)
-        sizes = <int32_t *>PyBytes_AS_STRING(result.sizes)
-
-    with nogil:
-        position = start
-        all_keys = key_bytes
-        all_values = value_bytes
-        key_bytes = 0
-        value_bytes = 0
-        for row in range(count):
-            key_size = data[position + 17]
-            value_size = load32(data + position + HEAD + key_size)
-            size = OVERHEAD + key_size + value_size
-            if offsets != NULL:
-                offsets[row] = load64(data + position)
-            if timestamps != NULL:
-                timestamp = <int64_t>load64(data + position + 8)
-                timestamps[row] = timestamp
-                untimed += timestamp == NO_TIMESTAMP
-            if types != NULL:
-                types[row] = data[position + 16]
-            if key_ends != NULL:
-                key_ends[row] = <int32_t>key_bytes
-                copy_bytes(keys + key_bytes, data + position + HEAD, key_size, all_keys - key_bytes, stop - position - HEAD)
-                key_bytes += key_size
-            if value_ends != NULL:
-                value_ends[row] = <int32_t>value_bytes
-                copy_bytes(
-                    values + value_bytes, data + position + HEAD + key_size + 4, value_size,
-                    all_values - value_bytes, stop - position - HEAD - key_size - 4,
-                )
-                value_bytes += value_size
-            if positions != NULL:
-                positions[row] = base + <uint64_t>position
-            if sizes != NULL:
-                sizes[row] = <int32_t>size
-            position += size
-        if key_ends != NULL:
-            key_ends[count] = <int32_t>key_bytes
-        if value_ends != NULL:
-            value_ends[count] = <int32_t>value_bytes
-    result.untimed = untimed
-    return result
+    cdef Gatherer gatherer = Gatherer(want, count, key_bytes, value_bytes)
+    gatherer.add(buffer, start, stop, count, base)
+    return gatherer.take()
 
 
 def find_head(buffer, Py_ssize_t start, Py_ssize_t end, uint64_t least, uint64_t most, int64_t room):
@@ -368,7 +453,9 @@ def find_head(buffer, Py_ssize_t start, Py_ssize_t end, uint64_t least, uint64_t
             if offset < least or offset > most:
                 continue
             size = claimed(data, position, end)
-            if size == 0 or (size > 0 and position + size <= room):
+            if size < 0 or (size > 0 and position + size > room):
+                continue
+            if size == 0 or position + size > end or load32(data + position + size - 4) == size:
                 found = position
                 break
     return found
@@ -419,6 +506,130 @@ def check_columns(columns):
         MAX_MESSAGE_BYTES - OVERHEAD - MAX_KEY_BYTES,
         "value",
     )
+
+
+cdef inline void put_message(
+    unsigned char *out, int64_t room, uint64_t offset, int64_t timestamp, uint8_t kind,
+    const unsigned char *key, int64_t key_size, int64_t key_room,
+    const unsigned char *value, int64_t value_size, int64_t value_room,
+) noexcept nogil:
+    """Encode a message into `room` bytes, which its caller knows to be enough; the other rooms are what may be read."""
+    store64(out, offset)
+    store64(out + 8, <uint64_t>timestamp)
+    out[16] = kind
+    out[17] = <unsigned char>key_size
+    copy_bytes(out + HEAD, key, key_size, room - HEAD, key_room)
+    out += HEAD + key_size
+    store32(out, <uint64_t>value_size)
+    copy_bytes(out + 4, value, value_size, room - HEAD - key_size - 4, value_room)
+    store32(out + 4 + value_size, <uint64_t>(OVERHEAD + key_size + value_size))
+
+
+cdef struct Rows:
+    # Columns to be packed; NULL stands for a missing one.
+    const int64_t *timestamps
+    const uint8_t *types
+    const int32_t *key_ends
+    const unsigned char *keys
+    const int32_t *value_ends
+    const unsigned char *values
+    int64_t key_bytes
+    int64_t value_bytes
+    int64_t now
+    Py_ssize_t count
+
+
+cdef struct Target:
+    # Where they are packed to, and what an append buffer counts.
+    unsigned char *buffer
+    Py_ssize_t used
+    Py_ssize_t size
+    uint64_t next_offset
+    int64_t segment_used
+    int64_t segment_bytes
+    int64_t largest_timestamp
+
+
+cdef int _open_rows(Rows *rows, object columns, int64_t now, list views) except -1:
+    """The memory of columns, which `views` keeps alive."""
+    cdef Py_ssize_t count = columns.count
+    rows.count = count
+    rows.now = now
+    rows.key_bytes = rows.value_bytes = 0
+    rows.timestamps = <const int64_t *>_items(columns.timestamps, count * 8, "timestamps", views)
+    rows.types = <const uint8_t *>_items(columns.types, count, "types", views)
+    rows.key_ends = <const int32_t *>_items(columns.key_ends, (count + 1) * 4, "key_ends", views)
+    rows.keys = _items(columns.keys, 0, "keys", views)
+    if rows.keys != NULL:
+        rows.key_bytes = (<_View>views[len(views) - 1]).size
+    else:
+        rows.keys = <const unsigned char *>EMPTY
+    rows.value_ends = <const int32_t *>_items(columns.value_ends, (count + 1) * 4, "value_ends", views)
+    rows.values = _items(columns.values, 0, "values", views)
+    if rows.values != NULL:
+        rows.value_bytes = (<_View>views[len(views) - 1]).size
+    else:
+        rows.values = <const unsigned char *>EMPTY
+    return 0
+
+
+cdef enum:
+    PACKED = 0
+    SEGMENT_FULL = 1
+    BUFFER_FULL = 2
+    ROW_OUTSIDE = 3
+    OFFSETS_USED_UP = 4
+
+
+cdef int c_pack(const Rows *rows, Py_ssize_t *at, Target *into, Py_ssize_t enough_bytes) noexcept nogil:
+    """Pack rows until there are no more or `enough_bytes` wait, or until something needs the caller."""
+    cdef Target target = into[0]
+    cdef Py_ssize_t row = at[0]
+    cdef int64_t key_at, key_size, value_at, value_size, size, timestamp
+    cdef int answer = PACKED
+    while row < rows.count:
+        key_at = key_size = value_at = value_size = 0
+        if rows.key_ends != NULL:
+            key_at = rows.key_ends[row]
+            key_size = rows.key_ends[row + 1] - key_at
+        if rows.value_ends != NULL:
+            value_at = rows.value_ends[row]
+            value_size = rows.value_ends[row + 1] - value_at
+        size = OVERHEAD + key_size + value_size
+        if (
+            key_at < 0 or key_size < 0 or key_size > 127 or key_at + key_size > rows.key_bytes
+            or value_at < 0 or value_size < 0 or value_at + value_size > rows.value_bytes
+            or size > 0x7FFFFFFF
+        ):
+            answer = ROW_OUTSIDE
+            break
+        if target.next_offset == 0xFFFFFFFFFFFFFFFFULL:
+            answer = OFFSETS_USED_UP
+            break
+        if size > target.size - target.used:
+            answer = BUFFER_FULL
+            break
+        timestamp = rows.now if rows.timestamps == NULL else rows.timestamps[row]
+        put_message(
+            target.buffer + target.used, target.size - target.used, target.next_offset, timestamp,
+            0 if rows.types == NULL else rows.types[row],
+            rows.keys + key_at, key_size, rows.key_bytes - key_at,
+            rows.values + value_at, value_size, rows.value_bytes - value_at,
+        )
+        target.used += size
+        target.next_offset += 1
+        target.segment_used += size
+        if timestamp > target.largest_timestamp:
+            target.largest_timestamp = timestamp
+        row += 1
+        if target.segment_used >= target.segment_bytes:
+            answer = SEGMENT_FULL
+            break
+        if target.used >= enough_bytes:
+            break
+    at[0] = row
+    into[0] = target
+    return answer
 
 
 cdef class AppendBuffer:
@@ -509,7 +720,9 @@ cdef class AppendBuffer:
                 or kind > 255
             ):
                 check_fields(value, key, type, None)
-            offset = self._add(when, <uint8_t>kind, key_data, key_size, value_data, value_size)
+            offset = self._add(
+                when, <uint8_t>kind, key_data, key_size, key_size, value_data, value_size, value_size
+            )
         finally:
             if value_held:
                 PyBuffer_Release(&value_view)
@@ -520,25 +733,21 @@ cdef class AppendBuffer:
         return offset
 
     cdef uint64_t _add(
-        self, int64_t timestamp, uint8_t kind, const char *key, Py_ssize_t key_size,
-        const char *value, Py_ssize_t value_size,
+        self, int64_t timestamp, uint8_t kind, const char *key, Py_ssize_t key_size, Py_ssize_t key_room,
+        const char *value, Py_ssize_t value_size, Py_ssize_t value_room,
     ) except? 0xFFFFFFFFFFFFFFFF:
         cdef Py_ssize_t size = OVERHEAD + key_size + value_size
+        cdef Py_ssize_t room = len(self._buffer) - self._used
         cdef uint64_t offset = self.next_offset
-        cdef unsigned char *out
         if offset == 0xFFFFFFFFFFFFFFFFULL:
             raise TooLarge("the journal has used up its 64-bit offsets")
-        if self._used + size > len(self._buffer):
+        if size > room:
             PyByteArray_Resize(self._buffer, max(len(self._buffer) * 2, self._used + size))
-        out = <unsigned char *>PyByteArray_AS_STRING(self._buffer) + self._used
-        store64(out, offset)
-        store64(out + 8, <uint64_t>timestamp)
-        out[16] = kind
-        out[17] = <unsigned char>key_size
-        memcpy(out + HEAD, key, key_size)
-        store32(out + HEAD + key_size, <uint64_t>value_size)
-        memcpy(out + HEAD + key_size + 4, value, value_size)
-        store32(out + size - 4, <uint64_t>size)
+            room = len(self._buffer) - self._used
+        put_message(
+            <unsigned char *>PyByteArray_AS_STRING(self._buffer) + self._used, room, offset, timestamp, kind,
+            <const unsigned char *>key, key_size, key_room, <const unsigned char *>value, value_size, value_room,
+        )
         self._used += size
         self.next_offset = offset + 1
         self.segment_used += size
@@ -552,60 +761,46 @@ cdef class AppendBuffer:
 
     def extend(self, columns, Py_ssize_t start, int64_t now, Py_ssize_t enough_bytes):
         """Add messages of columns from row `start` on, until `enough_bytes` wait; the row to go on with."""
-        cdef Py_ssize_t count = columns.count
-        cdef Py_ssize_t row = start
         cdef list views = []
-        cdef const int64_t *timestamps
-        cdef const uint8_t *types
-        cdef const int32_t *key_ends
-        cdef const char *keys
-        cdef const int32_t *value_ends
-        cdef const char *values
-        cdef Py_ssize_t have_keys = 0
-        cdef Py_ssize_t have_values = 0
-        cdef Py_ssize_t key_at, key_size, value_at, value_size
+        cdef Py_ssize_t row = start
+        cdef Py_ssize_t size
+        cdef int answer
+        cdef Rows rows
+        cdef Target target
         if self.refusing:
             self._refuse()
         if start < 0:
             raise WrongUse("rows count from 0")
-        timestamps = <const int64_t *>_items(columns.timestamps, count * 8, "timestamps", views)
-        types = <const uint8_t *>_items(columns.types, count, "types", views)
-        key_ends = <const int32_t *>_items(columns.key_ends, (count + 1) * 4, "key_ends", views)
-        keys = <const char *>_items(columns.keys, 0, "keys", views)
-        if keys != NULL:
-            have_keys = (<_View>views[len(views) - 1]).size
-        else:
-            keys = EMPTY
-        value_ends = <const int32_t *>_items(columns.value_ends, (count + 1) * 4, "value_ends", views)
-        values = <const char *>_items(columns.values, 0, "values", views)
-        if values != NULL:
-            have_values = (<_View>views[len(views) - 1]).size
-        else:
-            values = EMPTY
-        while row < count:
-            key_at = key_size = value_at = value_size = 0
-            if key_ends != NULL:
-                key_at = key_ends[row]
-                key_size = <Py_ssize_t>key_ends[row + 1] - key_at
-            if value_ends != NULL:
-                value_at = value_ends[row]
-                value_size = <Py_ssize_t>value_ends[row + 1] - value_at
-            if (
-                key_at < 0 or key_size < 0 or key_size > MAX_KEY_BYTES or key_at + key_size > have_keys
-                or value_at < 0 or value_size < 0 or value_at + value_size > have_values
-                or OVERHEAD + key_size + value_size > MAX_MESSAGE_BYTES
-            ):
+        _open_rows(&rows, columns, now, views)
+        while True:
+            # The GIL is held: it is what keeps other threads from appending meanwhile.
+            target.buffer = <unsigned char *>PyByteArray_AS_STRING(self._buffer)
+            target.used = self._used
+            target.size = len(self._buffer)
+            target.next_offset = self.next_offset
+            target.segment_used = self.segment_used
+            target.segment_bytes = self.segment_bytes
+            target.largest_timestamp = self.largest_timestamp
+            answer = c_pack(&rows, &row, &target, enough_bytes)
+            self._used = target.used
+            self.next_offset = target.next_offset
+            self.segment_used = target.segment_used
+            self.largest_timestamp = target.largest_timestamp
+            if answer == SEGMENT_FULL:
+                self._cuts.append((self._used, self.next_offset, self.largest_timestamp))
+                self.segment_used = 0
+                self.largest_timestamp = NO_TIMESTAMP
+            elif answer == BUFFER_FULL:
+                size = OVERHEAD + MAX_KEY_BYTES
+                if rows.value_ends != NULL:
+                    size += rows.value_ends[row + 1] - rows.value_ends[row]
+                PyByteArray_Resize(self._buffer, max(len(self._buffer) * 2, self._used + size))
+            elif answer == ROW_OUTSIDE:
                 raise WrongUse(f"row {row} is not within its columns")
-            self._add(
-                now if timestamps == NULL else timestamps[row],
-                0 if types == NULL else types[row],
-                keys + key_at, key_size,
-                values + value_at, value_size,
-            )
-            row += 1
-            if self._used >= enough_bytes:
-                break
-        return row
+            elif answer == OFFSETS_USED_UP:
+                raise TooLarge("the journal has used up its 64-bit offsets")
+            if answer == PACKED or self._used >= enough_bytes:
+                return row
 
     def take(self):
         """What has gathered: a buffer, how much of it counts, the cuts in it, and the largest timestamp so far."""

@@ -14,7 +14,10 @@ from __future__ import annotations
 
 import time
 from array import array
+from collections.abc import Callable
 from dataclasses import dataclass
+from struct import calcsize
+from typing import Any, Literal, TypeAlias
 
 from ...core.errors import TooLarge, WrongUse
 from ...core.outcome import NEED_MORE, Malformed, NeedMore, Span
@@ -38,6 +41,8 @@ another offset."""
 OFFSETS, TIMESTAMPS, TYPES, KEYS, VALUES, POSITIONS, SIZES = (1 << bit for bit in range(7))
 """Which columns to decode, added up."""
 ALL_COLUMNS = (1 << 7) - 1
+MAX_BATCH_BYTES = 2**31 - 1
+"""How many bytes of keys, and how many of values, one batch of columns can hold: their ends are i32."""
 
 
 # --- one message ------------------------------------------------------------------------------------------------
@@ -133,6 +138,7 @@ def walk(buffer: Buffer, start: int, end: int, expected: int, most: int = -1) ->
     Returns where it stopped, how many messages it passed, how it ended (`CLEAN` …), and the largest timestamp passed
     (`NO_TIMESTAMP` when there was none).
     """
+    _check_range(buffer, start, end)
     position, count, largest = start, 0, NO_TIMESTAMP
     while position < end and count != most:
         if end - position < HEAD.size:
@@ -160,21 +166,38 @@ def walk(buffer: Buffer, start: int, end: int, expected: int, most: int = -1) ->
 
 
 def messages(buffer: Buffer, start: int, stop: int, count: int) -> list[Message]:
-    """The `count` messages of a range that `walk` has passed."""
-    found = []
-    position = start
-    for _ in range(count):
-        answer = decode(buffer, position, stop)
-        if isinstance(answer, NeedMore):
-            raise Malformed(position, "the range was not walked")
-        message, span = answer
-        found.append(message)
-        position = span.end
-    return found
+    """The `count` messages of a range that `walk` has passed. What `walk` has judged is not judged again."""
+    starts = spans(buffer, start, stop, count)
+    return [_message(buffer, starts[row], starts[row + 1]) for row in range(count)]
+
+
+def _message(buffer: Buffer, start: int, end: int) -> Message:
+    offset, timestamp, type, key_size = HEAD.unpack_from(buffer, start)
+    value_size_at = start + HEAD.size + key_size
+    return Message(
+        offset,
+        None if timestamp == NO_TIMESTAMP else timestamp,
+        type,
+        bytes(buffer[start + HEAD.size : value_size_at]),
+        bytes(buffer[value_size_at + VALUE_SIZE.size : end - TRAILER.size]),
+    )
+
+
+def _check_range(buffer: Buffer, start: int, end: int) -> None:
+    if not 0 <= start <= end <= len(buffer):
+        raise WrongUse(f"the range {start}..{end} is not within a buffer of {len(buffer)} bytes")
+
+
+def _check_count(start: int, stop: int, count: int) -> None:
+    """Raise `Malformed` when so many messages cannot be there, before anything is allocated for them."""
+    if not 0 <= count <= (stop - start) // OVERHEAD:
+        raise Malformed(start, "the range was not walked")
 
 
 def spans(buffer: Buffer, start: int, stop: int, count: int) -> array[int]:
     """Where each of the `count` messages of a walked range begins, and where the last one ends."""
+    _check_range(buffer, start, stop)
+    _check_count(start, stop, count)
     starts = array("q")
     position = start
     for _ in range(count):
@@ -193,7 +216,7 @@ class Columns:
 
     `offsets`, `positions` u64; `timestamps` i64; `types` u8; `sizes` i32. Keys and values lie one behind the other in
     `keys` and `values`; the n-th is between `key_ends[n]` and `key_ends[n + 1]` (i32). `untimed` counts the messages
-    without a timestamp.
+    without a timestamp. A buffer may be longer than its `count` rows.
     """
 
     count: int
@@ -209,45 +232,136 @@ class Columns:
     untimed: int = 0
 
 
+_ItemCode: TypeAlias = Literal["Q", "q", "B", "i"]
+
+
+class Gatherer:
+    """Gathers the messages of many walked ranges as the columns of one batch.
+
+    It has room for so many rows and bytes of keys and values; `add` takes what fits, `take` hands the columns over.
+    `allocate` makes the writable buffers of the columns.
+    """
+
+    def __init__(
+        self,
+        want: int,
+        rows: int,
+        key_bytes: int,
+        value_bytes: int,
+        allocate: Callable[[int], Any] = bytearray,
+    ) -> None:
+        if rows < 0 or not 0 <= key_bytes <= MAX_BATCH_BYTES or not 0 <= value_bytes <= MAX_BATCH_BYTES:
+            raise TooLarge("one batch of columns holds less than 2 GiB of keys and of values")
+        self.count = 0
+        self._want = want
+        self._rows, self._key_bytes, self._value_bytes = rows, key_bytes, value_bytes
+        self._key_used = self._value_used = 0
+        self._columns: Columns | None = Columns(0)
+        self._views: dict[str, memoryview[int]] = {}
+        layout: tuple[tuple[int, str, _ItemCode, int], ...] = (
+            (OFFSETS, "offsets", "Q", rows),
+            (TIMESTAMPS, "timestamps", "q", rows),
+            (TYPES, "types", "B", rows),
+            (KEYS, "key_ends", "i", rows + 1),
+            (KEYS, "keys", "B", key_bytes),
+            (VALUES, "value_ends", "i", rows + 1),
+            (VALUES, "values", "B", value_bytes),
+            (POSITIONS, "positions", "Q", rows),
+            (SIZES, "sizes", "i", rows),
+        )
+        for bit, name, code, length in layout:
+            if want & bit:
+                self._views[name] = _allocated(self._columns, name, code, length, allocate)
+        for name in ("key_ends", "value_ends"):
+            if name in self._views:
+                self._views[name][0] = 0
+
+    def add(self, buffer: Buffer, start: int, stop: int, count: int, base: int = 0) -> tuple[int, int]:
+        """Add the messages of a walked range, as many as fit; where the rest begins, and how many were added.
+
+        `base` is where the buffer begins in its file.
+        """
+        if self._columns is None:
+            raise WrongUse("these columns have been taken")
+        _check_range(buffer, start, stop)
+        _check_count(start, stop, count)
+        position, added = start, 0
+        while added < count and self.count < self._rows:
+            (message,) = messages(buffer, position, stop, 1)
+            if self._want & KEYS and self._key_used + len(message.key) > self._key_bytes:
+                break
+            if self._want & VALUES and self._value_used + len(message.value) > self._value_bytes:
+                break
+            self._put(message, base + position)
+            position += message.size
+            added += 1
+        return position, added
+
+    def _put(self, message: Message, position: int) -> None:
+        row = self.count
+        stamp = NO_TIMESTAMP if message.timestamp is None else message.timestamp
+        for name, item in (
+            ("offsets", message.offset),
+            ("timestamps", stamp),
+            ("types", message.type),
+            ("positions", position),
+            ("sizes", message.size),
+        ):
+            if name in self._views:
+                self._views[name][row] = item
+        if self._columns is not None and self._want & TIMESTAMPS:
+            self._columns.untimed += stamp == NO_TIMESTAMP
+        if self._want & KEYS:
+            end = self._key_used + len(message.key)
+            self._views["keys"][self._key_used : end] = message.key
+            self._views["key_ends"][row + 1] = self._key_used = end
+        if self._want & VALUES:
+            end = self._value_used + len(message.value)
+            self._views["values"][self._value_used : end] = message.value
+            self._views["value_ends"][row + 1] = self._value_used = end
+        self.count = row + 1
+
+    def take(self) -> Columns:
+        """The columns. Their buffers are as long as what was asked for: `count` says how many rows are in them."""
+        columns, self._columns = self._columns, None
+        if columns is None:
+            raise WrongUse("these columns have been taken")
+        for view in self._views.values():
+            view.release()
+        columns.count = self.count
+        return columns
+
+
+def _allocated(
+    columns: Columns, name: str, code: _ItemCode, length: int, allocate: Callable[[int], Any]
+) -> memoryview[int]:
+    needed = length * calcsize(code)
+    buffer = allocate(needed)
+    setattr(columns, name, buffer)
+    view = memoryview(buffer).cast("B")
+    if len(view) < needed:
+        raise WrongUse(f"a buffer of {needed} bytes was asked for, not of {len(view)}")
+    return view[:needed].cast(code)
+
+
 def columns(buffer: Buffer, start: int, stop: int, count: int, want: int = ALL_COLUMNS, base: int = 0) -> Columns:
     """The `count` messages of a walked range as columns; `base` is where the buffer begins in its file."""
     found = messages(buffer, start, stop, count)
-    starts = spans(buffer, start, stop, count)
-    result = Columns(count)
-    if want & OFFSETS:
-        result.offsets = array("Q", (message.offset for message in found)).tobytes()
-    if want & TIMESTAMPS:
-        stamps = [NO_TIMESTAMP if m.timestamp is None else m.timestamp for m in found]
-        result.timestamps = array("q", stamps).tobytes()
-        result.untimed = stamps.count(NO_TIMESTAMP)
-    if want & TYPES:
-        result.types = bytes(message.type for message in found)
-    if want & KEYS:
-        result.key_ends, result.keys = _joined([message.key for message in found])
-    if want & VALUES:
-        result.value_ends, result.values = _joined([message.value for message in found])
-    if want & POSITIONS:
-        result.positions = array("Q", (base + position for position in starts[:-1])).tobytes()
-    if want & SIZES:
-        result.sizes = array("i", (message.size for message in found)).tobytes()
-    return result
-
-
-def _joined(parts: list[bytes]) -> tuple[bytes, bytes]:
-    ends = array("i", [0])
-    total = 0
-    for part in parts:
-        total += len(part)
-        ends.append(total)
-    return ends.tobytes(), b"".join(parts)
+    key_bytes = sum(len(message.key) for message in found)
+    value_bytes = sum(len(message.value) for message in found)
+    gatherer = Gatherer(want, count, key_bytes, value_bytes)
+    gatherer.add(buffer, start, stop, count, base)
+    return gatherer.take()
 
 
 def find_head(buffer: Buffer, start: int, end: int, least: int, most: int, room: int) -> int:
     """The first position from `start` on where a message could begin, -1 when there is none before `end`.
 
-    Could begin: its offset is within `least` and `most`, its sizes are not negative, and it ends within `room` bytes
-    from the beginning of the buffer, which may lie behind `end`. Only a guess; the caller checks the trailing size.
+    Could begin: its offset is within `least` and `most`, its sizes are not negative, it ends within `room` bytes from
+    the beginning of the buffer, which may lie behind `end`, and where its trailing size is at hand, that agrees. Only a
+    guess where it is not; the caller looks again.
     """
+    _check_range(buffer, start, end)
     for position in range(start, end - HEAD.size - VALUE_SIZE.size + 1):
         offset, _, _, key_size = HEAD.unpack_from(buffer, position)
         if not least <= offset <= most or key_size < 0:
@@ -256,9 +370,11 @@ def find_head(buffer: Buffer, start: int, end: int, least: int, most: int, room:
         if size is None:
             value_size_at = position + HEAD.size + key_size
             if value_size_at + VALUE_SIZE.size > end:
-                return position  # the sizes lie behind the bytes at hand: the caller looks again with more
+                return position  # the sizes lie behind the bytes at hand
             continue
-        if position + size <= room:
+        if position + size > room:
+            continue
+        if position + size > end or TRAILER.unpack_from(buffer, position + size - TRAILER.size)[0] == size:
             return position
     return -1
 

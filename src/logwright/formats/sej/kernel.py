@@ -9,21 +9,31 @@ import os
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .codec import AppendBuffer, check_columns, columns, find_head, messages, spans, walk
+    from .codec import AppendBuffer, Gatherer, check_columns, columns, find_head, messages, spans, walk
 
     COMPILED = True
 elif os.environ.get("LOGWRIGHT_PURE"):
-    from .codec import AppendBuffer, check_columns, columns, find_head, messages, spans, walk
+    from .codec import AppendBuffer, Gatherer, check_columns, columns, find_head, messages, spans, walk
 
     COMPILED = False
 else:
     try:
-        from ._kernel import AppendBuffer, check_columns, columns, find_head, messages, spans, walk
+        from ._kernel import AppendBuffer, Gatherer, check_columns, columns, find_head, messages, spans, walk
 
         COMPILED = True
     except ImportError:
-        from .codec import AppendBuffer, check_columns, columns, find_head, messages, spans, walk
+        from .codec import AppendBuffer, Gatherer, check_columns, columns, find_head, messages, spans, walk
 
         COMPILED = False
 
-__all__ = ["COMPILED", "AppendBuffer", "check_columns", "columns", "find_head", "messages", "spans", "walk"]
+__all__ = [
+    "COMPILED",
+    "AppendBuffer",
+    "Gatherer",
+    "check_columns",
+    "columns",
+    "find_head",
+    "messages",
+    "spans",
+    "walk",
+]

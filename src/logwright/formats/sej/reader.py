@@ -16,7 +16,8 @@ Where a segment has checksums, a block that does not match is damage: none of th
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
+from importlib import import_module
 from itertools import chain
 from pathlib import Path
 from types import TracebackType
@@ -55,6 +56,11 @@ class Reader:
         self.segments()
 
     @property
+    def is_single_file(self) -> bool:
+        """Whether this is one segment file, and not a journal's directory."""
+        return self._single is not None
+
+    @property
     def directory(self) -> Path:
         """The journal's directory."""
         return self.path if self._single is None else self.path.parent.parent
@@ -80,22 +86,29 @@ class Reader:
     # --- going through it -------------------------------------------------------------------------------------------
 
     def __iter__(self) -> Iterator[Message]:
-        return chain.from_iterable(self._batches())
+        return chain.from_iterable(self._lists())
 
     def messages(
         self, start: int | None = None, stop: int | None = None, *, mode: Mode = "failfast"
     ) -> Iterator[Message | Damage]:
         """The messages with `start` <= offset < `stop`; without `start` from the first there is."""
+        return chain.from_iterable(self._lists(start, stop, mode))
+
+    def _lists(self, start: int | None = None, stop: int | None = None, mode: Mode = "failfast") -> Iterator[list[Any]]:
+        """The messages chunk by chunk: a generator that is asked for each message costs a quarter more."""
         for item in self.chunks(start, stop, mode=mode):
             if isinstance(item, Damage):
-                yield item
+                yield [item]
             else:
-                yield from kernel.messages(item.data, item.start, item.stop, item.count)
-
-    def _batches(self) -> Iterator[list[Message]]:
-        for item in self.chunks():
-            if not isinstance(item, Damage):
                 yield kernel.messages(item.data, item.start, item.stop, item.count)
+
+    def batches(self, columns: Sequence[str] | None = None, **options: Any) -> Any:
+        """The messages as Arrow record batches; see `logwright.arrow.batches`."""
+        return import_module("logwright.arrow").batches(self, columns, **options)
+
+    def to_arrow(self, columns: Sequence[str] | None = None, **options: Any) -> Any:
+        """The messages as an Arrow table; see `logwright.arrow.to_arrow`."""
+        return import_module("logwright.arrow").to_arrow(self, columns, **options)
 
     def scan(
         self,
@@ -392,7 +405,7 @@ class Reader:
 
 
 def _check_blocks(file: CheckedFile, segment: Segment, span: Span, ending: End) -> int:
-    """Raise `DamagedJournal` for bytes in a bad block; one with a torn tail in it is not judged. From where on checked."""
+    """Raise `DamagedJournal` for bytes in a bad block, unless a torn tail begins in it; where the checked begins."""
     for block in file.bad_blocks(span.start, span.end):
         if ending.torn is None or block.end <= ending.position:
             reason = f"the checksum of the block of {block.size} bytes at {block.start} does not match"

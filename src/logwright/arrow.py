@@ -1,0 +1,368 @@
+"""Journals <-> Arrow: the one place where files meet columns, for every format.
+
+    arrow.to_arrow("orders")                          a table of all messages
+    arrow.read("orders", ["offset", "value"])         a stream of record batches, which DuckDB and others take
+    arrow.to_parquet("orders", "orders.parquet")      streamed, in bounded memory, whole or not at all
+    arrow.append(writer, table)                       and back
+
+`read`, `batches` and `to_parquet` hold a batch or two at a time, whatever the size of the journal. Columns that are not
+asked for are not decoded. What a format's columns are is told by its `columns` room, which offers
+
+    schema(names, sharded=)              the Arrow schema of these columns
+    Collector(names, sharded=, batch_bytes=)   makes batches of the chunks that its readers give
+    record_batches(data), from_arrow(data)     Arrow data as the format's columns
+
+At damage `mode` decides, as in every reader: `failfast` raises, the others go on behind it. In `permissive` each
+`Damage` is given to `on_damage`, and is in the `damages` of `Batches`. A torn tail ends the reading and raises nothing;
+it is in `torn_tails`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final, Protocol, TypeAlias
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from .core.disk import REAL_DISK, Disk, File, write_all
+from .core.errors import DamagedJournal, LogwrightError, NotFound, StorageFailed, UnknownFormat, WrongUse
+from .core.format import FORMATS, Format, detect, find_format
+from .core.outcome import Damage, Mode, check_mode
+from .core.report import Progress
+
+Source: TypeAlias = Any
+"""A path, or a reader that is open."""
+OnDamage: TypeAlias = Callable[[Damage], None]
+
+ROW_GROUP_BYTES: Final = 32 << 20
+_PARQUET_READ_BYTES: Final = 4 << 20
+_NEVER_REPEATING: Final = ("offset", "timestamp", "value", "position", "size")
+
+
+class BatchWriter(Protocol):
+    """A writer of any format that takes record batches."""
+
+    def append_batch(self, batch: Any) -> Any: ...
+
+
+# --- what the columns are ---------------------------------------------------------------------------------------------
+
+
+def schema(format: str, columns: Sequence[str] | None = None) -> pa.Schema:
+    """The Arrow schema of a format, or of some of its columns."""
+    found: pa.Schema = find_format(format).room("columns").schema(columns)
+    return found
+
+
+def _format_of(reader: Any) -> Format:
+    """The format whose package a reader comes from."""
+    module = type(reader).__module__
+    for format in FORMATS.values():
+        if module.startswith(f"{format.package}."):
+            return format
+    raise WrongUse(f"{type(reader).__name__} is neither a path nor the reader of a journal")
+
+
+def _opened(source: Source, format: str | None, disk: Disk) -> tuple[Any, ModuleType]:
+    """A reader of the source, and the columns room of its format."""
+    if not isinstance(source, str | Path):
+        return source, _format_of(source).room("columns")
+    path = Path(source)
+    chosen = detect(path, disk=disk) if format is None else find_format(format)
+    if not disk.exists(path):
+        raise NotFound(f"{path}: no such file or directory")
+    return chosen.open(path, disk=disk), chosen.room("columns")
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+class Batches(Iterator[pa.RecordBatch]):
+    """The record batches of a journal, one after the other, and what was met on the way.
+
+    `damages` is what was skipped in the mode `permissive`, `torn_tails` the incomplete ends that crashes left, `rows`
+    how many rows were given out so far.
+    """
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self.schema = schema
+        self.damages: list[Damage] = []
+        self.torn_tails: list[Damage] = []
+        self.rows = 0
+        self._batches: Iterator[pa.RecordBatch] = iter(())
+
+    def __next__(self) -> pa.RecordBatch:
+        batch = next(self._batches)
+        self.rows += batch.num_rows
+        return batch
+
+    def close(self) -> None:
+        """Close the files, without going to the end."""
+        close = getattr(self._batches, "close", None)
+        if close is not None:
+            close()
+        self._batches = iter(())
+
+
+def batches(
+    source: Source,
+    columns: Sequence[str] | None = None,
+    *,
+    start: int | None = None,
+    stop: int | None = None,
+    from_time: int | None = None,
+    to_time: int | None = None,
+    batch_bytes: int | None = None,
+    mode: Mode = "failfast",
+    on_damage: OnDamage | None = None,
+    progress: Progress | None = None,
+    format: str | None = None,
+    disk: Disk = REAL_DISK,
+) -> Batches:
+    """The records of a journal as record batches of about `batch_bytes`; `columns` are names, in the order wanted.
+
+    `start` <= number < `stop` chooses records by their number, which for sej is the offset. `from_time` and `to_time`
+    (nanoseconds since the epoch) choose a stretch of the journal: from the first record that is not earlier than the
+    one, up to the first that is not earlier than the other. Below a sharded root both hold in each shard.
+    """
+    check_mode(mode)
+    reader, room = _opened(source, format, disk)
+    sharded = hasattr(reader, "shards")
+    options = {} if batch_bytes is None else {"batch_bytes": batch_bytes}
+    collector = room.Collector(columns, sharded=sharded, **options)
+    result = Batches(collector.schema)
+    parts = _parts(reader, progress) if sharded else [("", reader, progress)]
+    result._batches = _through(result, collector, parts, (start, stop, from_time, to_time), mode, on_damage)
+    return result
+
+
+Part: TypeAlias = tuple[str, Any, Progress | None]
+"""A shard's name, its reader, and what it reports its progress to."""
+Choice: TypeAlias = tuple[int | None, int | None, int | None, int | None]
+"""start, stop, from_time, to_time"""
+
+
+def _parts(reader: Any, progress: Progress | None) -> Iterable[Part]:
+    """The shards below a root, which report their progress as one."""
+    readers = [(shard.name, reader.open(shard)) for shard in reader.shards()]
+    if progress is None:
+        return [(name, part, None) for name, part in readers]
+    sizes = [sum(part.disk.file_size(segment.path) for segment in part.segments()) for _, part in readers]
+    return [
+        (name, part, _shifted(progress, sum(sizes[:number]), sum(sizes))) for number, (name, part) in enumerate(readers)
+    ]
+
+
+def _shifted(progress: Progress, before: int, total: int) -> Progress:
+    return lambda done, _: progress(before + done, total)
+
+
+def _through(
+    result: Batches, collector: Any, parts: Iterable[Part], choice: Choice, mode: Mode, on_damage: OnDamage | None
+) -> Iterator[pa.RecordBatch]:
+    for name, reader, progress in parts:
+        start, stop = _range(reader, choice)
+        with _naming(name):
+            for item in reader.chunks(start, stop, mode=mode, progress=progress):
+                if isinstance(item, Damage):
+                    damage = _in_part(name, item)
+                    result.damages.append(damage)
+                    if on_damage is not None:
+                        on_damage(damage)
+                else:
+                    yield from collector.add(item, name)
+        if reader.torn_tail is not None:
+            result.torn_tails.append(_in_part(name, reader.torn_tail))
+    yield from collector.finish()
+
+
+def _range(reader: Any, choice: Choice) -> tuple[int | None, int | None]:
+    start, stop, from_time, to_time = choice
+    if from_time is not None:
+        found = reader.find_time(from_time)
+        start = found if start is None else max(start, found)
+    if to_time is not None:
+        found = reader.find_time(to_time)
+        stop = found if stop is None else min(stop, found)
+    return start, stop
+
+
+def _in_part(name: str, damage: Damage) -> Damage:
+    return replace(damage, file=f"{name}/{damage.file}") if name else damage
+
+
+@contextlib.contextmanager
+def _naming(name: str) -> Iterator[None]:
+    """Let damage in a shard be told with the shard's name."""
+    try:
+        yield
+    except DamagedJournal as error:
+        if not name:
+            raise
+        raise type(error)(f"{name}/{error.file}", error.position, error.reason) from error
+
+
+def read(source: Source, columns: Sequence[str] | None = None, **options: Any) -> pa.RecordBatchReader:
+    """A journal as a stream of record batches, for whoever takes Arrow; the options are those of `batches`."""
+    found = batches(source, columns, **options)
+    return pa.RecordBatchReader.from_batches(found.schema, found)
+
+
+def to_arrow(source: Source, columns: Sequence[str] | None = None, **options: Any) -> pa.Table:
+    """A journal, or a part of it, as a table in memory; the options are those of `batches`."""
+    found = batches(source, columns, **options)
+    table = pa.Table.from_batches(list(found), found.schema)
+    return table.unify_dictionaries() if {"file", "shard"} & set(table.column_names) else table
+
+
+# --- writing ----------------------------------------------------------------------------------------------------------
+
+
+def append(writer: BatchWriter, data: Any) -> int:
+    """Append Arrow data of any kind to a journal, batch by batch; how many records that were.
+
+    `data` is a record batch, a table, a reader of batches, or whatever speaks the Arrow PyCapsule interface; of a
+    reader only one batch is held at a time. Each batch is checked as a whole before it is written.
+    """
+    rows = 0
+    for batch in _format_of(writer).room("columns").record_batches(data):
+        writer.append_batch(batch)
+        rows += batch.num_rows
+    return rows
+
+
+# --- Parquet ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Converted:
+    """What a conversion did: rows and bytes written, what was damaged and left out, which ends were incomplete."""
+
+    rows: int
+    bytes: int
+    damages: list[Damage] = field(default_factory=list)
+    torn_tails: list[Damage] = field(default_factory=list)
+
+
+class _Sink(io.RawIOBase):
+    """A file of a `Disk` that Arrow can write to."""
+
+    def __init__(self, file: File) -> None:
+        self._file = file
+        self.size = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        view = memoryview(data).cast("B")
+        write_all(self._file, self.size, view)
+        self.size += len(view)
+        return len(view)
+
+    def tell(self) -> int:
+        return self.size
+
+
+def to_parquet(
+    source: Source,
+    destination: Path | str,
+    columns: Sequence[str] | None = None,
+    *,
+    compression: str = "zstd",
+    row_group_bytes: int = ROW_GROUP_BYTES,
+    overwrite: bool = False,
+    disk: Disk = REAL_DISK,
+    **options: Any,
+) -> Converted:
+    """Write a journal as a Parquet file, streamed; the other options are those of `batches`.
+
+    The file gets its name once all of it is on the disk: a crash leaves at most `.NAME.partial`, which the next attempt
+    replaces. A file that is there is left alone, unless `overwrite` is set.
+    """
+    target = Path(destination)
+    if disk.exists(target) and not overwrite:
+        raise WrongUse(f"{target} is there already")
+    found = batches(source, columns, batch_bytes=row_group_bytes, disk=disk, **options)
+    temporary = target.with_name(f".{target.name}.partial")
+    try:
+        size = _write_parquet(disk, temporary, found, compression)
+    except BaseException:
+        found.close()
+        with contextlib.suppress(LogwrightError):
+            disk.remove(temporary)
+        raise
+    disk.rename(temporary, target)
+    disk.sync_directory(target.parent)
+    return Converted(found.rows, size, found.damages, found.torn_tails)
+
+
+def _write_parquet(disk: Disk, path: Path, found: Batches, compression: str) -> int:
+    disk.remove(path)
+    file = disk.open(path, "create")
+    try:
+        sink = _Sink(file)
+        # A dictionary pays for what repeats; for the values it would be built in vain.
+        names = [
+            name for name in found.schema.names if name not in ("offset", "timestamp", "value", "position", "size")
+        ]
+        with pq.ParquetWriter(sink, found.schema, compression=compression, use_dictionary=names) as writer:
+            for batch in found:
+                writer.write_batch(batch)
+        file.sync()
+        return sink.size
+    finally:
+        file.close()
+
+
+def from_parquet(
+    source: Path | str,
+    target: BatchWriter | Path | str,
+    *,
+    format: str = "sej",
+    progress: Progress | None = None,
+    disk: Disk = REAL_DISK,
+    **options: Any,
+) -> int:
+    """Append the rows of a Parquet file to a journal, streamed; how many those were.
+
+    `target` is a writer, or the path of a journal of `format`, which is created when there is none; then `options` are
+    those of its writer, and everything is synced before this returns. Records get new numbers.
+    """
+    if isinstance(target, str | Path):
+        with find_format(format).room("journal").Writer(target, disk=disk, **options) as writer:
+            return from_parquet(source, writer, progress=progress)
+    if options:
+        raise WrongUse(f"these options are the writer's, and it is open already: {', '.join(options)}")
+    rows = 0
+    for batch, done, total in _parquet_batches(Path(source)):
+        rows += append(target, batch)
+        if progress is not None:
+            progress(done, total)
+    return rows
+
+
+def _parquet_batches(path: Path) -> Iterator[tuple[pa.RecordBatch, int, int]]:
+    """The batches of a Parquet file, each with the bytes done and the bytes there are."""
+    try:
+        file = pq.ParquetFile(path, buffer_size=_PARQUET_READ_BYTES, pre_buffer=False)
+    except FileNotFoundError:
+        raise NotFound(f"{path}: no such file or directory") from None
+    except OSError as error:
+        raise StorageFailed("read", path, error) from error
+    except pa.ArrowInvalid as error:
+        raise UnknownFormat(f"{path} is not a Parquet file: {error}") from None
+    with file:
+        groups = [file.metadata.row_group(number) for number in range(file.num_row_groups)]
+        total, done = sum(group.total_byte_size for group in groups), 0
+        for number, group in enumerate(groups):
+            rows = max(1, group.num_rows * _PARQUET_READ_BYTES // max(1, group.total_byte_size))
+            for batch in file.iter_batches(min(rows, group.num_rows), [number], use_threads=False):
+                done += group.total_byte_size * batch.num_rows // group.num_rows
+                yield batch, done, total
