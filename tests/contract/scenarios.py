@@ -1,0 +1,267 @@
+"""What is done to a journal before it crashes, and what must be true afterwards: the same for every format.
+
+The invariants, asserted by `check_after_crash`:
+
+- Ack: what was promised is there;
+- Prefix: what is there is a beginning of what was issued, record for record;
+- No silent loss: bytes leave the journal only after a copy of them is kept, and the loss is reported; reading changes
+  nothing; damage that is no torn tail cuts nothing;
+- Idempotent: recovering twice is recovering once;
+- and writing goes on: the next record follows the last one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from logwright.core.disk import Disk
+from logwright.core.errors import DamagedJournal, NotFound
+from tests.contract.subject import HOME, Record, Recovered, Subject, journal_files, read_prefix
+from tests.support.simulated_disk import SimulatedDisk
+from tests.support.trees import Tree, differences, read_file, read_tree
+
+
+class Durable(NamedTuple):
+    """A mark: so many records survive a power cut."""
+
+    count: int
+
+
+class Flushed(NamedTuple):
+    """A mark: so many records survive the death of the process."""
+
+    count: int
+
+
+def promised(marks: list[Any], *, killed: bool = False) -> int:
+    """How many records must be there."""
+    counts = [mark.count for mark in marks if isinstance(mark, Durable) or (killed and isinstance(mark, Flushed))]
+    return max(counts, default=0)
+
+
+# --- the checks -----------------------------------------------------------------------------------------------------
+
+
+def check_after_crash(
+    subject: Subject, disk: SimulatedDisk, issued: list[Record], least: int, *, may_be_damaged: bool = False
+) -> None:
+    """Recover, and assert the invariants. `least` is how many records were promised.
+
+    `may_be_damaged`: several records were on their way to the disk without a sync between them, so that later ones may
+    have arrived before earlier ones. Then, and only then, a recovery may find damage, and must leave it alone.
+    """
+    found, error = _read_unchanged(subject, disk)
+    _assert_beginning(found, issued, least)
+    before = read_tree(disk, HOME)
+    if isinstance(error, NotFound):
+        assert least == 0, f"the journal is gone with {least} promised records in it"
+        _assert_writing_goes_on(subject, disk, issued, 0)
+        return
+    assert error is None or (may_be_damaged and isinstance(error, DamagedJournal)), error
+    try:
+        recovered = subject.recover(disk, HOME)
+    except DamagedJournal:
+        assert may_be_damaged, "a crash within one record must leave no damage"
+        after = read_tree(disk, HOME)
+        assert journal_files(subject, after) == journal_files(subject, before), "damage was cut"
+        return
+    after = read_tree(disk, HOME)
+    assert_nothing_lost(subject, disk, before, after, recovered)
+    again, error_again = _read_unchanged(subject, disk)
+    assert again == found, "recovery changed which records can be read"
+    assert type(error_again) is type(error)
+    assert subject.recover(disk, HOME) == Recovered(), "the second recovery found something to do"
+    assert journal_files(subject, read_tree(disk, HOME)) == journal_files(subject, after)
+    if error is None:
+        _assert_writing_goes_on(subject, disk, issued, len(found))
+
+
+def _read_unchanged(subject: Subject, disk: SimulatedDisk) -> tuple[list[Record], Exception | None]:
+    operations = len(disk.operations)
+    answer = read_prefix(subject, disk, HOME)
+    assert len(disk.operations) == operations, f"reading did {disk.operations[operations:]}"
+    return answer
+
+
+def _assert_beginning(found: list[Record], issued: list[Record], least: int) -> None:
+    assert len(found) >= least, f"{least} records were promised, {len(found)} are there"
+    assert found == issued[: len(found)], "what is there was never issued like this"
+
+
+def _assert_writing_goes_on(subject: Subject, disk: SimulatedDisk, issued: list[Record], count: int) -> None:
+    """Append the record that follows, and read all of them."""
+    following = issued[: count + 1]
+    if len(following) == count:
+        return
+    session = subject.open_session(disk, HOME)
+    session.append(following[-1])
+    session.close()
+    assert list(subject.read(disk, HOME)) == following
+
+
+def assert_nothing_lost(subject: Subject, disk: Disk, before: Tree, after: Tree, recovered: Recovered) -> None:
+    """A recovery changed at most the end of one file, said so, and kept what it took."""
+    old, new = journal_files(subject, before), journal_files(subject, after)
+    changed = [name for name in old if new.get(name) != old[name]]
+    if recovered.cut is None:
+        assert not changed, differences(before, after)
+        return
+    assert changed == [recovered.cut.file], differences(before, after)
+    data = old[recovered.cut.file]
+    assert recovered.cut.end == len(data)
+    assert new[recovered.cut.file] == data[: recovered.cut.start]
+    assert recovered.cut.kind == "torn_tail"
+    assert recovered.cut.reason
+    assert recovered.kept is not None
+    assert recovered.kept.parent == HOME / ".logwright" / "cut"
+    assert read_file(disk, recovered.kept) == data[recovered.cut.start :]
+
+
+# --- scenarios ------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class AppendScenario:
+    """Records appended in one or several sessions.
+
+    `steps` are `append` (or `append 3`), `flush`, `sync`, `reopen`. Before them `prior` records are there already.
+    """
+
+    name: str
+    subject: Subject
+    steps: list[str]
+    sync: str = "always"
+    options: dict[str, Any] = field(default_factory=dict)
+    prior: int = 0
+    seed: int = 1
+
+    def __post_init__(self) -> None:
+        appended = sum(int(step.partition(" ")[2] or 1) for step in self.steps if step.startswith("append"))
+        self.issued = self.subject.records(self.seed, self.prior + appended + 1)
+        """One more than is appended, for the check that writing goes on."""
+
+    def prepare(self, disk: SimulatedDisk) -> None:
+        if self.prior:
+            session = self.subject.open_session(disk, HOME, **self.options)
+            for record in self.issued[: self.prior]:
+                session.append(record)
+            session.close()
+
+    def run(self, disk: Disk, mark: Callable[[Any], None]) -> None:
+        count = self.prior
+        mark(Durable(count))
+        session = self.subject.open_session(disk, HOME, sync=self.sync, **self.options)
+        try:
+            for step in self.steps:
+                verb, _, times = step.partition(" ")
+                for _ in range(int(times or 1)):
+                    if verb == "append":
+                        session.append(self.issued[count])
+                        count += 1
+                        if self.sync == "always":
+                            mark(Durable(count))
+                    elif verb == "flush":
+                        session.flush()
+                        mark(Flushed(count))
+                    elif verb == "sync":
+                        session.sync()
+                        mark(Durable(count))
+                    elif verb == "reopen":
+                        session.close()
+                        mark(Durable(count))
+                        session = self.subject.open_session(disk, HOME, sync=self.sync, **self.options)
+        finally:
+            session.close()
+        mark(Durable(count))
+
+    def check(self, disk: SimulatedDisk, *, killed: bool = False) -> None:
+        least = promised(disk.marks, killed=killed)
+        check_after_crash(self.subject, disk, self.issued, least, may_be_damaged=self.sync != "always" and not killed)
+
+
+@dataclass
+class RecoverScenario:
+    """A torn tail, and a recovery that is itself interrupted. `tear` makes the tail out of the bytes of a journal."""
+
+    name: str
+    subject: Subject
+    tear: Callable[[bytes], bytes]
+    count: int = 4
+    seed: int = 2
+
+    def __post_init__(self) -> None:
+        self.issued = self.subject.records(self.seed, self.count + 1)
+        whole = self.subject.encode(self.issued[: self.count])
+        self.torn = self.tear(whole)
+        scanned = self.subject.scan("codec", self.torn)
+        self.whole_records, self.end = len(scanned.records), scanned.end
+        assert self.end < len(self.torn), "nothing is torn here"
+
+    def prepare(self, disk: SimulatedDisk) -> None:
+        self.file = self.subject.lay_out(disk, HOME, self.torn)
+
+    def run(self, disk: Disk, mark: Callable[[Any], None]) -> None:
+        self.subject.recover(disk, HOME)
+        mark("recovered")
+
+    def check(self, disk: SimulatedDisk, *, killed: bool = False) -> None:
+        tail = self.torn[self.end :]
+        data = read_file(disk, self.file)
+        if data != self.torn:
+            assert data == self.torn[: self.end], "the recovery left another end than the last whole record's"
+            assert tail in _kept(disk), "the tail is cut, and no copy of it is left"
+        elif "recovered" in disk.marks:
+            raise AssertionError("the recovery had returned, and the tail is back")
+        check_after_crash(self.subject, disk, self.issued, self.whole_records)
+
+
+def _kept(disk: Disk) -> list[bytes]:
+    folder = HOME / ".logwright" / "cut"
+    if not disk.is_directory(folder):
+        return []
+    return [read_file(disk, folder / name) for name in disk.list_directory(folder)]
+
+
+# --- leaving syncs out ----------------------------------------------------------------------------------------------
+
+
+class ForgetfulDisk:
+    """Passes everything on to another disk, except for the syncs that it is told to forget."""
+
+    def __init__(self, inner: Disk, forgets: Callable[[str, Path], bool]) -> None:
+        self.inner = inner
+        self._forgets = forgets
+        self.forgotten = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    def forget(self, kind: str, path: Path) -> bool:
+        answer = self._forgets(kind, path)
+        self.forgotten += answer
+        return answer
+
+    def open(self, path: Path, mode: Any) -> ForgetfulFile:
+        return ForgetfulFile(self, self.inner.open(path, mode))
+
+    def sync_directory(self, path: Path) -> None:
+        if not self.forget("sync directory", path):
+            self.inner.sync_directory(path)
+
+
+class ForgetfulFile:
+    """A file of a `ForgetfulDisk`."""
+
+    def __init__(self, disk: ForgetfulDisk, inner: Any) -> None:
+        self._disk = disk
+        self._inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def sync(self) -> None:
+        if not self._disk.forget("sync", self._inner.path):
+            self._inner.sync()

@@ -1,0 +1,245 @@
+"""Subject: a format as the contract tests see it.
+
+A format joins the contract tests by a subclass of `Subject` in `tests/formats/NAME/subject.py` and a line in
+`subjects.py`. Everything that differs between formats is asked of the subject; what the answers must be is said once,
+in the tests. A subject describes:
+
+- records: `record(seed, index)` gives the same record every time, so that a child process and its parent, or a writer
+  and a check after a crash, agree on what was issued without telling each other;
+- bytes: encoding, decoding, and how the compiled twin is compared with the plain one;
+- a journal on a disk: writing, recovering, reading, and which file is the last;
+- what is peculiar: crash scenarios, mutants, hostile names.
+
+A journal of the contract tests holds `records` in order from the first one on and nothing else, so that what is read
+can be compared with a beginning of that list.
+"""
+
+from __future__ import annotations
+
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from hypothesis.strategies import SearchStrategy
+
+from logwright.core.disk import Disk
+from logwright.core.errors import LogwrightError
+from logwright.core.outcome import Damage, Ending, Malformed, Mode, NeedMore, Span
+from tests.support.simulated_disk import SimulatedDisk
+from tests.support.trees import Tree
+
+Record = Any
+"""A record of the format, as its reader gives it back. Compared with `==`."""
+
+HOME = Path("/journal")
+"""Where the journal is on a simulated disk."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scanned:
+    """The records of some bytes from their beginning on, where they end, and how."""
+
+    records: list[Record]
+    end: int
+    ending: Ending
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """What a recovery says that it did: what it cut off and where that is now; None when it cut nothing."""
+
+    cut: Damage | None = None
+    kept: Path | None = None
+
+
+class Session(Protocol):
+    """A journal opened for writing."""
+
+    def append(self, record: Record) -> None:
+        """Append one record; when this returns, it is acknowledged by the rules of the sync policy."""
+
+    def flush(self) -> None: ...
+
+    def sync(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Scenario(Protocol):
+    """Something that is done to a journal, with marks for what has been promised, and a check after any crash in it."""
+
+    name: str
+
+    def prepare(self, disk: SimulatedDisk) -> None:
+        """What was there before, all of it durable."""
+
+    def run(self, disk: Disk, mark: Callable[[Any], None]) -> None:
+        """Do it, and `mark` whatever has been promised by then."""
+
+    def check(self, disk: SimulatedDisk, *, killed: bool = False) -> None:
+        """Recover a disk after a crash; raise `AssertionError` unless everything promised in `disk.marks` is there.
+
+        `killed` says that only the process died, which what was flushed must survive as well.
+        """
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A step that is left out: syncs that do not happen. `scenario` is the one that must notice."""
+
+    name: str
+    scenario: str
+    forgets: Callable[[str, Path], bool]
+    """Given `sync` or `sync directory` and the path, whether that sync is left out."""
+
+
+@dataclass(frozen=True)
+class FlipSample:
+    """A journal for the figure of undetected bit flips: its records, and how many percent are published for it."""
+
+    label: str
+    records: list[Record]
+    missed_percent: int
+
+
+class Subject(ABC):
+    """One format."""
+
+    name: str
+    options: dict[str, dict[str, Any]]
+    """Kinds of journals by name, and what to open their sessions with: small segments, checksums."""
+
+    # --- records and bytes ------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def record(self, seed: int, index: int) -> Record:
+        """The record that is the journal's `index`-th, made by chance from the seed; always the same one."""
+
+    def records(self, seed: int, count: int) -> list[Record]:
+        return [self.record(seed, index) for index in range(count)]
+
+    @abstractmethod
+    def strategy(self) -> SearchStrategy[list[Record]]:
+        """Any records that a journal can begin with, the extremes of every field among them; at least one."""
+
+    @abstractmethod
+    def encode(self, records: list[Record]) -> bytes:
+        """A whole file that holds these records from the journal's beginning on."""
+
+    @abstractmethod
+    def ends(self, records: list[Record]) -> list[int]:
+        """Where the records begin in `encode(records)`, and where each of them ends."""
+
+    @abstractmethod
+    def encode_record(self, record: Record) -> bytes:
+        """One record alone."""
+
+    @abstractmethod
+    def decode_record(self, data: bytes) -> tuple[Record, Span] | NeedMore:
+        """The record at the beginning, `NEED_MORE`, or `Malformed`."""
+
+    @abstractmethod
+    def twins(self) -> tuple[str, ...]:
+        """The names of the implementations of the hot loops: `codec`, and `kernel` where it is built."""
+
+    @abstractmethod
+    def scan(self, twin: str, data: bytes) -> Scanned:
+        """The records of a whole file by one of the twins."""
+
+    @abstractmethod
+    def assert_twins_agree(self, data: bytes, chance: random.Random) -> None:
+        """Ask the twins for everything that can be asked about these bytes, and assert that they answer the same."""
+
+    @abstractmethod
+    def decoders(self) -> dict[str, Callable[[bytes], object]]:
+        """Everything that reads bytes, by name. Each must give an answer, `Malformed`, or an error of ours."""
+
+    @abstractmethod
+    def fuzz_seeds(self) -> list[bytes]:
+        """Valid inputs of the decoders, to be mutated."""
+
+    @abstractmethod
+    def length_fields(self, records: list[Record]) -> list[tuple[int, int]]:
+        """Position and size of every length and link in `encode(records)`."""
+
+    @abstractmethod
+    def claiming(self, size: int) -> bytes:
+        """A file of which the last record claims to be of about so many bytes, and has nearly none of them."""
+
+    @abstractmethod
+    def flip_samples(self) -> list[FlipSample]:
+        """The journals for which the share of undetected bit flips is published."""
+
+    # --- a journal on a disk ----------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def lay_out(self, disk: Disk, home: Path, data: bytes) -> Path:
+        """Put a journal of one file with these bytes onto a disk; the path of the file."""
+
+    @abstractmethod
+    def open_session(self, disk: Disk, home: Path, *, sync: str = "always", **options: Any) -> Session:
+        """Open the journal for writing, creating it when there is none."""
+
+    @abstractmethod
+    def recover(self, disk: Disk, home: Path) -> Recovered:
+        """Bring the journal into the state that a writer leaves. `NotFound` when there is none."""
+
+    @abstractmethod
+    def read(self, disk: Disk, home: Path, mode: Mode = "failfast") -> Iterator[Record | Damage]:
+        """The records in order. In `permissive` a torn tail comes as a `Damage` as well."""
+
+    @abstractmethod
+    def is_journal_file(self, name: str) -> bool:
+        """Whether a path below the journal's directory belongs to the format, and is no side file of ours."""
+
+    @abstractmethod
+    def verbs(self, disk: Disk, home: Path) -> dict[str, Callable[[], object]]:
+        """Every verb on a journal that may be hostile, those that write last.
+
+        Whatever the journal holds, only our own errors may come out of them.
+        """
+
+    def hostile_journals(self) -> dict[str, Callable[[Path], None]]:
+        """Directories that nobody writes by accident, by name: what makes each of them on the real disk."""
+        return {}
+
+    # --- what is peculiar -------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def scenarios(self) -> list[Scenario]:
+        """What is run on a simulated disk and crashed at every point."""
+
+    def mutants(self) -> list[Mutant]:
+        """Steps without which some scenario must fail."""
+        return []
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+def read_prefix(subject: Subject, disk: Disk, home: Path) -> tuple[list[Record], LogwrightError | None]:
+    """The records that can be read in `failfast`, and the error that ended it."""
+    found: list[Record] = []
+    try:
+        for record in subject.read(disk, home):
+            found.append(record)
+    except LogwrightError as error:
+        return found, error
+    return found, None
+
+
+def error_of(call: Callable[[], object]) -> str | None:
+    """What the error of ours says that a call raised, None when it raised none. Any other error goes through."""
+    try:
+        call()
+    except (Malformed, LogwrightError) as error:
+        return str(error)
+    return None
+
+
+def journal_files(subject: Subject, tree: Tree) -> dict[str, bytes]:
+    """The files of a tree that belong to the format."""
+    return {name: data for name, data in tree.items() if data is not None and subject.is_journal_file(name)}

@@ -1,0 +1,8 @@
+"""The formats that go through the contract tests."""
+
+from __future__ import annotations
+
+from tests.contract.subject import Subject
+from tests.formats.sej.subject import SejSubject
+
+SUBJECTS: dict[str, Subject] = {subject.name: subject for subject in (SejSubject(),)}

@@ -1,0 +1,97 @@
+"""One bit that has rotted: never a wrong exception, never a loss that is not reported; and how often nothing notices.
+
+None of the formats has a checksum, so most flips of a value are beyond them. The share that structure misses is a
+published figure, and this is where it comes from.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from logwright.core.errors import DamagedJournal, LogwrightError
+from logwright.core.outcome import Damage
+from tests.contract.subject import HOME, FlipSample, Record, Subject, journal_files, read_prefix
+from tests.contract.subjects import SUBJECTS
+from tests.support.counts import COUNTS
+from tests.support.damage import bit_flips
+from tests.support.simulated_disk import SimulatedDisk
+from tests.support.trees import read_tree
+
+PARTS = 4
+SAMPLES = [
+    pytest.param(subject, sample, id=f"{subject.name}, {sample.label}")
+    for subject in SUBJECTS.values()
+    for sample in subject.flip_samples()
+]
+
+
+def disk_with(subject: Subject, data: bytes) -> SimulatedDisk:
+    disk = SimulatedDisk()
+    disk.make_directory(HOME)
+    subject.lay_out(disk, HOME, data)
+    disk.settle()
+    return disk
+
+
+def check(subject: Subject, data: bytes, records: list[Record]) -> bool:
+    """Read and recover a journal with a flipped bit; whether the flip was noticed."""
+    disk = disk_with(subject, data)
+    found = list(subject.read(disk, HOME, "permissive"))
+    told = [item for item in found if isinstance(item, Damage)]
+    kept = [item for item in found if not isinstance(item, Damage)]
+    for damage in told:
+        assert 0 <= damage.start <= damage.end <= len(data)
+        assert damage.reason
+    if not told:
+        assert len(kept) == len(records), "a record went without a word"
+    assert list(subject.read(disk, HOME, "dropmalformed")) == kept
+
+    prefix, error = read_prefix(subject, disk, HOME)
+    assert prefix == kept[: len(prefix)]
+    assert error is None or isinstance(error, DamagedJournal)
+    if error is None:
+        assert [damage.kind for damage in told] in ([], ["torn_tail"])
+        assert prefix == kept
+    assert not disk.operations, "reading changed something"
+    check_recovery(subject, disk, kept)
+    return bool(told) or kept != records
+
+
+def check_recovery(subject: Subject, disk: SimulatedDisk, kept: list[Record]) -> None:
+    """A recovery cuts a torn tail at most, and no record that could be read is lost by it."""
+    before = journal_files(subject, read_tree(disk, HOME))
+    try:
+        recovered = subject.recover(disk, HOME)
+    except LogwrightError:
+        assert journal_files(subject, read_tree(disk, HOME)) == before, "damage was cut"
+        return
+    if recovered.cut is None:
+        assert journal_files(subject, read_tree(disk, HOME)) == before
+    after = [item for item in subject.read(disk, HOME, "permissive") if not isinstance(item, Damage)]
+    assert after == kept
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_a_flipped_bit_is_reported_or_changes_no_more_than_one_record(subject: Subject, part: int) -> None:
+    records = subject.records(11, 12)
+    data = subject.encode(records)
+    first, last = len(data) * part // PARTS, len(data) * (part + 1) // PARTS
+    for damaged in bit_flips(data, first, last):
+        check(subject, damaged.data, records)
+        COUNTS.add("bit flips", 1, subject.name)
+
+
+@pytest.mark.parametrize(("subject", "sample"), SAMPLES)
+def test_the_share_of_flips_that_structure_misses_is_the_published_one(subject: Subject, sample: FlipSample) -> None:
+    data, records = subject.encode(sample.records), sample.records
+    ends = subject.ends(records)
+    noticed = total = 0
+    # The middle record stands for all of them: with others before and behind, and none of the ends' luck.
+    middle = len(records) // 2
+    for damaged in bit_flips(data, ends[middle], ends[middle + 1]):
+        disk = disk_with(subject, damaged.data)
+        found = list(subject.read(disk, HOME, "permissive"))
+        noticed += any(isinstance(item, Damage) for item in found)
+        total += 1
+    COUNTS.add("bit flips", total, subject.name)
+    assert round(100 * (total - noticed) / total) == sample.missed_percent

@@ -1,0 +1,128 @@
+"""Power cuts and killed processes at every point of every scenario, on a simulated disk; then the same without a sync.
+
+After each crash the scenario's own check recovers the journal and asserts the invariants (see `scenarios.py`). Crashes
+are compounded: while a recovery runs, and after a process was killed and another one went on. The mutants leave one
+kind of sync out, and the same checks must notice each of them.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from logwright.core.errors import LogwrightError, NotFound
+from tests.contract.scenarios import AppendScenario, Durable, ForgetfulDisk, check_after_crash, promised
+from tests.contract.subject import HOME, Mutant, Scenario, Subject
+from tests.contract.subjects import SUBJECTS
+from tests.support.simulated_disk import SimulatedDisk
+
+ALL = [
+    pytest.param(subject, scenario, id=f"{subject.name}, {scenario.name}")
+    for subject in SUBJECTS.values()
+    for scenario in subject.scenarios()
+]
+APPENDS = [parameters for parameters in ALL if isinstance(parameters.values[1], AppendScenario)]
+MUTANTS = [
+    pytest.param(subject, mutant, id=f"{subject.name}, {mutant.name}")
+    for subject in SUBJECTS.values()
+    for mutant in subject.mutants()
+]
+MOST = 120
+"""How many combinations are tried at each point of a scenario."""
+MOST_WITHIN = 5
+"""And at each point of a recovery, of which there are many."""
+
+
+def crashed(scenario: Scenario, forgets: Callable[[str, Path], bool] | None = None) -> SimulatedDisk:
+    """A disk on which the scenario has run to its end, with everything that it did."""
+    disk = SimulatedDisk()
+    disk.make_directory(HOME)
+    scenario.prepare(disk)
+    disk.settle()
+    if forgets is None:
+        scenario.run(disk, disk.mark)
+    else:
+        forgetful = ForgetfulDisk(disk, forgets)
+        scenario.run(forgetful, disk.mark)  # type: ignore[arg-type]
+        assert forgetful.forgotten, "this mutant forgets nothing in this scenario"
+    return disk
+
+
+@pytest.mark.parametrize(("subject", "scenario"), ALL)
+def test_a_power_cut_at_any_point_keeps_every_promise(subject: Subject, scenario: Scenario) -> None:
+    for state in crashed(scenario).crash_states(most=MOST, format=subject.name):
+        scenario.check(state)
+
+
+@pytest.mark.parametrize(("subject", "scenario"), ALL)
+def test_names_that_reach_the_disk_in_any_order_break_no_promise(subject: Subject, scenario: Scenario) -> None:
+    for state in crashed(scenario).crash_states(most=MOST // 4, reorder_names=True, seed=1, format=subject.name):
+        scenario.check(state)
+
+
+@pytest.mark.parametrize(("subject", "scenario"), ALL)
+def test_a_process_killed_at_any_point_loses_nothing_that_was_flushed(subject: Subject, scenario: Scenario) -> None:
+    for state in crashed(scenario).process_kills(format=subject.name):
+        scenario.check(state, killed=True)
+
+
+@pytest.mark.parametrize(("subject", "scenario"), APPENDS)
+def test_a_power_cut_during_recovery_keeps_every_promise(subject: Subject, scenario: AppendScenario) -> None:
+    for before in itertools.islice(crashed(scenario).crash_states(most=MOST, format=subject.name), 0, None, 4):
+        least = promised(before.marks)
+        try:
+            subject.recover(before, HOME)
+        except LogwrightError:
+            continue  # nothing there yet, or damage: `check` judges that, in the test above
+        before.mark("recovered")
+        for state in before.crash_states(most=MOST_WITHIN, format=subject.name):
+            check_after_crash(subject, state, scenario.issued, least, may_be_damaged=scenario.sync != "always")
+
+
+@pytest.mark.parametrize(("subject", "scenario"), APPENDS)
+def test_a_power_cut_after_a_kill_keeps_what_the_next_process_promised(
+    subject: Subject, scenario: AppendScenario
+) -> None:
+    """The next process finds files whose names and bytes are not durable, though they are there."""
+    for killed in crashed(scenario).process_kills(format=subject.name):
+        try:
+            count = len(list(subject.read(killed, HOME)))
+        except NotFound:
+            count = 0
+        session = subject.open_session(killed, HOME, **scenario.options)
+        for record in scenario.issued[count : count + 2]:
+            session.append(record)
+            count += 1
+            killed.mark(Durable(count))
+        session.close()
+        for state in killed.crash_states(most=MOST_WITHIN, kinds=("order", "subset"), format=subject.name):
+            may_be_damaged = scenario.sync != "always"
+            check_after_crash(subject, state, scenario.issued, promised(state.marks), may_be_damaged=may_be_damaged)
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize("seed", range(2, 12))
+@pytest.mark.parametrize(("subject", "scenario"), ALL)
+def test_many_more_power_cuts(subject: Subject, scenario: Scenario, seed: int) -> None:
+    for reorder_names in (False, True):
+        states = crashed(scenario).crash_states(most=600, seed=seed, reorder_names=reorder_names, format=subject.name)
+        for state in states:
+            scenario.check(state)
+
+
+# --- the tests themselves are tested: without a sync they must fail ---------------------------------------------------
+
+
+@pytest.mark.parametrize(("subject", "mutant"), MUTANTS)
+def test_a_sync_that_is_left_out_is_noticed(subject: Subject, mutant: Mutant) -> None:
+    (scenario,) = (scenario for scenario in subject.scenarios() if scenario.name == mutant.scenario)
+    disk = crashed(scenario, mutant.forgets)
+    for state in disk.crash_states(most=MOST, format=""):
+        try:
+            scenario.check(state)
+        except (AssertionError, LogwrightError):
+            return
+    pytest.fail(f"no crash state shows that there is {mutant.name}")

@@ -1,0 +1,155 @@
+"""Journals made to do harm: lengths at every extreme, files that claim to be huge, links, fifos and names that mislead.
+
+Every verb answers or raises an error of ours, in bounded time, without allocating more than the bytes at hand, and
+without touching anything outside of the journal.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import tracemalloc
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from types import FrameType
+
+import pytest
+
+from logwright.core.disk import REAL_DISK, Disk
+from tests.contract.subject import HOME, Subject, error_of
+from tests.contract.subjects import SUBJECTS
+from tests.support.counts import COUNTS
+from tests.support.damage import hostile_fields
+from tests.support.replay import each
+from tests.support.simulated_disk import SimulatedDisk
+
+DEADLINE_SECONDS = 60
+MOST_BYTES = 4 << 20
+"""What a verb may use for a journal of a few kilobytes: its buffers, however large the lengths in it claim to be."""
+ROOT = Path(__file__).resolve().parents[2]
+
+HOSTILE_NAMES = [
+    pytest.param(subject, label, id=f"{subject.name}, {label}")
+    for subject in SUBJECTS.values()
+    for label in subject.hostile_journals()
+]
+
+
+@pytest.fixture(autouse=True)
+def _deadline() -> Iterator[None]:
+    """End a test that hangs, as opening a fifo would."""
+
+    def give_up(number: int, frame: FrameType | None) -> None:
+        raise TimeoutError(f"still not done after {DEADLINE_SECONDS} seconds")
+
+    before = signal.signal(signal.SIGALRM, give_up)
+    signal.alarm(DEADLINE_SECONDS)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+def try_verbs(subject: Subject, disk: Disk, home: Path) -> int:
+    """Every verb, one after the other; how many there were. Any error that is not ours goes through."""
+    verbs = subject.verbs(disk, home)
+    for verb in each(verbs.items()):
+        assert error_of(verb) != "", "an error that says nothing"
+    return len(verbs)
+
+
+def test_a_hostile_length_anywhere_costs_no_memory_and_gives_only_our_errors(subject: Subject) -> None:
+    records = subject.records(3, 5)
+    data = subject.encode(records)
+    tracemalloc.start()
+    try:
+        for damaged in hostile_fields(data, subject.length_fields(records)):
+            disk = SimulatedDisk()
+            disk.make_directory(HOME)
+            subject.lay_out(disk, HOME, damaged.data)
+            tracemalloc.reset_peak()
+            before = tracemalloc.get_traced_memory()[0]
+            tried = try_verbs(subject, disk, HOME)
+            assert tracemalloc.get_traced_memory()[1] - before < MOST_BYTES
+            COUNTS.add("hostile inputs", tried, subject.name)
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_hostile_length_gives_each_decoder_only_our_errors(subject: Subject) -> None:
+    records = subject.records(3, 5)
+    for damaged in hostile_fields(subject.encode(records), subject.length_fields(records)):
+        for decoder in subject.decoders().values():
+            assert error_of(partial(decoder, damaged.data)) != "", "an error that says nothing"
+
+
+@pytest.mark.parametrize(("subject", "label"), HOSTILE_NAMES)
+def test_hostile_files_give_only_our_errors_and_nothing_outside_is_touched(
+    subject: Subject, label: str, tmp_path: Path
+) -> None:
+    make = subject.hostile_journals()[label]
+    home = tmp_path / "journal"
+    make(home)
+    beside = {path: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
+    tried = try_verbs(subject, REAL_DISK, home)
+    assert {path: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()} == beside
+    COUNTS.add("hostile inputs", tried, subject.name)
+
+
+_WITH_LITTLE_MEMORY = """
+import logging, resource, sys
+from pathlib import Path
+from logwright.core.disk import REAL_DISK
+from logwright.core.errors import LogwrightError
+from tests.contract.subjects import SUBJECTS
+
+logging.disable(logging.CRITICAL)
+verbs = SUBJECTS[sys.argv[1]].verbs(REAL_DISK, Path(sys.argv[2]))
+used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+limit = used + int(sys.argv[3])
+resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+for verb in verbs.values():
+    try:
+        verb()
+    except LogwrightError as error:
+        assert str(error)
+print(len(verbs))
+"""
+MEBIBYTE = 1 << 20
+
+
+def try_with_little_memory(subject: Subject, home: Path, limit_bytes: int, deadline_seconds: int) -> None:
+    if not Path("/proc/self/statm").exists():
+        pytest.skip("only Linux tells here how much memory a process has")
+    command = [sys.executable, "-c", _WITH_LITTLE_MEMORY, subject.name, str(home), str(limit_bytes)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=deadline_seconds, check=False)
+    assert done.returncode == 0, done.stderr
+    COUNTS.add("hostile inputs", int(done.stdout), subject.name)
+
+
+@pytest.mark.parametrize(
+    ("claim", "size"),
+    [(2**31 - 1, 1), (2**31 - 1, MEBIBYTE), (64 * MEBIBYTE, 65 * MEBIBYTE)],
+    ids=["beyond a small file", "beyond a hole", "within a hole"],
+)
+def test_a_record_that_claims_to_be_huge_is_judged_with_little_memory(
+    subject: Subject, tmp_path: Path, claim: int, size: int
+) -> None:
+    """Even where the claim fits the file: a hole of any size costs whoever made it nothing."""
+    home = tmp_path / "journal"
+    data = subject.claiming(claim)
+    path = subject.lay_out(REAL_DISK, home, data)
+    with path.open("r+b") as file:
+        file.truncate(len(data) + size)
+    try_with_little_memory(subject, home, 40 * MEBIBYTE, DEADLINE_SECONDS)
+
+
+@pytest.mark.torture
+def test_a_hole_of_two_gibibytes_is_judged_with_little_memory(subject: Subject, tmp_path: Path) -> None:
+    signal.alarm(0)  # two gibibytes are gone through several times
+    data = subject.claiming(2**31 - 1)
+    path = subject.lay_out(REAL_DISK, tmp_path / "journal", data)
+    with path.open("r+b") as file:
+        file.truncate(2**31 + len(data))
+    try_with_little_memory(subject, tmp_path / "journal", 40 * MEBIBYTE, 600)
