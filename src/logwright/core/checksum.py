@@ -16,9 +16,10 @@ Why a crash cannot make a sound file look damaged:
 - An entry speaks of a prefix of its block, and journals only grow, so an entry that is out of date is still true.
 - Entries are aligned: none lies across two sectors. After a power cut each is an old one, the new one, or zeros (on
   file systems that do not hand out stale bytes of other files, which is all that are in common use).
-- `update` comes after the bytes are in the data file. A killed process leaves entries for no more than is there. A
-  power cut may keep the side file and lose the data: an entry for more bytes than there are cannot be judged, counts as
-  not covered, and is noted.
+- `update` comes after the bytes are in the data file. A killed process leaves entries for no more than is there.
+- A journal's writer publishes entries only after it has synced the bytes that they are about (`hold`, `publish`).
+  Otherwise a power cut could keep an entry and lose its data, and the block would read as damaged with all that was
+  durable in it. An entry for more bytes than there are cannot be judged, counts as not covered, and is noted.
 - Before bytes can be written where others were cut off, the entries are lowered to what is left, and that is synced
   (`open_at`, `truncate`, `create`). Otherwise a second power cut could bring an entry for the bytes that are gone back.
 
@@ -172,6 +173,9 @@ class ChecksumWriter:
         self._disk = disk
         self._size = 0
         self._crc = 0
+        self._held = bytearray()
+        self._held_from = 0
+        self._published_from = 0
         self._name_is_durable = False
         self._poisoned = False
         self._closed = False
@@ -204,7 +208,16 @@ class ChecksumWriter:
         return self._size
 
     def update(self, position: int, data: Buffer) -> None:
-        """Account for `data`, which has been appended to the data file at `position`: one write to the side file."""
+        """Account for `data`, which has been appended to the data file at `position`: one write to the side file.
+
+        After a power cut the entry may be there and the data not, and then the whole block reads as damaged. Whoever
+        syncs the data later calls `hold` now and `publish` then.
+        """
+        self.hold(position, data)
+        self.publish(self.held())
+
+    def hold(self, position: int, data: Buffer) -> None:
+        """Account for `data` as `update` does, but only in memory, until `publish` or `sync`."""
         self._check_usable()
         if position != self._size:
             raise WrongUse(f"{self.path}: bytes at {position} do not follow the {self._size} that are accounted for")
@@ -222,13 +235,35 @@ class ChecksumWriter:
             entries += ENTRY.pack(crc, have)
             if have == self.block_bytes:
                 crc = have = 0
+        self._add_held(first, entries)
+        self._crc = crc
+        self._size += len(view)
+
+    def _add_held(self, first: int, entries: bytearray) -> None:
+        """Hold entries from the `first` one on, in place of older ones of the same blocks."""
+        if self._held_from < self._published_from:
+            del self._held[: (self._published_from - self._held_from) * ENTRY.size]
+            self._held_from = self._published_from
+        if not self._held:
+            self._held_from = first
+        del self._held[(first - self._held_from) * ENTRY.size :]
+        self._held += entries
+
+    def held(self) -> tuple[int, bytes]:
+        """What `publish` will write, as of now: the number of the first entry, and the entries."""
+        return self._held_from, bytes(self._held)
+
+    def publish(self, held: tuple[int, bytes]) -> None:
+        """Write what was held at some time, now that the data of that time is durable."""
+        self._check_usable()
+        first, entries = held
         try:
             write_all(self._file, _entry_position(first), entries)
         except BaseException:
             self._poisoned = True
             raise
-        self._crc = crc
-        self._size += len(view)
+        if entries:  # the last one may still grow; those before it need not be held any more
+            self._published_from = first + len(entries) // ENTRY.size - 1
 
     def truncate(self, size: int, data_file: File) -> None:
         """Lower the entries to the first `size` bytes, durably; call it before these are all that is left."""
@@ -243,8 +278,8 @@ class ChecksumWriter:
                 raise
 
     def sync(self) -> None:
-        """Make the side file durable; the first time its name as well."""
-        self._check_usable()
+        """Publish what is held, and make the side file durable; the first time its name as well."""
+        self.publish(self.held())
         try:
             self._file.sync()
             if not self._name_is_durable:
@@ -317,6 +352,8 @@ class ChecksumWriter:
             self._file.sync()
         self._crc = crc
         self._size = size
+        self._held.clear()
+        self._published_from = index
 
     def _read_exactly(self, data_file: File, position: int, size: int) -> bytes:
         data = data_file.read_at(position, size)
