@@ -31,7 +31,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from .core.disk import REAL_DISK, Disk, File, write_all
-from .core.errors import DamagedJournal, LogwrightError, NotFound, StorageFailed, UnknownFormat, WrongUse
+from .core.errors import DamagedJournal, LogwrightError, NotFound, UnknownFormat, WrongUse
 from .core.format import FORMATS, Format, detect, find_format
 from .core.outcome import Damage, Mode, check_mode
 from .core.report import Progress
@@ -250,24 +250,40 @@ class Converted:
     torn_tails: list[Damage] = field(default_factory=list)
 
 
-class _Sink(io.RawIOBase):
-    """A file of a `Disk` that Arrow can write to."""
+class _Stream(io.RawIOBase):
+    """A file of a `Disk` as Arrow wants it, with a position."""
 
     def __init__(self, file: File) -> None:
         self._file = file
-        self.size = 0
+        self._position = 0
+
+    def readable(self) -> bool:
+        return True
 
     def writable(self) -> bool:
         return True
 
-    def write(self, data: Any) -> int:
-        view = memoryview(data).cast("B")
-        write_all(self._file, self.size, view)
-        self.size += len(view)
-        return len(view)
+    def seekable(self) -> bool:
+        return True
 
     def tell(self) -> int:
-        return self.size
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._file.size()}[whence]
+        self._position = base + offset
+        return self._position
+
+    def readinto(self, buffer: Any) -> int:
+        count = self._file.read_into(self._position, memoryview(buffer).cast("B"))
+        self._position += count
+        return count
+
+    def write(self, data: Any) -> int:
+        view = memoryview(data).cast("B")
+        write_all(self._file, self._position, view)
+        self._position += len(view)
+        return len(view)
 
 
 def to_parquet(
@@ -307,16 +323,16 @@ def _write_parquet(disk: Disk, path: Path, found: Batches, compression: str) -> 
     disk.remove(path)
     file = disk.open(path, "create")
     try:
-        sink = _Sink(file)
+        stream = _Stream(file)
         # A dictionary pays for what repeats; for the values it would be built in vain.
         names = [
             name for name in found.schema.names if name not in ("offset", "timestamp", "value", "position", "size")
         ]
-        with pq.ParquetWriter(sink, found.schema, compression=compression, use_dictionary=names) as writer:
+        with pq.ParquetWriter(stream, found.schema, compression=compression, use_dictionary=names) as writer:
             for batch in found:
                 writer.write_batch(batch)
         file.sync()
-        return sink.size
+        return stream.tell()
     finally:
         file.close()
 
@@ -337,32 +353,31 @@ def from_parquet(
     """
     if isinstance(target, str | Path):
         with find_format(format).room("journal").Writer(target, disk=disk, **options) as writer:
-            return from_parquet(source, writer, progress=progress)
+            return from_parquet(source, writer, progress=progress, disk=disk)
     if options:
         raise WrongUse(f"these options are the writer's, and it is open already: {', '.join(options)}")
     rows = 0
-    for batch, done, total in _parquet_batches(Path(source)):
-        rows += append(target, batch)
-        if progress is not None:
-            progress(done, total)
+    file = disk.open(Path(source), "read")
+    try:
+        for batch, done, total in _parquet_batches(file):
+            rows += append(target, batch)
+            if progress is not None:
+                progress(done, total)
+    finally:
+        file.close()
     return rows
 
 
-def _parquet_batches(path: Path) -> Iterator[tuple[pa.RecordBatch, int, int]]:
+def _parquet_batches(file: File) -> Iterator[tuple[pa.RecordBatch, int, int]]:
     """The batches of a Parquet file, each with the bytes done and the bytes there are."""
     try:
-        file = pq.ParquetFile(path, buffer_size=_PARQUET_READ_BYTES, pre_buffer=False)
-    except FileNotFoundError:
-        raise NotFound(f"{path}: no such file or directory") from None
-    except OSError as error:
-        raise StorageFailed("read", path, error) from error
-    except pa.ArrowInvalid as error:
-        raise UnknownFormat(f"{path} is not a Parquet file: {error}") from None
-    with file:
-        groups = [file.metadata.row_group(number) for number in range(file.num_row_groups)]
+        parquet = pq.ParquetFile(_Stream(file), buffer_size=_PARQUET_READ_BYTES, pre_buffer=False)
+        groups = [parquet.metadata.row_group(number) for number in range(parquet.num_row_groups)]
         total, done = sum(group.total_byte_size for group in groups), 0
         for number, group in enumerate(groups):
             rows = max(1, group.num_rows * _PARQUET_READ_BYTES // max(1, group.total_byte_size))
-            for batch in file.iter_batches(min(rows, group.num_rows), [number], use_threads=False):
-                done += group.total_byte_size * batch.num_rows // group.num_rows
+            for batch in parquet.iter_batches(rows, [number], use_threads=False):
+                done += group.total_byte_size * batch.num_rows // max(1, group.num_rows)
                 yield batch, done, total
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise UnknownFormat(f"{file.path} cannot be read as Parquet: {error}") from None

@@ -23,6 +23,7 @@ from ...core.errors import TooLarge, WrongUse
 from ...core.outcome import NEED_MORE, Malformed, NeedMore, Span
 from .layout import (
     HEAD,
+    MAX_KEY_BYTES,
     MAX_MESSAGE_BYTES,
     MAX_OFFSET,
     NO_TIMESTAMP,
@@ -494,11 +495,15 @@ class _Rows:
         self._values = memoryview(columns.values if columns.values is not None else b"").cast("B")
 
     def get(self, row: int) -> tuple[int, int, bytes, bytes]:
+        key = _part(self._keys, self._key_ends, row)
+        value = _part(self._values, self._value_ends, row)
+        if len(key) > MAX_KEY_BYTES or OVERHEAD + len(key) + len(value) > MAX_MESSAGE_BYTES:
+            raise WrongUse(f"row {row} is not within its columns")
         return (
             self._timestamps[row] if self._timestamps is not None else self._now,
             self._types[row] if self._types is not None else 0,
-            _part(self._keys, self._key_ends, row),
-            _part(self._values, self._value_ends, row),
+            key,
+            value,
         )
 
 
@@ -511,7 +516,11 @@ def _as_array(code: str, buffer: Buffer | None, count: int) -> array[int] | None
 
 
 def _part(data: memoryview, ends: array[int] | None, row: int) -> bytes:
-    return b"" if ends is None else bytes(data[ends[row] : ends[row + 1]])
+    if ends is None:
+        return b""
+    if not 0 <= ends[row] <= ends[row + 1] <= len(data):
+        raise WrongUse(f"row {row} is not within its columns")
+    return bytes(data[ends[row] : ends[row + 1]])
 
 
 def check_columns(columns: Columns) -> None:

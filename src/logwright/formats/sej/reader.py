@@ -32,7 +32,7 @@ from ...core.report import Progress, Report, Summary
 from . import codec, kernel
 from .ending import End, find_end
 from .index import Index, build_entries
-from .layout import CHECKSUM_SUFFIX, HEAD, NO_TIMESTAMP, parse_segment_name
+from .layout import CHECKSUM_SUFFIX, HEAD, NO_TIMESTAMP, OVERHEAD, parse_segment_name
 from .records import Message
 from .segment import Chunk, Cursor, Segment, judge, list_segments, open_segment, step_back, unchecked
 
@@ -295,7 +295,7 @@ class Reader:
 
     def _find_time_in(self, file: File, segment: Segment, timestamp: int) -> int | None:
         index = Index.load(self.disk, segment, file.size()) or self._built.get(segment)
-        if index is None and file.size() > 64 * codec.OVERHEAD:
+        if index is None and file.size() > 64 * OVERHEAD:
             entries = build_entries(file, segment, file.size(), finished=False)
             index = self._built[segment] = Index(segment, entries)
         entry = index.before_time(file, timestamp) if index is not None else None
