@@ -410,7 +410,7 @@ class AsyncConsumer:
 
     async def _wait(self, delivery: Delivery) -> bool:
         """Wait for messages; False after the timeout, or when it is time to stop."""
-        if delivery.has_messages:
+        if delivery.is_full:
             return True
         watch = delivery.scanner.watch
         deadline = None if self.timeout is None else time.monotonic() + self.timeout

@@ -107,21 +107,21 @@ class Delivery:
         )
         return first - self.next
 
+    @property
+    def is_full(self) -> bool:
+        """Whether there are enough messages for a call of the handler."""
+        return len(self._queue) >= (self.batch_messages or 1)
+
     def fetch(self, *, stalled: bool = False) -> bool:
         """Whether there are messages to be handled, after having looked for new ones without waiting."""
-        while not self._queue:
+        while not self.is_full:
             item = self.scanner.poll(stalled=stalled)
             if item is None:
-                return False
+                break
             if isinstance(item, Damage):
                 logger.warning("%s: skipped", item)
             else:
                 self._queue.extend(kernel.messages(item.data, item.start, item.stop, item.count))
-        return True
-
-    @property
-    def has_messages(self) -> bool:
-        """Whether there are messages that have been fetched and are not done."""
         return bool(self._queue)
 
     def waiting(self) -> list[Message]:

@@ -351,4 +351,4 @@ def _worst_health(healths: list[tuple[str, str]]) -> str:
     kinds = {health for _, health in healths}
     if len(kinds) == 1:
         return kinds.pop()
-    return "; ".join(f"{name}: {health}" for name, health in healths if health != "sound")
+    return "; ".join(f"{name}: {health}" for name, health in healths if not health.startswith("sound"))
