@@ -19,6 +19,7 @@ foreign or outdated index only means a longer walk. So it needs no sync, and oth
 
 from __future__ import annotations
 
+import contextlib
 import struct
 import zlib
 from bisect import bisect_right
@@ -37,6 +38,8 @@ _HEADER: Final = struct.Struct("<8sQ")
 _ENTRY: Final = struct.Struct("<QQqqII")
 _CHECKED: Final = struct.Struct("<QQQqq")
 END_FLAG: Final = 1
+HEADER_BYTES: Final = _HEADER.size
+ENTRY_BYTES: Final = _ENTRY.size
 
 assert _HEADER.size == 16
 assert _ENTRY.size == 40
@@ -225,7 +228,8 @@ class IndexWriter:
     def close(self) -> None:
         file, self._file = self._file, None
         if file is not None:
-            file.close()
+            with contextlib.suppress(LogwrightError):  # it is closed all the same, and an index is only an index
+                file.close()
 
 
 def build_entries(file: File, segment: Segment, size: int, *, finished: bool) -> list[Entry]:

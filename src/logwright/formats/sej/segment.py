@@ -256,7 +256,7 @@ def judge(cursor: Cursor, following: Segment | None) -> tuple[Damage, int | None
         return _pass_bad_block(cursor, following)
     file, start, expected = cursor.file, cursor.position, cursor.expected
     size = file.size()
-    most = _most_behind(expected, following)
+    most = most_behind(expected, following)
     found = find_valid(file, start, size, expected, most)
     name = cursor.segment.name
     if found is None:
@@ -272,7 +272,7 @@ def judge(cursor: Cursor, following: Segment | None) -> tuple[Damage, int | None
     return Damage(name, start, span.start, cursor.reason, kind), offset
 
 
-def _most_behind(expected: int, following: Segment | None) -> int:
+def most_behind(expected: int, following: Segment | None) -> int:
     """The largest offset that a message behind damage can have."""
     return following.first_offset - 1 if following is not None else min(MAX_OFFSET, expected + _LOST_OFFSETS)
 
@@ -292,7 +292,7 @@ def _pass_bad_block(cursor: Cursor, following: Segment | None) -> tuple[Damage, 
             row = bisect_left(starts, block.end - chunk.base)
             plain.position, plain.expected = chunk.base + starts[row], chunk.first_offset + row
         if chunk is None:
-            size, most = plain.file.size(), _most_behind(plain.expected, following)
+            size, most = plain.file.size(), most_behind(plain.expected, following)
             found = find_valid(plain.file, plain.position, size, plain.expected, most)
             if found is None and plain.position == start:
                 cursor.position = size

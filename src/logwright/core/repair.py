@@ -1,0 +1,746 @@
+"""Repair: a plan of small steps that can be shown, done, resumed after a crash, and taken back.
+
+A format looks at a damaged journal and makes a `Plan`; this module carries it out, the same way for every format:
+
+1. the locks that the plan names are taken, and it is checked that the journal still is what the plan was made for;
+2. every byte that is going to leave its place is copied to `.logwright/cut/`, and the copies are synced;
+3. `.logwright/cut/repair-TIME.json`, the log, is written and synced: the steps, where the copies are, how far it is;
+4. the steps are done one after the other, each synced before the log counts it.
+
+A crash before 3 has changed nothing. After it the log says which step was under way; each step can be done again, or
+taken back, from any point of its own, so `apply` finishes an interrupted repair and `undo` takes it back. Steps look
+before they touch: bytes that are neither what the step expects nor what it leaves are somebody else's, and the repair
+stops with an error that names the file.
+
+`undo` takes back the latest repair that has not been taken back yet. It refuses when a file of the repair has changed
+since: what was written then would be lost. The copies stay where they are.
+"""
+
+from __future__ import annotations
+
+import base64
+import errno
+import json
+import re
+import time
+import zlib
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+from .disk import Disk, File, make_directories, replace_file, write_all
+from .errors import DamagedJournal, NotFound, StorageFailed, WrongUse
+from .keep import cut_directory, keep_range
+from .lock import Lock
+from .outcome import Span
+
+_COPY_BYTES: Final = 1 << 20
+_LOG_NAME: Final = re.compile(r"repair-([0-9]{1,20})\.json")
+TEMPORARY_SUFFIX: Final = ".repairing"
+"""Of a file that is being put together; one that is left over means nothing."""
+
+APPLYING, DONE, UNDOING, UNDONE = "applying", "done", "undoing", "undone"
+_STATES: Final = (APPLYING, DONE, UNDOING, UNDONE)
+
+
+# --- the steps ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Shorten a file from `end` bytes to `start`."""
+
+    file: str
+    start: int
+    end: int
+    reason: str
+
+    def describe(self) -> str:
+        return f"{self.file} @ {self.start}: cut off {self.end - self.start} bytes: {self.reason}"
+
+    def as_json(self) -> dict[str, Any]:
+        return {"do": "cut", "file": self.file, "start": self.start, "end": self.end, "reason": self.reason}
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """Write `new` over the `old` bytes at a position; both have the same length."""
+
+    file: str
+    position: int
+    old: bytes
+    new: bytes
+    reason: str
+
+    def describe(self) -> str:
+        return f"{self.file} @ {self.position}: change {self.old.hex()} to {self.new.hex()}: {self.reason}"
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "do": "patch",
+            "file": self.file,
+            "position": self.position,
+            "old": self.old.hex(),
+            "new": self.new.hex(),
+            "reason": self.reason,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """Make a new file of ranges of another one, in their order, followed by `data`."""
+
+    file: str
+    source: str
+    spans: tuple[Span, ...]
+    reason: str
+    data: bytes = b""
+
+    @property
+    def size(self) -> int:
+        return sum(span.size for span in self.spans) + len(self.data)
+
+    def describe(self) -> str:
+        places = ", ".join(f"@ {span.start} ({span.size} bytes)" for span in self.spans)
+        origin = f" from {self.source} {places}" if self.spans else ""
+        return f"{self.file}: create with {self.size} bytes{origin}: {self.reason}"
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "do": "create",
+            "file": self.file,
+            "source": self.source,
+            "spans": [[span.start, span.end] for span in self.spans],
+            "data": base64.b64encode(self.data).decode(),
+            "reason": self.reason,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Remove:
+    """Take a file away; all of it is kept."""
+
+    file: str
+    reason: str
+
+    def describe(self) -> str:
+        return f"{self.file}: move away: {self.reason}"
+
+    def as_json(self) -> dict[str, Any]:
+        return {"do": "remove", "file": self.file, "reason": self.reason}
+
+
+@dataclass(frozen=True, slots=True)
+class Rename:
+    """Give a file another name in the same directory, which nothing has by then."""
+
+    file: str
+    target: str
+    reason: str
+
+    def describe(self) -> str:
+        return f"{self.file}: rename to {self.target}: {self.reason}"
+
+    def as_json(self) -> dict[str, Any]:
+        return {"do": "rename", "file": self.file, "target": self.target, "reason": self.reason}
+
+
+Step: TypeAlias = Cut | Patch | Create | Remove | Rename
+
+
+def _step_from_json(item: dict[str, Any]) -> Step:
+    file, reason = str(item["file"]), str(item["reason"])
+    match item["do"]:
+        case "cut":
+            return Cut(file, int(item["start"]), int(item["end"]), reason)
+        case "patch":
+            return Patch(file, int(item["position"]), bytes.fromhex(item["old"]), bytes.fromhex(item["new"]), reason)
+        case "create":
+            spans = tuple(Span(int(start), int(end)) for start, end in item["spans"])
+            return Create(file, str(item["source"]), spans, reason, base64.b64decode(item["data"], validate=True))
+        case "remove":
+            return Remove(file, reason)
+        case "rename":
+            return Rename(file, str(item["target"]), reason)
+        case other:
+            raise ValueError(f"there is no step {other!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a repair would do. Names are relative to the journal's directory, with forward slashes.
+
+    `left` says what is wrong and stays so. `locks` are the lock files to hold meanwhile. `derived` are files that can
+    be made again from the journal at any time, such as indexes: what became of them since is no obstacle to `undo`.
+    `interrupted` is set when this is the rest of a repair that was under way.
+    """
+
+    format: str
+    steps: tuple[Step, ...] = ()
+    left: tuple[str, ...] = ()
+    locks: tuple[str, ...] = ()
+    derived: tuple[str, ...] = ()
+    interrupted: bool = False
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to do."""
+        return not self.steps
+
+    @property
+    def kept_bytes(self) -> int:
+        """How many bytes leave the journal's files, apart from files that are removed whole."""
+        return sum(step.end - step.start for step in self.steps if isinstance(step, Cut))
+
+    def describe(self) -> list[str]:
+        """A line for each step, and for each thing that stays as it is."""
+        lines = [step.describe() for step in self.steps]
+        if self.interrupted:
+            lines.insert(0, "finish the repair that was interrupted:")
+        return lines + [f"left as it is: {line}" for line in self.left]
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "format": self.format,
+            "steps": [step.as_json() for step in self.steps],
+            "left": list(self.left),
+            "interrupted": self.interrupted,
+        }
+
+    def within(self, directory: str) -> Plan:
+        """The same plan seen from the directory above the journal's."""
+        return replace(
+            self,
+            steps=tuple(_step_within(step, directory) for step in self.steps),
+            left=tuple(f"{directory}/{line}" for line in self.left),
+            locks=tuple(f"{directory}/{name}" for name in self.locks),
+            derived=tuple(f"{directory}/{name}" for name in self.derived),
+        )
+
+
+def _step_within(step: Step, directory: str) -> Step:
+    moved = replace(step, file=f"{directory}/{step.file}")
+    if isinstance(moved, Create) and moved.source:
+        return replace(moved, source=f"{directory}/{moved.source}")
+    if isinstance(moved, Rename):
+        return replace(moved, target=f"{directory}/{moved.target}")
+    return moved
+
+
+# --- the log --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """A step with what was found out when the repair began: where its bytes are kept, and what a new file holds."""
+
+    step: Step
+    kept: str = ""
+    size: int = 0
+    crc: int = 0
+
+    def as_json(self) -> dict[str, Any]:
+        return {**self.step.as_json(), "kept": self.kept, "size": self.size, "crc": self.crc}
+
+    @classmethod
+    def from_json(cls, item: dict[str, Any]) -> _Entry:
+        kept = str(item["kept"])
+        if "/" in kept or kept in (".", ".."):
+            raise ValueError(f"{kept!r} is no name of a copy")
+        return cls(_step_from_json(item), kept, int(item["size"]), int(item["crc"]))
+
+
+@dataclass(slots=True)
+class Repair:
+    """A repair and how far it is: `done` of its steps are in place. `state`: applying, done, undoing, undone."""
+
+    log: Path
+    plan: Plan
+    entries: list[_Entry]
+    state: str = APPLYING
+    done: int = 0
+    after: dict[str, tuple[int, int] | None] = field(default_factory=dict)
+
+    @property
+    def kept(self) -> list[Path]:
+        """The copies of what left its place, beside the log."""
+        return [self.log.parent / entry.kept for entry in self.entries if entry.kept]
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "version": 1,
+            "format": self.plan.format,
+            "state": self.state,
+            "done": self.done,
+            "locks": list(self.plan.locks),
+            "derived": list(self.plan.derived),
+            "left": list(self.plan.left),
+            "steps": [entry.as_json() for entry in self.entries],
+            "after": self.after,
+        }
+
+    def save(self, disk: Disk) -> None:
+        """Put the log in place, durably."""
+        text = json.dumps(self.as_json(), indent=1).encode()
+        replace_file(disk, self.log, text, self.log.with_suffix(".tmp"))
+
+    @classmethod
+    def load(cls, disk: Disk, path: Path) -> Repair:
+        """The repair that a log tells of. `DamagedJournal` when the log cannot be read."""
+        file = disk.open(path, "read")
+        try:
+            text = file.read_at(0, file.size())
+        finally:
+            file.close()
+        try:
+            return cls._from_json(path, json.loads(text))
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise DamagedJournal(path, 0, f"this log of a repair cannot be read: {error!r}") from None
+
+    @classmethod
+    def _from_json(cls, path: Path, content: dict[str, Any]) -> Repair:
+        if content["version"] != 1 or content["state"] not in _STATES:
+            raise ValueError("its version or state is not known here")
+        entries = [_Entry.from_json(item) for item in content["steps"]]
+        plan = Plan(
+            str(content["format"]),
+            tuple(entry.step for entry in entries),
+            left=tuple(map(str, content["left"])),
+            locks=tuple(map(str, content["locks"])),
+            derived=tuple(map(str, content["derived"])),
+        )
+        done = int(content["done"])
+        if not 0 <= done <= len(entries):
+            raise ValueError(f"{done} of {len(entries)} steps cannot have been done")
+        after = {
+            name: None if mark is None else (int(mark[0]), int(mark[1])) for name, mark in content["after"].items()
+        }
+        return cls(path, plan, entries, str(content["state"]), done, after)
+
+
+def list_repairs(disk: Disk, home: Path) -> list[Repair]:
+    """Every repair that the journal in a directory has seen, oldest first."""
+    directory = cut_directory(home)
+    if not disk.is_directory(directory):
+        return []
+    matches = [match for match in map(_LOG_NAME.fullmatch, disk.list_directory(directory)) if match]
+    matches.sort(key=lambda match: int(match[1]))
+    return [Repair.load(disk, directory / match[0]) for match in matches]
+
+
+def _latest(disk: Disk, home: Path) -> Repair | None:
+    """The latest repair that has not been taken back."""
+    standing = [repair for repair in list_repairs(disk, home) if repair.state != UNDONE]
+    return standing[-1] if standing else None
+
+
+def find_interrupted(disk: Disk, home: Path) -> Repair | None:
+    """The repair, or the undoing of one, that was begun and not finished."""
+    latest = _latest(disk, home)
+    return latest if latest is not None and latest.state in (APPLYING, UNDOING) else None
+
+
+def resume_plan(disk: Disk, home: Path) -> Plan | None:
+    """The plan of a repair that was interrupted, for `apply` to finish; None when there is none.
+
+    `WrongUse` when it was an undoing that was interrupted: only `undo` can finish that.
+    """
+    repair = find_interrupted(disk, home)
+    if repair is None:
+        return None
+    _refuse_half_undone(repair)
+    return replace(repair.plan, interrupted=True)
+
+
+def _refuse_half_undone(repair: Repair) -> None:
+    if repair.state == UNDOING:
+        raise WrongUse(f"{repair.log}: taking this repair back was interrupted; undo it again first")
+
+
+# --- doing it -------------------------------------------------------------------------------------------------------
+
+
+def apply(disk: Disk, home: Path, plan: Plan) -> Repair:
+    """Carry out a plan, or finish the same plan if it was interrupted. `WrongUse` when it does not fit any more."""
+    with _locked(disk, home, plan.locks):
+        repair = find_interrupted(disk, home)
+        if repair is None:
+            _check_fits(disk, home, plan)
+            repair = _prepare(disk, home, plan)
+        else:
+            _refuse_half_undone(repair)
+            if repair.plan.steps != plan.steps:
+                raise WrongUse(f"{repair.log}: this repair was interrupted; finish it, or undo it, before another one")
+        while repair.done < len(repair.entries):
+            _do(disk, home, repair.entries[repair.done])
+            repair.done += 1
+            repair.save(disk)
+        repair.after = _look(disk, home, repair)
+        repair.state = DONE
+        repair.save(disk)
+    return repair
+
+
+def undo(disk: Disk, home: Path) -> Repair:
+    """Take back the latest repair. `NotFound` when there is none, `WrongUse` when the journal was changed since."""
+    repair = _latest(disk, home)
+    if repair is None:
+        raise NotFound(f"{home}: no repair of this journal is left to be taken back")
+    with _locked(disk, home, repair.plan.locks):
+        repair = Repair.load(disk, repair.log)
+        if repair.state == DONE:
+            _check_unchanged(disk, home, repair)
+        if repair.state == APPLYING:
+            repair.done = min(repair.done + 1, len(repair.entries))  # the step under way may be done, or half of it
+        repair.state = UNDOING
+        repair.save(disk)
+        while repair.done > 0:
+            _take_back(disk, home, repair.entries[repair.done - 1], repair.plan.derived)
+            repair.done -= 1
+            repair.save(disk)
+        for name in repair.plan.derived:
+            if name not in _removed(repair.plan):
+                disk.remove(_at(home, name))
+        repair.state = UNDONE
+        repair.save(disk)
+    return repair
+
+
+@contextmanager
+def _locked(disk: Disk, home: Path, names: tuple[str, ...]) -> Iterator[None]:
+    with ExitStack() as stack:
+        for name in names:
+            stack.enter_context(Lock.acquire(disk, _at(home, name)))
+        yield
+
+
+def _at(home: Path, name: str) -> Path:
+    """The path of a file of the journal. A name that could lead out of its directory is refused."""
+    parts = name.split("/")
+    if not all(parts) or any(part in (".", "..") or "\\" in part or "\0" in part for part in parts):
+        raise WrongUse(f"{name!r} is no name of a file within {home}")
+    return home.joinpath(*parts)
+
+
+def _changed(path: Path, what: str) -> WrongUse:
+    return WrongUse(f"{path} is not what this repair left or expected: {what}; nothing more was changed")
+
+
+def _removed(plan: Plan) -> set[str]:
+    return {step.file for step in plan.steps if isinstance(step, Remove)}
+
+
+# --- before the first change ----------------------------------------------------------------------------------------
+
+
+def _check_fits(disk: Disk, home: Path, plan: Plan) -> None:
+    """Raise `WrongUse` when the journal is not what the plan was made for, or the disk has no room for the copies."""
+    new = {step.file for step in plan.steps if isinstance(step, Create)}
+    gone = _removed(plan)
+    needed = 0
+    for step in plan.steps:
+        path = _at(home, step.file)
+        match step:
+            case Create():
+                is_free = step.file in gone or not disk.exists(path)
+                fits = is_free and all(span.end <= _size(disk, home, step.source) for span in step.spans)
+                needed += step.size
+            case Rename():
+                fits = step.target in gone or not disk.exists(_at(home, step.target))
+            case Remove():
+                fits = disk.exists(path)
+                needed += disk.file_size(path) if fits else 0
+            case Cut():
+                fits = disk.exists(path) and disk.file_size(path) == step.end
+                needed += step.end - step.start
+            case Patch():
+                fits = step.file in new or (disk.exists(path) and _read(disk, path, step.position, step.old))
+        if not fits:
+            raise WrongUse(f"{path} is not what it was when this repair was planned; plan it again")
+    free = disk.free_bytes(home)
+    if free < needed:
+        reason = f"{needed} bytes are needed for copies, {free} are free"
+        raise StorageFailed("repair", home, OSError(errno.ENOSPC, reason))
+
+
+def _size(disk: Disk, home: Path, name: str) -> int:
+    path = _at(home, name)
+    return disk.file_size(path) if disk.exists(path) else -1
+
+
+def _read(disk: Disk, path: Path, position: int, expected: bytes) -> bool:
+    file = disk.open(path, "read")
+    try:
+        return file.read_at(position, len(expected)) == expected
+    finally:
+        file.close()
+
+
+def _prepare(disk: Disk, home: Path, plan: Plan) -> Repair:
+    """Keep every byte that will go, and write the log; from here on the repair can be finished or taken back."""
+    directory = cut_directory(home)
+    make_directories(disk, directory)
+    entries = [_prepare_step(disk, home, step) for step in plan.steps]
+    newest = max((int(repair.log.stem.split("-")[1]) for repair in list_repairs(disk, home)), default=0)
+    log = directory / f"repair-{max(time.time_ns(), newest + 1)}.json"
+    repair = Repair(log, replace(plan, interrupted=False), entries)
+    repair.save(disk)
+    return repair
+
+
+def _prepare_step(disk: Disk, home: Path, step: Step) -> _Entry:
+    if isinstance(step, Create):
+        size, crc = 0, 0
+        for data in _contents(disk, home, step):
+            size, crc = size + len(data), zlib.crc32(data, crc)
+        return _Entry(step, size=size, crc=crc)
+    if isinstance(step, Cut | Remove):
+        file = disk.open(_at(home, step.file), "read")
+        try:
+            start, end = (step.start, step.end) if isinstance(step, Cut) else (0, file.size())
+            return _Entry(step, keep_range(disk, home, file, start, end).name, end - start)
+        finally:
+            file.close()
+    return _Entry(step)
+
+
+def _contents(disk: Disk, home: Path, step: Create) -> Iterator[bytes]:
+    """The bytes of a file that is to be made, piece by piece."""
+    if step.spans:
+        file = disk.open(_at(home, step.source), "read")
+        try:
+            for span in step.spans:
+                yield from _pieces(file, span.start, span.end)
+        finally:
+            file.close()
+    if step.data:
+        yield step.data
+
+
+def _pieces(file: File, start: int, end: int) -> Iterator[bytes]:
+    while start < end and (data := file.read_at(start, min(_COPY_BYTES, end - start))):
+        yield data
+        start += len(data)
+
+
+# --- one step forward -----------------------------------------------------------------------------------------------
+
+
+def _do(disk: Disk, home: Path, entry: _Entry) -> None:
+    """Do a step that has not been done, has been done in part, or is done already."""
+    step = entry.step
+    path = _at(home, step.file)
+    match step:
+        case Cut():
+            with _opened(disk, path) as file:
+                size = file.size()
+                if size not in (step.start, step.end) or not _is_kept(disk, home, entry, file, step.start, size):
+                    raise _changed(path, f"it has {size} bytes")
+                file.truncate(step.start)
+                file.sync()
+        case Patch():
+            _overwrite(disk, path, step, step.new)
+        case Create():
+            if not disk.exists(path):
+                _put(disk, path, _contents(disk, home, step))
+            elif _mark(disk, path, entry.size) != (entry.size, entry.crc):
+                raise _changed(path, "a file of this name has come up")
+        case Remove():
+            if disk.exists(path):
+                with _opened(disk, path) as file:
+                    if file.size() != entry.size or not _is_kept(disk, home, entry, file, 0, entry.size):
+                        raise _changed(path, "it has other contents than were kept")
+                disk.remove(path)
+            disk.sync_directory(path.parent)
+        case Rename():
+            _rename(disk, path, _at(home, step.target))
+
+
+def _overwrite(disk: Disk, path: Path, step: Patch, data: bytes) -> None:
+    """Write the old or the new bytes of a patch. A write that was torn may have left a mixture of both."""
+    with _opened(disk, path) as file:
+        now = file.read_at(step.position, len(data))
+        if len(now) < len(data) or any(byte not in pair for byte, *pair in zip(now, step.old, step.new, strict=True)):
+            raise _changed(path, f"{now.hex()} is at {step.position}")
+        write_all(file, step.position, data)
+        file.sync()
+
+
+def _rename(disk: Disk, path: Path, target: Path) -> None:
+    if disk.exists(path):
+        if disk.exists(target):
+            raise _changed(target, "a file of this name has come up")
+        disk.rename(path, target)
+    elif not disk.exists(target):
+        raise _changed(path, "it is gone")
+    disk.sync_directory(target.parent)
+
+
+def _put(disk: Disk, path: Path, pieces: Iterator[bytes]) -> None:
+    """Make a file of these bytes, whole or not at all, durably."""
+    temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
+    disk.remove(temporary)
+    file = disk.open(temporary, "create")
+    try:
+        position = 0
+        for data in pieces:
+            write_all(file, position, data)
+            position += len(data)
+        file.sync()
+    finally:
+        file.close()
+    disk.rename(temporary, path)
+    disk.sync_directory(path.parent)
+
+
+@contextmanager
+def _opened(disk: Disk, path: Path) -> Iterator[File]:
+    """A file of the journal, which must be there, to be changed."""
+    if not disk.exists(path):
+        raise _changed(path, "it is gone")
+    file = disk.open(path, "update")
+    try:
+        yield file
+    finally:
+        file.close()
+
+
+def _is_kept(disk: Disk, home: Path, entry: _Entry, file: File, start: int, end: int) -> bool:
+    """Whether a range of a file is the beginning of what was kept for a step."""
+    copy = disk.open(cut_directory(home) / entry.kept, "read")
+    try:
+        position = 0
+        for data in _pieces(file, start, end):
+            if copy.read_at(position, len(data)) != data:
+                return False
+            position += len(data)
+        return position == end - start
+    finally:
+        copy.close()
+
+
+# --- one step back --------------------------------------------------------------------------------------------------
+
+
+def _take_back(disk: Disk, home: Path, entry: _Entry, derived: tuple[str, ...]) -> None:
+    """Undo a step that has been done, has been done in part, has been taken back in part, or was never begun."""
+    step = entry.step
+    path = _at(home, step.file)
+    match step:
+        case Cut():
+            _restore_tail(disk, home, entry, step)
+        case Patch():
+            _overwrite(disk, path, step, step.old)
+        case Create():
+            if disk.exists(path):
+                if not _same_contents(disk, home, path, step):
+                    raise _changed(path, "it was written to")
+                disk.remove(path)
+                disk.sync_directory(path.parent)
+            disk.remove(path.with_name(path.name + TEMPORARY_SUFFIX))
+        case Remove():
+            if disk.exists(path) and step.file not in derived:
+                with _opened(disk, path) as file:
+                    if file.size() != entry.size or not _is_kept(disk, home, entry, file, 0, entry.size):
+                        raise _changed(path, "a file of this name has come up")
+            _put(disk, path, _kept_pieces(disk, home, entry))
+        case Rename():
+            if not disk.exists(path):
+                _rename(disk, _at(home, step.target), path)
+
+
+def _restore_tail(disk: Disk, home: Path, entry: _Entry, step: Cut) -> None:
+    """Put a file together again from what is left of it and what was cut off.
+
+    Not by writing behind its end: a power cut might leave noise there, and the next try could not tell that from what
+    somebody has appended.
+    """
+    path = _at(home, step.file)
+    with _opened(disk, path) as file:
+        size = file.size()
+        if size not in (step.start, step.end) or not _is_kept(disk, home, entry, file, step.start, size):
+            raise _changed(path, f"it has {size} bytes, and others than were cut off")
+        if size < step.end:
+            _put(disk, path, chain(_pieces(file, 0, step.start), _kept_pieces(disk, home, entry)))
+
+
+def _kept_pieces(disk: Disk, home: Path, entry: _Entry) -> Iterator[bytes]:
+    copy = disk.open(cut_directory(home) / entry.kept, "read")
+    try:
+        if copy.size() != entry.size:
+            raise DamagedJournal(copy.path, copy.size(), f"this copy had {entry.size} bytes when it was made")
+        yield from _pieces(copy, 0, entry.size)
+    finally:
+        copy.close()
+
+
+def _same_contents(disk: Disk, home: Path, path: Path, step: Create) -> bool:
+    """Whether a file that was made holds nothing but what is elsewhere again."""
+    file = disk.open(path, "read")
+    try:
+        position = 0
+        for data in _contents(disk, home, step):
+            if file.read_at(position, len(data)) != data:
+                return False
+            position += len(data)
+        return position == file.size()
+    finally:
+        file.close()
+
+
+# --- has it changed since? ------------------------------------------------------------------------------------------
+
+
+def _mark(disk: Disk, path: Path, most: int | None = None) -> tuple[int, int] | None:
+    """Size and CRC-32 of a file, of its first `most` bytes if so many are there; None when it is gone."""
+    if not disk.exists(path):
+        return None
+    file = disk.open(path, "read")
+    try:
+        size = file.size() if most is None else min(most, file.size())
+        crc = 0
+        for data in _pieces(file, 0, size):
+            crc = zlib.crc32(data, crc)
+        return size, crc
+    finally:
+        file.close()
+
+
+def _look(disk: Disk, home: Path, repair: Repair) -> dict[str, tuple[int, int] | None]:
+    """What the files of a repair are now, apart from those that can be made again."""
+    names = {step.file for step in repair.plan.steps}
+    names |= {step.target for step in repair.plan.steps if isinstance(step, Rename)}
+    marks = {name: _mark(disk, _at(home, name)) for name in sorted(names.difference(repair.plan.derived))}
+    for entry in repair.entries:
+        made = marks.get(entry.step.file) if isinstance(entry.step, Create) else None
+        if made is not None:
+            marks[entry.step.file] = (entry.size, made[1])  # written to while interrupted: then it has changed
+    return marks
+
+
+def _check_unchanged(disk: Disk, home: Path, repair: Repair) -> None:
+    for name, mark in repair.after.items():
+        if _mark(disk, _at(home, name)) != mark:
+            raise WrongUse(
+                f"{_at(home, name)} was changed since the repair in {repair.log.name}; taking that back would lose it"
+            )
+
+
+# --- what a checksum can settle -------------------------------------------------------------------------------------
+
+
+def find_flipped_bit(size: int, difference: int, polynomial: int) -> tuple[int, int] | None:
+    """Which single bit of `size` bytes, flipped, changes a reflected CRC by `difference`: its byte and its mask.
+
+    None when no single one does. For CRC32C and up to 2^31 bits no two bits have the same difference, and no two flips
+    together look like one; of wholly different bytes one in 2^32 / (8 * size) does.
+    """
+    state = polynomial
+    for bit in range(8 * size - 1, -1, -1):
+        if state == difference:
+            return bit // 8, 1 << (bit % 8)
+        state = (state >> 1) ^ (polynomial if state & 1 else 0)
+    return None

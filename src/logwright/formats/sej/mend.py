@@ -1,0 +1,260 @@
+"""Mending one message: which of its fields is wrong, when exactly one is and what is around it settles which.
+
+A message says three times how long it is: by the sizes in it, by the size behind it, and by where the next one begins;
+and its offset is the one before plus one. So a single wrong field stands against the others:
+
+    size            the key's and the value's size lead to where the next message begins
+    value_size      the size behind it leads there, and no other key size would make the sizes agree
+    key_size        the size behind it leads there, and exactly one other key size makes the sizes agree
+    offset          all sizes agree, and the next message goes on with the offset behind the one that is expected
+
+Key size and value size can be in doubt: bytes of a key or value may look like the size that would be right. Then a
+checksum decides if there is one, or the messages before and behind: how long their keys are. If they do not settle it,
+nothing is mended: a guess must not look like a message.
+
+A changed timestamp, type, key or value is against no rule, and only a checksum knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from ...core.disk import Buffer, File
+from ...core.errors import WrongUse
+from .layout import HEAD, MAX_KEY_BYTES, MAX_MESSAGE_BYTES, MAX_OFFSET, OFFSET, OVERHEAD, TRAILER, VALUE_SIZE
+from .segment import Segment, find_valid, most_behind, step_back
+
+_KEY_SIZE_AT: Final = HEAD.size - 1
+_SEARCH_BYTES: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Fix:
+    """Other bytes for a field. `next_position` is where the message ends then."""
+
+    position: int
+    old: bytes
+    new: bytes
+    next_position: int
+    reason: str
+
+
+class PatchedFile:
+    """A `File` for reading, as it would be with some fixes."""
+
+    def __init__(self, file: File) -> None:
+        self.path = file.path
+        self.file = file
+        self.fixes: list[tuple[int, bytes]] = []
+
+    def with_fix(self, position: int, data: bytes) -> PatchedFile:
+        """The same with one more fix."""
+        other = PatchedFile(self.file)
+        other.fixes = [*self.fixes, (position, data)]
+        return other
+
+    def read_at(self, position: int, size: int) -> bytes:
+        data = bytearray(self.file.read_at(position, size))
+        self._fix(position, memoryview(data))
+        return bytes(data)
+
+    def read_into(self, position: int, buffer: memoryview) -> int:
+        count = self.file.read_into(position, buffer)
+        self._fix(position, buffer[:count])
+        return count
+
+    def _fix(self, position: int, view: memoryview) -> None:
+        end = position + len(view)
+        for at, data in self.fixes:
+            first, last = max(at, position), min(at + len(data), end)
+            if first < last:
+                view[first - position : last - position] = data[first - at : last - at]
+
+    def write_at(self, position: int, data: Buffer) -> int:
+        raise WrongUse(f"{self.path}: a file that is only imagined is for reading")
+
+    def truncate(self, size: int) -> None:
+        raise WrongUse(f"{self.path}: a file that is only imagined is for reading")
+
+    def size(self) -> int:
+        return self.file.size()
+
+    def identity(self) -> tuple[int, int]:
+        return self.file.identity()
+
+    def sync(self) -> None:
+        """Nothing was written."""
+
+    def lock(self) -> None:
+        self.file.lock()
+
+    def close(self) -> None:
+        self.file.close()
+
+
+Settles = Callable[[Fix], bool]
+"""Whether a checksum that does not match would match with a fix."""
+
+
+def find_fix(file: File, position: int, expected: int, following: Segment | None, settles: Settles) -> Fix | None:
+    """The fix for the message at a position that should have this offset; None when no single field explains it."""
+    size_of_file = file.size()
+    head = file.read_at(position, HEAD.size)
+    if len(head) < HEAD.size or expected == MAX_OFFSET:
+        return None
+    ends_file = following is not None and following.first_offset == expected + 1
+    end = _end_by_trailer(file, position, expected, most_behind(expected, following), ends_file)
+    if end is not None:
+        return _fix_head(file, position, expected, end, head, settles)
+    end = _end_by_head(file, position, expected, size_of_file, ends_file)
+    if end is None or HEAD.unpack(head)[0] != expected:
+        return None
+    old = file.read_at(end - TRAILER.size, TRAILER.size)
+    reason = f"the size behind the message is {TRAILER.unpack(old)[0]}, the message has {end - position} bytes"
+    return Fix(end - TRAILER.size, old, TRAILER.pack(end - position), end, reason)
+
+
+# --- where it ends --------------------------------------------------------------------------------------------------
+
+
+def _end_by_trailer(file: File, position: int, expected: int, most: int, ends_file: bool) -> int | None:
+    """Where the size behind a message and the next message's offset agree that it ends.
+
+    Not behind the next whole message, with an offset up to `most`: so the search costs no more than passing the damage.
+    """
+    size_of_file = file.size()
+    found = find_valid(file, position + 1, size_of_file, expected + 1, most)
+    stop = size_of_file if found is None else found[1].start
+    wanted = OFFSET.pack(expected + 1)
+    start = position + OVERHEAD
+    while start <= stop:
+        window = file.read_at(start - TRAILER.size, _SEARCH_BYTES)
+        at = window.find(wanted, TRAILER.size)
+        while at >= 0:
+            end = start - TRAILER.size + at
+            if end > stop:
+                return None
+            if TRAILER.unpack_from(window, at - TRAILER.size)[0] == end - position:
+                return end
+            at = window.find(wanted, at + 1)
+        if len(window) < _SEARCH_BYTES:
+            break
+        start += _SEARCH_BYTES - TRAILER.size - OFFSET.size + 1
+    trailer = file.read_at(size_of_file - TRAILER.size, TRAILER.size)
+    if ends_file and len(trailer) == TRAILER.size and TRAILER.unpack(trailer)[0] == size_of_file - position:
+        return size_of_file
+    return None
+
+
+def _end_by_head(file: File, position: int, expected: int, size_of_file: int, ends_file: bool) -> int | None:
+    """Where the sizes in a message and the next message's offset agree that it ends."""
+    key_size: int = HEAD.unpack(file.read_at(position, HEAD.size))[3]
+    field = file.read_at(position + HEAD.size + key_size, VALUE_SIZE.size) if key_size >= 0 else b""
+    value_size = VALUE_SIZE.unpack(field)[0] if len(field) == VALUE_SIZE.size else -1
+    end: int = position + OVERHEAD + key_size + value_size
+    if value_size < 0 or end - position > MAX_MESSAGE_BYTES or end > size_of_file:
+        return None
+    if end == size_of_file:
+        return end if ends_file else None
+    return end if file.read_at(end, OFFSET.size) == OFFSET.pack(expected + 1) else None
+
+
+# --- which field of the head ----------------------------------------------------------------------------------------
+
+
+def _fix_head(file: File, position: int, expected: int, end: int, head: bytes, settles: Settles) -> Fix | None:
+    """The fix for a message of which we know where it ends."""
+    offset, _, _, key_size = HEAD.unpack(head)
+    fitting = _fitting_key_sizes(file, position, end)
+    if offset != expected:
+        if key_size not in fitting:
+            return None
+        reason = f"the offset is {offset} where {expected} was expected, and the next message has {expected + 1}"
+        return Fix(position, head[: OFFSET.size], OFFSET.pack(expected), end, reason)
+    if key_size in fitting:
+        return None
+    keys = {size: _key_fix(position, end, key_size, size) for size in fitting}
+    value = _value_fix(file, position, end, key_size)
+    known = [fix for fix in (*keys.values(), value) if fix is not None and settles(fix)]
+    if len(known) == 1:
+        return known[0]
+    if not keys:
+        return value
+    if len(keys) == 1 and (value is None or not _in_doubt(file, position, end, key_size, fitting[0], value)):
+        return keys[fitting[0]]
+    usual = {_sizes_at(file, neighbour)[0] for neighbour in _neighbours(file, position, end)}
+    if len(usual) != 1:
+        return None
+    (size,) = usual
+    return keys.get(size) or (value if size == key_size else None)
+
+
+def _fitting_key_sizes(file: File, position: int, end: int) -> list[int]:
+    """The key sizes for which the value size behind the key makes the message end where it ends."""
+    most = min(MAX_KEY_BYTES, end - position - OVERHEAD)
+    fields = file.read_at(position + HEAD.size, most + VALUE_SIZE.size)
+    return [
+        size for size in range(most + 1) if VALUE_SIZE.unpack_from(fields, size)[0] == end - position - OVERHEAD - size
+    ]
+
+
+def _key_fix(position: int, end: int, key_size: int, size: int) -> Fix:
+    reason = f"the key size is {key_size}, and the message has {end - position} bytes only with {size}"
+    return Fix(position + _KEY_SIZE_AT, _signed_byte(key_size), _signed_byte(size), end, reason)
+
+
+def _signed_byte(value: int) -> bytes:
+    return value.to_bytes(1, "big", signed=True)
+
+
+def _value_fix(file: File, position: int, end: int, key_size: int) -> Fix | None:
+    right = end - position - OVERHEAD - key_size
+    if key_size < 0 or right < 0:
+        return None
+    at = position + HEAD.size + key_size
+    old = file.read_at(at, VALUE_SIZE.size)
+    reason = f"the value size is {VALUE_SIZE.unpack(old)[0]}, and the message has {end - position} bytes"
+    return Fix(at, old, VALUE_SIZE.pack(right), end, reason)
+
+
+def _in_doubt(file: File, position: int, end: int, key_size: int, other: int, value: Fix) -> bool:
+    """Whether the value size might be what is wrong, although another key size would make the sizes agree.
+
+    It might when it is nearly right, or when values here begin with their own length: that looks like a value size.
+    """
+    if sum(old != new for old, new in zip(value.old, value.new, strict=True)) <= 1:
+        return True
+    distance = other - key_size
+    return distance >= VALUE_SIZE.size and any(
+        _has_inner_size(file, neighbour, distance) for neighbour in _neighbours(file, position, end)
+    )
+
+
+def _neighbours(file: File, position: int, end: int) -> list[int]:
+    """Where the messages right before and right behind a message begin, as far as they are whole."""
+    found = []
+    before = step_back(file, position)
+    if before is not None:
+        found.append(before[1].start)
+    if _sizes_at(file, end)[1] >= 0:
+        found.append(end)
+    return found
+
+
+def _sizes_at(file: File, position: int) -> tuple[int, int]:
+    """The key's and the value's size of a message; (-1, -1) where there is none."""
+    head = file.read_at(position, HEAD.size)
+    key_size = HEAD.unpack(head)[3] if len(head) == HEAD.size else -1
+    field = file.read_at(position + HEAD.size + key_size, VALUE_SIZE.size) if key_size >= 0 else b""
+    if len(field) < VALUE_SIZE.size:
+        return -1, -1
+    return key_size, VALUE_SIZE.unpack(field)[0]
+
+
+def _has_inner_size(file: File, position: int, distance: int) -> bool:
+    """Whether the value of a message holds, so far behind its size, the size of what follows in it."""
+    key_size, value_size = _sizes_at(file, position)
+    inner = file.read_at(position + HEAD.size + key_size + distance, VALUE_SIZE.size)
+    return len(inner) == VALUE_SIZE.size and VALUE_SIZE.unpack(inner)[0] == value_size - distance

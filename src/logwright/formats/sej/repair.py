@@ -1,0 +1,300 @@
+"""Repairing a sej journal: what to do about each kind of damage. `core.repair` does it, and takes it back.
+
+    a torn tail                     is cut off
+    one wrong field of a message    is put right, where the bytes around it settle what it was (see `mend`)
+    one flipped bit                 is flipped back, where a checksum tells which (see `core.repair.find_flipped_bit`)
+    other bad bytes                 the file is split: what is before them stays, the whole messages behind them move to
+                                    a new segment, named by their first offset as usual; the bad bytes go
+    a damaged offset file           is moved away: the consumer begins anew, as its program says
+    wrong indexes, orphaned ones    are moved away, and made again
+
+Every byte that goes is kept in `.logwright/cut/`. Nothing is invented: messages that are lost leave a gap, which
+`verify` goes on reporting, and which readers pass in the modes `permissive` and `dropmalformed`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Container
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from ...core import repair as core
+from ...core.checksum import ENTRY, HEADER, checksum_path
+from ...core.disk import REAL_DISK, Disk
+from ...core.errors import Locked, NotFound, WrongUse
+from ...core.lock import Lock
+from ...core.repair import Create, Cut, Patch, Plan, Remove, Rename, Repair, Step
+from ...core.report import Problem, Report
+from .index import Index, build_entries, index_path, write_index
+from .layout import (
+    CHECKSUM_SUFFIX,
+    INDEX_DIRECTORY,
+    LOCK_NAME,
+    OFFSET_DIRECTORY,
+    OFFSET_LOCK_SUFFIX,
+    OFFSET_SUFFIX,
+    SEGMENT_DIRECTORY,
+    segment_name,
+)
+from .reader import Reader
+from .salvage import Piece, Salvage
+from .segment import Segment, list_segments, open_segment
+from .shard import find_shards
+
+__all__ = ["Plan", "Repair", "apply", "plan", "rebuild", "undo"]
+
+_REPLACEMENT_SUFFIX: Final = ".replacement"
+
+
+# --- the verbs ------------------------------------------------------------------------------------------------------
+
+
+def plan(path: Path | str, *, disk: Disk = REAL_DISK, accept_checksums: bool = False) -> Plan:
+    """What a repair of the journal, of the shards below a root, or of a lone segment file would do. Changes nothing.
+
+    With `accept_checksums` blocks that do not match their checksum and cannot be put right get a new checksum: the
+    messages in them are taken as they are.
+    """
+    path = Path(path)
+    home = _home(path, disk)
+    interrupted = core.resume_plan(disk, home)
+    if interrupted is not None:
+        return interrupted
+    if not disk.is_directory(path) or disk.is_directory(path / SEGMENT_DIRECTORY):
+        return _Planner(Reader(path, disk=disk), accept_checksums).plan()
+    whole = Plan("sej")
+    for shard in find_shards(disk, path):
+        if core.find_interrupted(disk, shard.path) is not None:
+            raise WrongUse(f"{shard.path}: a repair of this shard was interrupted; finish it, or undo it, first")
+        part = _Planner(Reader(shard.path, disk=disk), accept_checksums).plan().within(shard.name)
+        whole = replace(
+            whole,
+            steps=whole.steps + part.steps,
+            left=whole.left + part.left,
+            locks=whole.locks + part.locks,
+            derived=whole.derived + part.derived,
+        )
+    return whole
+
+
+def apply(path: Path | str, plan: Plan, *, disk: Disk = REAL_DISK) -> Repair | None:
+    """Carry out a plan, holding the writer's lock; None when there was nothing to do. See `core.repair.apply`."""
+    if plan.empty:
+        return None
+    home = _home(Path(path), disk)
+    repair = core.apply(disk, home, plan)
+    indexes = {home / name for name in plan.derived}
+    for directory in sorted({path.parent.parent for path in indexes}):
+        rebuild(directory, only=indexes, disk=disk)
+    return repair
+
+
+def undo(path: Path | str, *, disk: Disk = REAL_DISK) -> Repair:
+    """Take back the latest repair, holding the writer's lock. See `core.repair.undo`."""
+    return core.undo(disk, _home(Path(path), disk))
+
+
+def rebuild(path: Path | str, *, only: Container[Path] | None = None, disk: Disk = REAL_DISK) -> list[str]:
+    """Make the indexes that are missing, all or only those at some paths; their names.
+
+    The last segment's is left to its writer if there is one at work.
+    """
+    home = Path(path)
+    segments = list_segments(disk, home)
+    made = []
+    for segment in segments:
+        if only is not None and index_path(segment) not in only:
+            continue
+        if segment is not segments[-1]:
+            made.append(_rebuild(disk, segment, finished=True))
+            continue
+        with contextlib.suppress(Locked), Lock.acquire(disk, home / LOCK_NAME):
+            made.append(_rebuild(disk, segment, finished=False))
+    return [name for name in made if name]
+
+
+def _rebuild(disk: Disk, segment: Segment, *, finished: bool) -> str:
+    """Make the index of a segment unless there is one that can be used; its name, empty when nothing was done."""
+    file = open_segment(disk, segment)
+    try:
+        size = file.size()
+        index = Index.load(disk, segment, size)
+        if index is not None and (index.end(file) if finished else index.last(file)) is not None:
+            return ""
+        entries = build_entries(file, segment, size, finished=finished)
+    finally:
+        file.close()
+    if not entries:
+        return ""
+    write_index(disk, segment, entries)
+    return f"{INDEX_DIRECTORY}/{index_path(segment).name}"
+
+
+def _home(path: Path, disk: Disk) -> Path:
+    """The directory that the names of a plan are relative to."""
+    if not disk.exists(path):
+        raise NotFound(f"{path}: no such file or directory")
+    if disk.is_directory(path):
+        if not disk.is_directory(path / SEGMENT_DIRECTORY) and not find_shards(disk, path):
+            raise NotFound(f"{path}: no sej journal is here")
+        return path
+    if path.parent.name == SEGMENT_DIRECTORY:
+        raise WrongUse(f"{path} is a part of the journal {path.parent.parent}: repair that")
+    return path.parent
+
+
+# --- planning -------------------------------------------------------------------------------------------------------
+
+
+class _Planner:
+    """Makes the plan of one journal, or of a lone segment."""
+
+    def __init__(self, reader: Reader, accept_checksums: bool) -> None:
+        self._reader = reader
+        self._disk = reader.disk
+        self._accept_checksums = accept_checksums
+        self._steps: list[Step] = []
+        self._left: list[str] = []
+        self._locks: list[str] = [] if reader.is_single_file else [LOCK_NAME]
+        self._derived: list[str] = []
+
+    def plan(self) -> Plan:
+        report = self._reader.verify()
+        segments = self._reader.segments()
+        for number, segment in enumerate(segments):
+            following = segments[number + 1] if number + 1 < len(segments) else None
+            found = [problem for problem in report.problems if problem.file == segment.name]
+            if found:
+                self._plan_segment(segment, following, found)
+        self._plan_surroundings(report)
+        locks = tuple(self._locks) if self._steps else ()
+        return Plan("sej", tuple(self._steps), tuple(self._left), locks, tuple(self._derived))
+
+    def _plan_segment(self, segment: Segment, following: Segment | None, problems: list[Problem]) -> None:
+        for problem in problems:
+            is_between_files = problem.kind in ("gap", "overlap") and problem.position == 0
+            if is_between_files or problem.kind == "unreadable":
+                self._leave(segment.name, problem.message, problem.position)
+        if any(problem.kind == "unreadable" for problem in problems):
+            return
+        if following is not None and following.first_offset == segment.first_offset:
+            self._leave(segment.name, f"{following.name} stands for the same offset, and only you know which counts")
+            return
+        file = open_segment(self._disk, segment)
+        try:
+            salvage = Salvage(self._disk, file, segment, following)
+            salvage.flip_back()
+            salvage.walk()
+            self._split(salvage)
+            self._leave_checksums(salvage)
+        finally:
+            file.close()
+
+    def _leave(self, file: str, message: str, position: int = 0) -> None:
+        self._left.append(f"{file} @ {position}: {message}")
+
+    # --- the steps for one segment ----------------------------------------------------------------------------------
+
+    def _split(self, salvage: Salvage) -> None:
+        """The steps that leave whole messages only: in this file, and in a new one for each stretch behind damage."""
+        segment, pieces = salvage.segment, salvage.pieces
+        for damage, lost in salvage.damages:
+            self._leave(segment.name, lost, damage.start)
+        kept, moved = pieces[0], pieces[1:]
+        replaced = bool(moved) and moved[0].first_offset == segment.first_offset
+        folder = segment.name.removesuffix(segment.path.name)
+        for piece in moved:
+            name = folder + segment_name(piece.first_offset)
+            if piece.first_offset == segment.first_offset:
+                name = segment.name + _REPLACEMENT_SUFFIX
+            self._steps.append(Create(name, segment.name, (piece.span,), "the whole messages behind the damage"))
+            self._patch(salvage, piece, name)
+        if replaced:
+            self._steps.append(Remove(segment.name, salvage.reason))
+            reason = "it begins with the offset that the name stands for"
+            self._steps.append(Rename(segment.name + _REPLACEMENT_SUFFIX, segment.name, reason))
+        else:
+            self._patch(salvage, kept, segment.name)
+            if kept.span.end < salvage.size:
+                self._steps.append(Cut(segment.name, kept.span.end, salvage.size, salvage.reason))
+        self._fit_checksums(salvage, folder, replaced)
+        if len(pieces) > 1 or kept.span.end < salvage.size:
+            self._fit_index(salvage, replaced)
+        for piece in moved if not self._reader.is_single_file else ():
+            self._derived.append(f"{INDEX_DIRECTORY}/{piece.first_offset:016x}.idx")
+
+    def _patch(self, salvage: Salvage, piece: Piece, name: str) -> None:
+        for fix in sorted(salvage.fixes, key=lambda fix: fix.position):
+            if piece.span.start <= fix.position < piece.span.end:
+                at = fix.position - piece.span.start
+                self._steps.append(Patch(name, at, fix.old, fix.new, fix.reason))
+
+    def _fit_index(self, salvage: Salvage, replaced: bool) -> None:
+        """An index that speaks of what is no longer there goes, and is made again."""
+        path = index_path(salvage.segment)
+        if self._reader.is_single_file or not self._disk.exists(path):
+            return
+        index = Index.load(self._disk, salvage.segment, salvage.size)
+        end = salvage.pieces[0].span.end
+        if replaced or index is None or any(entry.position >= end for entry in index.entries):
+            self._remove_derived(f"{INDEX_DIRECTORY}/{path.name}", "it speaks of bytes that go")
+
+    def _remove_derived(self, name: str, reason: str) -> None:
+        if name not in self._derived:
+            self._derived.append(name)
+            self._steps.append(Remove(name, reason))
+
+    # --- checksums --------------------------------------------------------------------------------------------------
+
+    def _fit_checksums(self, salvage: Salvage, folder: str, replaced: bool) -> None:
+        """Let the side file speak of what stays, and give new segments theirs."""
+        if salvage.sums is None:
+            return
+        side = salvage.segment.name + CHECKSUM_SUFFIX
+        for piece in salvage.pieces[1:]:
+            name = folder + segment_name(piece.first_offset)
+            own_name = piece.first_offset == salvage.segment.first_offset
+            target = side if own_name else name + CHECKSUM_SUFFIX
+            if own_name:
+                self._steps.append(Remove(side, "the segment is replaced"))
+            data = salvage.side_file(piece.span)
+            self._steps.append(Create(target, "", (), "the checksums of the new segment", data))
+        end = salvage.pieces[0].span.end
+        if replaced or end == salvage.size:
+            return
+        entry = salvage.lowered(end)
+        if entry is not None:
+            self._steps.append(Patch(side, *entry, "the block is shorter now"))
+        entries_end = HEADER.size + ENTRY.size * -(-end // salvage.sums.block_bytes)
+        side_bytes = self._disk.file_size(checksum_path(salvage.segment.path))
+        if side_bytes > entries_end:
+            self._steps.append(Cut(side, entries_end, side_bytes, "they speak of bytes that go"))
+
+    def _leave_checksums(self, salvage: Salvage) -> None:
+        side = salvage.segment.name + CHECKSUM_SUFFIX
+        for block in salvage.bad_blocks:
+            if block.end > salvage.pieces[0].span.end:
+                reason = "the block does not match its checksum; what is left of it has no checksum any more"
+                self._leave(salvage.segment.name, reason, block.start)
+            elif self._accept_checksums:
+                self._steps.append(Patch(side, *salvage.accepted(block), "the block is taken as it is"))
+            else:
+                reason = "the block does not match its checksum, and more than one bit of it is wrong"
+                self._leave(salvage.segment.name, reason, block.start)
+
+    # --- around the segments ----------------------------------------------------------------------------------------
+
+    def _plan_surroundings(self, report: Report) -> None:
+        for problem in report.problems:
+            if problem.kind == "offset_file":
+                self._steps.append(Remove(problem.file, problem.message))
+                self._locks.append(problem.file.removesuffix(OFFSET_SUFFIX) + OFFSET_LOCK_SUFFIX)
+            elif problem.kind == "unreadable" and problem.file.startswith(OFFSET_DIRECTORY + "/"):
+                self._leave(problem.file, problem.message)
+        for anomaly in report.anomalies:
+            if anomaly.kind == "index":
+                self._remove_derived(anomaly.file, anomaly.message)
+            elif anomaly.kind == "side_file":
+                self._steps.append(Remove(anomaly.file, anomaly.message))
