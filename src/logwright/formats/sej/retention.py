@@ -28,7 +28,16 @@ from ...core.disk import REAL_DISK, Disk, File
 from ...core.errors import DamagedJournal, NotFound, WrongUse
 from .ending import find_end
 from .index import Index, remove_index
-from .layout import CHECKSUM_SUFFIX, HEAD, NO_TIMESTAMP, SEGMENT_DIRECTORY
+from .layout import (
+    CHECKSUM_SUFFIX,
+    HEAD,
+    INDEX_DIRECTORY,
+    INDEX_SUFFIX,
+    NO_TIMESTAMP,
+    SEGMENT_DIRECTORY,
+    SEGMENT_SUFFIX,
+    parse_segment_name,
+)
 from .offset import list_consumers, stored_offset
 from .segment import Segment, list_segments, open_segment, step_back
 
@@ -277,6 +286,7 @@ def clean(
             _withdraw(found, number, holding)
             break
         remove_segment(disk, found.directory, verdict.segment)
+    _remove_orphans(disk, found.directory)
     return found
 
 
@@ -289,8 +299,21 @@ def _withdraw(found: Plan, number: int, holding: tuple[str, ...]) -> None:
 
 
 def remove_segment(disk: Disk, directory: Path, segment: Segment) -> None:
-    """Remove a segment for good, and before it what we keep beside it: a crash must not leave that alone."""
+    """Remove a segment for good, and with it what we keep beside it."""
     remove_index(disk, segment)
     disk.remove(segment.path.with_name(segment.path.name + CHECKSUM_SUFFIX))
     disk.remove(segment.path)
     disk.sync_directory(directory / SEGMENT_DIRECTORY)
+
+
+def _remove_orphans(disk: Disk, directory: Path) -> None:
+    """Remove what was kept beside segments that are gone: a power cut, or another program, may have left it alone."""
+    segments = list_segments(disk, directory)
+    if not segments:
+        return
+    for folder, suffix in ((INDEX_DIRECTORY, INDEX_SUFFIX), (SEGMENT_DIRECTORY, SEGMENT_SUFFIX + CHECKSUM_SUFFIX)):
+        with contextlib.suppress(NotFound):
+            for name in disk.list_directory(directory / folder):
+                first_offset = parse_segment_name(name.removesuffix(suffix) + SEGMENT_SUFFIX)
+                if name.endswith(suffix) and first_offset is not None and first_offset < segments[0].first_offset:
+                    disk.remove(directory / folder / name)
