@@ -322,7 +322,10 @@ def replace_file(disk: Disk, path: Path, data: Buffer, temporary: Path) -> None:
 
 
 def make_directories(disk: Disk, path: Path) -> None:
-    """Create a directory and its missing parents, each name synced into the directory above it."""
+    """Create a directory and its missing parents, each name synced into the directory above it.
+
+    The name of the last one that is there already is synced too: whoever created it may have been killed before that.
+    """
     missing = []
     current = path
     while not disk.is_directory(current):
@@ -330,6 +333,11 @@ def make_directories(disk: Disk, path: Path) -> None:
         if current.parent == current:
             break
         current = current.parent
+    try:
+        disk.sync_directory(current.parent)
+    except StorageFailed as error:
+        if error.errno not in (errno.EACCES, errno.EPERM):  # where we may not even look, we have created nothing
+            raise
     for directory in reversed(missing):
         disk.make_directory(directory)
         disk.sync_directory(directory.parent)

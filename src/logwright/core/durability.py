@@ -105,18 +105,24 @@ class GroupCommit:
             raise batch.failure
 
     def _lead(self, batch: _Batch) -> None:
-        with self._leading:  # the sync before ours may still be under way; meanwhile our batch grows
-            self._gather(batch)
-            with self._mutex:
+        try:
+            with self._leading:  # the sync before ours may still be under way; meanwhile our batch grows
+                self._gather(batch)
+                self._close(batch)
+                started = time.perf_counter()
+                self._commit()
+                self._sync_seconds = time.perf_counter() - started
+        except BaseException as error:  # also an interrupt while waiting: the others must not wait for ever
+            batch.failure = error
+            self._close(batch)
+        batch.turnstile.release()
+
+    def _close(self, batch: _Batch) -> None:
+        """Let nobody join this batch any more."""
+        with self._mutex:
+            if self._batch is batch:
                 self._batch = _Batch()
                 self._last_members = batch.members
-            started = time.perf_counter()
-            try:
-                self._commit()
-            except BaseException as error:
-                batch.failure = error
-            self._sync_seconds = time.perf_counter() - started
-        batch.turnstile.release()
 
     def _gather(self, batch: _Batch) -> None:
         """Give those who shared the last sync a moment to come back, but never longer than a sync takes."""
@@ -173,9 +179,11 @@ class AsyncGroupCommit:
 
     async def close(self) -> None:
         """Let what is under way finish, then end the thread."""
-        while self._busy:
-            await self.wait()
-        self._executor.shutdown(wait=True)
+        try:
+            while self._busy:
+                await self.wait()
+        finally:
+            self._executor.shutdown(wait=True)
 
 
 class IntervalSync:
