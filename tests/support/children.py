@@ -18,8 +18,7 @@ import time
 from types import TracebackType
 from typing import Self
 
-DEADLINE_SECONDS = 60.0
-"""Far beyond what anything here takes; reached only when something hangs."""
+from tests.support.threads import DEADLINE_SECONDS
 
 
 class Child:

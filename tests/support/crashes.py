@@ -85,7 +85,7 @@ def crash_states(
 
     No two of them are equal in contents and marks. `most` bounds the combinations tried at each point. With
     `reorder_names` also the changes of names within one directory happen in any order. Each disk that the test has
-    come through is counted for `format`.
+    come through is counted for `format`; an empty one, for negative controls, counts nothing.
     """
     operations = list(disk.operations)
     start = disk.inherited if first is None else first
@@ -93,14 +93,16 @@ def crash_states(
     model = _Model(disk, seed, tuple(kinds), tuple(fills), reorder_names, most)
     for state in each(_crash_states(disk, model, operations, start, stop)):
         yield state
-        COUNTS.add("crash states", 1, format)
+        if format:
+            COUNTS.add("crash states", 1, format)
 
 
 def process_kills(disk: SimulatedDisk, *, seed: int = 0, format: str = "core") -> Iterator[SimulatedDisk]:
     """The disks that the death of the process would leave after each operation, and within each write."""
     for state in each(_process_kills(disk, seed)):
         yield state
-        COUNTS.add("crash states", 1, format)
+        if format:
+            COUNTS.add("crash states", 1, format)
 
 
 def _crash_states(
@@ -480,8 +482,10 @@ def _process_kills(disk: SimulatedDisk, seed: int) -> Iterator[tuple[str, Simula
 
 
 def _parts(operation: Operation, chance: random.Random) -> list[Write]:
-    """A write of which only the beginning was done."""
+    """A write of which only the beginning was done. An aligned word of eight bytes is written at once."""
     if not isinstance(operation, Write) or len(operation.data) < 2:
+        return []
+    if len(operation.data) == 8 and operation.position % 8 == 0:
         return []
     return [operation._replace(data=operation.data[: chance.randrange(1, len(operation.data))])]
 

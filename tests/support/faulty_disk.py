@@ -12,8 +12,9 @@ round in which nothing failed. Every call that reaches the file system counts, r
 restricts the count and the failure to some kinds of calls.
 
 As the system does it: closing a file closes it even when it reports an error, and a disk that is full writes part of
-the data first and says so with the next write (`partial`). `SHORT_WRITE` is no error at all: the k-th write does less
-than it was asked for, which is any write's right.
+the data first and says so with the next write (`partial`). Two faults are no errors at all: with `SHORT_WRITE` the k-th
+write does less than it was asked for, which is any write's right; with `FORGOTTEN` the k-th sync is not done and nobody
+is told, which makes a negative control: a test of what survives a crash must notice (`forgotten_syncs`).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import errno
 import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path, PurePath
-from typing import Final, NamedTuple
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from logwright.core.disk import Buffer, Disk, File, OpenMode
 from logwright.core.errors import StorageFailed
@@ -30,8 +31,12 @@ from logwright.core.watch import Watch
 from tests.support.counts import COUNTS
 from tests.support.replay import each
 
+SomeDisk = TypeVar("SomeDisk", bound=Disk)
+
 SHORT_WRITE: Final = 0
 """The "error" of a write that writes less than it could."""
+FORGOTTEN: Final = -1
+"""The "error" of a sync that is not done, and reports success."""
 
 READS: Final = frozenset({"open", "read", "stat", "list"})
 WRITES: Final = frozenset({"write"})
@@ -52,7 +57,7 @@ class Fault(NamedTuple):
     only: frozenset[str] = KINDS
 
     def __str__(self) -> str:
-        error = errno.errorcode[self.error] if self.error else "short write"
+        error = {SHORT_WRITE: "short write", FORGOTTEN: "forgotten"}.get(self.error) or errno.errorcode[self.error]
         words = [error, "forever" if self.forever else "once"]
         if self.partial:
             words.append("partial")
@@ -75,29 +80,34 @@ FAULTS: Final = (
 
 
 def failing_calls(
-    make_disk: Callable[[], Disk],
+    make_disk: Callable[[], SomeDisk],
     *,
     error: int = errno.EIO,
     forever: bool = False,
     partial: bool = False,
     only: Iterable[str] = KINDS,
     format: str = "core",
-) -> Iterator[FaultyDisk]:
+) -> Iterator[FaultyDisk[SomeDisk]]:
     """A fresh disk for each k = 1, 2, … whose k-th call fails, until a round in which none did."""
     return every_fault(make_disk, [Fault(error, forever, partial, frozenset(only))], format=format)
 
 
 def every_fault(
-    make_disk: Callable[[], Disk], faults: Iterable[Fault] = FAULTS, *, format: str = "core"
-) -> Iterator[FaultyDisk]:
+    make_disk: Callable[[], SomeDisk], faults: Iterable[Fault] = FAULTS, *, format: str = "core"
+) -> Iterator[FaultyDisk[SomeDisk]]:
     """The rounds of `failing_calls` for one fault after the other. Each that was come through is counted."""
     for disk in each(_rounds(make_disk, faults)):
         yield disk
-        if disk.failures:
+        if disk.failures and format:
             COUNTS.add("k-th call fails", 1, format)
 
 
-def _rounds(make_disk: Callable[[], Disk], faults: Iterable[Fault]) -> Iterator[tuple[str, FaultyDisk]]:
+def forgotten_syncs(make_disk: Callable[[], SomeDisk], only: Iterable[str] = SYNCS) -> Iterator[FaultyDisk[SomeDisk]]:
+    """A fresh disk for each sync of a run, which is the one that this disk only claims to do; `failed` names it."""
+    return every_fault(make_disk, [Fault(FORGOTTEN, only=frozenset(only))], format="")
+
+
+def _rounds(make_disk: Callable[[], SomeDisk], faults: Iterable[Fault]) -> Iterator[tuple[str, FaultyDisk[SomeDisk]]]:
     for fault in faults:
         fail_at = 1
         while True:
@@ -108,7 +118,7 @@ def _rounds(make_disk: Callable[[], Disk], faults: Iterable[Fault]) -> Iterator[
             fail_at += 1
 
 
-class FaultyDisk:
+class FaultyDisk(Generic[SomeDisk]):
     """A `Disk` whose `fail_at`-th call fails; 0 never fails.
 
     `calls` counts the calls of the kinds in `only`, `failures` those that failed or were short, `failed` names the
@@ -117,7 +127,7 @@ class FaultyDisk:
 
     def __init__(
         self,
-        inner: Disk,
+        inner: SomeDisk,
         fail_at: int = 0,
         error: int = errno.EIO,
         forever: bool = False,
@@ -137,6 +147,8 @@ class FaultyDisk:
         unknown = self._only - KINDS
         if unknown:
             raise ValueError(f"{', '.join(sorted(unknown))}: known are {', '.join(sorted(KINDS))}")
+        if error == FORGOTTEN and not self._only <= SYNCS:
+            raise ValueError("only a sync can be forgotten")
 
     @property
     def story(self) -> str:
@@ -183,8 +195,8 @@ class FaultyDisk:
         self.inner.remove(path)
 
     def sync_directory(self, path: Path) -> None:
-        self.reach("sync directory", path)
-        self.inner.sync_directory(path)
+        if self.reach("sync directory", path):
+            self.inner.sync_directory(path)
 
     def free_bytes(self, path: Path) -> int:
         self.reach("stat", path)
@@ -195,10 +207,14 @@ class FaultyDisk:
 
     # counting and failing
 
-    def reach(self, kind: str, path: PurePath) -> None:
-        """Count a call, and fail if it is its turn."""
-        if self._is_due(kind) and self._error != SHORT_WRITE:
-            raise self._failure(kind, path)
+    def reach(self, kind: str, path: PurePath) -> bool:
+        """Count a call, and fail if it is its turn; False for one that is to be forgotten."""
+        if not self._is_due(kind) or self._error == SHORT_WRITE:
+            return True
+        if self._error == FORGOTTEN:
+            self._remember(kind, path)
+            return False
+        raise self._failure(kind, path)
 
     def reach_write(self, file: FaultyFile, size: int) -> int:
         """Count a write; how many of its bytes are to be written before it ends, or the failure."""
@@ -235,7 +251,7 @@ class FaultyDisk:
 class FaultyFile:
     """A file of a `FaultyDisk`."""
 
-    def __init__(self, disk: FaultyDisk, inner: File) -> None:
+    def __init__(self, disk: FaultyDisk[Any], inner: File) -> None:
         self.path = inner.path
         self._disk = disk
         self._inner = inner
@@ -265,8 +281,8 @@ class FaultyFile:
         return self._inner.identity()
 
     def sync(self) -> None:
-        self._disk.reach("sync", self.path)
-        self._inner.sync()
+        if self._disk.reach("sync", self.path):
+            self._inner.sync()
 
     def lock(self) -> None:
         self._disk.reach("lock", self.path)

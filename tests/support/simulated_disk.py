@@ -146,7 +146,8 @@ class SimulatedDisk:
     """A `Disk` in memory.
 
     `operations` are the changes since everything was durable, the first `inherited` of them made by a process that has
-    been killed; `marks` are the remarks so far; `crash` says which crash left this disk, if one did.
+    been killed; `marks` are the remarks so far; `crash` says which crash left this disk, if one did; `open_files` is
+    how many files are open.
     """
 
     def __init__(self, *, capacity_bytes: int | None = None) -> None:
@@ -170,6 +171,7 @@ class SimulatedDisk:
         self.crash: Crash | None = None
         self.marks: list[Any] = []
         self.capacity_bytes = None
+        self.open_files = 0
         self.next_inode = next_inode
         self._files: dict[int, bytes | bytearray] = dict(files)
         self._directories = dict(directories)
@@ -258,6 +260,7 @@ class SimulatedDisk:
                 raise _refused("open", path, errno.EEXIST)
             elif inode in self._directories:
                 raise _refused("open", path, errno.EINVAL if mode == "read" else errno.EISDIR)
+            self.open_files += 1
             return SimulatedFile(self, path, inode, writable=mode != "read")
 
     def list_directory(self, path: Path) -> list[str]:
@@ -430,9 +433,12 @@ class SimulatedDisk:
         if holder is not file:
             raise Locked(f"{file.path} is locked by another process or another open journal")
 
-    def release_lock(self, file: SimulatedFile, inode: int) -> None:
-        if self._locks.get(inode) is file:
-            del self._locks[inode]
+    def forget(self, file: SimulatedFile, inode: int) -> None:
+        """A file is closed, which gives its lock back."""
+        with self._mutex:
+            self.open_files -= 1
+            if self._locks.get(inode) is file:
+                del self._locks[inode]
 
 
 class SimulatedFile:
@@ -496,7 +502,7 @@ class SimulatedFile:
     def close(self) -> None:
         disk, self._disk = self._disk, None
         if disk is not None:
-            disk.release_lock(self, self._inode)
+            disk.forget(self, self._inode)
 
 
 class SimulatedWatch:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from logwright.core.disk import REAL_DISK, Buffer, Disk, File, OpenMode, RealDisk, write_all
+from logwright.core.disk import REAL_DISK, Buffer, Disk, File, RealDisk, write_all
 from logwright.core.errors import Locked, LogwrightError, NotFound, StorageFailed
 from tests.support import replay
 from tests.support.counts import Counts
@@ -41,7 +41,17 @@ from tests.support.damage import (
     torn_tails,
     zeros_after,
 )
-from tests.support.faulty_disk import NEEDS_SPACE, RENAMES, SHORT_WRITE, SYNCS, WRITES, FaultyDisk, failing_calls
+from tests.support.faulty_disk import (
+    FORGOTTEN,
+    NEEDS_SPACE,
+    RENAMES,
+    SHORT_WRITE,
+    SYNCS,
+    WRITES,
+    FaultyDisk,
+    failing_calls,
+    forgotten_syncs,
+)
 from tests.support.simulated_disk import SimulatedDisk
 from tests.support.trees import Tree, differences, load_directory, read_file, read_tree, write_file, write_tree
 
@@ -109,6 +119,7 @@ def test_every_disk_answers_alike(make: Callable[[Path], Disk], tmp_path: Path) 
     file.close()
     file.close()
     assert disk.list_directory(directory) == []
+    assert getattr(disk, "open_files", 0) == 0
 
 
 @pytest.mark.parametrize("make", [the_real_one, the_simulated_one, one_that_never_fails])
@@ -516,6 +527,16 @@ def test_a_name_left_by_a_killed_process_must_be_synced_by_the_next(disk: Simula
     assert all(map(acknowledged_are_there, careful.crash_states()))
 
 
+def test_each_forgotten_sync_is_found_out(disk: SimulatedDisk) -> None:
+    forgotten = []
+    for faulty in forgotten_syncs(disk.copy):
+        append_acknowledged(faulty, faulty.inner.mark)
+        states = faulty.inner.crash_states(format="")
+        assert all(map(acknowledged_are_there, states)) is (faulty.failures == 0)
+        forgotten.append(faulty.failed)
+    assert forgotten == [f"sync directory {JOURNAL}", *[f"sync {FILE}"] * 4, ""]
+
+
 # --- the faulty disk ------------------------------------------------------------------------------------------------
 
 
@@ -570,6 +591,8 @@ def test_only_the_chosen_kinds_are_counted_and_fail(disk: SimulatedDisk) -> None
     assert contents(faulty.inner) == b"abcd" * 3
     with pytest.raises(ValueError, match="flush"):
         FaultyDisk(disk, only=["flush"])
+    with pytest.raises(ValueError, match="only a sync"):
+        FaultyDisk(disk, 1, FORGOTTEN)
 
 
 def test_a_full_disk_takes_half_a_write_and_refuses_the_next(disk: SimulatedDisk) -> None:
@@ -799,31 +822,6 @@ def test_trees_are_copied_and_compared(tmp_path: Path) -> None:
         "c: new, 0 bytes",
         "sub/b: gone",
     ]
-
-
-class ForgetfulFile:
-    """A file whose sync does nothing."""
-
-    def __init__(self, inner: File) -> None:
-        self.inner = inner
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self.inner, name)
-
-    def sync(self) -> None:
-        pass
-
-
-class ForgetfulDisk(FaultyDisk):
-    """A disk that says that it has synced a file, and has not."""
-
-    def open(self, path: Path, mode: OpenMode) -> File:  # type: ignore[override]
-        return ForgetfulFile(super().open(path, mode))  # type: ignore[return-value]
-
-
-def test_a_disk_that_only_says_that_it_syncs_is_found_out(disk: SimulatedDisk) -> None:
-    append_acknowledged(ForgetfulDisk(disk), disk.mark)
-    assert not all(map(acknowledged_are_there, disk.crash_states()))
 
 
 def test_write_buffers_of_every_kind_are_kept_as_they_were(disk: SimulatedDisk) -> None:

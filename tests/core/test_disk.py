@@ -1,0 +1,322 @@
+"""The door to the file system: it follows no link, finishes short writes, and replaces files whole or not at all."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from logwright.core.disk import REAL_DISK, Disk, OpenMode, make_directories, replace_file, write_all
+from logwright.core.errors import NotFound, StorageFailed
+from tests.support.children import Child
+from tests.support.damage import noise
+from tests.support.faulty_disk import FORGOTTEN, SHORT_WRITE, SYNCS, WRITES, FaultyDisk, every_fault, forgotten_syncs
+from tests.support.simulated_disk import SimulatedDisk
+from tests.support.threads import DEADLINE_SECONDS, in_a_thread
+from tests.support.trees import read_file, read_tree, write_file
+
+JOURNAL = Path("/journal")
+PATH = JOURNAL / "value"
+TEMPORARY = JOURNAL / "value.tmp"
+OLD = noise(700, seed=1)
+NEW = noise(1900, seed=2)
+
+
+# --- the real disk --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["read", "update"])
+def test_a_link_in_place_of_a_file_is_refused(mode: str, tmp_path: Path) -> None:
+    outside, link = tmp_path / "outside", tmp_path / "link"
+    outside.write_bytes(b"secret")
+    link.symlink_to(outside)
+    with pytest.raises(StorageFailed, match=r"open .*/link: is a symbolic link") as caught:
+        REAL_DISK.open(link, mode)  # type: ignore[arg-type]
+    assert caught.value.errno == errno.ELOOP
+    assert outside.read_bytes() == b"secret"
+
+
+def test_nothing_is_created_through_a_link_that_leads_nowhere(tmp_path: Path) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "outside")
+    for mode, number in (("update", errno.ELOOP), ("create", errno.EEXIST)):
+        with pytest.raises(StorageFailed) as caught:
+            REAL_DISK.open(link, mode)  # type: ignore[arg-type]
+        assert caught.value.errno == number
+    assert REAL_DISK.exists(link), "the name is taken"
+    assert os.listdir(tmp_path) == ["link"]
+
+
+def test_names_are_those_of_links_and_not_of_what_they_lead_to(tmp_path: Path) -> None:
+    outside, link, other = tmp_path / "outside", tmp_path / "link", tmp_path / "other"
+    outside.write_bytes(b"x" * 1000)
+    link.symlink_to("outside")
+    assert REAL_DISK.file_size(link) == len("outside")
+    assert REAL_DISK.identity(link) != REAL_DISK.identity(outside)
+    REAL_DISK.rename(link, other)
+    assert os.readlink(other) == "outside"
+    REAL_DISK.remove(other)
+    assert outside.read_bytes() == b"x" * 1000
+
+
+def test_what_is_no_regular_file_is_refused_without_waiting_for_it(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+
+    def refusal(name: str, mode: OpenMode) -> str:
+        with pytest.raises(StorageFailed) as caught:
+            in_a_thread(lambda: REAL_DISK.open(tmp_path / name, mode)).result(DEADLINE_SECONDS)
+        return str(caught.value)
+
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "socket"))
+        assert refusal("socket", "read") == f"open {tmp_path}/socket: No such device or address"
+    assert refusal("pipe", "read") == f"open {tmp_path}/pipe: is not a regular file"
+    assert refusal("pipe", "update") == f"open {tmp_path}/pipe: is not a regular file"
+    assert refusal(".", "read") == f"open {tmp_path}: is not a regular file"
+    assert not open_descriptors(tmp_path)
+
+
+def open_descriptors(directory: Path) -> list[str]:
+    """What this process has open below a directory."""
+    targets = []
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            targets.append(os.readlink(f"/proc/self/fd/{name}"))
+        except FileNotFoundError:
+            continue  # the descriptor of this listing
+    return [target for target in targets if target.startswith(str(directory))]
+
+
+def test_an_error_is_no_answer_to_whether_a_file_exists(tmp_path: Path) -> None:
+    too_long = tmp_path / ("x" * 300)
+    for question in (REAL_DISK.exists, REAL_DISK.is_directory, REAL_DISK.identity, REAL_DISK.file_size):
+        with pytest.raises(StorageFailed, match=r"stat .*xxx: File name too long") as caught:
+            question(too_long)
+        assert caught.value.errno == errno.ENAMETOOLONG
+
+
+def test_a_name_below_a_file_or_a_circle_of_links_does_not_exist(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    (tmp_path / "circle").symlink_to("circle")
+    for path in (tmp_path / "file" / "x", tmp_path / "circle" / "x", tmp_path / "none" / "x"):
+        assert not REAL_DISK.exists(path)
+        assert not REAL_DISK.is_directory(path)
+    assert not REAL_DISK.is_directory(tmp_path / "circle")
+    assert REAL_DISK.exists(tmp_path / "circle")
+
+
+def test_errors_say_what_was_tried_and_where(tmp_path: Path) -> None:
+    with pytest.raises(NotFound, match=rf"^{tmp_path}/none: no such file or directory$"):
+        REAL_DISK.open(tmp_path / "none", "read")
+    file = REAL_DISK.open(tmp_path / "a", "create")
+    file.close()
+    for action, attempt in (
+        ("read", lambda: file.read_at(0, 1)),
+        ("write", lambda: file.write_at(0, b"x")),
+        ("truncate", lambda: file.truncate(0)),
+        ("stat", file.size),
+    ):
+        with pytest.raises(StorageFailed, match=rf"^{action} {tmp_path}/a: Bad file descriptor$") as caught:
+            attempt()
+        assert (caught.value.action, caught.value.errno) == (action, errno.EBADF)
+
+
+def test_a_limit_of_the_system_cuts_a_write_short_and_then_refuses_it(tmp_path: Path) -> None:
+    code = """
+import resource, sys
+from pathlib import Path
+from logwright.core.disk import REAL_DISK, write_all
+from logwright.core.errors import StorageFailed
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+file = REAL_DISK.open(Path(sys.argv[1]), "create")
+print(file.write_at(0, b"a" * 600), file.write_at(600, b"b" * 600))
+try:
+    write_all(file, 500, b"c" * 600)
+except StorageFailed as error:
+    print(error.errno, error)
+file.close()
+"""
+    path = tmp_path / "file"
+    with Child(code, path) as child:
+        assert child.line() == "600 400"
+        assert child.line() == f"{errno.EFBIG} write {path}: File too large"
+        assert child.join() == 0
+    assert path.read_bytes() == b"a" * 500 + b"c" * 500
+
+
+# --- writing all ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 3, 1000])
+def test_write_all_goes_on_after_short_writes(simulated_disk: SimulatedDisk, size: int) -> None:
+    disk = FaultyDisk(simulated_disk, 1, SHORT_WRITE, forever=True, only=WRITES)
+    file = disk.open(PATH, "create")
+    write_all(file, 5, noise(size))
+    assert file.read_at(0, 2000) == (bytes(5) + noise(size) if size else b"")
+    assert disk.calls == {0: 0, 1: 1, 2: 2, 3: 3}.get(size, disk.calls)
+    assert disk.failures == max(0, disk.calls - 1), "each write but the last byte's was short"
+
+
+# --- replacing a file -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def disk(simulated_disk: SimulatedDisk) -> SimulatedDisk:
+    """A disk on which the old value is durable."""
+    write_file(simulated_disk, PATH, OLD)
+    simulated_disk.settle()
+    return simulated_disk
+
+
+def replace(disk: Disk) -> None:
+    replace_file(disk, PATH, NEW, TEMPORARY)
+
+
+def value_is_whole(state: SimulatedDisk) -> bool:
+    """The old value or the new one; only the new one once it was acknowledged."""
+    return read_file(state, PATH) in ([NEW] if "replaced" in state.marks else [OLD, NEW])
+
+
+def test_a_crash_leaves_the_old_value_or_the_new_one(disk: SimulatedDisk) -> None:
+    replace(disk)
+    disk.mark("replaced")
+    seen = set()
+    for state in disk.crash_states(seed=1):
+        assert value_is_whole(state)
+        seen.add((read_file(state, PATH) == NEW, state.exists(TEMPORARY)))
+    assert seen == {(False, False), (False, True), (True, False)}
+
+
+def test_the_first_value_of_all_is_there_or_not(simulated_disk: SimulatedDisk) -> None:
+    replace(simulated_disk)
+    simulated_disk.mark("replaced")
+    for state in simulated_disk.crash_states():
+        found = read_file(state, PATH) if state.exists(PATH) else None
+        assert found in ([NEW] if state.marks else [None, NEW])
+
+
+def test_what_a_crash_or_a_kill_left_does_not_hinder_the_next_replacement(disk: SimulatedDisk) -> None:
+    replace(disk)
+    left = [*disk.crash_states(most=8), *disk.process_kills()]
+    assert any(state.exists(TEMPORARY) for state in left)
+    for state in left:
+        replace(state)
+        state.mark("replaced")
+        assert read_tree(state, JOURNAL) == {"value": NEW}
+        assert all(map(value_is_whole, state.crash_states(most=4)))
+
+
+def test_each_failing_call_leaves_the_old_value_or_the_new_one(disk: SimulatedDisk) -> None:
+    for faulty in every_fault(disk.copy):
+        try:
+            replace(faulty)
+        except StorageFailed:
+            assert faulty.failures
+        else:
+            faulty.inner.mark("replaced")
+        assert faulty.inner.open_files == 0
+        assert value_is_whole(faulty.inner)
+        assert all(map(value_is_whole, faulty.inner.crash_states(most=4)))
+
+
+def test_the_real_disk_replaces_too(tmp_path: Path) -> None:
+    path, temporary = tmp_path / "value", tmp_path / "value.tmp"
+    temporary.write_bytes(b"left by a crash")
+    for value in (OLD, NEW, b""):
+        replace_file(REAL_DISK, path, value, temporary)
+        assert read_tree(REAL_DISK, tmp_path) == {"value": value}
+    outside = tmp_path / "outside"
+    outside.write_bytes(b"secret")
+    temporary.symlink_to(outside)
+    replace_file(REAL_DISK, path, OLD, temporary)
+    assert read_tree(REAL_DISK, tmp_path) == {"outside": b"secret", "value": OLD}, "a link is removed, not followed"
+
+
+def test_without_either_of_its_syncs_replacing_is_found_out(disk: SimulatedDisk) -> None:
+    found_out = {}
+    for faulty in forgotten_syncs(disk.copy):
+        replace(faulty)
+        faulty.inner.mark("replaced")
+        found_out[faulty.failed] = not all(map(value_is_whole, faulty.inner.crash_states(format="")))
+    assert found_out == {f"sync {TEMPORARY}": True, f"sync directory {JOURNAL}": True, "": False}
+
+
+# --- making directories ---------------------------------------------------------------------------------------------
+
+DEEP = JOURNAL / "a" / "b" / "c"
+
+
+def make_deep(disk: Disk) -> None:
+    make_directories(disk, DEEP)
+
+
+def deep_is_there(state: SimulatedDisk) -> bool:
+    return state.is_directory(DEEP) or "made" not in state.marks
+
+
+def test_directories_are_durable_once_they_are_made(simulated_disk: SimulatedDisk) -> None:
+    make_deep(simulated_disk)
+    simulated_disk.mark("made")
+    depths = set()
+    for state in simulated_disk.crash_states(reorder_names=True):
+        assert deep_is_there(state)
+        depths.add(len(read_tree(state, JOURNAL)))
+    assert depths == {0, 1, 2, 3}
+
+
+def test_directories_that_a_killed_process_left_become_durable_too(simulated_disk: SimulatedDisk) -> None:
+    make_deep(simulated_disk)
+    for killed in simulated_disk.process_kills():
+        make_deep(killed)
+        killed.mark("made")
+        assert all(map(deep_is_there, killed.crash_states()))
+
+
+def test_each_failing_call_is_told_and_can_be_done_again(simulated_disk: SimulatedDisk) -> None:
+    for faulty in every_fault(simulated_disk.copy):
+        try:
+            make_deep(faulty)
+        except StorageFailed:
+            assert faulty.failures
+            make_deep(faulty.inner)
+        faulty.inner.mark("made")
+        assert all(map(deep_is_there, faulty.inner.crash_states()))
+
+
+def test_without_any_of_its_syncs_making_directories_is_found_out(simulated_disk: SimulatedDisk) -> None:
+    """The first sync is for a process that was killed before it came to its own: so one was."""
+    simulated_disk.make_directory(JOURNAL / "a")
+    found_out = []
+    for number in range(4):
+        *_, killed = simulated_disk.process_kills(format="")
+        faulty = FaultyDisk(killed, number + 1, FORGOTTEN, only=SYNCS)
+        make_deep(faulty)
+        killed.mark("made")
+        found_out.append((faulty.failed, not all(map(deep_is_there, killed.crash_states(format="")))))
+    assert found_out == [
+        (f"sync directory {JOURNAL}", True),
+        (f"sync directory {JOURNAL / 'a'}", True),
+        (f"sync directory {JOURNAL / 'a' / 'b'}", True),
+        ("", False),
+    ]
+
+
+def test_a_parent_that_may_not_be_opened_is_no_hindrance(simulated_disk: SimulatedDisk) -> None:
+    faulty = FaultyDisk(simulated_disk, 1, errno.EACCES, only=["sync directory"])
+    make_deep(faulty)
+    assert (faulty.failures, simulated_disk.is_directory(DEEP)) == (1, True)
+    later = FaultyDisk(SimulatedDisk(), 2, errno.EACCES, only=["sync directory"])
+    with pytest.raises(StorageFailed, match="sync directory /: Permission denied"):
+        make_deep(later)
+
+
+def test_the_real_disk_makes_directories_too(tmp_path: Path) -> None:
+    make_directories(REAL_DISK, tmp_path / "a" / "b")
+    make_directories(REAL_DISK, tmp_path / "a" / "b")
+    assert read_tree(REAL_DISK, tmp_path) == {"a": None, "a/b": None}
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(StorageFailed, match=rf"create directory {tmp_path}/file: File exists"):
+        make_directories(REAL_DISK, tmp_path / "file" / "sub")

@@ -1,0 +1,132 @@
+"""What is cut off a journal is kept: at every moment its bytes are in the journal, in the copy, or in both."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from logwright.core.disk import REAL_DISK, Disk
+from logwright.core.errors import StorageFailed
+from logwright.core.keep import cut_directory, cut_tail, keep_range
+from tests.support.damage import noise
+from tests.support.faulty_disk import FaultyDisk, every_fault, forgotten_syncs
+from tests.support.simulated_disk import SimulatedDisk
+from tests.support.trees import read_file, read_tree, write_file
+
+JOURNAL = Path("/journal")
+PATH = JOURNAL / "file"
+WHOLE = noise(1300, seed=1)
+TAIL = noise(900, seed=2)
+
+
+@pytest.fixture
+def disk(simulated_disk: SimulatedDisk) -> SimulatedDisk:
+    """A disk with a journal of whole records and a torn tail, durable as they are."""
+    write_file(simulated_disk, PATH, WHOLE + TAIL)
+    simulated_disk.settle()
+    return simulated_disk
+
+
+def cut(disk: Disk) -> Path | None:
+    file = disk.open(PATH, "update")
+    try:
+        return cut_tail(disk, JOURNAL, file, len(WHOLE))
+    finally:
+        file.close()
+
+
+def copies(disk: Disk) -> list[bytes]:
+    directory = cut_directory(JOURNAL)
+    names = disk.list_directory(directory) if disk.is_directory(directory) else []
+    return [read_file(disk, directory / name) for name in names]
+
+
+def nothing_is_lost(state: SimulatedDisk) -> bool:
+    """The whole records are in the journal; the tail is there too, or else in a copy. Once acknowledged it is cut."""
+    content = read_file(state, PATH)
+    if content == WHOLE:
+        return TAIL in copies(state)
+    return content == WHOLE + TAIL and "cut" not in state.marks
+
+
+def test_the_tail_is_in_the_journal_the_copy_or_both_after_every_crash(disk: SimulatedDisk) -> None:
+    cut(disk)
+    disk.mark("cut")
+    seen = set()
+    for state in disk.crash_states(seed=3):
+        assert nothing_is_lost(state)
+        seen.add((len(read_file(state, PATH)) > len(WHOLE), TAIL in copies(state)))
+    assert seen == {(True, False), (True, True), (False, True)}
+
+
+def test_a_cut_can_be_done_again_after_every_crash_and_kill_of_the_first(disk: SimulatedDisk) -> None:
+    cut(disk)
+    for state in [*disk.crash_states(most=8), *disk.process_kills()]:
+        if cut(state):
+            state.mark("cut")
+        assert read_file(state, PATH) == WHOLE
+        assert nothing_is_lost(state)
+        assert all(map(nothing_is_lost, state.crash_states(most=6)))
+
+
+def test_nothing_is_lost_whichever_call_fails(disk: SimulatedDisk) -> None:
+    for faulty in every_fault(disk.copy):
+        try:
+            cut(faulty)
+        except StorageFailed:
+            assert faulty.failures
+        else:
+            faulty.inner.mark("cut")
+        assert faulty.inner.open_files == 0
+        assert nothing_is_lost(faulty.inner)
+        assert all(map(nothing_is_lost, faulty.inner.crash_states(most=3)))
+
+
+def test_without_any_of_its_syncs_a_cut_is_found_out(disk: SimulatedDisk) -> None:
+    found_out = []
+    for faulty in forgotten_syncs(disk.copy):
+        copy = cut(faulty)
+        faulty.inner.mark("cut")
+        found_out.append((faulty.failed, not all(map(nothing_is_lost, faulty.inner.crash_states(format="")))))
+    assert copy is not None
+    names = [name.rpartition(".")[0] if "@" in name else name for name, _ in found_out]
+    assert names == [
+        "sync directory /",  # for a journal whose creator was killed; here there is none
+        f"sync directory {JOURNAL}",
+        f"sync directory {JOURNAL / '.logwright'}",
+        f"sync {cut_directory(JOURNAL)}/file.@{len(WHOLE)}",
+        f"sync directory {cut_directory(JOURNAL)}",
+        f"sync {PATH}",
+        "",
+    ]
+    assert [found for _, found in found_out] == [False, True, True, True, True, True, False]
+
+
+def test_the_copy_is_named_by_file_position_and_time(journal_directory: Path) -> None:
+    path = journal_directory / "file"
+    path.write_bytes(WHOLE + TAIL)
+    file = REAL_DISK.open(path, "update")
+    first = cut_tail(REAL_DISK, journal_directory, file, len(WHOLE))
+    second = keep_range(REAL_DISK, journal_directory, file, 100, 300)
+    assert cut_tail(REAL_DISK, journal_directory, file, len(WHOLE)) is None, "there is nothing to cut any more"
+    assert cut_tail(REAL_DISK, journal_directory, file, len(WHOLE) + 1) is None
+    file.close()
+    assert first is not None
+    for copy, position, content in ((first, len(WHOLE), TAIL), (second, 100, WHOLE[100:300])):
+        assert copy.parent == journal_directory / ".logwright" / "cut"
+        name, at, time_ns = copy.name.rsplit(".", 2)
+        assert (name, at, time_ns.isdigit()) == ("file", f"@{position}", True)
+        assert copy.read_bytes() == content
+    assert path.read_bytes() == WHOLE
+    assert len(read_tree(REAL_DISK, journal_directory)) == 5
+
+
+def test_a_long_range_is_copied_piece_by_piece(simulated_disk: SimulatedDisk) -> None:
+    data = noise(3_000_000)
+    write_file(simulated_disk, PATH, data)
+    counting = FaultyDisk(simulated_disk, only=["read"])
+    file = counting.open(PATH, "read")
+    copy = keep_range(counting, JOURNAL, file, 1000, len(data))
+    assert read_file(simulated_disk, copy) == data[1000:]
+    assert counting.calls == 3

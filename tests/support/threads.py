@@ -1,0 +1,27 @@
+"""Threads of a test: what hangs in one fails the test at a deadline, and does not keep the run from ending."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TypeVar
+
+Result = TypeVar("Result")
+
+DEADLINE_SECONDS = 60.0
+"""Far beyond what anything here takes; reached only when something hangs."""
+
+
+def in_a_thread(function: Callable[[], Result]) -> Future[Result]:
+    """Start a function in a thread of its own; ask for `result(DEADLINE_SECONDS)`."""
+    future: Future[Result] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(function())
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return future
