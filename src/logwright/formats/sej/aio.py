@@ -230,11 +230,14 @@ class AsyncScanner:
         mode: Mode = "failfast",
         disk: Disk = REAL_DISK,
     ) -> None:
+        self.directory = Path(directory)
         self.timeout = timeout
         self._scanner = Scanner(directory, offset, timeout=timeout, mode=mode, disk=disk)
         # One thread: what a cancelled task has begun to read is finished before anything else is read.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="logwright-scan")
         self._pending: deque[Message | Damage] = deque()
+        self._waiting = asyncio.Lock()
+        self._closed = False
 
     @classmethod
     async def from_time(
@@ -276,17 +279,19 @@ class AsyncScanner:
 
     async def _wait(self) -> bool:
         """Wait for messages; False after the timeout."""
-        loop = asyncio.get_running_loop()
-        deadline = None if self.timeout is None else time.monotonic() + self.timeout
-        while True:
-            remaining = POLL_SECONDS if deadline is None else deadline - time.monotonic()
-            self._scanner.watch.drain()  # before looking: what changes from now on wakes us up again
-            await loop.run_in_executor(self._thread, self._fetch, remaining <= 0 and bool(self.timeout))
-            if self._pending:
-                return True
-            if remaining <= 0:
-                return False
-            await _changed(self._scanner.watch, min(remaining, POLL_SECONDS))
+        async with self._waiting:
+            loop = asyncio.get_running_loop()
+            deadline = None if self.timeout is None else time.monotonic() + self.timeout
+            while not self._closed:
+                remaining = POLL_SECONDS if deadline is None else deadline - time.monotonic()
+                self._scanner.watch.drain()  # before looking: what changes from now on wakes us up again
+                await loop.run_in_executor(self._thread, self._fetch, remaining <= 0 and bool(self.timeout))
+                if self._pending:
+                    return True
+                if remaining <= 0:
+                    return False
+                await _changed(self._scanner.watch, min(remaining, POLL_SECONDS))
+        raise Closed(f"{self.directory}: this scanner is closed")
 
     def _fetch(self, stalled: bool) -> None:
         item = self._scanner.poll(stalled=stalled)
@@ -296,8 +301,10 @@ class AsyncScanner:
             self._pending.extend(kernel.messages(item.data, item.start, item.stop, item.count))
 
     async def close(self) -> None:
-        """Close the files. A second call does nothing."""
-        await _to_the_end(asyncio.to_thread(self._close))
+        """Close the files, once a task that waits has noticed. A second call does nothing."""
+        self._closed = True
+        async with self._waiting:
+            await _to_the_end(asyncio.to_thread(self._close))
 
     def _close(self) -> None:
         self._thread.shutdown()
