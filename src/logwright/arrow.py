@@ -379,5 +379,7 @@ def _parquet_batches(file: File) -> Iterator[tuple[pa.RecordBatch, int, int]]:
             for batch in parquet.iter_batches(rows, [number], use_threads=False):
                 done += group.total_byte_size * batch.num_rows // max(1, group.num_rows)
                 yield batch, done, total
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+    except LogwrightError:
+        raise
+    except (pa.ArrowException, OSError) as error:  # a page that cannot be decompressed is an OSError to Arrow
         raise UnknownFormat(f"{file.path} cannot be read as Parquet: {error}") from None

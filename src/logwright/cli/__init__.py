@@ -11,6 +11,7 @@ are quick.
 from __future__ import annotations
 
 import importlib
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -79,13 +80,10 @@ def commands() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line; its exit code."""
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")  # a name that is no valid text must not end us
+    _prepare_streams()
     try:
         code = _run(sys.argv[1:] if arguments is None else list(arguments))
-        if sys.stdout is not None:
-            sys.stdout.flush()
+        sys.stdout.flush()
         return code
     except BrokenPipeError:
         _discard_output()
@@ -100,6 +98,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail(str(error), WRONG_USE)
     except MemoryError:
         return _fail("there is not enough memory for this", WRONG_USE)
+
+
+def _prepare_streams() -> None:
+    """Let neither a closed stream nor a name that is no valid text end us."""
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115  # for as long as the process lives
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _run(arguments: list[str]) -> int:
@@ -120,8 +129,7 @@ def _usage_message(error: click.ClickException) -> str:
 
 def _fail(message: str, code: int) -> int:
     try:
-        if sys.stdout is not None:
-            sys.stdout.flush()  # what was printed before comes before the error, also in a file that takes both
+        sys.stdout.flush()  # what was printed before comes before the error, also in a file that takes both
     except OSError:
         _discard_output()
     talk(f"error: {message}")

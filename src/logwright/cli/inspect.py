@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from .arguments import format_option, json_option, local_option, opened, path_argument, verb
+from ..core.report import Summary
+from .arguments import DAMAGE_FOUND, GOOD, format_option, json_option, local_option, opened, path_argument, verb
 from .output import print_facts, print_json
 from .times import format_duration, format_size, format_time
 
@@ -22,17 +23,22 @@ from .times import format_duration, format_size, format_time
 @local_option
 @format_option
 @json_option
-def command(path: Path, local: bool, format_name: str | None, as_json: bool) -> None:
+def command(path: Path, local: bool, format_name: str | None, as_json: bool) -> int:
     """Say what a journal is: format, files, records, bytes, first and last record, health.
 
-    Looks at names, sizes and both ends only, so it is quick on any size and says nothing about the middle: `verify`
-    does. Needs no lock and changes nothing.
+    Looks at names, sizes and both ends of each file only, so it is quick on any size and says nothing about what is in
+    between: `verify` does. Needs no lock and changes nothing. Exits with 1 when it sees damage; a torn tail is none.
     """
     with opened(path, format_name) as reader:
         summary = reader.summary()
     if as_json:
         print_json(summary.as_json())
-        return
+    else:
+        print_facts(_facts(summary, local))
+    return DAMAGE_FOUND if summary.damaged else GOOD
+
+
+def _facts(summary: Summary, local: bool) -> list[tuple[str, str]]:
     facts = [
         ("path", summary.path),
         ("format", summary.format),
@@ -47,8 +53,8 @@ def command(path: Path, local: bool, format_name: str | None, as_json: bool) -> 
     if span is not None:
         facts.append(("span", span))
     for name, detail in summary.details.items():
-        facts.extend(_details(name, detail, local))
-    print_facts(facts)
+        facts.extend(_details(name.replace("_", " "), detail))
+    return facts
 
 
 def _record(record: dict[str, Any] | None, local: bool) -> str:
@@ -70,7 +76,7 @@ def _span(first: dict[str, Any] | None, last: dict[str, Any] | None) -> str | No
     return format_duration(times[1] - times[0])
 
 
-def _details(name: str, detail: Any, local: bool) -> list[tuple[str, str]]:
+def _details(name: str, detail: Any) -> list[tuple[str, str]]:
     """What only this format has: a line each, a line for each entry of a dictionary or list."""
     if isinstance(detail, dict):
         return [(f"{name} {key}", _plain(value)) for key, value in detail.items()] or [(name, "none")]

@@ -34,10 +34,23 @@ from .output import print_json, print_line, talk
 @path_argument
 @click.option("--plan", "only_plan", is_flag=True, help="Say what would be done, and change nothing.")
 @click.option("--undo", is_flag=True, help="Take back the latest repair.")
+@click.option(
+    "--accept-checksums",
+    is_flag=True,
+    help="Take the records of blocks that do not match their checksum as they are, and renew the checksums.",
+)
 @yes_option
 @format_option
 @json_option
-def command(path: Path, only_plan: bool, undo: bool, yes: bool, format_name: str | None, as_json: bool) -> int:
+def command(
+    path: Path,
+    only_plan: bool,
+    undo: bool,
+    accept_checksums: bool,
+    yes: bool,
+    format_name: str | None,
+    as_json: bool,
+) -> int:
     """Repair a journal so that it can be read to its end and written again.
 
     Every byte that leaves its place is kept in .logwright/cut in the journal's directory, so a repair can be taken
@@ -49,7 +62,7 @@ def command(path: Path, only_plan: bool, undo: bool, yes: bool, format_name: str
     room = chosen_format(path, format_name).room("repair")
     if undo:
         return _undo(room, path, yes, as_json)
-    plan = room.plan(path)
+    plan = room.plan(path, accept_checksums=accept_checksums)
     if not as_json and not plan.empty:
         for line in plan.describe():
             print_line(line)

@@ -9,8 +9,20 @@ import click
 
 from ..core.errors import WrongUse
 from ..core.format import Reader
-from .arguments import find_time, format_option, json_option, local_option, opened, path_argument, tell_torn_tails, verb
-from .output import print_facts, print_json
+from ..core.outcome import Damage
+from .arguments import (
+    DAMAGE_FOUND,
+    GOOD,
+    find_time,
+    format_option,
+    json_option,
+    local_option,
+    opened,
+    path_argument,
+    tell_torn_tails,
+    verb,
+)
+from .output import Column, Table, describe, print_facts, print_json, print_line, progress_bar, warn
 from .times import parse_time
 
 
@@ -27,18 +39,25 @@ from .times import parse_time
 @local_option
 @format_option
 @json_option
-def command(path: Path, at: str | None, local: bool, format_name: str | None, as_json: bool) -> None:
+def command(path: Path, at: str | None, local: bool, format_name: str | None, as_json: bool) -> int:
     """Print what the journal stands for, now or at a point in its past.
 
-    For sej: the first and the next offset, the segments, and how far each consumer has come.
+    For sej: the first and the next offset, the segments, and how far each consumer has come; where consumers were in
+    the past is not kept. Reads everything up to that point, so that damage does not go unnoticed: it makes the exit
+    code 1. A torn tail is a warning.
     """
+    damages: list[Damage] = []
     with opened(path, format_name) as reader:
-        state = reader.state(None if at is None else _point(reader, at, local))
+        point = None if at is None else _point(reader, at, local)
+        state = reader.state(point)
+        with progress_bar("reading") as progress:
+            reader.count(None, point, progress=progress, on_damage=damages.append)
+        print_json(state) if as_json else _print_state(state)
+        damages = [damage for damage in damages if damage.kind != "torn_tail"]
+        for damage in damages:
+            warn(describe(path, damage))
         tell_torn_tails(reader)
-    if as_json:
-        print_json(state)
-    else:
-        print_facts(list(_facts("", state)))
+    return DAMAGE_FOUND if damages else GOOD
 
 
 def _point(reader: Reader, at: str, local: bool) -> int:
@@ -51,10 +70,25 @@ def _point(reader: Reader, at: str, local: bool) -> int:
     return int(found)
 
 
-def _facts(name: str, value: Any) -> list[tuple[str, str]]:
-    """A JSON value as lines of a path into it and what is there."""
-    if isinstance(value, dict) and value:
-        return [fact for key, item in value.items() for fact in _facts(f"{name}.{key}" if name else str(key), item)]
-    if isinstance(value, list) and value:
-        return [fact for number, item in enumerate(value) for fact in _facts(f"{name}[{number}]", item)]
-    return [(name, "none" if value in ({}, [], None) else str(value))]
+def _print_state(state: dict[str, Any]) -> None:
+    """Facts first, then lists as tables, then what is nested, each under its name."""
+    print_facts([(name, _plain(value)) for name, value in state.items() if not isinstance(value, dict | list)])
+    for name, value in state.items():
+        if isinstance(value, list | dict):
+            print_line()
+            print_line(f"{name}: none" if not value else f"{name}:")
+        if isinstance(value, dict) and any(isinstance(item, dict) for item in value.values()):
+            for key, item in value.items():
+                print_line(f"-- {key}")
+                _print_state(item)
+        elif isinstance(value, dict):
+            print_facts([(key, _plain(item)) for key, item in value.items()])
+        elif isinstance(value, list) and value:
+            names = list(value[0])
+            with Table([Column(column, right=isinstance(value[0][column], int)) for column in names]) as table:
+                for row in value:
+                    table.add(*(_plain(row[column]) for column in names))
+
+
+def _plain(value: Any) -> str:
+    return "-" if value is None else str(value)

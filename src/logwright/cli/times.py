@@ -75,6 +75,8 @@ def parse_time(text: str, *, local: bool = False) -> int:
         moment = datetime.fromisoformat(wanted)
         if moment.tzinfo is None:
             moment = moment.astimezone() if local else moment.replace(tzinfo=UTC)
+        if moment.microsecond:
+            raise ValueError("the fraction has more than nine digits, or is not one of a second")
         seconds = round(moment.timestamp())
     except (ValueError, OverflowError, OSError):
         raise WrongUse(

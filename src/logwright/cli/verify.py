@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from .arguments import DAMAGE_FOUND, GOOD, format_option, json_option, opened, path_argument, verb
-from .output import Column, Table, place, print_json, print_line, progress_bar
+from .output import Column, Table, print_json, print_line, progress_bar
 from .times import format_size
 
 
@@ -36,7 +36,7 @@ def command(path: Path, format_name: str | None, as_json: bool) -> int:
     print_line(f"{path}: {found} ({report.format}, {report.records} records, {format_size(report.bytes)})")
     listed = [("problem", problem) for problem in report.problems]
     listed += [("anomaly", anomaly) for anomaly in report.anomalies]
-    with Table([Column(""), Column("kind"), Column("place"), Column("message")]) as table:
+    with Table([Column("severity"), Column("kind"), Column("place"), Column("message")]) as table:
         for severity, problem in listed:
-            table.add(severity, problem.kind, f"{place(path, problem.file)} @ {problem.position}", problem.message)
+            table.add(severity, problem.kind, f"{problem.file} @ {problem.position}", problem.message)
     return GOOD if report.sound else DAMAGE_FOUND

@@ -52,7 +52,8 @@ class Report:
 class Summary:
     """The answer of `inspect`: what this is and how it looks from outside, without reading all of it.
 
-    `first` and `last` are records as JSON objects; `details` holds what only this format has.
+    `first` and `last` are records as JSON objects; `details` holds what only this format has. `health` is a text that
+    has the word `damaged` in it when damage can be seen from outside; a torn tail is none.
     """
 
     format: str
@@ -64,6 +65,11 @@ class Summary:
     last: dict[str, Any] | None
     health: str
     details: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def damaged(self) -> bool:
+        """Whether damage was seen. False says nothing about what was not looked at."""
+        return "damaged" in self.health
 
     def as_json(self) -> dict[str, Any]:
         return {

@@ -1,0 +1,204 @@
+"""`logwright offsets`, `reset` and `clean`: consumers, and retention that knows them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from logwright.formats.sej.offset import Offset, read_offset
+from tests.cli.support import GOLDEN, Outcome, assert_one_error_line, run
+
+# --- offsets ----------------------------------------------------------------------------------------------------------
+
+
+def test_offsets_are_first_next_and_where_each_consumer_is(samples: Path) -> None:
+    outcome = run("offsets", samples / "orders", "--json")
+    assert outcome.code == 0
+    assert outcome.object == {"first": 0, "next": 3000, "consumers": {"billing": 2900, "report": 1200}}
+
+
+def test_a_consumer_that_has_not_committed_has_null() -> None:
+    assert run("offsets", GOLDEN / "offsets" / "sej", "--json").object == {
+        "first": 0,
+        "next": 40,
+        "consumers": {
+            "committed_same_value": None,
+            "never_committed_first": None,
+            "never_committed_last": None,
+            "reader1": 17,
+            "reader2": 1311112627150439643,
+        },
+    }
+
+
+def test_the_table_tells_how_far_each_is_behind(demo: Path) -> None:
+    with Offset(demo / "orders", "fast") as offset:
+        offset.commit(5000)
+    with Offset(demo / "orders", "idle"):
+        pass
+    lines = run("offsets", demo / "orders").lines
+    assert lines[0] == f"{demo / 'orders'}: first 0, next 3000"
+    assert [line.split(maxsplit=2) for line in lines[2:]] == [
+        ["billing", "2900", "100"],
+        ["fast", "5000", "2000 beyond the end"],
+        ["idle", "-", "not committed"],
+        ["report", "1200", "1800"],
+    ]
+
+
+def test_messages_that_were_cleaned_away_under_a_consumer_are_told(demo: Path) -> None:
+    assert run("clean", demo / "orders", "--ignore-consumer", "report", "--yes").code == 0
+    assert run("offsets", demo / "orders").lines[-1].split(maxsplit=2) == ["report", "1200", "275, 1525 lost"]
+
+
+def test_an_offset_file_that_cannot_be_read_is_damage_and_hides_no_other(demo: Path) -> None:
+    (demo / "orders" / "ofs" / "report.ofs").write_bytes(b"\x00\x01")
+    outcome = run("offsets", demo / "orders", "--json")
+    assert (outcome.code, outcome.object["consumers"]) == (1, {"billing": 2900})
+    assert f"{demo / 'orders'}/ofs/report.ofs @ 0: " in outcome.err
+
+
+def test_each_shard_has_its_own_answer(samples: Path) -> None:
+    answers = run("offsets", samples / "events", "--json").objects
+    assert [answer["shard"] for answer in answers] == ["web.2.000", "web.2.001", "web.2.002", "web.2.003"]
+    assert sum(answer["next"] for answer in answers) == 600
+
+
+def test_a_single_file_has_no_consumers(samples: Path) -> None:
+    path = samples / "orders" / "jnl" / "0000000000000000.jnl"
+    assert_one_error_line(run("offsets", path), 2, "give the journal's directory")
+
+
+# --- reset ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("target", "offset"),
+    [("first", 0), ("last", 3000), ("1000", 1000), ("2026-01-15T10:00:00Z", 1502), ("2030-01-01", 3000)],
+)
+def test_a_consumer_goes_where_it_is_told(target: str, offset: int, demo: Path) -> None:
+    outcome = run("reset", demo / "orders", "billing", "--to", target, "--json")
+    assert (outcome.code, outcome.object) == (0, {"consumer": "billing", "before": 2900, "after": offset})
+    assert read_offset(demo / "orders", "billing") == offset
+
+
+def test_the_first_message_of_a_time_is_the_one_a_dump_of_it_begins_with(samples: Path) -> None:
+    chosen = (samples / "orders", "--since", "2026-01-15T10:00:00Z", "--limit", 1, "--json")
+    assert run("dump", *chosen).object["offset"] == 1502
+
+
+def test_a_reset_says_what_it_did(demo: Path) -> None:
+    outcome = run("reset", demo / "orders", "report", "--to", "7")
+    assert outcome == Outcome(0, f"{demo / 'orders'}: report 1200 -> 7\n", "")
+
+
+def test_a_consumer_that_is_not_there_is_not_made_by_mistake(demo: Path) -> None:
+    orders = demo / "orders"
+    assert_one_error_line(run("reset", orders, "biling", "--to", "first"), 2, "billing, report")
+    created = run("reset", orders, "audit", "--to", "last", "--create", "--json")
+    assert created.object == {"consumer": "audit", "before": None, "after": 3000}
+    assert read_offset(orders, "audit") == 3000
+
+
+def test_a_consumer_that_runs_is_not_moved(demo: Path) -> None:
+    with Offset(demo / "orders", "billing"):
+        assert_one_error_line(run("reset", demo / "orders", "billing", "--to", "first"), 2, "is running elsewhere")
+    assert read_offset(demo / "orders", "billing") == 2900
+
+
+def test_a_damaged_offset_is_mended_by_a_reset(demo: Path) -> None:
+    (demo / "orders" / "ofs" / "report.ofs").write_bytes(b"\x00\x01")
+    assert run("reset", demo / "orders", "report", "--to", "5", "--json").object["before"] is None
+    assert read_offset(demo / "orders", "report") == 5
+
+
+@pytest.mark.parametrize(
+    ("target", "words"), [("9999", "beyond the end"), ("soon", "is no time"), ("-5 days", "is no time")]
+)
+def test_a_target_that_makes_no_sense_is_refused(target: str, words: str, demo: Path) -> None:
+    assert_one_error_line(run("reset", demo / "orders", "billing", "--to", target), 2, words)
+    assert read_offset(demo / "orders", "billing") == 2900
+
+
+def test_a_name_cannot_leave_the_directory(demo: Path) -> None:
+    outcome = run("reset", demo / "orders", "../../evil", "--to", "first", "--create")
+    assert_one_error_line(outcome, 2, "consumer name '../../evil'")
+
+
+def test_a_consumer_of_a_root_is_moved_in_each_shard(demo: Path) -> None:
+    root = demo / "events"
+    assert run("reset", root, "page-counter", "--to", "2026-01-15T09:00Z", "--create").code == 0
+    moved = [answer["consumers"]["page-counter"] for answer in run("offsets", root, "--json").objects]
+    assert all(0 < offset < 160 for offset in moved)
+    assert_one_error_line(run("reset", root, "page-counter", "--to", "3"), 2, "reset one shard at a time")
+
+
+# --- clean ------------------------------------------------------------------------------------------------------------
+
+
+def segments(journal: Path) -> list[str]:
+    return sorted(path.name for path in (journal / "jnl").iterdir())
+
+
+def test_a_plan_changes_nothing(demo: Path) -> None:
+    before = segments(demo / "orders")
+    outcome = run("clean", demo / "orders", "--plan", "--json")
+    assert outcome.code == 0
+    plan = outcome.object
+    assert (plan["done"], plan["removed"], plan["removed_bytes"]) == (False, 2, 131298)
+    assert [segment["remove"] for segment in plan["segments"]] == [True, True, False, False, False, False]
+    assert segments(demo / "orders") == before
+
+
+def test_what_every_consumer_has_passed_goes(demo: Path) -> None:
+    outcome = run("clean", demo / "orders", "--yes")
+    assert outcome.code == 0
+    assert outcome.lines[0] == f"{demo / 'orders'}: 2 of 6 segments removed (128 KiB)"
+    assert outcome.lines[4].split(maxsplit=4)[3:] == ["stays", "needed by report"]
+    assert segments(demo / "orders")[0] == "0000000000000442.jnl"
+    assert run("verify", demo / "orders").code == 0
+    assert run("count", demo / "orders", "--json").object == {"records": 3000 - 0x442}
+
+
+def test_limits_hold_back_what_is_young_or_small_enough(demo: Path) -> None:
+    orders = demo / "orders"
+    assert run("clean", orders, "--max-age", "36500d", "--plan", "--json").object["removed"] == 0
+    assert run("clean", orders, "--max-age", "1s", "--plan", "--json").object["removed"] == 2
+    assert run("clean", orders, "--max-bytes", "300k", "--plan", "--json").object["removed"] == 1
+    assert run("clean", orders, "--keep", 5, "--plan", "--json").object["removed"] == 1
+    ignoring = run("clean", orders, "--ignore-consumer", "report", "--plan", "--json").object
+    assert (ignoring["removed"], ignoring["consumers"]) == (5, {"billing": 2900})
+
+
+def test_without_a_terminal_it_does_not_ask(demo: Path) -> None:
+    assert run("clean", demo / "orders", "--json").object["done"] is True
+    assert len(segments(demo / "orders")) == 4
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--max-age", "old"), "is no duration"),
+        (("--max-bytes", "much"), "is no size"),
+        (("--ignore-consumer", "nobody"), "no consumer 'nobody'"),
+        (("--keep", "0"), "--keep"),
+    ],
+)
+def test_rules_that_make_no_sense_are_refused(options: tuple[str, ...], words: str, demo: Path) -> None:
+    before = segments(demo / "orders")
+    assert_one_error_line(run("clean", demo / "orders", *options), 2, words)
+    assert segments(demo / "orders") == before
+
+
+def test_a_journal_without_consumers_needs_a_limit(demo: Path) -> None:
+    assert_one_error_line(run("clean", demo / "events"), 2, "no consumer to go by")
+    outcome = run("clean", demo / "events", "--max-bytes", 0, "--json")
+    assert [answer["removed"] for answer in outcome.objects] == [0, 0, 0, 0]  # each has one segment, which stays
+
+
+def test_a_consumer_whose_offset_cannot_be_read_holds_everything_back(demo: Path) -> None:
+    (demo / "orders" / "ofs" / "report.ofs").write_bytes(b"\x00\x01")
+    outcome = run("clean", demo / "orders", "--yes")
+    assert_one_error_line(outcome, 1, f"{demo / 'orders'}/ofs/report.ofs @ 0: ", "reset it or ignore it")
+    assert len(segments(demo / "orders")) == 6

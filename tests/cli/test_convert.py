@@ -1,0 +1,121 @@
+"""`logwright convert`: to Parquet, to a journal, and back."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from tests.cli.support import GOLDEN, assert_one_error_line, run
+
+
+def messages(path: Path) -> list[dict[str, object]]:
+    """What a journal holds, without the places."""
+    records = run("dump", path, "--json").objects
+    return [{name: record[name] for name in ("offset", "timestamp", "type", "key", "value")} for record in records]
+
+
+def test_a_journal_becomes_parquet_and_the_same_journal_again(samples: Path, tmp_path: Path) -> None:
+    parquet, again = tmp_path / "orders.parquet", tmp_path / "again"
+    outcome = run("convert", samples / "orders", parquet, "--to", "parquet", "--json")
+    assert outcome.code == 0
+    assert outcome.object == {"records": 3000, "bytes": parquet.stat().st_size, "from": "sej", "to": "parquet"}
+    assert pq.read_table(parquet).column("offset").to_pylist() == list(range(3000))
+    assert run("convert", parquet, again, "--to", "sej").code == 0
+    assert messages(again) == messages(samples / "orders")
+    assert run("verify", again).code == 0
+
+
+def test_the_line_for_people_tells_what_came_out(samples: Path, tmp_path: Path) -> None:
+    outcome = run("convert", samples / "orders", tmp_path / "copy", "--to", "sej")
+    assert outcome.out == f"{samples / 'orders'} -> {tmp_path / 'copy'}: 3000 records, 353 KiB\n"
+
+
+def test_messages_without_a_time_and_of_every_type_survive(tmp_path: Path) -> None:
+    for case in ("zero_timestamp", "types256"):
+        parquet, again = tmp_path / f"{case}.parquet", tmp_path / case
+        assert run("convert", GOLDEN / case / "sej", parquet).code == 0
+        assert run("convert", parquet, again, "--to", "sej").code == 0
+        assert messages(again) == messages(GOLDEN / case / "sej")
+
+
+def test_a_range_of_time_is_converted(samples: Path, tmp_path: Path) -> None:
+    chosen = ("--since", "2026-01-15T10:00Z", "--until", "2026-01-15T11:00Z")
+    records = run("count", samples / "orders", *chosen, "--json").object["records"]
+    outcome = run("convert", samples / "orders", tmp_path / "hour.parquet", *chosen, "--json")
+    assert outcome.object["records"] == records
+    assert pq.read_metadata(tmp_path / "hour.parquet").num_rows == records
+
+
+def test_shards_become_one_file_that_tells_them_apart(samples: Path, tmp_path: Path) -> None:
+    assert run("convert", samples / "events", tmp_path / "events.parquet").code == 0
+    table = pq.read_table(tmp_path / "events.parquet")
+    assert table.num_rows == 600
+    assert set(table.column("shard").to_pylist()) == {"web.2.000", "web.2.001", "web.2.002", "web.2.003"}
+
+
+def test_a_torn_tail_is_left_out_and_told(samples: Path, tmp_path: Path) -> None:
+    outcome = run("convert", samples / "torn", tmp_path / "torn.parquet", "--json")
+    assert (outcome.code, outcome.object["records"]) == (0, 2999)
+    assert "left out: " in outcome.err
+
+
+@pytest.mark.parametrize("target", ["parquet", "sej"])
+def test_damage_stops_it_or_is_left_out_and_told(target: str, samples: Path, tmp_path: Path) -> None:
+    outcome = run("convert", samples / "damaged", tmp_path / "out", "--to", target)
+    assert_one_error_line(outcome, 1, "0000000000000442.jnl @ 49388: ")
+    assert list(tmp_path.iterdir()) == []
+    for mode in ("permissive", "dropmalformed"):
+        salvaged = run("convert", samples / "damaged", tmp_path / mode, "--to", target, "--mode", mode, "--json")
+        assert (salvaged.code, salvaged.object["records"]) == (1, 2999)
+        assert salvaged.err.count("\n") == 1
+        assert "left out: " in salvaged.err
+
+
+def test_nothing_is_overwritten(samples: Path, demo: Path) -> None:
+    for destination in (demo / "orders", demo / "events", demo / ".logwright-demo"):
+        for target in ("sej", "parquet"):
+            outcome = run("convert", samples / "orders", destination, "--to", target)
+            assert_one_error_line(outcome, 2, "is there already")
+    os.symlink("nowhere", demo / "link")
+    assert_one_error_line(run("convert", samples / "orders", demo / "link", "--to", "sej"), 2, "is there already")
+
+
+@pytest.mark.parametrize(
+    ("source", "destination", "options", "words"),
+    [
+        ("orders", "out", (), "say it by --to"),
+        ("nowhere", "out.parquet", (), "no such file"),
+        ("notes.txt", "out.parquet", (), "is not a journal"),
+        ("notes.txt", "out", ("--to", "sej", "--format", "parquet"), "cannot be read as Parquet"),
+        ("half.parquet", "out", ("--to", "sej"), "half.parquet"),
+        ("orders.parquet", "out.parquet", (), "is Parquet already"),
+        ("orders.parquet", "out", ("--to", "sej", "--since", "2026-01-15"), "from a journal only"),
+        ("other.parquet", "out", ("--to", "sej"), "value"),
+    ],
+)
+def test_what_cannot_be_converted_is_one_line_and_leaves_nothing(
+    source: str, destination: str, options: tuple[str, ...], words: str, demo: Path
+) -> None:
+    import pyarrow as pa
+
+    (demo / "notes.txt").write_text("milk, eggs")
+    assert run("convert", demo / "orders", demo / "orders.parquet").code == 0
+    (demo / "half.parquet").write_bytes((demo / "orders.parquet").read_bytes()[:30_000])
+    pq.write_table(pa.table({"name": ["no journal's columns"]}), demo / "other.parquet")
+    before = sorted(path.name for path in demo.iterdir())
+    assert_one_error_line(run("convert", demo / source, demo / destination, *options), 2, words)
+    assert sorted(path.name for path in demo.iterdir()) == before
+
+
+def test_parquet_with_bad_pages_is_one_line_and_leaves_nothing(demo: Path) -> None:
+    parquet = demo / "orders.parquet"
+    assert run("convert", demo / "orders", parquet).code == 0
+    data = bytearray(parquet.read_bytes())
+    data[200:20_000] = bytes(19_800)
+    parquet.write_bytes(data)
+    assert_one_error_line(run("convert", parquet, demo / "again", "--to", "sej"), 2, str(parquet))
+    assert not (demo / "again").exists()
+    assert not (demo / ".again.partial").exists()

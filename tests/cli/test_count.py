@@ -1,0 +1,60 @@
+"""`logwright count`: how many whole records."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.support import GOLDEN, Outcome, assert_one_error_line, run
+
+
+@pytest.mark.parametrize(
+    ("options", "records"),
+    [
+        ((), 3000),
+        (("--from", 2990), 10),
+        (("--to", 600), 600),
+        (("--from", 500, "--to", 600), 100),
+        (("--since", "2030-01-01"), 0),
+    ],
+)
+def test_records_are_counted_in_a_range(options: tuple[object, ...], records: int, samples: Path) -> None:
+    assert run("count", samples / "orders", *options, "--json") == Outcome(0, f'{{"records": {records}}}\n', "")
+    assert run("count", samples / "orders", *options) == Outcome(0, f"{records}\n", "")
+
+
+def test_a_count_of_a_time_is_what_a_dump_of_it_prints(samples: Path) -> None:
+    for journal in ("orders", "events"):
+        chosen = (samples / journal, "--since", "2026-01-15T10:00Z", "--until", "2026-01-15T10:30Z", "--json")
+        assert run("count", *chosen).object == {"records": len(run("dump", *chosen).objects)}
+
+
+def test_all_shards_are_counted(samples: Path) -> None:
+    assert run("count", samples / "events", "--json").object == {"records": 600}
+    assert run("count", samples / "events", "--json", "--to", 1).object == {"records": 4}
+
+
+def test_a_torn_tail_is_a_warning(samples: Path) -> None:
+    outcome = run("count", samples / "torn")
+    assert (outcome.code, outcome.out) == (0, "2999\n")
+    assert "torn" in outcome.err
+
+
+def test_damage_is_told_and_what_is_whole_is_counted(samples: Path) -> None:
+    for mode in ("permissive", "dropmalformed"):
+        outcome = run("count", samples / "damaged", "--json", "--mode", mode)
+        assert (outcome.code, outcome.object) == (1, {"records": 2999})
+        assert "not counted: " in outcome.err
+        assert "0000000000000442.jnl @ 49388: " in outcome.err
+
+
+def test_failfast_stops_at_damage(samples: Path) -> None:
+    outcome = run("count", samples / "damaged", "--mode", "failfast")
+    assert_one_error_line(outcome, 1, f"{samples / 'damaged'}/jnl/0000000000000442.jnl @ 49388: ")
+    assert outcome.out == ""
+
+
+def test_a_gap_is_damage() -> None:
+    outcome = run("count", GOLDEN / "gap" / "sej", "--json")
+    assert (outcome.code, outcome.object) == (1, {"records": 36})

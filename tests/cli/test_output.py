@@ -1,0 +1,127 @@
+"""Text, tables and progress, on terminals and elsewhere."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+
+import pytest
+
+from logwright.cli import output
+from logwright.cli.output import Column, Table, crop, escape, one_line, progress_bar, styled
+from tests.cli.support import Terminal
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        (b"plain", "plain"),
+        ("größe".encode(), "größe"),
+        (b"two\nlines\t", r"two\nlines\t"),
+        (b"\x1b[31mred\x00", r"\x1b[31mred\x00"),
+        (b"\xff\xfe\xc3\xa9", r"\xff\xfe\xc3\xa9"),
+        ("a\u202eb".encode(), r"a\u202eb"),
+        (b"", ""),
+    ],
+)
+def test_bytes_are_shown_without_anything_that_a_terminal_obeys(data: bytes, text: str) -> None:
+    assert escape(data) == text
+
+
+def test_an_error_stays_in_its_line() -> None:
+    assert one_line("a\nb\x1b[0m\udcff") == r"a\nb\x1b[0m\udcff"
+
+
+@pytest.mark.parametrize(("text", "cropped"), [("abcdef", "abcdef"), ("abcdefg", "abcde…"), ("日本語文字", "日本…")])
+def test_a_text_is_cropped_by_what_it_takes_on_the_screen(text: str, cropped: str) -> None:
+    assert crop(text, 6) == cropped
+
+
+def printed(table: Table, *, terminal: bool) -> list[str]:
+    out = Terminal() if terminal else io.StringIO()
+    with contextlib.redirect_stdout(out), table:
+        table.add("1", "short")
+        table.add("20", "x" * 60)
+    return out.getvalue().splitlines()
+
+
+def columns() -> list[Column]:
+    return [Column("offset", right=True), Column("value", flexible=True)]
+
+
+def test_a_table_goes_into_a_file_in_full_and_without_colours() -> None:
+    assert printed(Table(columns()), terminal=False) == ["offset  value", "     1  short", "    20  " + "x" * 60]
+
+
+def test_a_table_is_cropped_to_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    header, first, second = printed(Table(columns()), terminal=True)
+    assert header == "\x1b[1moffset  value\x1b[0m"
+    assert first == "     1  short"
+    assert second == "    20  " + "x" * 31 + "…"
+    assert len(second) == 40
+
+
+def test_no_colour_is_used_where_none_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert styled("text", output.RED, Terminal()) == "text"
+    monkeypatch.delenv("NO_COLOR")
+    assert styled("text", output.RED, Terminal()) == "\x1b[31mtext\x1b[0m"
+    assert styled("text", output.RED, io.StringIO()) == "text"
+
+
+def test_a_table_prints_its_rows_before_it_has_all_of_them() -> None:
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        table = Table([Column("n")])
+        for number in range(60):
+            table.add(str(number))
+        assert out.getvalue().splitlines() == ["n", *map(str, range(60))]
+
+
+def test_lines_before_the_first_row_come_before_the_header_only_when_they_were_printed() -> None:
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        table = Table([Column("n")])
+        table.add_line("a line", output.DIM)
+        table.flush()
+        table.add("1")
+    assert out.getvalue().splitlines() == ["a line", "n", "1"]
+
+
+def test_a_bar_shows_percent_and_time_left_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(output, "SHOW_AFTER_SECONDS", 0.0)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "100")
+    talk = Terminal()
+    with contextlib.redirect_stderr(talk), contextlib.redirect_stdout(io.StringIO()) as out:
+        with progress_bar("reading", beside_rows=True) as progress:
+            assert progress is not None
+            for done in range(0, 1001, 250):
+                progress(done, 1000)
+        assert out.getvalue() == ""
+    assert "reading" in talk.getvalue()
+    assert "100%" in talk.getvalue()
+    assert "0:00:00" in talk.getvalue()
+
+
+def test_a_bar_does_not_show_for_what_is_quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(output, "SHOW_AFTER_SECONDS", 3600.0)
+    talk = Terminal()
+    with contextlib.redirect_stderr(talk), progress_bar("reading") as progress:
+        assert progress is not None
+        progress(1, 2)
+    assert talk.getvalue() == ""
+
+
+@pytest.mark.parametrize(("out", "err"), [(io.StringIO, io.StringIO), (Terminal, Terminal)])
+def test_no_bar_is_made_that_nobody_sees_or_that_is_in_the_way(out: type[io.StringIO], err: type[io.StringIO]) -> None:
+    with (
+        contextlib.redirect_stdout(out()),
+        contextlib.redirect_stderr(err()),
+        progress_bar("reading", beside_rows=True) as progress,
+    ):
+        assert progress is None

@@ -1,0 +1,182 @@
+"""`logwright tail`: the last records, and those that come."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+
+from logwright import sej
+from logwright.formats.sej.shard_writer import ShardedWriter
+from tests.cli.support import assert_one_error_line, run, start
+
+
+def tailed(*arguments: object) -> list[int]:
+    return [record["offset"] for record in run("tail", *arguments, "--json").objects]
+
+
+def test_the_last_ten_are_shown_unless_told_otherwise(samples: Path) -> None:
+    assert tailed(samples / "orders") == list(range(2990, 3000))
+    assert tailed(samples / "orders", "-n", 2) == [2998, 2999]
+    assert tailed(samples / "orders", "-n", 0) == []
+    assert tailed(samples / "orders", "-n", 5000) == list(range(3000))
+
+
+def test_a_tail_is_the_end_of_a_dump(samples: Path) -> None:
+    assert (
+        run("tail", samples / "orders", "-n", 3).lines[-3:]
+        == run("dump", samples / "orders", "--from", 2997).lines[-3:]
+    )
+
+
+def test_since_shows_everything_from_a_time_on(samples: Path) -> None:
+    since = ("--since", "2026-01-15T11:55:00Z")
+    offsets = [record["offset"] for record in run("dump", samples / "orders", *since, "--json").objects]
+    assert len(offsets) > 10
+    assert tailed(samples / "orders", *since) == offsets
+    assert tailed(samples / "orders", *since, "-n", 3) == offsets[-3:]
+
+
+def test_a_torn_tail_is_a_warning(samples: Path) -> None:
+    outcome = run("tail", samples / "torn", "-n", 1, "--json")
+    assert (outcome.code, outcome.object["offset"]) == (0, 2998)
+    assert outcome.err.startswith("logwright: warning: ")
+
+
+def test_the_way_back_over_damage_is_an_error_or_goes_forward(samples: Path) -> None:
+    path = samples / "damaged"
+    assert tailed(path, "-n", 1000) == list(range(2000, 3000))
+    assert_one_error_line(run("tail", path, "-n", 1500), 1, f"{path}/jnl/0000000000000442.jnl @ ")
+    dropped = run("tail", path, "-n", 1500, "--mode", "dropmalformed", "--json")
+    assert dropped.code == 1
+    assert [record["offset"] for record in dropped.objects] == [*range(1501, 3000)]
+    shown = run("tail", path, "-n", 1500, "--mode", "permissive", "--json")
+    assert shown.code == 1
+    assert shown.objects[0]["kind"] == "malformed"
+    assert [record["offset"] for record in shown.objects[1:]] == [*range(1501, 3000)]
+
+
+def test_the_last_of_all_shards_come_by_time(samples: Path) -> None:
+    everything = run("dump", samples / "events", "--json").objects
+    everything.sort(key=lambda record: record["timestamp"])
+    assert run("tail", samples / "events", "-n", 20, "--json").objects == everything[-20:]
+
+
+def test_a_timeout_without_following_is_refused(samples: Path) -> None:
+    assert_one_error_line(run("tail", samples / "orders", "--timeout", 1), 2, "give -f as well")
+
+
+# --- following --------------------------------------------------------------------------------------------------------
+
+
+def test_following_goes_on_across_segments_and_writers(tmp_path: Path) -> None:
+    with sej.Writer(tmp_path) as writer:
+        writer.append(b"old 0")
+        writer.append(b"old 1")
+    with start("tail", tmp_path, "-n", 1, "-f", "--json", "--decode", "text") as child:
+        first = json.loads(child.line())
+        assert (first["offset"], first["decoded"]) == (1, "old 1")
+        for session in range(2):
+            with sej.Writer(tmp_path, segment_size=100) as writer:
+                for number in range(20):
+                    writer.append(f"new {session} {number}".encode())
+                    writer.flush()
+            seen = [json.loads(child.line()) for _ in range(20)]
+            assert [record["decoded"] for record in seen] == [f"new {session} {number}" for number in range(20)]
+            assert [record["offset"] for record in seen] == list(range(2 + 20 * session, 22 + 20 * session))
+        assert len(list((tmp_path / "jnl").iterdir())) > 5
+        os.kill(child.pid, signal.SIGINT)
+        assert child.join() == 130
+
+
+def test_following_shows_rows_as_they_come(tmp_path: Path) -> None:
+    with sej.Writer(tmp_path) as writer, start("tail", tmp_path, "-f") as child:
+        writer.append(b"one", timestamp=None)
+        writer.flush()
+        assert child.line().split() == ["offset", "position", "size", "time", "type", "key", "value"]
+        assert child.line() == "-- jnl/0000000000000000.jnl"
+        assert child.line().split() == ["0", "0", "29", "-", "0", "one"]
+        writer.append(b"two", timestamp=None)
+        writer.flush()
+        assert child.line().split() == ["1", "29", "29", "-", "0", "two"]
+
+
+def test_following_ends_after_the_silence_that_was_given(samples: Path) -> None:
+    outcome = run("tail", samples / "orders", "-n", 1, "-f", "--timeout", 0.01, "--json")
+    assert outcome.code == 0
+    assert outcome.object["offset"] == 2999
+
+
+def test_following_a_root_finds_messages_of_every_shard_and_new_shards(tmp_path: Path) -> None:
+    with ShardedWriter(tmp_path, "web", 2) as writer:
+        writer.append(b"first", key=b"a")
+        writer.flush()
+        with start("tail", tmp_path, "-f", "--json") as child:
+            assert json.loads(child.line())["offset"] == 0
+            for number in range(30):
+                writer.append(b"more", key=f"key {number}".encode())
+            writer.flush()
+            seen = [json.loads(child.line()) for _ in range(30)]
+        by_shard: dict[str, list[int]] = {}
+        for record in seen:
+            by_shard.setdefault(record["shard"], []).append(record["offset"])
+        assert len(by_shard) == 4
+        for offsets in by_shard.values():
+            assert offsets == list(range(offsets[0], offsets[0] + len(offsets)))
+
+
+def test_following_a_torn_tail_waits_for_the_next_writer(demo: Path) -> None:
+    path = demo / "torn"
+    with start("tail", path, "-n", 1, "-f", "--json") as child:
+        assert json.loads(child.line())["offset"] == 2998
+        assert child.line().startswith("logwright: warning: ")
+        with sej.Writer(path) as writer:
+            assert writer.append(b"again") == 2999
+        assert json.loads(child.line())["offset"] == 2999
+
+
+def test_a_journal_that_is_cut_under_the_follower_is_told(demo: Path) -> None:
+    path = demo / "orders"
+    with start("tail", path, "-n", 1, "-f", "--json") as child:
+        assert json.loads(child.line())["offset"] == 2999
+        with sej.Writer(path) as writer:
+            writer.append(b"seen by the follower")
+        assert json.loads(child.line())["offset"] == 3000
+        os.truncate(path / "jnl" / "0000000000000aa5.jnl", 100)
+        assert "was cut to 100 bytes" in child.line()
+        assert child.join() == 2
+
+
+def test_damage_that_comes_while_following_is_told(tmp_path: Path, samples: Path) -> None:
+    path = tmp_path / "orders"
+    shutil.copytree(samples / "orders", path)
+    with start("tail", path, "-n", 1, "-f", "--mode", "permissive", "--json") as child:
+        assert json.loads(child.line())["offset"] == 2999
+        with sej.Writer(path) as writer:
+            writer.append(b"whole")
+        assert json.loads(child.line())["offset"] == 3000
+        last = max((path / "jnl").iterdir())
+        whole = last.read_bytes()
+        message = whole[-31:]
+        assert message[-5:-4] == b"e"
+        behind = (3002).to_bytes(8, "big") + message[8:]
+        with last.open("ab") as file:
+            file.write(b"\xff" * 40 + behind)
+        damage, record = json.loads(child.line()), json.loads(child.line())
+        assert (damage["kind"], damage["size"]) == ("malformed", 40)
+        assert record["offset"] == 3002
+        os.kill(child.pid, signal.SIGINT)
+        assert child.join() == 130
+
+
+@pytest.mark.parametrize("count", [0, 3])
+def test_what_is_appended_between_the_two_is_seen_once(count: int, tmp_path: Path) -> None:
+    with sej.Writer(tmp_path) as writer:
+        for _ in range(5):
+            writer.append(b"x")
+    outcome = run("tail", tmp_path, "-n", count, "-f", "--timeout", 0.01, "--json")
+    assert [record["offset"] for record in outcome.objects] == list(range(5 - count, 5))
