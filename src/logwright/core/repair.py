@@ -24,10 +24,9 @@ import json
 import re
 import time
 import zlib
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Generator, Iterator
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -439,31 +438,42 @@ def _removed(plan: Plan) -> set[str]:
 def _check_fits(disk: Disk, home: Path, plan: Plan) -> None:
     """Raise `WrongUse` when the journal is not what the plan was made for, or the disk has no room for the copies."""
     new = {step.file for step in plan.steps if isinstance(step, Create)}
-    gone = _removed(plan)
     needed = 0
     for step in plan.steps:
-        path = _at(home, step.file)
+        path = _find_misfit(disk, home, step, new, _removed(plan))
+        if path is not None:
+            raise WrongUse(f"{path} is not what it was when this repair was planned; plan it again")
         match step:
             case Create():
-                is_free = step.file in gone or not disk.exists(path)
-                fits = is_free and all(span.end <= _size(disk, home, step.source) for span in step.spans)
                 needed += step.size
-            case Rename():
-                fits = step.target in gone or not disk.exists(_at(home, step.target))
             case Remove():
-                fits = disk.exists(path)
-                needed += disk.file_size(path) if fits else 0
+                needed += disk.file_size(_at(home, step.file))
             case Cut():
-                fits = disk.exists(path) and disk.file_size(path) == step.end
                 needed += step.end - step.start
-            case Patch():
-                fits = step.file in new or (disk.exists(path) and _read(disk, path, step.position, step.old))
-        if not fits:
-            raise WrongUse(f"{path} is not what it was when this repair was planned; plan it again")
     free = disk.free_bytes(home)
     if free < needed:
         reason = f"{needed} bytes are needed for copies, {free} are free"
         raise StorageFailed("repair", home, OSError(errno.ENOSPC, reason))
+
+
+def _find_misfit(disk: Disk, home: Path, step: Step, new: set[str], gone: set[str]) -> Path | None:
+    """The path that a step cannot be done with; None when it can be done. `new` and `gone` are made by the plan."""
+    path = _at(home, step.file)
+    match step:
+        case Create():
+            if step.spans and max(span.end for span in step.spans) > _size(disk, home, step.source):
+                return _at(home, step.source)
+            return path if step.file not in gone and disk.exists(path) else None
+        case Rename():
+            target = _at(home, step.target)
+            return target if step.target not in gone and disk.exists(target) else None
+        case Remove():
+            return None if disk.exists(path) else path
+        case Cut():
+            return None if _size(disk, home, step.file) == step.end else path
+        case Patch():
+            fits = step.file in new or (disk.exists(path) and _holds(disk, path, step.position, step.old))
+            return None if fits else path
 
 
 def _size(disk: Disk, home: Path, name: str) -> int:
@@ -471,7 +481,7 @@ def _size(disk: Disk, home: Path, name: str) -> int:
     return disk.file_size(path) if disk.exists(path) else -1
 
 
-def _read(disk: Disk, path: Path, position: int, expected: bytes) -> bool:
+def _holds(disk: Disk, path: Path, position: int, expected: bytes) -> bool:
     file = disk.open(path, "read")
     try:
         return file.read_at(position, len(expected)) == expected
@@ -507,7 +517,7 @@ def _prepare_step(disk: Disk, home: Path, step: Step) -> _Entry:
     return _Entry(step)
 
 
-def _contents(disk: Disk, home: Path, step: Create) -> Iterator[bytes]:
+def _contents(disk: Disk, home: Path, step: Create) -> Generator[bytes, None, None]:
     """The bytes of a file that is to be made, piece by piece."""
     if step.spans:
         file = disk.open(_at(home, step.source), "read")
@@ -520,7 +530,7 @@ def _contents(disk: Disk, home: Path, step: Create) -> Iterator[bytes]:
         yield step.data
 
 
-def _pieces(file: File, start: int, end: int) -> Iterator[bytes]:
+def _pieces(file: File, start: int, end: int) -> Generator[bytes, None, None]:
     while start < end and (data := file.read_at(start, min(_COPY_BYTES, end - start))):
         yield data
         start += len(data)
@@ -579,16 +589,17 @@ def _rename(disk: Disk, path: Path, target: Path) -> None:
     disk.sync_directory(target.parent)
 
 
-def _put(disk: Disk, path: Path, pieces: Iterator[bytes]) -> None:
+def _put(disk: Disk, path: Path, pieces: Generator[bytes, None, None]) -> None:
     """Make a file of these bytes, whole or not at all, durably."""
     temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
     disk.remove(temporary)
     file = disk.open(temporary, "create")
     try:
         position = 0
-        for data in pieces:
-            write_all(file, position, data)
-            position += len(data)
+        with closing(pieces):
+            for data in pieces:
+                write_all(file, position, data)
+                position += len(data)
         file.sync()
     finally:
         file.close()
@@ -639,8 +650,8 @@ def _take_back(disk: Disk, home: Path, entry: _Entry, derived: tuple[str, ...]) 
                 if not _same_contents(disk, home, path, step):
                     raise _changed(path, "it was written to")
                 disk.remove(path)
-                disk.sync_directory(path.parent)
             disk.remove(path.with_name(path.name + TEMPORARY_SUFFIX))
+            disk.sync_directory(path.parent)
         case Remove():
             if disk.exists(path) and step.file not in derived:
                 with _opened(disk, path) as file:
@@ -664,10 +675,15 @@ def _restore_tail(disk: Disk, home: Path, entry: _Entry, step: Cut) -> None:
         if size not in (step.start, step.end) or not _is_kept(disk, home, entry, file, step.start, size):
             raise _changed(path, f"it has {size} bytes, and others than were cut off")
         if size < step.end:
-            _put(disk, path, chain(_pieces(file, 0, step.start), _kept_pieces(disk, home, entry)))
+            _put(disk, path, _rejoined(disk, home, entry, file, step.start))
 
 
-def _kept_pieces(disk: Disk, home: Path, entry: _Entry) -> Iterator[bytes]:
+def _rejoined(disk: Disk, home: Path, entry: _Entry, file: File, end: int) -> Generator[bytes, None, None]:
+    yield from _pieces(file, 0, end)
+    yield from _kept_pieces(disk, home, entry)
+
+
+def _kept_pieces(disk: Disk, home: Path, entry: _Entry) -> Generator[bytes, None, None]:
     copy = disk.open(cut_directory(home) / entry.kept, "read")
     try:
         if copy.size() != entry.size:
@@ -682,10 +698,11 @@ def _same_contents(disk: Disk, home: Path, path: Path, step: Create) -> bool:
     file = disk.open(path, "read")
     try:
         position = 0
-        for data in _contents(disk, home, step):
-            if file.read_at(position, len(data)) != data:
-                return False
-            position += len(data)
+        with closing(_contents(disk, home, step)) as pieces:
+            for data in pieces:
+                if file.read_at(position, len(data)) != data:
+                    return False
+                position += len(data)
         return position == file.size()
     finally:
         file.close()

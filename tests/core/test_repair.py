@@ -1,0 +1,508 @@
+"""Repair plans: done, interrupted at any point, finished or taken back; and no byte is ever lost on the way."""
+
+from __future__ import annotations
+
+import errno
+import json
+import random
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from logwright.core import repair
+from logwright.core.checksum import crc32c
+from logwright.core.disk import Disk
+from logwright.core.errors import DamagedJournal, Locked, LogwrightError, NotFound, StorageFailed, WrongUse
+from logwright.core.keep import cut_directory
+from logwright.core.lock import Lock
+from logwright.core.outcome import Span
+from logwright.core.repair import Create, Cut, Patch, Plan, Remove, Rename
+from tests.support.damage import noise
+from tests.support.faulty_disk import NEEDS_SPACE, SHORT_WRITE, WRITES, Fault, every_fault, forgotten_syncs
+from tests.support.simulated_disk import SimulatedDisk
+from tests.support.trees import Tree, differences, read_file, read_tree, write_file
+
+HOME = Path("/journal")
+A, B, C, INDEX = noise(2100, seed=1), noise(300, seed=2), noise(700, seed=3), noise(90, seed=4)
+CRC32C = 0x82F63B78
+FAULTS = (
+    Fault(errno.EIO),
+    Fault(errno.EIO, forever=True),
+    Fault(errno.ENOSPC, forever=True, partial=True, only=NEEDS_SPACE),
+    Fault(SHORT_WRITE, forever=True, only=WRITES),
+)
+
+PLAN = Plan(
+    "test",
+    (
+        Create("d/new", "a", (Span(500, 900), Span(1000, 1900)), "whole records behind the damage"),
+        Patch("d/new", 508, A[1108:1116], b"12345678", "a field was wrong"),
+        Patch("a", 20, A[20:24], b"abcd", "another field was wrong"),
+        Cut("a", 450, len(A), "no records"),
+        Remove("b", "it cannot be read"),
+        Create("b", "", (), "a better one", b"new b"),
+        Rename("d/c", "d/e", "it belongs there"),
+        Remove("index", "it is wrong"),
+    ),
+    left=("a @ 900: a record is lost",),
+    locks=("lock",),
+    derived=("index",),
+)
+BEFORE: Tree = {"a": A, "b": B, "d": None, "d/c": C, "index": INDEX}
+AFTER: Tree = {
+    "a": A[:20] + b"abcd" + A[24:450],
+    "b": b"new b",
+    "d": None,
+    "d/new": A[500:900] + A[1000:1108] + b"12345678" + A[1116:1900],
+    "d/e": C,
+}
+
+
+@pytest.fixture
+def disk(simulated_disk: SimulatedDisk) -> SimulatedDisk:
+    """A disk with a damaged journal, all of it durable."""
+    simulated_disk.make_directory(HOME / "d")
+    for name, content in BEFORE.items():
+        if content is not None:
+            write_file(simulated_disk, HOME / name, content)
+    simulated_disk.settle()
+    return simulated_disk
+
+
+def journal(disk: Disk) -> Tree:
+    """The files of the journal, without the lock and what is kept."""
+    tree = read_tree(disk, HOME)
+    return {name: content for name, content in tree.items() if name != "lock" and not name.startswith(".logwright")}
+
+
+def is_settled(disk: Disk) -> bool:
+    """Whether no repair is under way."""
+    return repair.find_interrupted(disk, HOME) is None
+
+
+# --- doing it and taking it back ------------------------------------------------------------------------------------
+
+
+def test_a_plan_is_done_and_the_log_tells_where_everything_is(disk: SimulatedDisk) -> None:
+    done = repair.apply(disk, HOME, PLAN)
+    assert differences(AFTER, journal(disk)) == []
+    assert (done.state, done.done, done.log.parent) == ("done", 8, cut_directory(HOME))
+    assert [read_file(disk, path) for path in done.kept] == [A[450:], B, INDEX]
+    assert [path.name.rpartition(".")[0] for path in done.kept] == ["a.@450", "b.@0", "index.@0"]
+    assert json.loads(read_file(disk, done.log))["steps"][3] == {
+        "do": "cut",
+        "file": "a",
+        "start": 450,
+        "end": 2100,
+        "reason": "no records",
+        "kept": done.kept[0].name,
+        "size": 1650,
+        "crc": 0,
+    }
+
+
+def test_undo_restores_every_byte_of_every_file(disk: SimulatedDisk) -> None:
+    repair.apply(disk, HOME, PLAN)
+    undone = repair.undo(disk, HOME)
+    assert differences(BEFORE, journal(disk)) == []
+    assert (undone.state, undone.done) == ("undone", 0)
+    with pytest.raises(NotFound, match="no repair"):
+        repair.undo(disk, HOME)
+
+
+def test_a_repair_can_be_done_again_after_it_was_taken_back(disk: SimulatedDisk) -> None:
+    first = repair.apply(disk, HOME, PLAN)
+    repair.undo(disk, HOME)
+    second = repair.apply(disk, HOME, PLAN)
+    assert differences(AFTER, journal(disk)) == []
+    assert second.log.name > first.log.name
+    assert [one.state for one in repair.list_repairs(disk, HOME)] == ["undone", "done"]
+
+
+def test_repairs_are_taken_back_one_by_one_the_latest_first(disk: SimulatedDisk) -> None:
+    one = Plan("test", (Patch("a", 0, A[:1], b"!", "first"),))
+    two = Plan("test", (Patch("a", 0, b"!", b"?", "second"),))
+    repair.apply(disk, HOME, one)
+    repair.apply(disk, HOME, two)
+    assert repair.undo(disk, HOME).plan.steps == two.steps
+    assert journal(disk)["a"] == b"!" + A[1:]
+    assert repair.undo(disk, HOME).plan.steps == one.steps
+    assert journal(disk) == BEFORE
+
+
+def test_a_plan_is_told_to_people_and_to_programs() -> None:
+    assert PLAN.describe() == [
+        "d/new: create with 1300 bytes from a @ 500 (400 bytes), @ 1000 (900 bytes): whole records behind the damage",
+        f"d/new @ 508: change {A[1108:1116].hex()} to 3132333435363738: a field was wrong",
+        f"a @ 20: change {A[20:24].hex()} to 61626364: another field was wrong",
+        "a @ 450: cut off 1650 bytes: no records",
+        "b: move away: it cannot be read",
+        "b: create with 5 bytes: a better one",
+        "d/c: rename to d/e: it belongs there",
+        "index: move away: it is wrong",
+        "left as it is: a @ 900: a record is lost",
+    ]
+    told = PLAN.as_json()
+    assert json.loads(json.dumps(told)) == told
+    assert (told["format"], told["left"], told["interrupted"]) == ("test", ["a @ 900: a record is lost"], False)
+    assert [step["do"] for step in told["steps"]] == [
+        "create", "patch", "patch", "cut", "remove", "create", "rename", "remove",
+    ]  # fmt: skip
+    assert (PLAN.empty, PLAN.kept_bytes, Plan("test").empty) == (False, 1650, True)
+
+
+def test_a_plan_can_be_seen_from_the_directory_above(disk: SimulatedDisk) -> None:
+    seen = PLAN.within("journal")
+    assert [step.file for step in seen.steps[:3]] == ["journal/d/new", "journal/d/new", "journal/a"]
+    assert (seen.locks, seen.derived) == (("journal/lock",), ("journal/index",))
+    assert seen.left == ("journal/a @ 900: a record is lost",)
+    repair.apply(disk, Path("/"), seen)
+    assert differences(AFTER, journal(disk)) == []
+    repair.undo(disk, Path("/"))
+    assert differences(BEFORE, journal(disk)) == []
+
+
+# --- what does not fit is refused -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a", A + b"!"),
+        ("a", A[:-1]),
+        ("a", A[:20] + b"?" + A[21:]),
+        ("d/new", b""),
+        ("d/e", b""),
+    ],
+)
+def test_a_plan_that_does_not_fit_any_more_changes_nothing(disk: SimulatedDisk, name: str, content: bytes) -> None:
+    write_file(disk, HOME / name, content)
+    now = journal(disk)
+    with pytest.raises(WrongUse, match="plan it again"):
+        repair.apply(disk, HOME, PLAN)
+    assert journal(disk) == now
+    assert repair.list_repairs(disk, HOME) == []
+
+
+@pytest.mark.parametrize("name", ["a", "b"])
+def test_a_plan_whose_files_are_gone_changes_nothing(disk: SimulatedDisk, name: str) -> None:
+    disk.remove(HOME / name)
+    with pytest.raises(WrongUse, match=f"/journal/{name} "):
+        repair.apply(disk, HOME, PLAN)
+    assert repair.list_repairs(disk, HOME) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a", A[:20] + b"abcd" + A[24:450] + b"appended"),
+        ("a", A[:450]),
+        ("b", b"other"),
+        ("d/new", b""),
+        ("d/c", b"somebody has made it again"),
+    ],
+)
+def test_undo_refuses_when_a_file_was_changed_since_and_names_it(
+    disk: SimulatedDisk, name: str, content: bytes
+) -> None:
+    repair.apply(disk, HOME, PLAN)
+    write_file(disk, HOME / name, content)
+    now = journal(disk)
+    with pytest.raises(WrongUse, match=f"/journal/{name} was changed since"):
+        repair.undo(disk, HOME)
+    assert journal(disk) == now
+    assert is_settled(disk)
+
+
+def test_a_file_that_can_be_made_again_does_not_keep_a_repair_from_being_taken_back(disk: SimulatedDisk) -> None:
+    repair.apply(disk, HOME, PLAN)
+    write_file(disk, HOME / "index", b"made again")
+    repair.undo(disk, HOME)
+    assert differences(BEFORE, journal(disk)) == []
+
+
+def test_a_derived_file_that_was_not_there_before_is_gone_after_undo(disk: SimulatedDisk) -> None:
+    repair.apply(disk, HOME, replace(PLAN, derived=("index", "d/new.index")))
+    write_file(disk, HOME / "d/new.index", b"made")
+    repair.undo(disk, HOME)
+    assert differences(BEFORE, journal(disk)) == []
+
+
+def test_a_journal_that_is_being_written_is_not_repaired(disk: SimulatedDisk) -> None:
+    with Lock.acquire(disk, HOME / "lock"):
+        with pytest.raises(Locked):
+            repair.apply(disk, HOME, PLAN)
+        assert journal(disk) == BEFORE
+    repair.apply(disk, HOME, PLAN)
+    with Lock.acquire(disk, HOME / "lock"), pytest.raises(Locked):
+        repair.undo(disk, HOME)
+    assert differences(AFTER, journal(disk)) == []
+
+
+def test_without_room_for_the_copies_nothing_is_begun(disk: SimulatedDisk) -> None:
+    disk.capacity_bytes = sum(len(content or b"") for content in BEFORE.values()) + 1000
+    with pytest.raises(StorageFailed, match="3345 bytes are needed for copies, 1000 are free") as caught:
+        repair.apply(disk, HOME, PLAN)
+    assert caught.value.errno == errno.ENOSPC
+    assert journal(disk) == BEFORE
+    assert repair.list_repairs(disk, HOME) == []
+
+
+@pytest.mark.parametrize("name", ["../out", "/etc/passwd", "d/../../out", "d//x", "", ".", "a\\b", "a\0b"])
+def test_no_name_leads_out_of_the_directory(disk: SimulatedDisk, name: str) -> None:
+    source = Create("x", name, (Span(0, 1),), "")
+    for step in (Remove(name, ""), Create(name, "", (), "", b"x"), Rename("a", name, ""), source):
+        with pytest.raises(WrongUse, match="no name of a file"):
+            repair.apply(disk, HOME, Plan("test", (step,)))
+    assert journal(disk) == BEFORE
+
+
+def _replace_word(word: bytes, other: bytes) -> Callable[[bytes], bytes]:
+    return lambda text: text.replace(word, other)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda text: text[: len(text) // 2],
+        lambda text: b"",
+        lambda text: b"[]",
+        lambda text: b"7",
+        lambda text: b"[" * 100_000,
+        _replace_word(b'"version": 1', b'"version": 2'),
+        _replace_word(b'"do": "cut"', b'"do": "burn"'),
+        _replace_word(b'"kept": "', b'"kept": "../'),
+        _replace_word(b'"done": 8', b'"done": 9'),
+        _replace_word(b'"state": "done"', b'"state": "?"'),
+        _replace_word(b'"old": "', b'"old": "zz'),
+    ],
+)
+def test_a_damaged_log_is_told_and_changes_nothing(disk: SimulatedDisk, damage: Callable[[bytes], bytes]) -> None:
+    done = repair.apply(disk, HOME, PLAN)
+    write_file(disk, done.log, damage(read_file(disk, done.log)))
+    for verb in (repair.undo, repair.resume_plan):
+        with pytest.raises(DamagedJournal, match="this log of a repair cannot be read") as caught:
+            verb(disk, HOME)
+        assert caught.value.file == done.log
+    assert differences(AFTER, journal(disk)) == []
+
+
+def test_a_log_cannot_lead_out_of_the_directory(disk: SimulatedDisk) -> None:
+    done = repair.apply(disk, HOME, PLAN)
+    write_file(disk, done.log, read_file(disk, done.log).replace(b'"file": "a"', b'"file": "../a"'))
+    with pytest.raises(WrongUse, match="no name of a file"):
+        repair.undo(disk, HOME)
+
+
+# --- interrupted ----------------------------------------------------------------------------------------------------
+
+
+def finished(disk: SimulatedDisk) -> Tree:
+    """The journal after the interrupted repair was finished, or begun again if it never began."""
+    plan = repair.resume_plan(disk, HOME)
+    standing = [one for one in repair.list_repairs(disk, HOME) if one.state == "done"]
+    if not standing:
+        repair.apply(disk, HOME, plan or PLAN)
+    assert is_settled(disk)
+    return journal(disk)
+
+
+def taken_back(disk: SimulatedDisk) -> Tree:
+    """The journal after the repair was taken back, if it had begun."""
+    if any(one.state != "undone" for one in repair.list_repairs(disk, HOME)):
+        repair.undo(disk, HOME)
+    assert is_settled(disk)
+    return journal(disk)
+
+
+def nothing_is_lost(state: SimulatedDisk) -> bool:
+    """From what a crash has left the repair can be finished, and it can be taken back, to the last byte."""
+    if "repaired" in state.marks and differences(AFTER, journal(state)):
+        return False
+    if "undone" in state.marks and differences(BEFORE, journal(state)):
+        return False
+    try:
+        done = "undone" in state.marks or not differences(AFTER, finished(state.copy()))
+        return done and not differences(BEFORE, taken_back(state.copy()))
+    except LogwrightError:
+        return False
+
+
+def test_a_repair_is_finished_or_taken_back_after_every_crash(disk: SimulatedDisk) -> None:
+    repair.apply(disk, HOME, PLAN)
+    disk.mark("repaired")
+    seen = set()
+    for state in disk.crash_states(most=10):
+        seen.add(tuple((one.state, one.done) for one in repair.list_repairs(state, HOME)))
+        assert nothing_is_lost(state)
+    assert seen == {(), *((("applying", done),) for done in range(9)), (("done", 8),)}
+
+
+def test_taking_a_repair_back_is_finished_after_every_crash(disk: SimulatedDisk) -> None:
+    repair.apply(disk, HOME, PLAN)
+    disk.settle()
+    repair.undo(disk, HOME)
+    disk.mark("undone")
+    seen = set()
+    for state in disk.crash_states(most=10):
+        (one,) = repair.list_repairs(state, HOME)
+        seen.add((one.state, one.done))
+        if one.state == "undoing":
+            with pytest.raises(WrongUse, match="was interrupted; undo it again first"):
+                repair.resume_plan(state, HOME)
+        assert differences(BEFORE, taken_back(state)) == []
+    assert seen == {("done", 8), *(("undoing", done) for done in range(9)), ("undone", 0)}
+
+
+def test_a_repair_is_finished_or_taken_back_after_every_kill_and_a_crash_in_that(disk: SimulatedDisk) -> None:
+    repair.apply(disk, HOME, PLAN)
+    for number, state in enumerate(disk.process_kills()):
+        assert nothing_is_lost(state)
+        if number % 8 == 0:
+            taken_back(state)
+            for again in state.crash_states(most=2):
+                assert differences(BEFORE, taken_back(again)) == []
+
+
+def test_a_repair_is_finished_or_taken_back_whichever_call_fails(disk: SimulatedDisk) -> None:
+    for faulty in every_fault(disk.copy, FAULTS):
+        try:
+            repair.apply(faulty, HOME, PLAN)
+        except StorageFailed:
+            assert faulty.failures
+        else:
+            faulty.inner.mark("repaired")
+        assert faulty.inner.open_files == 0
+        assert nothing_is_lost(faulty.inner)
+
+
+def test_taking_a_repair_back_is_finished_whichever_call_fails(disk: SimulatedDisk) -> None:
+    repair.apply(disk, HOME, PLAN)
+    for faulty in every_fault(disk.copy, FAULTS):
+        try:
+            repair.undo(faulty, HOME)
+        except StorageFailed:
+            assert faulty.failures
+        assert faulty.inner.open_files == 0
+        assert differences(BEFORE, taken_back(faulty.inner)) == []
+
+
+def test_without_any_of_the_syncs_that_matter_a_repair_is_found_out(disk: SimulatedDisk) -> None:
+    plan = Plan("test", (Create("new", "a", (Span(500, 2100),), ""), Cut("a", 450, len(A), "")))
+    before, after = {"a": A}, {"a": A[:450], "new": A[500:]}
+
+    def holds(state: SimulatedDisk) -> bool:
+        files = {name: content for name, content in journal(state).items() if name in ("a", "new")}
+        if "repaired" in state.marks and files != after:
+            return False
+        try:
+            repair.undo(state, HOME)
+        except NotFound:
+            return files == before
+        except LogwrightError:
+            return False
+        return {name: content for name, content in journal(state).items() if name in ("a", "new")} == before
+
+    found_out = []
+    for faulty in forgotten_syncs(disk.copy):
+        repair.apply(faulty, HOME, plan)
+        faulty.inner.mark("repaired")
+        name = re.sub(r"\d{5,}", "TIME", faulty.failed.replace(f"{cut_directory(HOME)}", "CUT"))
+        found_out.append((name, not all(map(holds, faulty.inner.crash_states(format="", most=12)))))
+    assert found_out == [
+        ("sync directory /", False),  # for a journal whose creator was killed; here there is none
+        ("sync directory /journal", False),  # these names are synced again before the first change
+        ("sync directory /journal/.logwright", False),
+        ("sync directory /journal/.logwright", False),
+        ("sync CUT/a.@450.TIME", True),
+        ("sync directory CUT", False),  # as is the name of the copy, with that of the log
+        ("sync CUT/repair-TIME.tmp", True),
+        ("sync directory CUT", True),
+        ("sync /journal/new.repairing", True),
+        ("sync directory /journal", True),
+        ("sync CUT/repair-TIME.tmp", True),
+        ("sync directory CUT", True),
+        ("sync /journal/a", True),
+        ("sync CUT/repair-TIME.tmp", True),
+        ("sync directory CUT", False),  # the last steps of the log may be forgotten: done is done
+        ("sync CUT/repair-TIME.tmp", True),
+        ("sync directory CUT", False),
+        ("", False),
+    ]
+
+
+def test_an_interrupted_repair_must_be_settled_before_another(disk: SimulatedDisk) -> None:
+    repair.apply(disk, HOME, PLAN)
+    other = Plan("test", (Patch("a", 0, A[:1], b"!", ""),))
+    for state in disk.process_kills():
+        if repair.find_interrupted(state, HOME) is not None:
+            plan = repair.resume_plan(state, HOME)
+            assert plan == replace(PLAN, interrupted=True)
+            assert plan.describe()[0] == "finish the repair that was interrupted:"
+            with pytest.raises(WrongUse, match="was interrupted; finish it, or undo it"):
+                repair.apply(state, HOME, other)
+
+
+def test_what_was_appended_while_a_repair_was_interrupted_is_not_lost(disk: SimulatedDisk) -> None:
+    repair.apply(disk, HOME, PLAN)
+    for state in disk.process_kills():
+        one = repair.find_interrupted(state, HOME)
+        if one is None or not state.exists(HOME / "d/new") or one.done < 2:
+            continue
+        write_file(state, HOME / "d/new", read_file(state, HOME / "d/new") + b"appended")
+        again = state.copy()
+        repair.apply(again, HOME, PLAN)
+        assert read_file(again, HOME / "d/new") == (AFTER["d/new"] or b"") + b"appended"
+        with pytest.raises(WrongUse, match="d/new was changed since"):
+            repair.undo(again, HOME)
+        with pytest.raises(WrongUse, match="d/new is not what this repair left"):
+            repair.undo(state, HOME)
+        assert read_file(state, HOME / "d/new").endswith(b"appended")
+
+
+def test_bytes_behind_a_cut_that_nobody_has_kept_are_never_cut(disk: SimulatedDisk) -> None:
+    plan = Plan("test", (Cut("a", 450, len(A), ""),))
+    repair.apply(disk, HOME, plan)
+    for state in disk.process_kills():
+        one = repair.find_interrupted(state, HOME)
+        if one is None or one.done:
+            continue
+        other = noise(len(A), seed=9)
+        write_file(state, HOME / "a", other)
+        with pytest.raises(WrongUse, match="nothing more was changed"):
+            repair.apply(state, HOME, plan)
+        with pytest.raises(WrongUse, match="nothing more was changed"):
+            repair.undo(state, HOME)
+        assert journal(state)["a"] == other
+
+
+# --- what a checksum can settle -------------------------------------------------------------------------------------
+
+
+def test_the_one_bit_that_was_flipped_is_found() -> None:
+    data = noise(64, seed=5)
+    right = crc32c(data)
+    for bit in range(8 * len(data)):
+        wrong = bytearray(data)
+        wrong[bit // 8] ^= 1 << (bit % 8)
+        assert repair.find_flipped_bit(len(data), crc32c(wrong) ^ right, CRC32C) == (bit // 8, 1 << (bit % 8))
+
+
+def test_the_one_bit_is_found_in_a_whole_block_and_two_are_not() -> None:
+    data = noise(64 * 1024, seed=6)
+    right, chance = crc32c(data), random.Random(7)
+    for _ in range(5):
+        first, second = chance.sample(range(8 * len(data)), 2)
+        wrong = bytearray(data)
+        wrong[first // 8] ^= 1 << (first % 8)
+        assert repair.find_flipped_bit(len(data), crc32c(wrong) ^ right, CRC32C) == (first // 8, 1 << (first % 8))
+        wrong[second // 8] ^= 1 << (second % 8)
+        assert repair.find_flipped_bit(len(data), crc32c(wrong) ^ right, CRC32C) is None
+
+
+def test_bytes_that_match_their_checksum_have_no_flipped_bit() -> None:
+    assert repair.find_flipped_bit(100, 0, CRC32C) is None
+    assert repair.find_flipped_bit(0, 1, CRC32C) is None
