@@ -61,7 +61,11 @@ class SejSession:
 
 class SejSubject(Subject):
     name = "sej"
-    options = {"plain": {}, "small segments": {"segment_size": 700}, "checksums": {"checksums": True}}  # noqa: RUF012
+    options = {  # noqa: RUF012
+        "plain": {},
+        "small segments": {"segment_size": 700},
+        "checksums": {"checksums": True, "segment_size": 1000},
+    }
 
     # --- records and bytes ------------------------------------------------------------------------------------------
 

@@ -1,0 +1,200 @@
+"""The k-th call to the disk fails, for every k: in writing, in recovering, in reading.
+
+A failed write or sync is final for its writer, what was acknowledged stays, a partial append is rolled back, the lock
+and every file are given back, and the next writer goes on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from logwright.core.errors import Closed, LogwrightError, NotFound, Poisoned, StorageFailed
+from logwright.core.outcome import Damage
+from tests.contract.scenarios import check_after_crash
+from tests.contract.subject import HOME, Record, Session, Subject, read_prefix
+from tests.contract.subjects import SUBJECTS
+from tests.support.damage import cut
+from tests.support.faulty_disk import FAULTS, Fault, FaultyDisk, every_fault
+from tests.support.simulated_disk import SimulatedDisk
+from tests.support.trees import read_file
+
+KINDS = [
+    pytest.param(subject, kind, sync, id=f"{subject.name}, {kind}, {sync}")
+    for subject in SUBJECTS.values()
+    for kind in subject.options
+    for sync in ("always", "none")
+]
+
+
+class TrackingDisk:
+    """Passes everything on to another disk, and knows which files are open."""
+
+    def __init__(self, inner: SimulatedDisk) -> None:
+        self.inner = inner
+        self.open_files: list[Any] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    def open(self, path: Path, mode: Any) -> TrackedFile:
+        file = TrackedFile(self, self.inner.open(path, mode))
+        self.open_files.append(file)
+        return file
+
+
+class TrackedFile:
+    """A file of a `TrackingDisk`."""
+
+    def __init__(self, disk: TrackingDisk, inner: Any) -> None:
+        self._disk = disk
+        self._inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def close(self) -> None:
+        if self in self._disk.open_files:
+            self._disk.open_files.remove(self)
+        self._inner.close()
+
+
+def empty_disk() -> TrackingDisk:
+    disk = SimulatedDisk()
+    disk.make_directory(HOME)
+    disk.settle()
+    return TrackingDisk(disk)
+
+
+@dataclass
+class Attempt:
+    """A session on a disk that fails at some point, and what it acknowledged."""
+
+    subject: Subject
+    records: list[Record]
+    sync: str
+    options: dict[str, Any]
+    acknowledged: int = 0
+    failed: bool = False
+
+    def run(self, disk: FaultyDisk[Any]) -> None:
+        try:
+            session = self.subject.open_session(disk, HOME, sync=self.sync, **self.options)
+        except LogwrightError:
+            self.failed = True
+            return
+        try:
+            self._append(session)
+        except StorageFailed:
+            self.failed = True
+            self._assert_final(session)
+        try:
+            session.close()
+            self.acknowledged = self.acknowledged if self.failed else len(self.records)
+        except StorageFailed:
+            self.failed = True
+        with pytest.raises((Poisoned, Closed) if self.failed else Closed):
+            session.append(self.records[0])
+
+    def _append(self, session: Session) -> None:
+        for count, record in enumerate(self.records, 1):
+            session.append(record)
+            if self.sync == "always":
+                self.acknowledged = count
+            elif count % 3 == 0:
+                session.sync()
+                self.acknowledged = count
+
+    def _assert_final(self, session: Session) -> None:
+        """Whatever the disk does by now, this writer takes nothing more."""
+        uses: tuple[Callable[[], object], ...] = (lambda: session.append(self.records[-1]), session.flush, session.sync)
+        for use in uses:
+            with pytest.raises(Poisoned):
+                use()
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=str)
+@pytest.mark.parametrize(("subject", "kind", "sync"), KINDS)
+def test_a_failure_at_any_call_is_final_and_takes_nothing_that_was_acknowledged(
+    subject: Subject, kind: str, sync: str, fault: Fault
+) -> None:
+    records = subject.records(21, 13)
+    for disk in every_fault(empty_disk, [fault], format=subject.name):
+        attempt = Attempt(subject, records[:12], sync, subject.options[kind])
+        attempt.run(disk)
+        assert attempt.failed or attempt.acknowledged == 12
+        assert not disk.inner.open_files, "files were left open"
+
+        healthy = disk.inner.inner
+        found, error = read_prefix(subject, healthy, HOME)
+        assert error is None or (isinstance(error, NotFound) and not attempt.acknowledged), error
+        assert len(found) >= attempt.acknowledged
+        assert found == records[: len(found)]
+        if error is None and not fault.forever:
+            told = list(subject.read(healthy, HOME, "permissive"))[len(found) :]
+            assert told == [], "the partial append was not rolled back"
+        if not fault.partial:  # half a write that also becomes durable by halves is more than a disk can do
+            for state in healthy.crash_states(first=len(healthy.operations), kinds=["order"], format=""):
+                check_after_crash(subject, state, records, attempt.acknowledged, may_be_damaged=sync != "always")
+        check_after_crash(subject, healthy, records, attempt.acknowledged)
+
+
+@pytest.mark.parametrize("how_much_is_missing", [3, 17, 60])
+def test_a_recovery_that_fails_at_any_call_can_be_done_again(subject: Subject, how_much_is_missing: int) -> None:
+    records = subject.records(22, 6)
+    data = subject.encode(records[:5])
+    torn = cut(data, len(data) - how_much_is_missing)
+    whole = subject.scan("codec", torn)
+    paths: list[Path] = []
+
+    def torn_disk() -> TrackingDisk:
+        disk = SimulatedDisk()
+        disk.make_directory(HOME)
+        paths.append(subject.lay_out(disk, HOME, torn))
+        disk.settle()
+        return TrackingDisk(disk)
+
+    for disk in every_fault(torn_disk, format=subject.name):
+        with contextlib.suppress(LogwrightError):
+            subject.recover(disk, HOME)
+        assert not disk.inner.open_files, "files were left open"
+        healthy = disk.inner.inner
+        left = read_file(healthy, paths[0])
+        assert left in (torn, torn[: whole.end])
+        if left != torn:
+            folder = HOME / ".logwright" / "cut"
+            kept = [read_file(healthy, folder / name) for name in healthy.list_directory(folder)]
+            assert torn[whole.end :] in kept
+        check_after_crash(subject, healthy, records, len(whole.records))
+
+
+@pytest.mark.parametrize("kind", ["plain", "small segments", "checksums"])
+def test_reading_that_fails_at_any_call_gives_an_error_or_everything(subject: Subject, kind: str) -> None:
+    if kind not in subject.options:
+        pytest.skip(f"{subject.name} has no journals with {kind}")
+    records = subject.records(23, 12)
+
+    def written_disk() -> TrackingDisk:
+        disk = empty_disk()
+        session = subject.open_session(disk, HOME, **subject.options[kind])  # type: ignore[arg-type]
+        for record in records:
+            session.append(record)
+        session.close()
+        return disk
+
+    faults = [fault for fault in FAULTS if fault.only == Fault().only]
+    for disk in every_fault(written_disk, faults, format=subject.name):
+        found, error = read_prefix(subject, disk, HOME)  # type: ignore[arg-type]
+        assert found == records[: len(found)]
+        assert error is None or isinstance(error, StorageFailed)
+        assert error is not None or len(found) == len(records), "records are missing without an error"
+        told = []
+        with contextlib.suppress(StorageFailed):
+            told = [item for item in subject.read(disk, HOME, "permissive") if isinstance(item, Damage)]  # type: ignore[arg-type]
+        assert not told, "a disk that fails is no damage of the journal"
+        assert not disk.inner.open_files, "files were left open"

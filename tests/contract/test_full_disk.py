@@ -1,0 +1,112 @@
+"""A disk that is full, for real: a file system of 64 KiB, and a limit on the size of files where none can be mounted.
+
+What was acknowledged is intact, the partial append is rolled back, reading goes on, and once there is room a new writer
+goes on behind it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from logwright.core.disk import REAL_DISK
+from logwright.core.errors import Poisoned, StorageFailed
+from tests.contract.subject import Subject
+from tests.support.counts import COUNTS
+
+TMPFS_BYTES = 64 * 1024
+FILE_LIMIT_BYTES = 20_000
+MOST_RECORDS = 2000
+SEED = 31
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A directory on a file system of 64 KiB."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can mount a file system of 64 KiB")
+    mounted = tmp_path / "small"
+    mounted.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", f"size={TMPFS_BYTES}", "tmpfs", str(mounted)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        pytest.skip(f"a file system of 64 KiB cannot be mounted here: {done.stderr.strip()}")
+    yield mounted
+    subprocess.run(["umount", str(mounted)], check=True)
+
+
+def append_until_it_fails(subject: Subject, home: Path, sync: str, start: int = 0) -> tuple[int, int]:
+    """Append until the system refuses; how many records were acknowledged, and with which error it ended."""
+    session = subject.open_session(REAL_DISK, home, sync=sync)
+    acknowledged, failure = start, None
+    for index in range(start, MOST_RECORDS):
+        try:
+            session.append(subject.record(SEED, index))
+            if sync == "none" and index % 5 == 0:
+                session.sync()
+        except StorageFailed as error:
+            failure = error
+            break
+        if sync == "always" or index % 5 == 0:
+            acknowledged = index + 1
+    with pytest.raises(Poisoned):
+        session.append(subject.record(SEED, acknowledged))
+    session.close()
+    assert failure is not None
+    return acknowledged, failure.errno or 0
+
+
+def assert_all_there(subject: Subject, home: Path, acknowledged: int) -> int:
+    """Whole records and nothing behind them, at least those that were acknowledged; how many there are."""
+    found = list(subject.read(REAL_DISK, home, "permissive"))
+    assert len(found) >= acknowledged
+    assert found == subject.records(SEED, len(found)), "the partial append was not rolled back"
+    return len(found)
+
+
+def append_one(subject: Subject, home: Path, sync: str, count: int) -> int:
+    session = subject.open_session(REAL_DISK, home, sync=sync)
+    session.append(subject.record(SEED, count))
+    session.close()
+    return assert_all_there(subject, home, count + 1)
+
+
+@pytest.mark.parametrize("sync", ["always", "none"])
+def test_a_full_file_system_takes_nothing_that_was_acknowledged(subject: Subject, small_disk: Path, sync: str) -> None:
+    home = small_disk / "journal"
+    fillers = [small_disk / f"filler {number}" for number in range(3)]
+    for filler in fillers:
+        filler.write_bytes(bytes(12 * 1024))
+    count = 0
+    for filler in fillers:
+        acknowledged, error = append_until_it_fails(subject, home, sync, count)
+        assert error == errno.ENOSPC
+        count = assert_all_there(subject, home, acknowledged)
+        filler.unlink()
+        count = append_one(subject, home, sync, count)
+        COUNTS.add("k-th call fails", 1, subject.name)
+    assert count > 20
+
+
+@pytest.mark.parametrize("sync", ["always", "none"])
+def test_a_limit_on_the_size_of_files_takes_nothing_that_was_acknowledged(
+    subject: Subject, tmp_path: Path, sync: str
+) -> None:
+    home = tmp_path / "journal"
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (FILE_LIMIT_BYTES, hard))
+    try:
+        acknowledged, error = append_until_it_fails(subject, home, sync)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert error == errno.EFBIG
+    count = assert_all_there(subject, home, acknowledged)
+    assert count > 10
+    assert append_one(subject, home, sync, count) == count + 1
+    COUNTS.add("k-th call fails", 1, subject.name)
