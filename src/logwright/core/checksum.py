@@ -34,6 +34,7 @@ file then. A flipped bit in the side file itself reads as damage of its block, t
 
 from __future__ import annotations
 
+import contextlib
 import os
 import struct
 import time
@@ -258,12 +259,21 @@ class ChecksumWriter:
         self._check_usable()
         first, entries = held
         try:
-            write_all(self._file, _entry_position(first), entries)
+            self._write_entries(first, entries)
         except BaseException:
             self._poisoned = True
             raise
         if entries:  # the last one may still grow; those before it need not be held any more
             self._published_from = first + len(entries) // ENTRY.size - 1
+
+    def _write_entries(self, first: int, entries: bytes) -> None:
+        """Write entries whole, or leave none from the first of them on: half of one would speak of damage."""
+        try:
+            write_all(self._file, _entry_position(first), entries)
+        except BaseException:
+            with contextlib.suppress(LogwrightError):
+                self._file.truncate(_entry_position(first))
+            raise
 
     def truncate(self, size: int, data_file: File) -> None:
         """Lower the entries to the first `size` bytes, durably; call it before these are all that is left."""
@@ -345,7 +355,7 @@ class ChecksumWriter:
         if covered < have:
             crc = crc32c(self._read_exactly(data_file, index * self.block_bytes + covered, have - covered), crc)
         if have:
-            write_all(self._file, _entry_position(index), ENTRY.pack(crc, have))
+            self._write_entries(index, ENTRY.pack(crc, have))
         if self._file.size() > end:
             self._file.truncate(end)
         if lowered:

@@ -23,9 +23,8 @@ import contextlib
 import struct
 import zlib
 from bisect import bisect_right
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from ...core.disk import Disk, File, make_directories, write_all
 from ...core.errors import LogwrightError, NotFound
@@ -36,17 +35,18 @@ MAGIC: Final = b"LWSEJIX1"
 STRIDE_BYTES: Final = 256 * 1024
 _HEADER: Final = struct.Struct("<8sQ")
 _ENTRY: Final = struct.Struct("<QQqqII")
-_CHECKED: Final = struct.Struct("<QQQqq")
+_FIELDS: Final = struct.Struct("<QQqq")
+_CHECK: Final = struct.Struct("<II")
+_SEED: Final = struct.Struct("<Q")
 END_FLAG: Final = 1
 HEADER_BYTES: Final = _HEADER.size
 ENTRY_BYTES: Final = _ENTRY.size
 
 assert _HEADER.size == 16
-assert _ENTRY.size == 40
+assert _ENTRY.size == _FIELDS.size + _CHECK.size == 40
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """A message boundary. For the end of a finished segment `is_end` is set and `timestamp` means nothing."""
 
     offset: int
@@ -56,20 +56,19 @@ class Entry:
     is_end: bool = False
 
     def pack(self, first_offset: int) -> bytes:
-        flags = END_FLAG if self.is_end else 0
-        return _ENTRY.pack(
-            self.offset, self.position, self.timestamp, self.largest_before, self._checksum(first_offset), flags
-        )
-
-    def _checksum(self, first_offset: int) -> int:
-        seed = first_offset ^ (int(self.is_end) << 63)
-        return zlib.crc32(_CHECKED.pack(seed, self.offset, self.position, self.timestamp, self.largest_before))
+        fields = _FIELDS.pack(self.offset, self.position, self.timestamp, self.largest_before)
+        return fields + _CHECK.pack(_checksum(fields, first_offset, self.is_end), END_FLAG if self.is_end else 0)
 
     @classmethod
     def unpack(cls, data: bytes, first_offset: int) -> Entry | None:
         offset, position, timestamp, largest_before, checksum, flags = _ENTRY.unpack(data)
-        entry = cls(offset, position, timestamp, largest_before, flags == END_FLAG)
-        return entry if flags in (0, END_FLAG) and entry._checksum(first_offset) == checksum else None
+        if flags not in (0, END_FLAG) or _checksum(data[: _FIELDS.size], first_offset, flags == END_FLAG) != checksum:
+            return None
+        return cls(offset, position, timestamp, largest_before, flags == END_FLAG)
+
+
+def _checksum(fields: bytes, first_offset: int, is_end: bool) -> int:
+    return zlib.crc32(fields, zlib.crc32(_SEED.pack(first_offset ^ (int(is_end) << 63))))
 
 
 def index_path(segment: Segment) -> Path:
