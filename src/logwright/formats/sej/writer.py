@@ -109,7 +109,6 @@ class Writer(kernel.AppendBuffer):
             return End(0, 0), NO_TIMESTAMP
         segment = segments[-1]
         file = self._file = self._disk.open(segment.path, "update")
-        self._disk.sync_directory(segment.path.parent)  # whoever created it may have been killed before that
         end = find_end(self._disk, segment, file)
         if end.damage is not None:
             reason = f"{end.damage.reason}; valid messages follow, so nothing is cut off (see logwright repair)"
@@ -120,6 +119,9 @@ class Writer(kernel.AppendBuffer):
             self.recovered = end.torn
             self.kept = cut_tail(self._disk, self.directory, file, end.position)
             logger.warning("%s: cut off a torn tail, kept in %s", end.torn, self.kept)
+        else:
+            file.sync()  # whoever wrote it may have been killed before that: what we add must not become durable first
+        self._disk.sync_directory(segment.path.parent)  # and so may have been whoever gave it its name
         self._segment, self._file_size = segment, end.position
         largest = self._resume_index(segment, file, end)
         self._open_checksums(end.position)
@@ -219,7 +221,8 @@ class Writer(kernel.AppendBuffer):
             if self.refusing:
                 self._refuse()
             self._or_poison(self._write_out)
-            file = self._file
+            file, checksums = self._file, self._checksums
+            held = None if checksums is None else checksums.held()
         # Outside of the lock, so that others can append and write meanwhile. When the file has been rolled over by
         # then, that has synced it.
         with self._syncing:
@@ -227,6 +230,8 @@ class Writer(kernel.AppendBuffer):
                 self._refuse()  # another thread's sync failed meanwhile: ours could succeed and mean nothing
             if file is self._file:
                 self._or_poison(file.sync)
+                if checksums is not None and held is not None:
+                    self._or_poison(lambda: checksums.publish(held))
 
     def _sync_in_background(self) -> None:
         try:
@@ -269,7 +274,7 @@ class Writer(kernel.AppendBuffer):
             self._roll_back(view, start, written)
             raise
         if self._checksums is not None:
-            self._checksums.update(self._file_size, view[start:stop])
+            self._checksums.hold(self._file_size, view[start:stop])
         self._file_size += stop - start
         self._largest_written = largest
 
