@@ -202,11 +202,10 @@ class Reader:
             yield damage
 
     def _gap(self, segment: Segment, expected: int, mode: Mode) -> Iterator[Damage]:
-        reason = f"the segment begins with offset {segment.first_offset} where {expected} was expected"
         if mode == "failfast":
-            raise Gap(segment.name, 0, reason)
+            raise Gap(segment.name, 0, _gap_reason(segment, expected))
         if mode == "permissive":
-            yield Damage(segment.name, 0, 0, reason, "gap")
+            yield Damage(segment.name, 0, 0, _gap_reason(segment, expected), "gap")
 
     # --- finding a place --------------------------------------------------------------------------------------------
 
@@ -256,7 +255,7 @@ class Reader:
         """The offset of the first message that is not earlier than `timestamp` (ns); `next` when all are earlier.
 
         Exact, also where clocks went back, for segments that have an index, and within every segment. A finished
-        segment without one is taken to be earlier than the first message of the next.
+        segment without one is taken to be no later than its last message and the first message behind it.
         """
         segments = self.segments()
         for number, segment in enumerate(segments):
@@ -276,11 +275,19 @@ class Reader:
         end = index.end(file) if index is not None else None
         if end is not None:
             return end.largest_before < timestamp
+        last = self._last_timestamp(file, segment)
+        if last is not None and last >= timestamp:
+            return False
         for later in following:
             first = self._first_timestamp(later)
             if first is not None:
                 return first < timestamp
         return False
+
+    def _last_timestamp(self, file: File, segment: Segment) -> int | None:
+        found = step_back(file, find_end(self.disk, segment, file).position)
+        timestamp = NO_TIMESTAMP if found is None else HEAD.unpack(file.read_at(found[1].start, HEAD.size))[1]
+        return None if timestamp == NO_TIMESTAMP else timestamp
 
     def _first_timestamp(self, segment: Segment) -> int | None:
         file = open_segment(self.disk, segment)
@@ -334,6 +341,8 @@ class Reader:
             ending = find_end(self.disk, segment, file)
             if number == len(segments) - 1:
                 self.torn_tail = ending.torn
+            else:
+                _check_joined(segment, ending, segments[number + 1])
             end, expected, checked_from = ending.position, ending.next_offset - 1, ending.position
             while len(found) < count and end > 0:
                 answer = step_back(file, end)
@@ -411,6 +420,18 @@ def _check_blocks(file: CheckedFile, segment: Segment, span: Span, ending: End) 
             reason = f"the checksum of the block of {block.size} bytes at {block.start} does not match"
             raise DamagedJournal(segment.name, span.start, reason)
     return span.start - span.start % file.checksums.block_bytes
+
+
+def _gap_reason(segment: Segment, expected: int) -> str:
+    return f"the segment begins with offset {segment.first_offset} where {expected} was expected"
+
+
+def _check_joined(segment: Segment, ending: End, following: Segment) -> None:
+    """Raise what is wrong between the last message of a segment and the first one of the next."""
+    if ending.torn is not None:
+        raise DamagedJournal(segment.name, ending.torn.start, ending.torn.reason)
+    if ending.next_offset != following.first_offset:
+        raise Gap(following.name, 0, _gap_reason(following, ending.next_offset))
 
 
 def _part_of(progress: Progress, before: int, total: int) -> Callable[[int], None]:
