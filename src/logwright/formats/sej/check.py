@@ -13,10 +13,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from operator import gt
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ...core.checksum import CheckedFile, checksum_path
-from ...core.disk import File
+from ...core.disk import Disk, File
 from ...core.errors import LogwrightError, NotFound, StorageFailed
 from ...core.format import Located
 from ...core.keep import cut_directory
@@ -24,7 +25,7 @@ from ...core.outcome import Damage
 from ...core.report import Problem, Progress, Report, Summary
 from . import codec, kernel
 from .ending import End, find_end, plausible_last
-from .index import ENTRY_BYTES, HEADER_BYTES, Entry, Index, index_path
+from .index import ENTRY_BYTES, HEADER_BYTES, Entry, Index, header_of, index_path
 from .layout import HEAD, INDEX_DIRECTORY, MAX_KEY_BYTES, NO_TIMESTAMP, VALUE_SIZE
 from .replay import Extent, read_consumers
 from .segment import Chunk, Cursor, Segment, judge, open_segment, unchecked
@@ -250,10 +251,9 @@ class _IndexCheck:
         index_bytes = reader.disk.file_size(path)  # before the segment's own: a writer is in the segment first
         index = Index.load(reader.disk, segment, file.size())
         self._entries = [] if index is None else index.entries
-        there, odd = divmod(max(0, index_bytes - HEADER_BYTES), ENTRY_BYTES)
-        if index_bytes < HEADER_BYTES or (index is None and (there or odd)):
+        if not _begins_with(reader.disk, path, header_of(segment)):
             self._anomaly(0, "this is no index of the segment")
-        elif len(self._entries) < there:
+        elif len(self._entries) < (index_bytes - HEADER_BYTES) // ENTRY_BYTES:
             at = HEADER_BYTES + ENTRY_BYTES * len(self._entries)
             self._anomaly(at, "the entries from here on are damaged, out of order, or beyond the end of the segment")
 
@@ -290,6 +290,17 @@ class _IndexCheck:
 
     def _anomaly(self, position: int, message: str) -> None:
         self._report.anomalies.append(Problem(self._name, position, "index", message))
+
+
+def _begins_with(disk: Disk, path: Path, header: bytes) -> bool:
+    try:
+        file = disk.open(path, "read")
+    except LogwrightError:
+        return False
+    try:
+        return file.read_at(0, len(header)) == header
+    finally:
+        file.close()
 
 
 # --- names, sizes, and both ends ------------------------------------------------------------------------------------

@@ -71,6 +71,11 @@ def _checksum(fields: bytes, first_offset: int, is_end: bool) -> int:
     return zlib.crc32(fields, zlib.crc32(_SEED.pack(first_offset ^ (int(is_end) << 63))))
 
 
+def header_of(segment: Segment) -> bytes:
+    """How the index of a segment begins."""
+    return _HEADER.pack(MAGIC, segment.first_offset)
+
+
 def index_path(segment: Segment) -> Path:
     """Where the index of a segment is."""
     return segment.path.parent.parent / INDEX_DIRECTORY / (segment.path.stem + INDEX_SUFFIX)
