@@ -12,10 +12,12 @@ Nothing here opens a file, and no length is believed before the bytes that it co
 
 from __future__ import annotations
 
+import threading
 import time
 from array import array
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import index
 from struct import calcsize
 from typing import Any, Literal, TypeAlias
 
@@ -407,6 +409,7 @@ class AppendBuffer:
         self.refusing = False
         self._buffer = bytearray()
         self._cuts: list[tuple[int, int, int]] = []
+        self._adding = threading.Lock()  # the kernel needs none: nothing interrupts it
 
     @property
     def buffered_bytes(self) -> int:
@@ -424,8 +427,11 @@ class AppendBuffer:
         if self.refusing:
             self._refuse()
         when = time.time_ns() if isinstance(timestamp, Now) else timestamp
-        check_fields(bytes(value), bytes(key), type, when)
-        offset = self._add(when, type, bytes(key), bytes(value))
+        when, type = None if when is None else index(when), index(type)
+        value, key = _as_bytes(value), _as_bytes(key)
+        check_fields(value, key, type, when)
+        with self._adding:
+            offset = self._add(when, type, key, value)
         if len(self._buffer) >= self.attention_bytes:
             self._attend()
         return offset
@@ -455,12 +461,13 @@ class AppendBuffer:
             self._refuse()
         rows = _Rows(columns, now)
         row = start
-        while row < columns.count:
-            timestamp, type, key, value = rows.get(row)
-            self._add(timestamp, type, key, value)
-            row += 1
-            if len(self._buffer) >= enough_bytes:
-                break
+        with self._adding:
+            while row < columns.count:
+                timestamp, type, key, value = rows.get(row)
+                self._add(timestamp, type, key, value)
+                row += 1
+                if len(self._buffer) >= enough_bytes:
+                    break
         return row
 
     def take(self) -> tuple[bytearray, int, list[tuple[int, int, int]], int]:
@@ -469,9 +476,10 @@ class AppendBuffer:
         A cut is a position in the buffer, the first offset of the segment that begins there, and the largest timestamp
         of the segment that ends there. The buffer may be used until the next but one `take`.
         """
-        buffer, self._buffer = self._buffer, bytearray()
-        cuts, self._cuts = self._cuts, []
-        return buffer, len(buffer), cuts, self.largest_timestamp
+        with self._adding:
+            buffer, self._buffer = self._buffer, bytearray()
+            cuts, self._cuts = self._cuts, []
+            return buffer, len(buffer), cuts, self.largest_timestamp
 
     def _attend(self) -> None:
         """Called when `attention_bytes` wait."""
@@ -479,6 +487,16 @@ class AppendBuffer:
     def _refuse(self) -> None:
         """Called in place of an append while `refusing` is set; must raise."""
         raise WrongUse("this buffer takes no messages")
+
+
+def _as_bytes(data: Buffer) -> bytes:
+    """What lies in a buffer, which must be one: numbers and lists are none."""
+    if isinstance(data, bytes):
+        return data
+    view = memoryview(data)
+    if not view.c_contiguous:
+        raise BufferError("memoryview: underlying buffer is not C-contiguous")
+    return view.tobytes()
 
 
 class _Rows:
