@@ -7,6 +7,7 @@ Every advance is checked against the end of the bytes first. Loops that need no 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize, PyByteArray_Resize
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.number cimport PyNumber_Index
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy
 
@@ -657,7 +658,7 @@ cdef class AppendBuffer:
         self.segment_bytes = segment_bytes
         self.attention_bytes = attention_bytes
         self.refusing = False
-        self._capacity = 4096 + min(2 * attention_bytes, 1 << 20)
+        self._capacity = 4096 + 2 * min(attention_bytes, 1 << 19)
         self._used = 0
         self._buffer = PyByteArray_FromStringAndSize(NULL, self._capacity)
         self._spare = PyByteArray_FromStringAndSize(NULL, self._capacity)
@@ -687,11 +688,16 @@ cdef class AppendBuffer:
         elif timestamp is None:
             when = NO_TIMESTAMP
         else:
+            if not isinstance(timestamp, int):
+                timestamp = PyNumber_Index(timestamp)
             try:
                 when = timestamp
             except OverflowError:
+                when = NO_TIMESTAMP
+            if when == NO_TIMESTAMP:
                 check_fields(b"", b"", 0, timestamp)
-                raise
+        if not isinstance(type, int):
+            type = PyNumber_Index(type)
         try:
             kind = type
         except OverflowError:
