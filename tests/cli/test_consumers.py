@@ -9,6 +9,12 @@ import pytest
 from logwright.formats.sej.offset import Offset, read_offset
 from tests.cli.support import GOLDEN, Outcome, assert_one_error_line, run
 
+
+def time_of(journal: Path, offset: int) -> str:
+    """The time that a dump shows for a message."""
+    return run("dump", journal, "--from", offset, "--limit", 1).lines[-1].split()[3]
+
+
 # --- offsets ----------------------------------------------------------------------------------------------------------
 
 
@@ -40,16 +46,16 @@ def test_the_table_tells_how_far_each_is_behind(demo: Path) -> None:
     lines = run("offsets", demo / "orders").lines
     assert lines[0] == f"{demo / 'orders'}: first 0, next 3000"
     assert [line.split(maxsplit=2) for line in lines[2:]] == [
-        ["billing", "2900", "100"],
-        ["fast", "5000", "2000 beyond the end"],
-        ["idle", "-", "not committed"],
-        ["report", "1200", "1800"],
+        ["billing", "2900", f"{'100':>19}  {time_of(demo / 'orders', 2900)}".strip()],
+        ["fast", "5000", "2000 beyond the end  -"],
+        ["idle", "-", f"{'not committed':>19}  -".strip()],
+        ["report", "1200", f"{'1800':>19}  {time_of(demo / 'orders', 1200)}".strip()],
     ]
 
 
 def test_messages_that_were_cleaned_away_under_a_consumer_are_told(demo: Path) -> None:
     assert run("clean", demo / "orders", "--ignore-consumer", "report", "--yes").code == 0
-    assert run("offsets", demo / "orders").lines[-1].split(maxsplit=2) == ["report", "1200", "275, 1525 lost"]
+    assert run("offsets", demo / "orders").lines[-1].split(maxsplit=2) == ["report", "1200", "275, 1525 lost  -"]
 
 
 def test_an_offset_file_that_cannot_be_read_is_damage_and_hides_no_other(demo: Path) -> None:
@@ -79,8 +85,17 @@ def test_a_single_file_has_no_consumers(samples: Path) -> None:
 )
 def test_a_consumer_goes_where_it_is_told(target: str, offset: int, demo: Path) -> None:
     outcome = run("reset", demo / "orders", "billing", "--to", target, "--json")
-    assert (outcome.code, outcome.object) == (0, {"consumer": "billing", "before": 2900, "after": offset})
+    done = {"consumer": "billing", "before": 2900, "after": offset, "done": True}
+    assert (outcome.code, outcome.object) == (0, done)
     assert read_offset(demo / "orders", "billing") == offset
+
+
+def test_a_plan_says_where_it_would_go_and_changes_nothing(demo: Path) -> None:
+    outcome = run("reset", demo / "orders", "billing", "--to", "first", "--plan", "--json")
+    assert outcome.object == {"consumer": "billing", "before": 2900, "after": 0, "done": False}
+    assert "nothing was changed" in outcome.err
+    assert run("reset", demo / "orders", "new", "--to", "first", "--plan", "--create").code == 0
+    assert run("offsets", demo / "orders", "--json").object["consumers"] == {"billing": 2900, "report": 1200}
 
 
 def test_the_first_message_of_a_time_is_the_one_a_dump_of_it_begins_with(samples: Path) -> None:
@@ -97,7 +112,7 @@ def test_a_consumer_that_is_not_there_is_not_made_by_mistake(demo: Path) -> None
     orders = demo / "orders"
     assert_one_error_line(run("reset", orders, "biling", "--to", "first"), 2, "billing, report")
     created = run("reset", orders, "audit", "--to", "last", "--create", "--json")
-    assert created.object == {"consumer": "audit", "before": None, "after": 3000}
+    assert created.object == {"consumer": "audit", "before": None, "after": 3000, "done": True}
     assert read_offset(orders, "audit") == 3000
 
 

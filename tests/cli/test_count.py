@@ -30,6 +30,16 @@ def test_a_count_of_a_time_is_what_a_dump_of_it_prints(samples: Path) -> None:
         assert run("count", *chosen).object == {"records": len(run("dump", *chosen).objects)}
 
 
+def test_records_of_a_type_are_counted(samples: Path) -> None:
+    for journal in ("orders", "damaged", "torn"):
+        counts = [run("count", samples / journal, "--type", kind, "--json").object["records"] for kind in range(5)]
+        assert sum(counts) == run("count", samples / journal, "--json").object["records"]
+        assert all(count > 500 for count in counts[:4])
+    assert run("count", samples / "damaged", "--type", 1).code == 1
+    assert_one_error_line(run("count", samples / "damaged", "--type", 1, "--mode", "failfast"), 1, "@ 49388: ")
+    assert_one_error_line(run("count", samples / "orders", "--type", 256), 2, "--type")
+
+
 def test_all_shards_are_counted(samples: Path) -> None:
     assert run("count", samples / "events", "--json").object == {"records": 600}
     assert run("count", samples / "events", "--json", "--to", 1).object == {"records": 4}

@@ -143,6 +143,14 @@ def test_times_choose_a_range_in_each_shard(samples: Path) -> None:
     assert run("dump", samples / "events", "--since", ten, "--from", 2**63, "--json").objects == []
 
 
+def test_a_type_chooses_records(samples: Path) -> None:
+    everything = run("dump", samples / "orders", "--json").objects
+    packed = [record for record in everything if record["type"] == 2]
+    assert run("dump", samples / "orders", "--type", 2, "--json").objects == packed
+    assert run("dump", samples / "orders", "--type", 2, "--limit", 3, "--json").objects == packed[:3]
+    assert dumped(samples / "orders", "--type", 200) == []
+
+
 def test_a_time_that_is_none_is_refused(samples: Path) -> None:
     assert_one_error_line(run("dump", samples / "orders", "--since", "noon"), 2, "'noon' is no time")
 

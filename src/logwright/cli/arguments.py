@@ -18,7 +18,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from ..core.errors import DamagedJournal, WrongUse
-from ..core.format import FORMATS, Format, Reader, detect, find_format, open_journal
+from ..core.format import FORMATS, Format, Located, Reader, detect, find_format, open_journal
 from ..core.outcome import MODES, Damage, Mode
 from .output import describe, is_terminal, place, warn
 from .times import parse_time
@@ -63,6 +63,13 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, 
 local_option = click.option("--local", is_flag=True, help="Show and read times in local time instead of UTC.")
 since_option = click.option("--since", metavar="TIME", help="From the first record on that is not earlier than this.")
 until_option = click.option("--until", metavar="TIME", help="Up to the first record that is not earlier than this.")
+type_option = click.option(
+    "--type",
+    "type_",
+    metavar="N",
+    type=click.IntRange(0, 255),
+    help="Only records of this type, where records have one.",
+)
 yes_option = click.option("-y", "--yes", is_flag=True, help="Do it without asking.")
 mode_option = click.option(
     "--mode",
@@ -162,6 +169,16 @@ def find_time(reader: Reader, timestamp: int) -> Any:
     if find is None:
         raise WrongUse(f"{reader.path}: times cannot be looked up in this journal; give offsets")
     return find(timestamp)
+
+
+def is_of_type(located: Located, type_: int | None) -> bool:
+    """Whether a record has a type, if one is asked for."""
+    if type_ is None:
+        return True
+    found = getattr(located.record, "type", None)
+    if found is None:
+        raise WrongUse("records of this format have no type")
+    return bool(found == type_)
 
 
 def agreed(question: str) -> bool:

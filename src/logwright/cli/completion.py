@@ -14,8 +14,8 @@ from .arguments import GOOD, verb
     "completion",
     examples=[
         ("bash: put this into ~/.bashrc", 'eval "$(logwright completion bash)"'),
-        ("zsh: put this into ~/.zshrc", 'eval "$(logwright completion zsh)"'),
-        ("fish", "logwright completion fish > ~/.config/fish/completions/logwright.fish"),
+        ("zsh: once, and then in every new shell", "logwright completion zsh >> ~/.zshrc"),
+        ("fish: once", "logwright completion fish > ~/.config/fish/completions/logwright.fish"),
     ],
 )
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import click
 
 from ..core.errors import DamagedJournal
+from ..core.format import Located
 from ..core.outcome import MODES, Damage, Mode
 from .arguments import (
     DAMAGE_FOUND,
     GOOD,
     format_option,
+    is_of_type,
     json_option,
     opened,
     path_argument,
     range_options,
     resolve_range,
     tell_torn_tails,
+    type_option,
     verb,
 )
 from .output import describe, print_json, print_line, progress_bar, warn
@@ -33,6 +37,7 @@ from .output import describe, print_json, print_line, progress_bar, warn
 )
 @path_argument
 @range_options
+@type_option
 @click.option(
     "--mode",
     type=click.Choice(MODES),
@@ -49,6 +54,7 @@ def command(
     since: str | None,
     until: str | None,
     local: bool,
+    type_: int | None,
     mode: Mode,
     format_name: str | None,
     as_json: bool,
@@ -69,9 +75,23 @@ def command(
     with opened(path, format_name) as reader:
         with progress_bar("counting") as progress:
             first, end = resolve_range(reader, start, stop, since, until, local)
-            records = reader.count(first, end, progress=progress, on_damage=note)
+            if type_ is None:
+                records = reader.count(first, end, progress=progress, on_damage=note)
+            else:
+                records = _count_type(reader.scan(first, end, mode="permissive", progress=progress), type_, note)
         print_json({"records": records}) if as_json else print_line(str(records))
         for damage in damages:
             warn(f"not counted: {describe(path, damage)}")
         tell_torn_tails(reader)
     return DAMAGE_FOUND if damages else GOOD
+
+
+def _count_type(items: Iterable[Located | Damage], type_: int, note: Callable[[Damage], None]) -> int:
+    """How many records have this type. They are looked at one by one: the type is nothing that files are sorted by."""
+    records = 0
+    for item in items:
+        if isinstance(item, Damage):
+            note(item)
+        elif is_of_type(item, type_):
+            records += 1
+    return records

@@ -19,7 +19,7 @@ import click
 
 from ..core.errors import WrongUse
 from ..core.format import FORMATS, find_format
-from .arguments import DAMAGE_FOUND, GOOD, format_option, json_option, verb
+from .arguments import DAMAGE_FOUND, GOOD, json_option, verb
 from .output import BOLD, Column, Table, print_json, print_line, styled
 from .times import NANOSECONDS, parse_time
 
@@ -63,7 +63,7 @@ class Sample:
 )
 @click.argument("directory", type=click.Path(path_type=Path), default=Path("demo"))
 @click.option("--run", is_flag=True, help="Run other verbs on the journals, and print what they print.")
-@format_option
+@click.option("--format", "format_name", type=click.Choice(list(FORMATS)), help="Only journals of this format.")
 @json_option
 def command(directory: Path, run: bool, format_name: str | None, as_json: bool) -> int:
     """Write sample journals into DIRECTORY (by default demo), the same in every run.

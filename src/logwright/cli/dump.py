@@ -12,6 +12,7 @@ from .arguments import (
     GOOD,
     format_option,
     heedful,
+    is_of_type,
     json_option,
     mode_option,
     opened,
@@ -19,6 +20,7 @@ from .arguments import (
     range_options,
     resolve_range,
     tell_torn_tails,
+    type_option,
     verb,
 )
 from .decode import DECODINGS
@@ -39,6 +41,7 @@ from .rows import Printer
 )
 @path_argument
 @range_options
+@type_option
 @click.option("--limit", metavar="N", type=click.IntRange(min=0), help="At most so many records.")
 @click.option("--decode", type=click.Choice(DECODINGS), help="Decode the values.")
 @mode_option
@@ -51,6 +54,7 @@ def command(
     since: str | None,
     until: str | None,
     local: bool,
+    type_: int | None,
     limit: int | None,
     decode: str | None,
     mode: Mode,
@@ -74,7 +78,7 @@ def command(
                 printer.damage(item, show=mode == "permissive")
             elif limit is not None and records >= limit:
                 break
-            else:
+            elif is_of_type(item, type_):
                 printer.record(item)
                 records += 1
         tell_torn_tails(reader)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from ..core.disk import REAL_DISK
 from ..core.errors import DamagedJournal
@@ -13,11 +14,13 @@ from .arguments import (
     consumers_room,
     format_option,
     json_option,
+    local_option,
     opened,
     path_argument,
     verb,
 )
 from .output import Column, Table, place, print_json, print_line, warn
+from .times import format_time
 
 
 @verb(
@@ -28,13 +31,15 @@ from .output import Column, Table, place, print_json, print_line, warn
     ],
 )
 @path_argument
+@local_option
 @format_option
 @json_option
-def command(path: Path, format_name: str | None, as_json: bool) -> int:
+def command(path: Path, local: bool, format_name: str | None, as_json: bool) -> int:
     """Print the first and the next offset of a journal and the committed offset of each consumer.
 
-    An offset is the one of the next message that the consumer wants. A consumer that has not committed yet has none
-    (null in JSON). Needs no lock. Below a root of shards there is an answer for each shard.
+    An offset is the one of the next message that the consumer wants; the table also tells that message's time, and how
+    many there are from it on. A consumer that has not committed yet has no offset (null in JSON). Needs no lock. Below
+    a root of shards there is an answer for each shard.
     """
     room = consumers_room(path, format_name)
     damaged = False
@@ -52,10 +57,22 @@ def command(path: Path, format_name: str | None, as_json: bool) -> int:
                 print_json(journal.named({"first": first, "next": next_offset, "consumers": consumers}))
                 continue
             print_line(f"{journal.directory}: first {first}, next {next_offset}")
-            with Table([Column("consumer"), Column("offset", right=True), Column("lag", right=True)]) as table:
+            columns = [Column("consumer"), Column("offset", right=True), Column("lag", right=True), Column("time")]
+            with Table(columns) as table:
                 for name, offset in consumers.items():
-                    table.add(name, "-" if offset is None else str(offset), _lag(offset, first, next_offset))
+                    when = format_time(_time_at(journal.reader, offset), local=local)
+                    table.add(name, "-" if offset is None else str(offset), _lag(offset, first, next_offset), when)
     return DAMAGE_FOUND if damaged else GOOD
+
+
+def _time_at(reader: Any, offset: int | None) -> int | None:
+    """The timestamp of the message that a consumer will see next, None when there is none."""
+    if offset is None:
+        return None
+    for item in reader.scan(offset, offset + 1, mode="dropmalformed"):
+        timestamp: int | None = item.record.timestamp
+        return timestamp if item.record.offset == offset else None
+    return None
 
 
 def _lag(offset: int | None, first: int, next_offset: int) -> str:

@@ -76,7 +76,8 @@ def command(
         kept = [str(copy) for copy in repair.kept]
         print_json({"done": True, **plan.as_json(), "log": str(repair.log), "kept": kept})
     else:
-        print_line(f"{path}: repaired; what was cut is kept in {repair.log.parent}, and --undo takes it back")
+        far = " as far as it can be" if plan.left else ""
+        print_line(f"{path}: repaired{far}; what was cut is kept in {repair.log.parent}, and --undo takes it back")
     return DAMAGE_FOUND if plan.left else GOOD
 
 
@@ -87,6 +88,8 @@ def _tell_plan(path: Path, plan: Any, as_json: bool) -> int:
         for line in plan.describe():
             print_line(line)
         print_line(f"{path}: {'nothing that can be repaired' if plan.left else 'nothing to repair'}")
+    else:
+        talk(f"{path}: this is the plan; nothing was changed")
     return DAMAGE_FOUND if plan.left else GOOD
 
 

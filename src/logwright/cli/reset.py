@@ -20,7 +20,7 @@ from .arguments import (
     path_argument,
     verb,
 )
-from .output import print_json, print_line
+from .output import print_json, print_line, talk
 from .times import parse_time
 
 
@@ -30,18 +30,30 @@ from .times import parse_time
         ("consume everything again", "logwright reset orders billing --to first"),
         ("go on with message 1000", "logwright reset orders billing --to 1000"),
         ("go on with the first message of ten o'clock", "logwright reset orders billing --to 2026-01-15T10:00:00Z"),
+        (
+            "where the messages of ten minutes ago begin, without moving",
+            "logwright reset orders billing --to '10 minutes ago' --plan",
+        ),
         ("a new consumer that begins at the end", "logwright reset orders audit --to last --create"),
     ],
 )
 @path_argument
 @click.argument("name")
 @click.option("--to", "target", metavar="OFFSET|first|last|TIME", required=True, help="Where it shall go on.")
+@click.option("--plan", "only_plan", is_flag=True, help="Say where it would go, and change nothing.")
 @click.option("--create", is_flag=True, help="Make the consumer if there is none of this name.")
 @local_option
 @format_option
 @json_option
 def command(
-    path: Path, name: str, target: str, create: bool, local: bool, format_name: str | None, as_json: bool
+    path: Path,
+    name: str,
+    target: str,
+    only_plan: bool,
+    create: bool,
+    local: bool,
+    format_name: str | None,
+    as_json: bool,
 ) -> None:
     """Move a consumer that is not running: to an offset, to an end, or to a time.
 
@@ -58,12 +70,15 @@ def command(
             before: int | None = None
             with suppress(NotFound, DamagedJournal):  # the one is what --create is for, the other what a reset mends
                 before = room.stored_offset(REAL_DISK, journal.directory, name)
-            after = room.reset(journal.directory, name, create=create, **where)
+            move = room.plan_reset if only_plan else room.reset
+            after = move(journal.directory, name, create=create, **where)
             if as_json:
-                print_json(journal.named({"consumer": name, "before": before, "after": after}))
+                print_json(journal.named({"consumer": name, "before": before, "after": after, "done": not only_plan}))
             else:
                 came_from = "nothing committed" if before is None else str(before)
                 print_line(f"{journal.directory}: {name} {came_from} -> {after}")
+        if only_plan:
+            talk(f"{path}: this is the plan; nothing was changed")
 
 
 def _parse_target(target: str, local: bool) -> dict[str, Any]:

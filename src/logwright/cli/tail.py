@@ -44,7 +44,7 @@ _DEFAULT_COUNT = 10
     ],
 )
 @path_argument
-@click.option("-n", "count", metavar="N", type=click.IntRange(min=0), help="How many.  [default: 10]")
+@click.option("-n", "count", metavar="N", type=click.IntRange(min=0), help="How many; 10 unless --since is given.")
 @click.option("-f", "--follow", is_flag=True, help="Go on with what is appended, across files and new shards.")
 @click.option("--timeout", metavar="SECONDS", type=click.FloatRange(min=0), help="Stop following after such a silence.")
 @click.option("--since", metavar="TIME", help="Everything from this time on, unless -n is given too.")

@@ -210,6 +210,24 @@ def reset(
     beyond the end would make it skip messages that are still to come, and is refused. With `create` the consumer need
     not be there.
     """
+    home = Path(directory)
+    value = plan_reset(home, name, to, time=time, create=create, disk=disk)
+    make_directories(disk, home / OFFSET_DIRECTORY)
+    with hold(disk, home, name):  # not by an Offset: what is stored now may be damaged, and this is the way out of it
+        store(disk, home, name, value)
+    return value
+
+
+def plan_reset(
+    directory: Path | str,
+    name: str,
+    to: int | Default | None = None,
+    *,
+    time: int | None = None,
+    create: bool = False,
+    disk: Disk = REAL_DISK,
+) -> int:
+    """Where `reset` would move a consumer, without moving it."""
     check_name(name)
     if (to is None) == (time is None):
         raise WrongUse("say either where to reset to, or the time")
@@ -218,20 +236,15 @@ def reset(
         _require(disk, home, name)
     reader = Reader(home, disk=disk)
     if time is not None:
-        value = reader.find_time(time)
-    elif isinstance(to, int):
-        value = to
-        if value > reader.next:
-            raise WrongUse(f"offset {value} lies beyond the end of {home}: the next message gets {reader.next}")
-    elif to == "first" or to == "last":
-        value = default_offset(home, to, disk=disk)
-    else:
-        raise WrongUse(f"cannot reset to {to!r}: neither an offset nor 'first' nor 'last'")
-    check_offset(value)
-    make_directories(disk, home / OFFSET_DIRECTORY)
-    with hold(disk, home, name):  # not by an Offset: what is stored now may be damaged, and this is the way out of it
-        store(disk, home, name, value)
-    return value
+        return reader.find_time(time)
+    if isinstance(to, int):
+        check_offset(to)
+        if to > reader.next:
+            raise WrongUse(f"offset {to} lies beyond the end of {home}: the next message gets {reader.next}")
+        return to
+    if to == "first" or to == "last":
+        return default_offset(home, to, disk=disk)
+    raise WrongUse(f"cannot reset to {to!r}: neither an offset nor 'first' nor 'last'")
 
 
 def _require(disk: Disk, directory: Path, name: str) -> None:

@@ -1,0 +1,149 @@
+"""`logwright repair`: previewed, done, taken back."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from logwright import sej
+from logwright.core.disk import REAL_DISK
+from tests.cli.support import GOLDEN, Terminal, assert_one_error_line, run
+from tests.support.trees import Tree, differences, read_tree
+
+
+def tree(path: Path) -> Tree:
+    """The journal as it is, without what a repair keeps beside it."""
+    return {name: data for name, data in read_tree(REAL_DISK, path).items() if not name.startswith(".logwright")}
+
+
+def segments(path: Path) -> Tree:
+    return {name: data for name, data in tree(path).items() if name.startswith("jnl/")}
+
+
+def test_a_plan_says_what_would_be_done_and_changes_nothing(demo: Path) -> None:
+    before = read_tree(REAL_DISK, demo)
+    outcome = run("repair", demo / "torn", "--plan")
+    assert outcome.code == 0
+    assert outcome.lines[0].startswith("jnl/0000000000000aa5.jnl @ 33009: cut off 102 bytes: ")
+    assert "nothing was changed" in outcome.err
+    plan = run("repair", demo / "torn", "--plan", "--json").object
+    assert (plan["done"], plan["log"], plan["kept"], plan["left"]) == (False, None, [], [])
+    assert plan["steps"][0]["do"] == "cut"
+    assert differences(before, read_tree(REAL_DISK, demo)) == []
+
+
+def test_a_torn_tail_is_cut_kept_and_put_back(demo: Path) -> None:
+    path = demo / "torn"
+    before = segments(path)
+    last = (path / "jnl" / "0000000000000aa5.jnl").read_bytes()
+    outcome = run("repair", path, "--yes", "--json")
+    assert outcome.code == 0
+    assert outcome.object["done"] is True
+    kept = [Path(copy).read_bytes() for copy in outcome.object["kept"]]
+    assert last[33009:] in kept
+    assert run("verify", path).code == 0
+    undone = run("repair", path, "--undo", "--yes", "--json")
+    assert undone.code == 0
+    assert undone.object["undone"] is True
+    assert segments(path) == before
+    assert run("verify", path).code == 1
+
+
+def test_damage_is_mended_and_the_journal_can_be_written_again(demo: Path) -> None:
+    path = demo / "damaged"
+    assert run("repair", path, "--yes").code == 0
+    assert run("verify", path, "--json").object["records"] == 3000
+    assert segments(path) == segments(demo / "orders")
+    with sej.Writer(path) as writer:
+        assert writer.append(b"goes on") == 3000
+
+
+def test_a_repair_that_the_journal_has_outgrown_is_not_taken_back(demo: Path) -> None:
+    path = demo / "torn"
+    assert run("repair", path, "--yes").code == 0
+    with sej.Writer(path) as writer:
+        writer.append(b"written since")
+    assert_one_error_line(run("repair", path, "--undo", "--yes"), 2, "was changed since")
+    assert run("count", path, "--json").object == {"records": 3000}
+
+
+def test_a_sound_journal_needs_nothing(demo: Path) -> None:
+    before = read_tree(REAL_DISK, demo)
+    outcome = run("repair", demo / "orders")
+    assert (outcome.code, outcome.out) == (0, f"{demo / 'orders'}: nothing to repair\n")
+    assert run("repair", demo / "orders", "--json").object["done"] is False
+    assert differences(before, read_tree(REAL_DISK, demo)) == []
+
+
+def test_what_cannot_be_repaired_is_told_and_the_exit_code_is_1(tmp_path: Path) -> None:
+    path = tmp_path / "gap"
+    shutil.copytree(GOLDEN / "gap" / "sej", path)
+    before = segments(path)
+    outcome = run("repair", path, "--yes")
+    assert outcome.code == 1
+    assert any(line.startswith("left as it is: ") for line in outcome.lines)
+    assert outcome.lines[-1] == f"{path}: nothing that can be repaired"
+    assert segments(path) == before
+
+
+def test_nothing_to_take_back_is_wrong_use(demo: Path) -> None:
+    assert_one_error_line(run("repair", demo / "torn", "--undo"), 2, "no repair of this journal")
+    assert_one_error_line(run("repair", demo / "torn", "--undo", "--plan"), 2, "exclude each other")
+
+
+def test_a_journal_that_is_being_written_is_not_repaired(demo: Path) -> None:
+    path = demo / "damaged"
+    with sej.Writer(path):
+        outcome = run("repair", path, "--yes")
+    assert_one_error_line(outcome, 2, "is locked by another")
+
+
+def test_blocks_that_do_not_match_their_checksum_can_be_accepted(tmp_path: Path) -> None:
+    with sej.Writer(tmp_path, checksums=True) as writer:
+        for number in range(100):
+            writer.append(b"value %d" % number)
+    segment = tmp_path / "jnl" / "0000000000000000.jnl"
+    data = bytearray(segment.read_bytes())
+    data[24:28] = b"VALU"  # more than one bit: what it was cannot be told
+    segment.write_bytes(data)
+    assert run("repair", tmp_path, "--yes").code == 1
+    assert run("verify", tmp_path).code == 1
+    assert run("repair", tmp_path, "--accept-checksums", "--yes").code == 0
+    assert run("verify", tmp_path).code == 0
+    assert segment.read_bytes() == bytes(data)
+
+
+@pytest.mark.parametrize(("answer", "code", "records"), [("n\n", 1, 1), ("y\n", 0, 0)])
+def test_on_a_terminal_it_asks_first(
+    answer: str, code: int, records: int, demo: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stdin = Terminal(answer)
+    monkeypatch.setattr("sys.stdin", stdin)
+    outcome = run("repair", demo / "torn", terminal=True)
+    assert outcome.code == code
+    assert f"Repair {demo / 'torn'}?" in outcome.err
+    assert "cut off 102 bytes" in outcome.out
+    assert len(run("verify", demo / "torn", "--json").object["problems"]) == records
+
+
+def test_an_end_of_input_is_no_consent(demo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", Terminal(""))
+    before = read_tree(REAL_DISK, demo)
+    assert run("repair", demo / "torn", terminal=True).code == 130
+    assert run("clean", demo / "orders", terminal=True).code == 130
+    assert differences(before, read_tree(REAL_DISK, demo)) == []
+
+
+def test_all_shards_below_a_root_are_repaired(demo: Path) -> None:
+    root = demo / "events"
+    for shard in ("web.2.001", "web.2.003"):
+        segment = root / shard / "jnl" / "0000000000000000.jnl"
+        segment.write_bytes(segment.read_bytes()[:-5])
+    assert run("verify", root).code == 1
+    assert run("repair", root, "--yes").code == 0
+    assert run("verify", root).code == 0
+    assert run("count", root, "--json").object == {"records": 598}
+    assert run("repair", root, "--undo", "--yes").code == 0
+    assert run("verify", root).code == 1

@@ -1,0 +1,147 @@
+"""Writes docs/cli.md from the help texts of the verbs, so that the page cannot say anything else than the program.
+
+    python tools/cli_reference.py           write the page
+    python tools/cli_reference.py --check   exit with 1 if the page is not up to date
+
+The page is made from the commands themselves and not from their printed help, whose layout is click's.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from logwright.cli import VERBS, commands
+from logwright.cli.arguments import Verb
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "cli.md"
+
+INTRODUCTION = """\
+# The command line
+
+This page is made from the help texts by `tools/cli_reference.py`; `logwright VERB --help` says the same.
+
+Every verb takes every format, detects it when `--format` is not given, prints tables for people, and JSON with
+`--json`. The examples are about the journals that `logwright demo` writes, and work in the directory `demo`:
+
+```bash
+logwright demo && cd demo
+```
+
+## What holds for all verbs
+
+- **Data goes to stdout, talk to stderr.** Warnings and errors are one line each and begin with `logwright: `.
+- **Exit codes**: 0 good, 1 damage found, 2 wrong use or unreadable, 130 after Ctrl-C. A torn tail, which a crash leaves
+  and the next writer cuts off, is a problem for `verify` (1) and a warning for all others (0). When whoever reads the
+  output goes away (`| head`), the command ends quietly with 0.
+- **Reading needs no lock and changes nothing**, so every journal can be looked at while it is written.
+- **Damage**: `--mode failfast` stops there with an error, `permissive` shows the damaged range among the records and
+  goes on behind it, `dropmalformed` goes on and says on stderr what was left out. In all of them the exit code is 1.
+- **Offsets**: `--from` is the first one, `--to` the first one that is not meant any more.
+- **Times** are nanoseconds since the epoch as a plain number, ISO 8601 (`2026-11-15`, `2026-11-15T22:15:00.5Z`,
+  `2026-11-15 22:15+01:00`), `now`, or relative to it (`2 hours ago`, `1h30m ago`). They are shown in UTC, and a time
+  without a zone is UTC; with `--local` both are local. A time stands for the first record that is not earlier.
+- **Durations** are `90s`, `12h`, `1h30m`, `7 days`. **Sizes** are bytes, or `64k`, `10MiB` (by 1024), `2GB` (by 1000).
+- **JSON** is one object a line, in ASCII. Bytes are base64. Every record has `file` (relative to PATH), `position` and
+  `size`, then for sej `offset`, `timestamp` (nanoseconds, or null), `type`, `key`, `value`, below a root of shards also
+  `shard`, and with `--decode` also `decoded`. A damaged range is `file`, `position`, `size`, `damage` (why), `kind`.
+- **Tables** are cropped to the terminal; into a pipe they go in full and without colours. Control characters in keys
+  and values are shown as escapes. What takes longer than a second shows a bar on stderr, with percent and time left.
+
+| code | when |
+|---|---|
+| 0 | good; also a torn tail, for every verb but `verify` |
+| 1 | damage found, or a repair that had to leave some |
+| 2 | wrong use; no such journal; not readable; locked; a question about what is no longer kept |
+| 130 | Ctrl-C |
+"""
+
+EQUIVALENTS = """\
+## Coming from the original sej
+
+Each command of the original's command line has its equivalent:
+
+| original | here |
+|---|---|
+| `sej dump FILE` | `logwright dump FILE`, or of a whole journal `logwright dump DIRECTORY` |
+| `sej scan DIR --start T --end T --type N` | `logwright dump DIR --since T --until T --type N`, with `--decode` |
+| `sej count DIR --start T --end T --type N` | `logwright count DIR --since T --until T --type N` |
+| `sej offset DIR` | `logwright offsets DIR` |
+| `sej reset DIR --offset NAME --start T` | `logwright reset DIR NAME --to T --plan` |
+| `sej reset DIR --offset NAME --start T --reset` | `logwright reset DIR NAME --to T` |
+| `sej tail DIR --count N` | `logwright tail DIR -n N`, and `-f` to follow |
+| `sej old DIR --days N` | `logwright clean DIR --max-age Nd --plan`; without `--plan` it removes what it lists |
+| `sej file FILE` | `logwright inspect FILE` |
+| `sej timestamp DIR --offset NAME` | `logwright offsets DIR`: the column `time` |
+
+The original changes a journal that it only reads (it creates an empty segment where there is none); these verbs do not.
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    parts = [INTRODUCTION, "## Verbs\n", _list_of_verbs()]
+    context = click.Context(commands, info_name="logwright")
+    for name in VERBS:
+        command = commands.get_command(context, name)
+        assert isinstance(command, Verb)
+        parts.append(_section(command, click.Context(command, info_name=name, parent=context)))
+    return "\n".join([*parts, EQUIVALENTS])
+
+
+def _list_of_verbs() -> str:
+    rows = [f"| [`{name}`](#logwright-{name}) | {about} |" for name, about in VERBS.items()]
+    return "\n".join(["| verb | does |", "|---|---|", *rows, ""])
+
+
+def _section(command: Verb, context: click.Context) -> str:
+    usage = " ".join(["logwright", command.name or "", *command.collect_usage_pieces(context)])
+    lines = [f"## logwright {command.name}", "", f"    {usage}", "", *_paragraphs(command.help or "")]
+    lines += ["| option | |", "|---|---|", *(_option_row(option, context) for option in _options(command)), ""]
+    lines += [
+        "```bash",
+        *(line for purpose, example in command.examples for line in (f"# {purpose}", example)),
+        "```",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _paragraphs(text: str) -> list[str]:
+    lines: list[str] = []
+    for paragraph in text.strip().split("\n\n"):
+        lines += [*(line.strip() for line in paragraph.splitlines()), ""]
+    return lines
+
+
+def _options(command: click.Command) -> list[click.Option]:
+    return [parameter for parameter in command.params if isinstance(parameter, click.Option)]
+
+
+def _option_row(option: click.Option, context: click.Context) -> str:
+    names = ", ".join(option.opts)
+    if not option.is_flag:
+        kind = "|".join(option.type.choices) if isinstance(option.type, click.Choice) else option.make_metavar(context)
+        names += f" {kind}"
+    default = f" Default: {option.default}." if option.show_default and option.default is not None else ""
+    required = " Required." if option.required else ""
+    about = (option.help or "").replace("|", "\\|")
+    return f"| `{names}` | {about}{default}{required} |".replace(
+        "`" + names + "`", "`" + names.replace("|", "\\|") + "`"
+    )
+
+
+def main() -> int:
+    if "--check" in sys.argv[1:]:
+        if PAGE.is_file() and PAGE.read_text() == page():
+            return 0
+        print(f"{PAGE} is not up to date: run python tools/cli_reference.py", file=sys.stderr)
+        return 1
+    PAGE.write_text(page())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
