@@ -310,13 +310,17 @@ class Reader:
             return None
         position, expected = (entry.position, entry.offset) if entry is not None else (0, segment.first_offset)
         cursor = Cursor(file, segment, position, expected)
-        while (chunk := cursor.read()) is not None:
+        while True:
+            chunk = cursor.read()
+            if chunk is None:
+                if cursor.ending == codec.CLEAN or judge(cursor, None)[1] is None:
+                    return None
+                continue  # behind the damage: who reads from there on is told of it
             if chunk.largest_timestamp < timestamp:
                 continue
             for message in kernel.messages(chunk.data, chunk.start, chunk.stop, chunk.count):
                 if message.timestamp is not None and message.timestamp >= timestamp:
                     return message.offset
-        return None
 
     def last(self, count: int) -> list[Located]:
         """The last `count` messages, oldest first, read backwards by their trailing sizes."""
