@@ -216,8 +216,8 @@ def messages(buffer, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t count):
     cdef _View view = _View(buffer)
     cdef Py_ssize_t position = start
     cdef Py_ssize_t size, row
-    check_count(start, stop, count)
     check_range(view, start, stop)
+    check_count(start, stop, count)
     cdef list found = [None] * count
     for row in range(count):
         size = next_size(view.data, position, stop)

@@ -544,6 +544,8 @@ def _part(data: memoryview, ends: array[int] | None, row: int) -> bytes:
 def check_columns(columns: Columns) -> None:
     """Raise `WrongUse` or `TooLarge` unless every row of the columns can be a message."""
     count = columns.count
+    if count < 0:
+        raise WrongUse("columns cannot have a negative number of rows")
     for name, buffer, width in (
         ("timestamps", columns.timestamps, 8 * count),
         ("types", columns.types, count),
