@@ -1,0 +1,296 @@
+"""The house keeps its directions: who imports whom, who may touch files, and what `import logwright` loads.
+
+The way of the data is disk → journal → codec/kernel → records or columns → replay / arrow → spark → pipeline → people,
+and never back. These tests read the sources, so that a shortcut is noticed when it is taken.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).resolve().parents[1] / "src"
+PACKAGE = SOURCE / "logwright"
+MODULES = sorted(PACKAGE.rglob("*.py"))
+FORMATS = sorted(path.name for path in (PACKAGE / "formats").iterdir() if (path / "__init__.py").exists())
+OPTIONAL = {
+    "pyarrow",
+    "pyspark",
+    "click",
+    "rich",
+    "grpc",
+    "uvloop",
+    "watchfiles",
+    "msgpack",
+    "duckdb",
+    "pandas",
+    "numpy",
+}
+PURE_ROOMS = {"layout", "records", "codec", "kernel"}
+"""What is bytes and meaning only."""
+ARROW_ROOMS = {"columns"}
+"""Where, in a format, Arrow may be known."""
+FILE_ROOMS = {"core/disk.py", "core/watch.py"}
+"""The doors to the file system."""
+
+
+def name_of(path: Path) -> str:
+    """The dotted name of a module."""
+    parts = path.relative_to(SOURCE).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imports_of(path: Path) -> set[str]:
+    """Everything that a module imports, at its top or within its functions, as absolute names."""
+    module = name_of(path)
+    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            found.update(_imported_from(node, package))
+    return found
+
+
+def _imported_from(node: ast.ImportFrom, package: str) -> Iterator[str]:
+    base = node.module or ""
+    if node.level:
+        parts = package.split(".")
+        base = ".".join([*parts[: len(parts) - node.level + 1], *([node.module] if node.module else [])])
+    yield base
+    for alias in node.names:
+        yield f"{base}.{alias.name}"
+
+
+def within(name: str, package: str) -> bool:
+    return name == package or name.startswith(package + ".")
+
+
+def in_house(names: set[str]) -> set[str]:
+    return {name for name in names if within(name, "logwright")}
+
+
+def outside(names: set[str]) -> set[str]:
+    """The top-level packages that are neither ours nor the standard library's."""
+    tops = {name.partition(".")[0] for name in names} - {"logwright", ""}
+    return {top for top in tops if top not in sys.stdlib_module_names}
+
+
+def place_of(path: Path) -> str:
+    return path.relative_to(PACKAGE).as_posix()
+
+
+def modules_below(*parts: str) -> list[Path]:
+    root = PACKAGE.joinpath(*parts)
+    return [path for path in MODULES if root in path.parents]
+
+
+def each(paths: list[Path]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("path", paths, ids=place_of)
+
+
+# --- who imports whom -----------------------------------------------------------------------------------------------
+
+
+@each(modules_below("core"))
+def test_core_imports_the_standard_library_and_core_only(path: Path) -> None:
+    names = imports_of(path)
+    assert outside(names) == set()
+    assert {name for name in in_house(names) if not within(name, "logwright.core")} <= {"logwright"}
+
+
+@each(modules_below("formats"))
+def test_a_format_imports_no_other_format_and_nothing_above_it(path: Path) -> None:
+    format = path.relative_to(PACKAGE / "formats").parts[0]
+    for name in in_house(imports_of(path)):
+        for other in FORMATS:
+            assert other == format or not within(name, f"logwright.formats.{other}"), f"{name} is another format"
+        for above in ("spark", "pipeline", "cli", "servers"):
+            assert not within(name, f"logwright.{above}"), f"{name} is above"
+
+
+@each([path for path in modules_below("formats") if path.stem in PURE_ROOMS])
+def test_bytes_and_meaning_know_no_files_no_arrow_and_no_logging(path: Path) -> None:
+    names = imports_of(path)
+    assert outside(names) == set()
+    allowed_ours = {"logwright.core.errors", "logwright.core.outcome", name_of(path).rpartition(".")[0]}
+    for name in in_house(names):
+        module = name if is_module(name) else name.rpartition(".")[0]
+        rooms = module in allowed_ours or module.rpartition(".")[2].removeprefix("_") in {*PURE_ROOMS, "message"}
+        assert rooms, f"{path.stem} imports {name}"
+    forbidden = {"pathlib", "io", "shutil", "tempfile", "logging", "mmap", "socket", "asyncio", "fcntl"}
+    assert not {name.partition(".")[0] for name in names} & forbidden
+    assert used_of("os", path) <= {"environ"}, "only the choice of the kernel may look at the environment"
+
+
+def is_module(name: str) -> bool:
+    place = SOURCE.joinpath(*name.split("."))
+    return place.with_suffix(".py").exists() or (place / "__init__.py").exists() or place.with_suffix(".pyx").exists()
+
+
+def used_of(module: str, path: Path) -> set[str]:
+    """The attributes of an imported module that a source uses."""
+    return {
+        node.attr
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == module
+    }
+
+
+@each([path for path in modules_below("formats") if path.stem == "replay"])
+def test_replay_never_sees_bytes(path: Path) -> None:
+    forbidden = {"codec", "layout", "kernel", "_kernel"}
+    assert not {name for name in in_house(imports_of(path)) if name.rpartition(".")[2] in forbidden}
+    assert not {
+        name for name in in_house(imports_of(path)) if name.split(".")[-2:-1] and name.split(".")[-2] in forbidden
+    }
+
+
+@each([path for path in MODULES if place_of(path) != "arrow.py" and path.stem not in ARROW_ROOMS])
+def test_arrow_is_known_in_columns_and_arrow_only(path: Path) -> None:
+    if place_of(path).startswith(("spark/", "pipeline/")):
+        return  # above: Spark takes Arrow batches
+    assert "pyarrow" not in outside(imports_of(path))
+
+
+@each([path for path in modules_below("formats") if path.stem not in ARROW_ROOMS])
+def test_the_journal_side_never_imports_arrow_or_columns(path: Path) -> None:
+    format = path.relative_to(PACKAGE / "formats").parts[0]
+    for name in in_house(imports_of(path)):
+        assert not within(name, "logwright.arrow"), f"{name} is above"
+        columns = within(name, f"logwright.formats.{format}.columns")
+        assert not columns, f"{name}: ask for the room by its name, when it is needed"
+
+
+@pytest.mark.parametrize("top", ["spark", "pipeline", "cli", "servers"])
+def test_what_is_above_the_formats_never_sees_layout_or_codec(top: str) -> None:
+    for path in modules_below(top):
+        for name in in_house(imports_of(path)):
+            assert not {"layout", "codec", "kernel", "_kernel"} & set(name.split(".")), f"{path}: {name} is bytes"
+
+
+@each(MODULES)
+def test_what_need_not_be_installed_is_imported_where_it_is_used(path: Path) -> None:
+    """A package that is only needed for some things is not imported by what everything imports."""
+    top = path.relative_to(PACKAGE).parts[0]
+    allowed = {
+        "cli": {"click", "rich", "msgpack"},
+        "arrow.py": {"pyarrow"},
+        "spark": {"pyarrow", "pyspark"},
+        "pipeline": {"pyarrow", "pyspark"},
+        "servers": {"grpc", "uvloop", "google"},
+    }.get(top, set())
+    if path.stem in ARROW_ROOMS:
+        allowed = {"pyarrow"}
+    assert outside(imports_of(path)) <= allowed
+
+
+# --- who may touch files --------------------------------------------------------------------------------------------
+
+FILE_CALLS_OF_OS = {
+    *("open", "read", "pread", "preadv", "write", "pwrite", "pwritev", "ftruncate", "truncate", "fsync", "fdatasync"),
+    *("rename", "replace", "remove", "unlink", "rmdir", "mkdir", "makedirs", "listdir", "scandir", "walk", "link"),
+    *("symlink", "stat", "lstat", "fstat", "chmod", "utime", "sendfile", "copy_file_range", "posix_fallocate"),
+}
+FILE_METHODS = {
+    *("read_bytes", "read_text", "write_bytes", "write_text", "iterdir", "glob", "rglob", "unlink", "touch", "rename"),
+    *("symlink_to", "hardlink_to", "is_file", "is_symlink", "rmdir", "samefile", "exists", "is_dir", "stat", "lstat"),
+}
+
+
+@each([path for path in modules_below("formats") + modules_below("core") if place_of(path) not in FILE_ROOMS])
+def test_files_are_reached_through_the_disk_only(path: Path) -> None:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if not isinstance(node, ast.Call):
+            continue
+        place = f"{place_of(path)}:{node.lineno}"
+        function = node.func
+        if isinstance(function, ast.Name):
+            assert function.id != "open", f"{place} opens a file"
+        elif isinstance(function, ast.Attribute):
+            owner = function.value
+            name = owner.id if isinstance(owner, ast.Name) else getattr(owner, "attr", "")
+            assert not (name == "os" and function.attr in FILE_CALLS_OF_OS), f"{place} calls os.{function.attr}"
+            assert name not in ("shutil", "tempfile", "mmap", "fcntl", "io"), f"{place} calls {name}.{function.attr}"
+            if function.attr in FILE_METHODS and name not in ("disk", "_disk"):
+                assert not _is_path(owner), f"{place} calls .{function.attr} of a path"
+
+
+def _is_path(node: ast.expr) -> bool:
+    """Whether an expression is a path by its looks: `path`, `self.directory`, `folder / name`, `Path(...)`."""
+    match node:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name.rpartition("_")[2] in (
+                "path",
+                "directory",
+                "folder",
+                "root",
+                "home",
+                "parent",
+                "target",
+                "source",
+            )
+        case ast.BinOp(op=ast.Div()):
+            return True
+        case ast.Call(func=ast.Name(id="Path")):
+            return True
+    return False
+
+
+def test_the_tests_of_this_file_notice_what_they_forbid() -> None:
+    """The helpers see through relative imports, imports within functions, and file calls."""
+    reader = PACKAGE / "formats" / "sej" / "reader.py"
+    assert "logwright.core.errors.DamagedJournal" in imports_of(reader)
+    assert "logwright.formats.sej.check" in imports_of(reader)
+    assert "logwright.formats.sej.codec" in imports_of(reader)
+    assert outside(imports_of(PACKAGE / "arrow.py")) == {"pyarrow"}
+    tree = ast.parse("Path('x').read_bytes(); (folder / 'x').exists(); self.path.unlink(); found.exists()")
+    calls = [
+        node.func for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+    ]
+    assert sorted(call.attr for call in calls if _is_path(call.value)) == ["exists", "read_bytes", "unlink"]
+
+
+# --- what importing loads -------------------------------------------------------------------------------------------
+
+
+def loaded_by(code: str) -> set[str]:
+    """The modules that a new interpreter has loaded after running some code."""
+    listing = f"import sys, json; {code}; print(json.dumps(sorted(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", listing], capture_output=True, text=True, check=True, timeout=60)
+    return set(json.loads(done.stdout.splitlines()[-1]))
+
+
+def test_importing_logwright_is_light() -> None:
+    loaded = loaded_by("import logwright") - loaded_by("pass")
+    tops = {name.partition(".")[0] for name in loaded}
+    assert not tops & OPTIONAL
+    assert not tops & {"asyncio", "concurrent", "multiprocessing", "unittest", "http", "email", "logging", "sqlite3"}
+    assert not {name for name in loaded if within(name, "logwright.formats")}, "formats are loaded when they are used"
+
+
+def test_reading_and_writing_a_journal_needs_nothing_optional() -> None:
+    loaded = loaded_by("from logwright import sej; sej.Writer, sej.Reader, sej.Scanner")
+    assert not {name.partition(".")[0] for name in loaded} & OPTIONAL
+    assert "logwright.formats.sej.columns" not in loaded
+    assert "logwright.arrow" not in loaded
+
+
+def test_help_of_the_command_line_loads_no_arrow() -> None:
+    loaded = loaded_by("import logwright.cli")
+    assert not {name.partition(".")[0] for name in loaded} & {"pyarrow", "pyspark", "pandas", "numpy"}
+
+
+@pytest.mark.parametrize("path", MODULES, ids=place_of)
+def test_each_module_opens_with_what_it_is(path: Path) -> None:
+    docstring = ast.get_docstring(ast.parse(path.read_text()))
+    assert docstring, f"{place_of(path)} has no docstring"
+    first = docstring.split("\n\n")[0]
+    assert first.rstrip().endswith((".", ":", "?")), f"{place_of(path)}: {first!r} is no sentence"
