@@ -41,6 +41,8 @@ Source: TypeAlias = Any
 OnDamage: TypeAlias = Callable[[Damage], None]
 
 ROW_GROUP_BYTES: Final = 32 << 20
+TABLE_BATCH_BYTES: Final = 64 << 20
+"""What stays in memory is better allocated in few large pieces."""
 _PARQUET_READ_BYTES: Final = 4 << 20
 _NEVER_REPEATING: Final = ("offset", "timestamp", "value", "position", "size")
 
@@ -216,7 +218,7 @@ def read(source: Source, columns: Sequence[str] | None = None, **options: Any) -
 
 def to_arrow(source: Source, columns: Sequence[str] | None = None, **options: Any) -> pa.Table:
     """A journal, or a part of it, as a table in memory; the options are those of `batches`."""
-    found = batches(source, columns, **options)
+    found = batches(source, columns, **{"batch_bytes": TABLE_BATCH_BYTES, **options})
     table = pa.Table.from_batches(list(found), found.schema)
     return table.unify_dictionaries() if {"file", "shard"} & set(table.column_names) else table
 

@@ -59,6 +59,8 @@ _ROW_BYTES: Final = {
 }  # fmt: skip
 _SAMPLE_ROWS: Final = 64
 _LEAST_ROWS: Final = 1024
+_SLACK: Final = 17 / 16
+"""How much more room there is for keys and values than the first messages of a batch let expect."""
 
 
 # --- the schema -------------------------------------------------------------------------------------------------------
@@ -201,20 +203,15 @@ class Collector:
 
     def _begin(self, chunk: Chunk, position: int, left: int) -> kernel.Gatherer:
         """Room for a batch, by what the next messages look like. A wrong guess only makes a smaller batch."""
-        rest = chunk.stop - position
         sampled = min(left, _SAMPLE_ROWS)
-        key_bytes = _key_bytes(chunk, position, sampled) if self._want & codec.KEYS else 0
-        row_bytes = self._row_bytes + key_bytes // sampled
-        if self._want & codec.VALUES:
-            row_bytes += max(0, rest // left - OVERHEAD)
-        rows = max(_LEAST_ROWS, self._batch_bytes // row_bytes)
-        return kernel.Gatherer(
-            self._want,
-            rows,
-            rows * (key_bytes + sampled - 1) // sampled * 9 // 8 + _SAMPLE_ROWS * MAX_KEY_BYTES,
-            max(self._batch_bytes, rest) if self._want & codec.VALUES else 0,
-            _allocate,
-        )
+        sampled_keys = _key_bytes(chunk, position, sampled)
+        rest = chunk.stop - position
+        key_bytes = sampled_keys / sampled if self._want & codec.KEYS else 0
+        value_bytes = max(0, rest / left - OVERHEAD - sampled_keys / sampled) if self._want & codec.VALUES else 0
+        rows = max(_LEAST_ROWS, int(self._batch_bytes / (self._row_bytes + key_bytes + value_bytes)))
+        most_keys = int(rows * key_bytes * _SLACK) + _SAMPLE_ROWS * MAX_KEY_BYTES
+        most_values = max(rest, min(self._batch_bytes, int(rows * value_bytes * _SLACK)))
+        return kernel.Gatherer(self._want, rows, most_keys, most_values if self._want & codec.VALUES else 0, _allocate)
 
 
 def _allocate(size: int) -> pa.Buffer:

@@ -72,6 +72,7 @@ class Writer(kernel.AppendBuffer):
             raise WrongUse(f"a buffer of {buffer_bytes} bytes makes no sense")
         self.directory = Path(directory)
         self.policy = parse_sync(sync)
+        self._always = self.policy == ALWAYS
         self.recovered: Damage | None = None
         self.kept: Path | None = None
         self._disk = disk
@@ -92,7 +93,7 @@ class Writer(kernel.AppendBuffer):
             self._failure = error
             self._release()
             raise
-        attention_bytes = 1 if self.policy == ALWAYS else buffer_bytes
+        attention_bytes = 1 if self._always else buffer_bytes
         super().__init__(end.next_offset, end.position, segment_size, attention_bytes, largest)
         self._largest_written = largest
         self._group = GroupCommit(self.sync)
@@ -190,12 +191,12 @@ class Writer(kernel.AppendBuffer):
                 row = self.extend(part, row, now, BUFFER_BYTES)
                 if self.buffered_bytes >= BUFFER_BYTES:
                     self.flush()
-        if self.policy == ALWAYS:
+        if self._always:
             self._group.wait()
         return first
 
     def _attend(self) -> None:
-        if self.policy == ALWAYS:
+        if self._always:
             self._group.wait()
         else:
             self.flush()

@@ -1,0 +1,121 @@
+"""How things are measured: rounds in which all take turns, medians, and figures that carry their goal."""
+
+from __future__ import annotations
+
+import gc
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+KEY = b"key-000000001"
+VALUE = b"v" * 100
+MESSAGE_BYTES = 26 + len(KEY) + len(VALUE)
+
+assert MESSAGE_BYTES == 139
+
+
+@dataclass(slots=True)
+class Plan:
+    """What a subject is told: where to work, how many rounds, and how much to cut down when it must be quick."""
+
+    place: Path
+    rounds: int = 5
+    quick: bool = False
+    tell: Callable[[str], None] = print
+
+    def amount(self, whole: int, quick: int) -> int:
+        return quick if self.quick else whole
+
+
+@dataclass(slots=True)
+class Figure:
+    """One line of the table. `ratio` is how many times better than the peer ours is, whatever the unit."""
+
+    subject: str
+    what: str
+    ours: float
+    peer: float
+    unit: str
+    peer_name: str
+    goal: float | None = None
+    smaller_is_better: bool = True
+    spread: list[float] = field(default_factory=list)
+
+    @property
+    def ratio(self) -> float:
+        if self.ours == 0 or self.peer == 0:
+            return 0.0
+        return self.peer / self.ours if self.smaller_is_better else self.ours / self.peer
+
+    @property
+    def reached(self) -> bool | None:
+        """Whether the goal is reached; None for a figure that has none."""
+        return None if self.goal is None else self.ratio >= self.goal
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "subject": self.subject,
+            "what": self.what,
+            "ours": self.ours,
+            "peer": self.peer,
+            "unit": self.unit,
+            "peer_name": self.peer_name,
+            "ratio": self.ratio,
+            "goal": self.goal,
+            "reached": self.reached,
+            "rounds": self.spread,
+        }
+
+
+class Turns:
+    """Several things that take turns, so that what disturbs the machine disturbs all of them alike."""
+
+    def __init__(self, rounds: int) -> None:
+        self.rounds = rounds
+        self.results: dict[str, list[float]] = {}
+
+    def run(self, things: dict[str, Callable[[], float]]) -> Turns:
+        for _ in range(max(3, self.rounds)):
+            for name, thing in things.items():
+                gc.collect()
+                self.results.setdefault(name, []).append(thing())
+        return self
+
+    def median(self, name: str) -> float:
+        return statistics.median(self.results[name])
+
+
+class Clock:
+    """The seconds that a `with` block took: of the wall clock, or with `processor` of this thread on the processor.
+
+    What never waits is measured by the latter, system calls included: on a machine that others use as well, the clock
+    on the wall would measure them.
+    """
+
+    def __init__(self, *, processor: bool = False) -> None:
+        self.seconds = 0.0
+        self._now = time.thread_time if processor else time.perf_counter
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        started = self._now()
+        yield
+        self.seconds += self._now() - started
+
+    def per_item_ns(self, items: int) -> float:
+        return self.seconds / items * 1e9
+
+
+def peak_bytes() -> int:
+    """The most memory that this process has had resident. Not getrusage: that one remembers the parent's as well."""
+    try:
+        lines = Path("/proc/self/status").read_text().splitlines()
+    except OSError:
+        import resource
+
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))

@@ -1,0 +1,78 @@
+"""The benchmarks run, say what they mean, and leave nothing behind. What they measure is not judged here."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from benchmarks import report
+from benchmarks.__main__ import SUBJECTS, main
+from benchmarks.measure import Figure, Turns
+from rich.console import Console
+
+
+def test_a_ratio_above_one_means_that_ours_is_better() -> None:
+    assert Figure("s", "time", ours=50, peer=100, unit="ns", peer_name="p").ratio == 2
+    assert Figure("s", "rate", ours=50, peer=100, unit="/s", peer_name="p", smaller_is_better=False).ratio == 0.5
+
+
+def test_a_goal_is_reached_by_the_ratio() -> None:
+    figure = Figure("s", "time", ours=50, peer=100, unit="ns", peer_name="p", goal=2.0)
+    assert figure.reached is True
+    figure.ours = 51
+    assert figure.reached is False
+    figure.goal = None
+    assert figure.reached is None
+
+
+def test_all_take_turns_at_least_three_times_and_the_median_counts() -> None:
+    order: list[str] = []
+    numbers = iter([5.0, 1.0, 3.0, 0.0, 0.0, 0.0])
+
+    def thing(name: str) -> float:
+        order.append(name)
+        return next(numbers) if name == "a" else 7.0
+
+    turns = Turns(1).run({"a": lambda: thing("a"), "b": lambda: thing("b")})
+    assert order == ["a", "b"] * 3
+    assert turns.median("a") == 3.0
+    assert turns.results["b"] == [7.0, 7.0, 7.0]
+
+
+def test_a_run_prints_one_table_and_writes_json_and_a_plot(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    work, results = tmp_path / "work", tmp_path / "results"
+    work.mkdir()
+    options = ["--quick", "--rounds", "3", "--directory", str(work), "--results", str(results)]
+    assert main(["append_batch", *options]) == 0
+    assert list(work.iterdir()) == []
+    (path,) = results.glob("*.json")
+    written = json.loads(path.read_text())
+    (figure,) = written["figures"]
+    assert figure["peer_name"] == "plain write of the same bytes"
+    assert figure["ratio"] == figure["peer"] / figure["ours"]
+    assert len(figure["rounds"]) == 3
+    assert written["machine"]["cores"] >= 1
+    assert f"{figure['ratio']:.2f}" in capsys.readouterr().out
+
+
+def test_the_plot_shows_what_has_a_goal(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="the plot is optional, and so is matplotlib")
+    figures = [Figure("s", "fast", 5, 10, "ns", "p", 1.0), Figure("s", "slow", 20, 10, "ns", "p", 1.0)]
+    machine = {"logwright": "0", "processor": "some", "file_system": "ext4"}
+    assert report.plot(figures, machine, tmp_path / "plot.png")
+    assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_table_says_which_goals_are_reached(capsys: pytest.CaptureFixture[str]) -> None:
+    figures = [Figure("s", "fast", 5, 10, "ns", "peer", 1.0), Figure("s", "slow", 20, 10, "ns", "peer", 1.0)]
+    report.print_table(figures, Console(width=120))
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[-2] for line in lines if "peer" in line and "ns" in line] == ["yes", "no"]
+
+
+def test_an_unknown_subject_is_wrong_use(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["colour"])
+    assert ended.value.code == 2
+    assert ", ".join(SUBJECTS) in capsys.readouterr().err
