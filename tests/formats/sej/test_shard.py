@@ -505,6 +505,7 @@ def test_offsets_are_those_of_each_shard(tmp_path: Path) -> None:
     assert len(list(reader.messages(1, 3))) == sum(found.values())
     from_time = reader.find_time(50)
     assert numbers(item.record for item in reader.scan(from_time) if isinstance(item, Located)) == list(range(50, 100))
+    assert numbers(reader.messages(from_time)) == list(range(50, 100))
     assert reader.count(from_time) == 50
 
 

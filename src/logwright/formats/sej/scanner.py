@@ -25,12 +25,15 @@ from ...core.format import Located
 from ...core.outcome import Damage, Mode, check_mode
 from ...core.watch import Watch
 from . import codec, kernel
+from .ending import find_end
 from .layout import SEGMENT_DIRECTORY
 from .reader import Reader, located
 from .records import Message
-from .segment import Chunk, Cursor, Segment, judge
+from .segment import Chunk, Cursor, Segment, judge, step_back, unchecked
 
 DEFAULT_TIMEOUT_SECONDS: Final = 1.0
+_NEAR_MESSAGES: Final = 1000
+"""How many messages are stepped back from the end to find the first one."""
 _STALLED_SECONDS: Final = 1.0
 """How long a message may stay incomplete before we look whether valid messages lie behind it."""
 
@@ -173,13 +176,36 @@ class Scanner:
     # --- from file to file ------------------------------------------------------------------------------------------
 
     def _open_first(self) -> bool:
-        segments = self._reader.segments()
-        if not segments:
-            return False
-        segment = segments[self._reader._segment_of(segments, self._start)]
-        file = self._reader.open_file(segment)
-        self._cursor = self._reader._cursor_at(file, segment, self._start)
-        return True
+        while segments := self._reader.segments():
+            segment = segments[self._reader._segment_of(segments, self._start)]
+            try:
+                file = self._reader.open_file(segment)
+            except NotFound:
+                continue  # removed since it was listed
+            try:
+                from_end = self._cursor_from_end(file, segment) if segment is segments[-1] else None
+                self._cursor = from_end or self._reader._cursor_at(file, segment, self._start)
+            except BaseException:
+                file.close()
+                raise
+            return True
+        return False
+
+    def _cursor_from_end(self, file: File, segment: Segment) -> Cursor | None:
+        """A cursor at a start near the end of the last segment, found backwards: damage far before it is not met."""
+        if self._start is None:
+            return None
+        plain = unchecked(file)
+        end = find_end(self.disk, segment, plain)
+        position, offset = end.position, end.next_offset
+        if not 0 <= offset - self._start <= _NEAR_MESSAGES:
+            return None
+        while offset > self._start:
+            found = step_back(plain, position)
+            if found is None or found[0] != offset - 1:
+                return None
+            position, offset = found[1].start, found[0]
+        return Cursor(file, segment, position, offset)
 
     def _following(self, segment: Segment) -> Segment | None:
         later = [other for other in self._reader.segments() if other.first_offset > segment.first_offset]
@@ -202,13 +228,13 @@ class Scanner:
         if size == self._judged_size:
             return None
         self._judged_size = size
-        position = cursor.position
+        before = cursor.position, cursor.expected
         damage, goes_on_at = judge(cursor, None)
         if goes_on_at is None:
-            cursor.position = position
+            cursor.position, cursor.expected = before
             return None
         self._judged_size = -1
-        return self._report(damage)
+        return self._report(damage, cursor, before)
 
     def _has_stalled(self) -> bool:
         return time.monotonic() - self._advanced_at >= _STALLED_SECONDS
@@ -216,10 +242,12 @@ class Scanner:
     def _move_on(self, cursor: Cursor, following: Segment) -> Damage | None:
         """Go to the segment that follows, or past the damage in this one, which has no more messages."""
         if cursor.ending != codec.CLEAN:
+            before = cursor.position, cursor.expected
             damage, goes_on_at = judge(cursor, following)
-            reported = self._report(damage)
+            reported = self._report(damage, cursor, before)
             if goes_on_at is None:
-                self._switch(cursor, following)
+                # At the end of this file now, and at nothing that is missing: on to the next one.
+                cursor.expected = following.first_offset
             return reported
         reported = None
         if following.first_offset != cursor.expected:
@@ -228,17 +256,22 @@ class Scanner:
                 raise Gap(following.name, 0, reason)
             if self.mode == "permissive":
                 reported = Damage(following.name, 0, 0, reason, "gap")
-        self._switch(cursor, following)
-        return reported
+        return reported if self._switch(cursor, following) else None
 
-    def _switch(self, cursor: Cursor, following: Segment) -> None:
-        file = self._reader.open_file(following)
+    def _switch(self, cursor: Cursor, following: Segment) -> bool:
+        """Go to the segment that follows; False when it has been removed since it was listed."""
+        try:
+            file = self._reader.open_file(following)
+        except NotFound:
+            return False
         cursor.file.close()
         self._cursor = Cursor(file, following, 0, following.first_offset)
         self._judged_size = -1
+        return True
 
-    def _report(self, damage: Damage) -> Damage | None:
+    def _report(self, damage: Damage, cursor: Cursor, before: tuple[int, int]) -> Damage | None:
         if self.mode == "failfast":
+            cursor.position, cursor.expected = before  # whoever tries again meets the same damage
             raise DamagedJournal(damage.file, damage.start, damage.reason)
         return damage if self.mode == "permissive" else None
 

@@ -192,12 +192,12 @@ class ShardedReader:
                 yield from reader
 
     def messages(
-        self, start: int | None = None, stop: int | None = None, *, mode: Mode = "failfast"
+        self, start: Bound = None, stop: Bound = None, *, mode: Mode = "failfast"
     ) -> Iterator[Message | Damage]:
         """The messages of every shard with `start` <= offset < `stop`."""
         for shard, reader in self._each():
             with naming(shard):
-                for item in reader.messages(start, stop, mode=mode):
+                for item in reader.messages(_bound_of(shard, start), _bound_of(shard, stop), mode=mode):
                     yield in_shard(shard, item) if isinstance(item, Damage) else item
 
     def scan(
