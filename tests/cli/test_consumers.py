@@ -217,3 +217,7 @@ def test_a_consumer_whose_offset_cannot_be_read_holds_everything_back(demo: Path
     outcome = run("clean", demo / "orders", "--yes")
     assert_one_error_line(outcome, 1, f"{demo / 'orders'}/ofs/report.ofs @ 0: ", "reset it or ignore it")
     assert len(segments(demo / "orders")) == 6
+    shard = demo / "events" / "web.2.002"
+    (shard / "ofs").mkdir()
+    (shard / "ofs" / "report.ofs").write_bytes(b"\x00\x01")
+    assert_one_error_line(run("clean", demo / "events", "--max-bytes", 0), 1, f"{shard}/ofs/report.ofs @ 0: ")

@@ -65,7 +65,7 @@ def test_a_torn_tail_is_left_out_and_told(samples: Path, tmp_path: Path) -> None
 @pytest.mark.parametrize("target", ["parquet", "sej"])
 def test_damage_stops_it_or_is_left_out_and_told(target: str, samples: Path, tmp_path: Path) -> None:
     outcome = run("convert", samples / "damaged", tmp_path / "out", "--to", target)
-    assert_one_error_line(outcome, 1, "0000000000000442.jnl @ 49388: ")
+    assert_one_error_line(outcome, 1, f"{samples / 'damaged'}/jnl/0000000000000442.jnl @ 49388: ")
     assert list(tmp_path.iterdir()) == []
     for mode in ("permissive", "dropmalformed"):
         salvaged = run("convert", samples / "damaged", tmp_path / mode, "--to", target, "--mode", mode, "--json")

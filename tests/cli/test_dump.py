@@ -237,6 +237,11 @@ def test_dropmalformed_leaves_damage_out_but_not_in_silence(samples: Path) -> No
     assert "0000000000000442.jnl @ 49388: " in outcome.err
 
 
+def test_damage_behind_the_last_record_that_was_asked_for_does_not_matter(samples: Path) -> None:
+    outcome = run("dump", samples / "damaged", "--limit", 1500, "--json")
+    assert (outcome.code, len(outcome.objects), outcome.err) == (0, 1500, "")
+
+
 def test_damage_beyond_the_range_does_not_matter(samples: Path) -> None:
     outcome = run("dump", samples / "damaged", "--to", 1400, "--json")
     assert outcome.code == 0

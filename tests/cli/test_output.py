@@ -37,31 +37,36 @@ def test_a_text_is_cropped_by_what_it_takes_on_the_screen(text: str, cropped: st
     assert crop(text, 6) == cropped
 
 
-def printed(table: Table, *, terminal: bool) -> list[str]:
+def printed(*, terminal: bool, value: str = "x" * 60) -> list[str]:
     out = Terminal() if terminal else io.StringIO()
-    with contextlib.redirect_stdout(out), table:
-        table.add("1", "short")
-        table.add("20", "x" * 60)
+    columns = [Column("offset", right=True), Column("value", flexible=True), Column("end")]
+    with contextlib.redirect_stdout(out), Table(columns) as table:
+        table.add("1", "short", "|")
+        table.add("20", value, "|")
     return out.getvalue().splitlines()
 
 
-def columns() -> list[Column]:
-    return [Column("offset", right=True), Column("value", flexible=True)]
-
-
 def test_a_table_goes_into_a_file_in_full_and_without_colours() -> None:
-    assert printed(Table(columns()), terminal=False) == ["offset  value", "     1  short", "    20  " + "x" * 60]
+    header, first, second = printed(terminal=False)
+    assert header.split() == ["offset", "value", "end"]
+    assert first == "     1  short" + " " * 55 + "  |"
+    assert second == "    20  " + "x" * 60 + "  |"
+
+
+def test_wide_characters_do_not_shift_what_follows() -> None:
+    _, first, second = printed(terminal=False, value="日本語")
+    assert first == "     1  short   |"
+    assert second == "    20  日本語  |"
 
 
 def test_a_table_is_cropped_to_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "40")
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.delenv("NO_COLOR", raising=False)
-    header, first, second = printed(Table(columns()), terminal=True)
-    assert header == "\x1b[1moffset  value\x1b[0m"
-    assert first == "     1  short"
-    assert second == "    20  " + "x" * 31 + "…"
-    assert len(second) == 40
+    header, first, second = printed(terminal=True)
+    assert header == "\x1b[1moffset  value" + " " * 22 + "  end\x1b[0m"
+    assert first == "     1  short" + " " * 22 + "  |"
+    assert second == "    20  " + "x" * 26 + "…  |"
 
 
 def test_no_colour_is_used_where_none_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,7 +107,9 @@ def test_a_bar_shows_percent_and_time_left_on_a_terminal(monkeypatch: pytest.Mon
             assert progress is not None
             for done in range(0, 1001, 250):
                 progress(done, 1000)
-        assert out.getvalue() == ""
+                output.print_line(f"row {done}")
+        assert out.getvalue() == "row 0\nrow 250\nrow 500\nrow 750\nrow 1000\n"
+    assert "row" not in talk.getvalue()
     assert "reading" in talk.getvalue()
     assert "100%" in talk.getvalue()
     assert "0:00:00" in talk.getvalue()

@@ -110,14 +110,20 @@ def chosen_format(path: Path, format_name: str | None) -> Format:
 @contextmanager
 def opened(path: Path, format_name: str | None) -> Iterator[Reader]:
     """A journal opened for reading. Damage is raised with the path as the user gave it."""
-    with open_journal(path, format_name) as reader:
-        try:
-            yield reader
-        except DamagedJournal as error:
-            file = Path(error.file)
-            if file.is_relative_to(path):
-                raise
-            raise type(error)(place(path, str(file)), error.position, error.reason) from error
+    with damage_placed(path), open_journal(path, format_name) as reader:
+        yield reader
+
+
+@contextmanager
+def damage_placed(path: Path) -> Iterator[None]:
+    """Let damage in the journal at a path be told with that path, and not only with the file's name within it."""
+    try:
+        yield
+    except DamagedJournal as error:
+        file = Path(error.file)
+        if file.is_relative_to(path):
+            raise
+        raise type(error)(place(path, str(file)), error.position, error.reason) from error
 
 
 def tell_torn_tails(reader: Reader) -> None:

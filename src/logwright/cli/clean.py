@@ -12,6 +12,7 @@ from .arguments import (
     chosen_format,
     consumed_journals,
     consumers_room,
+    damage_placed,
     format_option,
     json_option,
     opened,
@@ -66,7 +67,10 @@ def command(
         rules["max_bytes"] = parse_size(max_bytes)
     with opened(path, format_name) as reader:
         journals = consumed_journals(reader)
-        plans = [room.plan(journal.directory, **rules) for journal in journals]
+        plans = []
+        for journal in journals:
+            with damage_placed(journal.directory):
+                plans.append(room.plan(journal.directory, **rules))
         segments = sum(len(plan.removed) for plan in plans)
         size = sum(plan.removed_bytes for plan in plans)
         doing = not only_plan and segments > 0

@@ -18,6 +18,7 @@ from .arguments import (
     DAMAGE_FOUND,
     GOOD,
     chosen_format,
+    damage_placed,
     heedful,
     json_option,
     local_option,
@@ -90,7 +91,7 @@ def command(
         "from_time": None if since is None else parse_time(since, local=local),
         "to_time": None if until is None else parse_time(until, local=local),
     }
-    with progress_bar("converting") as progress:
+    with damage_placed(source), progress_bar("converting") as progress:
         if origin == PARQUET:
             if any(value is not None for value in chosen.values()):
                 raise WrongUse("a range can be chosen from a journal only, not from Parquet")

@@ -73,13 +73,14 @@ def command(
     ):
         first, end = resolve_range(reader, start, stop, since, until, local)
         records = 0
-        for item in reader.scan(first, end, mode=heedful(mode), progress=progress):
+        items = () if limit == 0 else reader.scan(first, end, mode=heedful(mode), progress=progress)
+        for item in items:
             if isinstance(item, Damage):
                 printer.damage(item, show=mode == "permissive")
-            elif limit is not None and records >= limit:
-                break
             elif is_of_type(item, type_):
                 printer.record(item)
                 records += 1
+            if records == limit:  # at once: what lies behind was not asked for, damage included
+                break
         tell_torn_tails(reader)
     return DAMAGE_FOUND if printer.damaged else GOOD

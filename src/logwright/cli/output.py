@@ -141,6 +141,7 @@ class Table:
         self.columns = list(columns)
         self._waiting: list[tuple[str, ...] | _Line] | None = []
         self._has_header = False
+        self._terminal = is_terminal(sys.stdout)
 
     def add(self, *cells: str) -> None:
         """One row; a cell for each column."""
@@ -170,7 +171,7 @@ class Table:
     def _measure(self, rows: Sequence[tuple[str, ...]]) -> None:
         for number, column in enumerate(self.columns):
             column.width = max([len(column.name), *(cell_width(row[number]) for row in rows)])
-        if not is_terminal(sys.stdout):
+        if not self._terminal:
             return
         room = shutil.get_terminal_size().columns - 2 * (len(self.columns) - 1)
         excess = sum(column.width for column in self.columns) - room
@@ -195,12 +196,11 @@ class Table:
         sys.stdout.write(styled(header, BOLD, sys.stdout) + "\n")
 
     def _aligned(self, row: tuple[str, ...]) -> str:
-        terminal = is_terminal(sys.stdout)
         cells = []
         for cell, column in zip(row, self.columns, strict=True):
-            text = crop(cell, column.width) if terminal and column.flexible else cell
-            padding = " " * (column.width - cell_width(text))
-            cells.append(padding + text if column.right else text + padding)
+            text = crop(cell, column.width) if self._terminal and column.flexible else cell
+            width = column.width if text.isascii() else column.width + len(text) - cell_width(text)
+            cells.append(text.rjust(width) if column.right else text.ljust(width))
         return "  ".join(cells).rstrip()
 
     def __enter__(self) -> Self:
@@ -269,7 +269,15 @@ class _Bar:
 
         columns = [TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), DownloadColumn()]
         console = Console(file=sys.stderr)
-        self._bar = RichProgress(*columns, TimeRemainingColumn(), console=console, transient=True)
+        # Without redirection: rich would send what we print to stdout to the bar's stream, and so out of the pipe.
+        self._bar = RichProgress(
+            *columns,
+            TimeRemainingColumn(),
+            console=console,
+            transient=True,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        )
         self._bar.start()
         self._task = self._bar.add_task(self._label, total=total)
 
