@@ -14,33 +14,29 @@ import threading
 import time
 from pathlib import Path
 
-from benchmarks.measure import KEY, MESSAGE_BYTES, VALUE, Figure, Plan, Turns
+from benchmarks.measure import KEY, MESSAGE_BYTES, VALUE, Clock, Figure, Plan, Turns
 from logwright.formats.sej.aio import AsyncWriter
 from logwright.formats.sej.writer import Writer
 
 
-def bare_loop(place: Path, seconds: float) -> float:
+def one_thread(place: Path, seconds: float) -> dict[str, float]:
+    """One append of S, one of ours, and so on: a disk that others use as well changes its pace all the time."""
     data = bytes(MESSAGE_BYTES)
     path = place / "bare"
     descriptor = os.open(path, os.O_CREAT | os.O_WRONLY)
-    count, started = 0, time.perf_counter()
-    while (elapsed := time.perf_counter() - started) < seconds:
-        os.write(descriptor, data)
-        os.fdatasync(descriptor)
-        count += 1
+    bare, ours, count = Clock(), Clock(), 0
+    with Writer(place / "one", sync="always") as writer:
+        while bare.seconds + ours.seconds < 2 * seconds:
+            with bare.running():
+                os.write(descriptor, data)
+                os.fdatasync(descriptor)
+            with ours.running():
+                writer.append(VALUE, KEY)
+            count += 1
     os.close(descriptor)
     path.unlink()
-    return count / elapsed
-
-
-def one_thread(place: Path, seconds: float) -> float:
-    with Writer(place / "one", sync="always") as writer:
-        count, started = 0, time.perf_counter()
-        while (elapsed := time.perf_counter() - started) < seconds:
-            writer.append(VALUE, KEY)
-            count += 1
     shutil.rmtree(place / "one")
-    return count / elapsed
+    return {"S": count / bare.seconds, "one thread": count / ours.seconds}
 
 
 def threads(place: Path, seconds: float, number: int) -> float:
@@ -106,21 +102,21 @@ def sqlite(place: Path, seconds: float) -> float:
 
 def run(plan: Plan) -> list[Figure]:
     """Every way of appending against S."""
-    seconds = 0.15 if plan.quick else 0.3  # many short turns: a disk that others use as well changes its pace
-    ways = {
-        "one thread": (lambda: one_thread(plan.place, seconds), 0.85),
-        "32 threads": (lambda: threads(plan.place, seconds, 32), 3.0),
-        "32 asyncio tasks": (lambda: tasks(plan.place, seconds, 32), 6.0),
-        "128 asyncio tasks": (lambda: tasks(plan.place, seconds, 128), 15.0),
-    }
-    things = {"S": lambda: bare_loop(plan.place, seconds)}
-    things |= {name: way for name, (way, _) in ways.items()}
-    things["sqlite"] = lambda: sqlite(plan.place, seconds)
-    turns = Turns(plan.rounds if plan.quick else 3 * plan.rounds).run(things)
+    seconds = 0.15 if plan.quick else 0.3  # many short turns, for the same reason
+    goals = {"one thread": 0.85, "32 threads": 3.0, "32 asyncio tasks": 6.0, "128 asyncio tasks": 15.0}
+    turns = Turns(plan.rounds if plan.quick else 3 * plan.rounds).run(
+        {
+            "32 threads": lambda: threads(plan.place, seconds, 32),
+            "32 asyncio tasks": lambda: tasks(plan.place, seconds, 32),
+            "128 asyncio tasks": lambda: tasks(plan.place, seconds, 128),
+            "sqlite": lambda: sqlite(plan.place, seconds),
+        },
+        lambda: one_thread(plan.place, seconds),
+    )
     figures = [
         Figure("durable", f'sync="always", {name}', turns.median(name), turns.median("S"), "/s", "S: write + fdatasync",
                goal, smaller_is_better=False, spread=turns.results[name])
-        for name, (_, goal) in ways.items()
+        for name, goal in goals.items()
     ]  # fmt: skip
     one = turns.median("one thread")
     figures.append(

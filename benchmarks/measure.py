@@ -78,11 +78,14 @@ class Turns:
         self.rounds = rounds
         self.results: dict[str, list[float]] = {}
 
-    def run(self, things: dict[str, Callable[[], float]]) -> Turns:
+    def run(self, things: dict[str, Callable[[], float]], together: Callable[[], dict[str, float]] = dict) -> Turns:
+        """Every thing once a round. What is measured `together` takes turns with itself already, and gives several."""
         for _ in range(max(3, self.rounds)):
             for name, thing in things.items():
                 gc.collect()
                 self.results.setdefault(name, []).append(thing())
+            for name, result in together().items():
+                self.results.setdefault(name, []).append(result)
         return self
 
     def median(self, name: str) -> float:
