@@ -320,20 +320,26 @@ class Repair:
         return cls(path, plan, entries, str(content["state"]), done, after)
 
 
+def _list_logs(disk: Disk, home: Path) -> list[tuple[int, Path]]:
+    """The logs of repairs and when each was begun, oldest first."""
+    directory = cut_directory(home)
+    names = disk.list_directory(directory) if disk.is_directory(directory) else []
+    matches = [match for match in map(_LOG_NAME.fullmatch, names) if match]
+    return sorted((int(match[1]), directory / match[0]) for match in matches)
+
+
 def list_repairs(disk: Disk, home: Path) -> list[Repair]:
     """Every repair that the journal in a directory has seen, oldest first."""
-    directory = cut_directory(home)
-    if not disk.is_directory(directory):
-        return []
-    matches = [match for match in map(_LOG_NAME.fullmatch, disk.list_directory(directory)) if match]
-    matches.sort(key=lambda match: int(match[1]))
-    return [Repair.load(disk, directory / match[0]) for match in matches]
+    return [Repair.load(disk, path) for _, path in _list_logs(disk, home)]
 
 
 def _latest(disk: Disk, home: Path) -> Repair | None:
     """The latest repair that has not been taken back."""
-    standing = [repair for repair in list_repairs(disk, home) if repair.state != UNDONE]
-    return standing[-1] if standing else None
+    for _, path in reversed(_list_logs(disk, home)):
+        repair = Repair.load(disk, path)
+        if repair.state != UNDONE:
+            return repair
+    return None
 
 
 def find_interrupted(disk: Disk, home: Path) -> Repair | None:
@@ -494,7 +500,7 @@ def _prepare(disk: Disk, home: Path, plan: Plan) -> Repair:
     directory = cut_directory(home)
     make_directories(disk, directory)
     entries = [_prepare_step(disk, home, step) for step in plan.steps]
-    newest = max((int(repair.log.stem.split("-")[1]) for repair in list_repairs(disk, home)), default=0)
+    newest = max((time_ns for time_ns, _ in _list_logs(disk, home)), default=0)
     log = directory / f"repair-{max(time.time_ns(), newest + 1)}.json"
     repair = Repair(log, replace(plan, interrupted=False), entries)
     repair.save(disk)

@@ -239,7 +239,7 @@ class _IndexCheck:
     """Compares a segment's index with the messages as they are passed."""
 
     def __init__(self, reader: Reader, report: Report, segment: Segment, file: File) -> None:
-        self.largest: int | None = NO_TIMESTAMP  # None behind damage: nobody knows what was there
+        self.largest: int | None = NO_TIMESTAMP  # None behind damage, where nobody knows what was there
         self._report = report
         self._name = f"{INDEX_DIRECTORY}/{index_path(segment).name}"
         self._entries: list[Entry] = []
@@ -268,7 +268,8 @@ class _IndexCheck:
     def _compare(self, chunk: Chunk, entry: Entry) -> None:
         rows = entry.offset - chunk.first_offset
         if rows < 0 or entry.is_end:
-            self._wrong.append(self._next)
+            if self.largest is not None or entry.is_end:
+                self._wrong.append(self._next)
             return
         at, _, _, largest = kernel.walk(chunk.data, chunk.start, chunk.stop, chunk.first_offset, rows)
         timestamp = HEAD.unpack_from(chunk.data, at)[1]
@@ -278,10 +279,10 @@ class _IndexCheck:
 
     def finish(self, cursor: Cursor, size: int) -> None:
         """The segment has been passed: what the index says of its end, and beyond."""
-        for number in range(self._next, len(self._entries)):
+        for number in range(self._next, len(self._entries) if self.largest is not None else 0):
             entry = self._entries[number]
             ends_here = entry.is_end and (entry.position, entry.offset) == (size, cursor.expected)
-            if not ends_here or (self.largest is not None and self.largest != entry.largest_before):
+            if not ends_here or self.largest != entry.largest_before:
                 self._wrong.append(number)
         if self._wrong:
             first = self._wrong[0]
@@ -380,7 +381,7 @@ def _look_at(reader: Reader, look: _Look, segment: Segment, following: Segment |
             if end.next_offset != following.first_offset:
                 reason = f"its messages do not lead to offset {following.first_offset}, where the next one begins"
                 look.damage = look.damage or Damage(segment.name, size, size, reason)
-        if end.position and HEAD.unpack(head)[0] != segment.first_offset:
+        if end.position and len(head) == HEAD.size and HEAD.unpack(head)[0] != segment.first_offset:
             reason = f"the offset is {HEAD.unpack(head)[0]} where {segment.first_offset} was expected"
             look.damage = look.damage or Damage(segment.name, 0, 0, reason)
         return end.next_offset

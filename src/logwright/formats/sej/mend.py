@@ -182,13 +182,14 @@ def _fix_head(file: File, position: int, expected: int, end: int, head: bytes, s
         return known[0]
     if not keys:
         return value
-    if len(keys) == 1 and (value is None or not _in_doubt(file, position, end, key_size, fitting[0], value)):
+    neighbours = _neighbours(file, position, end)
+    usual = {_sizes_at(file, neighbour)[0] for neighbour in neighbours}
+    size = usual.pop() if len(usual) == 1 else -1
+    if size in keys:
+        return keys[size]
+    if len(keys) == 1 and (value is None or not _in_doubt(file, neighbours, key_size, fitting[0], value)):
         return keys[fitting[0]]
-    usual = {_sizes_at(file, neighbour)[0] for neighbour in _neighbours(file, position, end)}
-    if len(usual) != 1:
-        return None
-    (size,) = usual
-    return keys.get(size) or (value if size == key_size else None)
+    return value if size == key_size else None
 
 
 def _fitting_key_sizes(file: File, position: int, end: int) -> list[int]:
@@ -219,17 +220,15 @@ def _value_fix(file: File, position: int, end: int, key_size: int) -> Fix | None
     return Fix(at, old, VALUE_SIZE.pack(right), end, reason)
 
 
-def _in_doubt(file: File, position: int, end: int, key_size: int, other: int, value: Fix) -> bool:
+def _in_doubt(file: File, neighbours: list[int], key_size: int, other: int, value: Fix) -> bool:
     """Whether the value size might be what is wrong, although another key size would make the sizes agree.
 
-    It might when it is nearly right, or when values here begin with their own length: that looks like a value size.
+    It might when it is nearly right; or when other messages, too, hold small numbers in that place of their key or
+    value, a counter or a length: then one that looks like a size is no great accident.
     """
     if sum(old != new for old, new in zip(value.old, value.new, strict=True)) <= 1:
         return True
-    distance = other - key_size
-    return distance >= VALUE_SIZE.size and any(
-        _has_inner_size(file, neighbour, distance) for neighbour in _neighbours(file, position, end)
-    )
+    return any(_has_small_number(file, neighbour, key_size, other) for neighbour in neighbours)
 
 
 def _neighbours(file: File, position: int, end: int) -> list[int]:
@@ -253,8 +252,12 @@ def _sizes_at(file: File, position: int) -> tuple[int, int]:
     return key_size, VALUE_SIZE.unpack(field)[0]
 
 
-def _has_inner_size(file: File, position: int, distance: int) -> bool:
-    """Whether the value of a message holds, so far behind its size, the size of what follows in it."""
-    key_size, value_size = _sizes_at(file, position)
-    inner = file.read_at(position + HEAD.size + key_size + distance, VALUE_SIZE.size)
-    return len(inner) == VALUE_SIZE.size and VALUE_SIZE.unpack(inner)[0] == value_size - distance
+def _has_small_number(file: File, position: int, key_size: int, other: int) -> bool:
+    """Whether a message holds a small number where one with this key size would have its value size with the other."""
+    own_key_size, value_size = _sizes_at(file, position)
+    place = other if other < key_size else own_key_size + other - key_size
+    is_in_key = place + VALUE_SIZE.size <= own_key_size
+    is_in_value = own_key_size + VALUE_SIZE.size <= place <= own_key_size + value_size
+    if not is_in_key and not is_in_value:
+        return False
+    return file.read_at(position + HEAD.size + place, 2) == b"\0\0"

@@ -238,7 +238,7 @@ class _Planner:
             return
         index = Index.load(self._disk, salvage.segment, salvage.size)
         end = salvage.pieces[0].span.end
-        if replaced or index is None or any(entry.position >= end for entry in index.entries):
+        if replaced or (index is not None and any(entry.position >= end for entry in index.entries)):
             self._remove_derived(f"{INDEX_DIRECTORY}/{path.name}", "it speaks of bytes that go")
 
     def _remove_derived(self, name: str, reason: str) -> None:
