@@ -196,7 +196,7 @@ def test_a_message_that_comes_within_the_timeout_begins_it_anew(journal: Path) -
         if waits <= 5:
             make_journal(journal, 1)
 
-    with Scanner(journal, 25, timeout=0.001, watch=CountingWatch(append)) as scanner:
+    with Scanner(journal, 25, timeout=0.5, watch=CountingWatch(append)) as scanner:
         assert offsets_of(scanner) == [25, 26, 27, 28, 29]
 
 
