@@ -105,6 +105,13 @@ class CountingLock:
         self.wanted.release()
         self._lock.acquire()
 
+    def acquire(self, blocking: bool) -> bool:
+        assert not blocking, "who tries only, is not counted"
+        return self._lock.acquire(blocking=False)
+
+    def release(self) -> None:
+        self._lock.release()
+
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:

@@ -92,6 +92,13 @@ class GroupCommit:
 
     def wait(self) -> None:
         """Return once everything that this thread has appended is durable; raise what the sync raised."""
+        leading = self._leading
+        if self._last_members <= 1 and leading.acquire(blocking=False):
+            try:  # alone: whoever comes meanwhile leads the next batch, and waits for us
+                self._commit()
+            finally:
+                leading.release()
+            return
         with self._mutex:
             batch = self._batch
             batch.members += 1
