@@ -20,7 +20,7 @@ from ...core.outcome import Damage
 from .codec import CLEAN
 from .index import Index
 from .layout import OVERHEAD
-from .segment import Cursor, Segment, judge, step_back
+from .segment import Cursor, Segment, is_in_value, judge, step_back
 
 STEPS_BACK: Final = 16
 """How many messages must go back in step before the last one is believed."""
@@ -79,13 +79,16 @@ def _walk_to_end(disk: Disk, segment: Segment, file: File, size: int) -> End:
     else:
         cursor = Cursor(file, segment, entry.position, entry.offset, end=size)
     damage: Damage | None = None
+    doubt: Damage | None = None  # where what follows may be the value of a message that was cut short
     while True:
         while cursor.read() is not None:
             pass
         if cursor.ending == CLEAN:
-            return End(size, cursor.expected)
+            return End(size, cursor.expected, damage=doubt)
         position, next_offset = cursor.position, cursor.expected
         found, goes_on_at = judge(cursor, None)
+        if goes_on_at is not None and is_in_value(file, position, next_offset, cursor.position):
+            doubt = doubt or found
         if goes_on_at is None:
             if damage is None:
                 return End(position, next_offset, torn=found)

@@ -12,6 +12,7 @@ nothing valid behind, is not judged: what is wrong with it is that torn tail.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -166,7 +167,7 @@ class Cursor:
         if plain.position >= block.end or plain.ending == codec.CLEAN:
             return False
         most = min(MAX_OFFSET, plain.expected + _LOST_OFFSETS)
-        return find_valid(self.file, plain.position, self.file.size(), plain.expected, most) is None
+        return find_following(self.file, plain.position, self.file.size(), plain.expected, most) is None
 
     def _walk(self, room: memoryview, have: int, most: int) -> tuple[int, int, int, int]:
         """Walk over what was read. No more messages than bytes, and none behind the last offset that there can be."""
@@ -219,10 +220,18 @@ def step_back(file: File, end: int) -> tuple[int, Span] | None:
     return found if found is not None and found[1].end == end else None
 
 
-def find_valid(file: File, start: int, size_of_file: int, least: int, most: int) -> tuple[int, Span] | None:
+def find_valid(
+    file: File,
+    start: int,
+    size_of_file: int,
+    least: int,
+    most: int,
+    accepts: Callable[[int, Span], bool] = lambda offset, span: True,
+) -> tuple[int, Span] | None:
     """The first valid message from `start` on with an offset within `least` and `most`; its offset and span.
 
-    A message counts when the next one goes on from it, or the file ends within or right behind it.
+    A message counts when the next one goes on from it, or the file ends within or right behind it; and when `accepts`,
+    given its offset and span, says so.
     """
     position = start
     while least <= most and position + OVERHEAD <= size_of_file:
@@ -230,7 +239,7 @@ def find_valid(file: File, start: int, size_of_file: int, least: int, most: int)
         at = kernel.find_head(window, 0, len(window), least, most, size_of_file - position)
         while at >= 0:
             found = message_span(file, position + at, size_of_file)
-            if found is not None and _goes_on(file, found[0], found[1].end, size_of_file):
+            if found is not None and _goes_on(file, found[0], found[1].end, size_of_file) and accepts(*found):
                 return found
             at = kernel.find_head(window, at + 1, len(window), least, most, size_of_file - position)
         if position + len(window) >= size_of_file or len(window) <= OVERHEAD:
@@ -246,6 +255,35 @@ def _goes_on(file: File, offset: int, end: int, size_of_file: int) -> bool:
     return following == offset + 1
 
 
+def find_following(file: File, start: int, size_of_file: int, expected: int, most: int) -> tuple[int, Span] | None:
+    """Where valid messages go on behind bad bytes at `start`, where the message `expected` should have been.
+
+    What lies within the message that an intact head announces is its value, and a value may hold messages. Such a one
+    counts only if its offset is one that so many bytes can have led to.
+    """
+
+    def accepts(offset: int, span: Span) -> bool:
+        lost_at_most = (span.start - start) // OVERHEAD
+        return 0 < offset - expected <= lost_at_most or not is_in_value(file, start, expected, span.start)
+
+    return find_valid(file, start, size_of_file, expected, most, accepts)
+
+
+def is_in_value(file: File, start: int, expected: int, position: int) -> bool:
+    """Whether a position is within the value that the head of the message at `start` announces.
+
+    Not if the size right before it says that the message ends there: then it is the head that is damaged.
+    """
+    head = file.read_at(start, HEAD.size + MAX_KEY_BYTES + VALUE_SIZE.size)
+    size = codec.claimed_size(head, 0, len(head))
+    if size is None or HEAD.unpack_from(head)[0] != expected or not start < position < start + size:
+        return False
+    if position - start < OVERHEAD:
+        return True
+    trailing_size: int = TRAILER.unpack(file.read_at(position - TRAILER.size, TRAILER.size))[0]
+    return trailing_size != position - start
+
+
 def judge(cursor: Cursor, following: Segment | None) -> tuple[Damage, int | None]:
     """What is wrong where a cursor stopped short of the end of its file, and the offset at which valid messages go on.
 
@@ -257,7 +295,7 @@ def judge(cursor: Cursor, following: Segment | None) -> tuple[Damage, int | None
     file, start, expected = cursor.file, cursor.position, cursor.expected
     size = file.size()
     most = most_behind(expected, following)
-    found = find_valid(file, start, size, expected, most)
+    found = find_following(file, start, size, expected, most)
     name = cursor.segment.name
     if found is None:
         cursor.position = size
@@ -293,7 +331,7 @@ def _pass_bad_block(cursor: Cursor, following: Segment | None) -> tuple[Damage, 
             plain.position, plain.expected = chunk.base + starts[row], chunk.first_offset + row
         if chunk is None:
             size, most = plain.file.size(), most_behind(plain.expected, following)
-            found = find_valid(plain.file, plain.position, size, plain.expected, most)
+            found = find_following(plain.file, plain.position, size, plain.expected, most)
             if found is None and plain.position == start:
                 cursor.position = size
                 return Damage(cursor.segment.name, start, size, cursor.reason, "checksum"), None
