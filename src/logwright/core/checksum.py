@@ -177,6 +177,8 @@ class ChecksumWriter:
         self._held = bytearray()
         self._held_from = 0
         self._published_from = 0
+        self._last_written = b""
+        self._last_written_to = 0
         self._name_is_durable = False
         self._poisoned = False
         self._closed = False
@@ -267,13 +269,19 @@ class ChecksumWriter:
             self._published_from = first + len(entries) // ENTRY.size - 1
 
     def _write_entries(self, first: int, entries: bytes) -> None:
-        """Write entries whole, or leave none from the first of them on: half of one would speak of damage."""
+        """Write entries whole, or leave those of before: half of one would speak of damage."""
+        position = _entry_position(first)
+        before = self._last_written if self._last_written_to == position else b""
         try:
-            write_all(self._file, _entry_position(first), entries)
+            write_all(self._file, position, entries)
         except BaseException:
             with contextlib.suppress(LogwrightError):
-                self._file.truncate(_entry_position(first))
+                unchanged = self._file.read_at(position, ENTRY.size) == before
+                self._file.truncate(position + len(before) if unchanged else position)
             raise
+        if entries:
+            self._last_written = entries[-ENTRY.size :]
+            self._last_written_to = position + len(entries) - ENTRY.size
 
     def truncate(self, size: int, data_file: File) -> None:
         """Lower the entries to the first `size` bytes, durably; call it before these are all that is left."""
