@@ -26,9 +26,9 @@ from collections import deque
 from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
+from ...core.closing import Closing
 from ...core.disk import REAL_DISK, Disk
 from ...core.errors import Closed, HandlerFailed, LogwrightError, WrongUse
 from ...core.outcome import Damage, Mode
@@ -202,7 +202,7 @@ def _check_numbers(**numbers: int | None) -> None:
 # --- the consumer ---------------------------------------------------------------------------------------------------
 
 
-class Consumer:
+class Consumer(Closing):
     """Runs `handler` over the messages from the committed offset of the consumer `name` on.
 
     `handler` is given a message. It may return False to say that the message is not done, which counts as a failure.
@@ -363,11 +363,3 @@ class Consumer:
             if not self._closed:
                 self._closed = True
                 self._delivery.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Literal, Self, TypeAlias
+from typing import Final, Literal, TypeAlias
 
+from ...core.closing import Closing
 from ...core.disk import REAL_DISK, Disk, make_directories, replace_file
 from ...core.errors import Closed, DamagedJournal, Locked, NotFound, Poisoned, WrongUse
 from ...core.lock import Lock
@@ -119,7 +119,7 @@ def store(disk: Disk, directory: Path, name: str, value: int) -> None:
     replace_file(disk, offset_path(directory, name), OFFSET.pack(value), temporary)
 
 
-class Offset:
+class Offset(Closing):
     """A consumer's committed position, held by this object alone until it is closed (`Locked` for a second one).
 
     Opening registers the consumer, so that retention knows of it. `value` is the offset of the next message to
@@ -185,14 +185,6 @@ class Offset:
         lock, self._lock = self._lock, None
         if lock is not None:
             lock.release()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def reset(

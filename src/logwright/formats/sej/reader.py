@@ -20,10 +20,10 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from importlib import import_module
 from itertools import chain
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from ...core.checksum import CheckedFile, Checksums
+from ...core.closing import Closing
 from ...core.disk import REAL_DISK, Disk, File
 from ...core.errors import DamagedJournal, Gap, NotFound, WrongUse
 from ...core.format import Located
@@ -37,7 +37,7 @@ from .records import Message
 from .segment import Chunk, Cursor, Segment, judge, list_segments, open_segment, step_back, unchecked
 
 
-class Reader:
+class Reader(Closing):
     """A journal, or one segment file of it, opened for reading.
 
     `path` is the journal's directory (the one that has `jnl/` in it) or a `.jnl` file. With `check_sums` (the default)
@@ -407,14 +407,6 @@ class Reader:
 
     def close(self) -> None:
         """Nothing is held between calls."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def _check_blocks(file: CheckedFile, segment: Segment, span: Span, ending: End) -> int:

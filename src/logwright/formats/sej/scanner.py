@@ -16,9 +16,9 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self
 
+from ...core.closing import Closing
 from ...core.disk import REAL_DISK, Disk, File
 from ...core.errors import Closed, DamagedJournal, Gap, NotFound, Truncated
 from ...core.format import Located
@@ -38,7 +38,7 @@ _STALLED_SECONDS: Final = 1.0
 """How long a message may stay incomplete before we look whether valid messages lie behind it."""
 
 
-class Scanner:
+class Scanner(Closing):
     """An iterator over the messages from `offset` on (None: from the first there is), waiting for more."""
 
     def __init__(
@@ -291,14 +291,6 @@ class Scanner:
             self._watch.close()
         if self._cursor is not None:
             self._cursor.file.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __del__(self) -> None:
         if not getattr(self, "_closed", True):

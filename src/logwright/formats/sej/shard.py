@@ -20,9 +20,9 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, Self, TypeAlias
+from typing import Any, Final, TypeAlias
 
+from ...core.closing import Closing
 from ...core.disk import REAL_DISK, Buffer, Disk
 from ...core.errors import DamagedJournal, NotFound, WrongUse
 from ...core.format import Located
@@ -150,7 +150,7 @@ def _time_of(item: Located) -> int:
 # --- reading --------------------------------------------------------------------------------------------------------
 
 
-class ShardedReader:
+class ShardedReader(Closing):
     """All shards below a root opened for reading, of one prefix or of all.
 
     The verbs are those of `Reader`. Shards come one after the other, by prefix and index; `start` and `stop` are
@@ -321,14 +321,6 @@ class ShardedReader:
 
     def close(self) -> None:
         """Nothing is held between calls."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def _shown(shard: Shard, record: dict[str, Any] | None) -> dict[str, Any] | None:

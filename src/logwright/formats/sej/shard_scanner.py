@@ -14,9 +14,8 @@ import time
 from collections import deque
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
+from ...core.closing import Closing
 from ...core.disk import REAL_DISK, Disk
 from ...core.errors import Closed, NotFound
 from ...core.format import Located
@@ -31,7 +30,7 @@ from .segment import Chunk
 from .shard import Shard, check_bits, check_prefix, find_shards, in_shard, naming
 
 
-class ShardedScanner:
+class ShardedScanner(Closing):
     """An iterator over pairs of a shard's directory name and a message, waiting for more.
 
     `offsets` says where to begin in which shard, by directory name; the others begin with the first message there is.
@@ -172,14 +171,6 @@ class ShardedScanner:
         for scanner in self._scanners.values():
             scanner.close()
         self._watch.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __del__(self) -> None:
         if not getattr(self, "_closed", True):

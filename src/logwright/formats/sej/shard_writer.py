@@ -14,9 +14,9 @@ import time
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final
 
+from ...core.closing import Closing
 from ...core.disk import REAL_DISK, Disk
 from ...core.durability import NONE, IntervalSync, SyncLike, parse_sync
 from ...core.errors import Closed, WrongUse
@@ -43,7 +43,7 @@ def raise_first(errors: list[BaseException]) -> None:
     raise first
 
 
-class ShardedWriter:
+class ShardedWriter(Closing):
     """Appends messages to the shards of a root, each to the one that its hash says.
 
     `hash` is given a message (whose offset is not known yet, and 0) and returns a number; None is `stable_hash`. The
@@ -219,14 +219,6 @@ class ShardedWriter:
         if self._interval is not None:
             self._interval.close()
         raise_first(self._untold + self._try_each(Writer.close))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def _slices(ends: Buffer | None, data: Buffer | None, count: int) -> list[bytes]:

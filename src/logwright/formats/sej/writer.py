@@ -22,10 +22,10 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from ...core.checksum import ChecksumWriter, checksum_path
+from ...core.closing import Closing
 from ...core.disk import REAL_DISK, Disk, File, make_directories
 from ...core.durability import ALWAYS, GroupCommit, IntervalSync, SyncLike, parse_sync
 from ...core.errors import Closed, DamagedJournal, LogwrightError, Poisoned, StorageFailed, TooLarge, WrongUse
@@ -49,7 +49,7 @@ BUFFER_BYTES = 256 * 1024
 _WALK_FOR_INDEX_BYTES = 16 * STRIDE_BYTES
 
 
-class Writer(kernel.AppendBuffer):
+class Writer(kernel.AppendBuffer, Closing):
     """Appends messages to the journal in a directory, creating it when there is none.
 
     One writer at a time: a second one gets `Locked` at once, also from another program. Safe to use from many threads.
@@ -332,11 +332,3 @@ class Writer(kernel.AppendBuffer):
                 stack.callback(self._checksums.close)
                 if self._failure is None:
                     stack.callback(self._checksums.sync)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
