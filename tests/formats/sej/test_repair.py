@@ -11,7 +11,7 @@ import pytest
 
 from logwright.core.checksum import Checksums, ChecksumWriter, checksum_path
 from logwright.core.disk import REAL_DISK, Disk
-from logwright.core.errors import Locked, NotFound, StorageFailed, WrongUse
+from logwright.core.errors import DamagedJournal, Locked, NotFound, StorageFailed, WrongUse
 from logwright.core.outcome import Damage
 from logwright.core.repair import Create, Cut, Patch, Plan, Remove, Rename, list_repairs
 from logwright.formats.sej.codec import encode
@@ -290,6 +290,36 @@ def test_keys_of_zeros_are_not_mistaken_for_sizes(journal_directory: Path) -> No
             damage_file(journal_directory / FIRST, overwrite, start + position, value)
             assert kinds(repaired(journal_directory)) == ["Patch"]
             assert differences(before, files(journal_directory)) == []
+
+
+def test_messages_within_a_value_are_not_mistaken_for_those_of_the_journal(journal_directory: Path) -> None:
+    inner = b"".join(encode(Message(offset, 1, 0, b"inner", b"inner")) for offset in range(3, 8))
+    messages = [Message(offset, 1, 0, b"key", inner if offset == 2 else noise(30, offset)) for offset in range(6)]
+    write_segments(journal_directory, messages, per_segment=6)
+    before = files(journal_directory)
+    start = messages[0].size + messages[1].size
+    for field in ("size", "value_size", "key_size"):
+        position, size = fields_of(messages[2])[field]
+        damage_file(journal_directory / FIRST, overwrite, start + position, b"\xff" * size)
+        assert kinds(repaired(journal_directory)) == ["Patch"]
+        assert differences(before, files(journal_directory)) == []
+
+
+def test_messages_that_may_be_the_value_of_a_torn_one_are_kept_and_told(journal_directory: Path) -> None:
+    inner = b"".join(encode(Message(offset, 1, 0, b"inner", noise(60, offset))) for offset in range(5, 9))
+    messages = [Message(offset, 1, 0, b"key", noise(30, offset)) for offset in range(4)]
+    write_segments(journal_directory, [*messages, Message(4, 1, 0, b"key", inner)], per_segment=5)
+    start = sum(message.size for message in messages)
+    damage_file(journal_directory / FIRST, cut, start + 18 + 3 + 4 + len(inner) // 2)
+    with pytest.raises(DamagedJournal):
+        Writer(journal_directory)
+    found = repaired(journal_directory)
+    assert kinds(found) == ["Create", "Cut"]
+    doubt = f"what goes on at {start + 25 + len(inner) // 4} may be the value of message 4, cut short: look at it"
+    assert f"{FIRST} @ {start}: {doubt}" in found.left
+    assert offsets_of(readable(journal_directory)) == [0, 1, 2, 3, 6]
+    with Writer(journal_directory) as writer:
+        assert writer.next_offset == 7
 
 
 def test_what_the_neighbours_do_not_settle_is_not_guessed(journal_directory: Path) -> None:

@@ -24,10 +24,11 @@ from typing import Final
 from ...core.disk import Buffer, File
 from ...core.errors import WrongUse
 from .layout import HEAD, MAX_KEY_BYTES, MAX_MESSAGE_BYTES, MAX_OFFSET, OFFSET, OVERHEAD, TRAILER, VALUE_SIZE
-from .segment import Segment, find_valid, most_behind, step_back
+from .segment import Segment, find_following, message_span, most_behind, step_back
 
 _KEY_SIZE_AT: Final = HEAD.size - 1
 _SEARCH_BYTES: Final = 1 << 20
+_SEARCH_FAR_BYTES: Final = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,11 +105,15 @@ def find_fix(file: File, position: int, expected: int, following: Segment | None
     head = file.read_at(position, HEAD.size)
     if len(head) < HEAD.size or expected == MAX_OFFSET:
         return None
+    behind = find_following(file, position, size_of_file, expected, most_behind(expected, following))
+    if behind is not None and behind[0] == expected:
+        return None  # here it is, whole, behind bytes that do not belong to it
+    stop = size_of_file if behind is None else behind[1].start
     ends_file = following is not None and following.first_offset == expected + 1
-    end = _end_by_trailer(file, position, expected, most_behind(expected, following), ends_file)
+    end = _end_by_trailer(file, position, expected, stop, ends_file)
     if end is not None:
         return _fix_head(file, position, expected, end, head, settles)
-    end = _end_by_head(file, position, expected, size_of_file, ends_file)
+    end = _end_by_head(file, position, expected, stop, ends_file)
     if end is None or HEAD.unpack(head)[0] != expected:
         return None
     old = file.read_at(end - TRAILER.size, TRAILER.size)
@@ -119,14 +124,13 @@ def find_fix(file: File, position: int, expected: int, following: Segment | None
 # --- where it ends --------------------------------------------------------------------------------------------------
 
 
-def _end_by_trailer(file: File, position: int, expected: int, most: int, ends_file: bool) -> int | None:
+def _end_by_trailer(file: File, position: int, expected: int, stop: int, ends_file: bool) -> int | None:
     """Where the size behind a message and the next message's offset agree that it ends.
 
-    Not behind the next whole message, with an offset up to `most`: so the search costs no more than passing the damage.
+    Not far behind `stop`, where whole messages go on: so the search costs little more than passing the damage. But a
+    little: what was found there may be a message in the value of this one.
     """
-    size_of_file = file.size()
-    found = find_valid(file, position + 1, size_of_file, expected + 1, most)
-    stop = size_of_file if found is None else found[1].start
+    stop = max(stop, min(file.size(), position + _SEARCH_FAR_BYTES))
     wanted = OFFSET.pack(expected + 1)
     start = position + OVERHEAD
     while start <= stop:
@@ -142,21 +146,27 @@ def _end_by_trailer(file: File, position: int, expected: int, most: int, ends_fi
         if len(window) < _SEARCH_BYTES:
             break
         start += _SEARCH_BYTES - TRAILER.size - OFFSET.size + 1
-    trailer = file.read_at(size_of_file - TRAILER.size, TRAILER.size)
-    if ends_file and len(trailer) == TRAILER.size and TRAILER.unpack(trailer)[0] == size_of_file - position:
-        return size_of_file
-    return None
+    if not ends_file or stop < file.size() or stop - position < OVERHEAD:
+        return None
+    trailing_size = TRAILER.unpack(file.read_at(stop - TRAILER.size, TRAILER.size))[0]
+    return stop if trailing_size == stop - position else None
 
 
-def _end_by_head(file: File, position: int, expected: int, size_of_file: int, ends_file: bool) -> int | None:
-    """Where the sizes in a message and the next message's offset agree that it ends."""
+def _end_by_head(file: File, position: int, expected: int, stop: int, ends_file: bool) -> int | None:
+    """Where the sizes in a message and the next message's offset agree that it ends.
+
+    Behind `stop`, where whole messages go on, only if the next message is whole: then what is between is in the value.
+    """
     key_size: int = HEAD.unpack(file.read_at(position, HEAD.size))[3]
     field = file.read_at(position + HEAD.size + key_size, VALUE_SIZE.size) if key_size >= 0 else b""
     value_size = VALUE_SIZE.unpack(field)[0] if len(field) == VALUE_SIZE.size else -1
     end: int = position + OVERHEAD + key_size + value_size
-    if value_size < 0 or end - position > MAX_MESSAGE_BYTES or end > size_of_file:
+    if value_size < 0 or end - position > MAX_MESSAGE_BYTES or end > file.size():
         return None
-    if end == size_of_file:
+    if end > stop:
+        found = message_span(file, end, file.size())
+        return end if found is not None and found[0] == expected + 1 else None
+    if end == file.size():
         return end if ends_file else None
     return end if file.read_at(end, OFFSET.size) == OFFSET.pack(expected + 1) else None
 

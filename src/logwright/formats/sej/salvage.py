@@ -15,7 +15,7 @@ from ...core.outcome import Damage, Span
 from ...core.repair import find_flipped_bit
 from . import codec
 from .mend import Fix, PatchedFile, find_fix
-from .segment import Cursor, Segment, judge
+from .segment import Cursor, Segment, is_in_value, judge
 
 _POLYNOMIAL: Final = 0x82F63B78
 """Of CRC32C, reflected."""
@@ -71,6 +71,9 @@ class Salvage:
                 cursor = Cursor(self.view, self.segment, position, expected)
                 continue
             damage, goes_on_at = judge(cursor, self.following)
+            if goes_on_at is not None and is_in_value(self.view, position, expected, cursor.position):
+                doubt = f"what goes on at {cursor.position} may be the value of message {expected}, cut short"
+                self.damages.append((damage, f"{doubt}: look at it"))
             self.reason = self.reason or damage.reason
             self._note(damage, expected, goes_on_at)
             self.pieces.append(Piece(Span(start, position), first_offset))
