@@ -7,7 +7,8 @@ Three answers are possible for the last segment of a journal:
 
 The last message is looked at from the back, by its trailing size. A value may itself hold the bytes of a message, and a
 tail may be torn right behind it; so the messages before it must go back in step, and when they do not the segment is
-walked from its last index entry, or from its beginning.
+walked from its last index entry, or from its beginning. A writer walks in any case where that is not far: a value may
+hold many messages that are in step.
 """
 
 from __future__ import annotations
@@ -36,15 +37,20 @@ class End:
     damage: Damage | None = None
 
 
-def find_end(disk: Disk, segment: Segment, file: File) -> End:
-    """Where the messages of the last segment end."""
+def find_end(disk: Disk, segment: Segment, file: File, *, walk_bytes: int = 0) -> End:
+    """Where the messages of the last segment end.
+
+    `walk_bytes` is how much is walked rather than looked at from the back: no value can deceive a walk.
+    """
     size = file.size()
     if size == 0:
         return End(0, segment.first_offset)
-    last_offset = plausible_last(file, size, segment)
-    if last_offset is not None and _in_step(file, size, segment):
-        return End(size, last_offset + 1)
-    return _walk_to_end(disk, segment, file, size)
+    cursor = _cursor_before_end(disk, segment, file, size) if walk_bytes else None
+    if cursor is None or size - cursor.position > walk_bytes:
+        last_offset = plausible_last(file, size, segment)
+        if last_offset is not None and _in_step(file, size, segment):
+            return End(size, last_offset + 1)
+    return _walk_to_end(cursor or _cursor_before_end(disk, segment, file, size), size)
 
 
 def plausible_last(file: File, size: int, segment: Segment) -> int | None:
@@ -71,13 +77,16 @@ def _in_step(file: File, end: int, segment: Segment) -> bool:
     return True
 
 
-def _walk_to_end(disk: Disk, segment: Segment, file: File, size: int) -> End:
+def _cursor_before_end(disk: Disk, segment: Segment, file: File, size: int) -> Cursor:
+    """A cursor at the last message that the index knows, or at the beginning."""
     index = Index.load(disk, segment, size)
     entry = index.last(file) if index is not None else None
     if entry is None:
-        cursor = Cursor(file, segment, 0, segment.first_offset, end=size)
-    else:
-        cursor = Cursor(file, segment, entry.position, entry.offset, end=size)
+        return Cursor(file, segment, 0, segment.first_offset, end=size)
+    return Cursor(file, segment, entry.position, entry.offset, end=size)
+
+
+def _walk_to_end(cursor: Cursor, size: int) -> End:
     damage: Damage | None = None
     doubt: Damage | None = None  # where what follows may be the value of a message that was cut short
     while True:
@@ -87,7 +96,7 @@ def _walk_to_end(disk: Disk, segment: Segment, file: File, size: int) -> End:
             return End(size, cursor.expected, damage=doubt)
         position, next_offset = cursor.position, cursor.expected
         found, goes_on_at = judge(cursor, None)
-        if goes_on_at is not None and is_in_value(file, position, next_offset, cursor.position):
+        if goes_on_at is not None and is_in_value(cursor.file, position, next_offset, cursor.position):
             doubt = doubt or found
         if goes_on_at is None:
             if damage is None:

@@ -46,7 +46,8 @@ logger = logging.getLogger("logwright.sej")
 
 BUFFER_BYTES = 256 * 1024
 """How much is gathered before it is written: few enough calls, and still in the processor's cache."""
-_WALK_FOR_INDEX_BYTES = 16 * STRIDE_BYTES
+_WALK_BYTES = 16 * STRIDE_BYTES
+"""How much of a segment is walked on opening: to find its end beyond doubt, and to go on with its index."""
 
 
 class Writer(kernel.AppendBuffer, Closing):
@@ -110,7 +111,7 @@ class Writer(kernel.AppendBuffer, Closing):
             return End(0, 0), NO_TIMESTAMP
         segment = segments[-1]
         file = self._file = self._disk.open(segment.path, "update")
-        end = find_end(self._disk, segment, file)
+        end = find_end(self._disk, segment, file, walk_bytes=_WALK_BYTES)
         if end.damage is not None:
             reason = f"{end.damage.reason}; valid messages follow, so nothing is cut off (see logwright repair)"
             raise DamagedJournal(segment.path, end.damage.start, reason)
@@ -130,7 +131,7 @@ class Writer(kernel.AppendBuffer, Closing):
 
     def _resume_index(self, segment: Segment, file: File, end: End) -> int:
         """Go on with the segment's index where that takes a short walk only; the largest timestamp so far."""
-        if end.position <= _WALK_FOR_INDEX_BYTES:
+        if end.position <= _WALK_BYTES:
             self._index = IndexWriter.create(self._disk, segment)
             for entry in build_entries(file, segment, end.position, finished=False):
                 if self._index is not None:
@@ -139,7 +140,7 @@ class Writer(kernel.AppendBuffer, Closing):
         else:
             index = Index.load(self._disk, segment, end.position)
             last = index.last(file) if index is not None else None
-            if index is None or last is None or end.position - last.position > _WALK_FOR_INDEX_BYTES:
+            if index is None or last is None or end.position - last.position > _WALK_BYTES:
                 return NO_TIMESTAMP
             self._index = IndexWriter.resume(self._disk, segment, index, last)
             cursor = Cursor(file, segment, last.position, last.offset, end=end.position)
