@@ -21,7 +21,10 @@ __all__ = ["Reader", "Recovery", "Scanner", "Writer", "looks_like", "open_reader
 
 
 def looks_like(disk: Disk, path: Path) -> Evidence | None:
-    """Whether a path is a sej journal, a segment of one, or a root of shards."""
+    """Whether a path is a sej journal, a segment of one, or a root of shards.
+
+    What the system does not let us see is its error, not a "no"; a single segment that cannot be read leaves its name.
+    """
     try:
         if not disk.is_directory(path):
             return _file_looks_like(disk, path)
@@ -33,7 +36,7 @@ def looks_like(disk: Disk, path: Path) -> Evidence | None:
             return evidence or Evidence(2, "jnl holds segment files by name")
         shards = find_shards(disk, path)
         return Evidence(3, f"it holds {len(shards)} shards of a sej journal") if shards else None
-    except LogwrightError:
+    except NotFound:  # removed while we looked
         return None
 
 
@@ -45,11 +48,14 @@ def _file_looks_like(disk: Disk, path: Path) -> Evidence | None:
 
 
 def _segment_looks_like(disk: Disk, segment: Segment) -> Evidence | None:
-    file = disk.open(segment.path, "read")
     try:
-        head = file.read_at(0, HEAD.size)
-    finally:
-        file.close()
+        file = disk.open(segment.path, "read")
+        try:
+            head = file.read_at(0, HEAD.size)
+        finally:
+            file.close()
+    except LogwrightError:
+        return None
     if len(head) == HEAD.size and HEAD.unpack(head)[0] == segment.first_offset:
         return Evidence(3, f"{segment.name} begins with the offset that its name says")
     return None
