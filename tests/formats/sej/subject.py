@@ -17,19 +17,21 @@ from hypothesis import strategies
 
 from logwright.core import format as formats
 from logwright.core.disk import Disk, make_directories
-from logwright.core.errors import LogwrightError
+from logwright.core.errors import LogwrightError, NotFound
 from logwright.core.outcome import Damage, Ending, Malformed, Mode, NeedMore, Span
 from logwright.formats.sej import codec
 from logwright.formats.sej.index import Entry, Index
 from logwright.formats.sej.journal import recover
 from logwright.formats.sej.layout import MAX_KEY_BYTES, NO_TIMESTAMP, OVERHEAD, segment_name
+from logwright.formats.sej.offset import Offset, list_offsets, stored_offset
 from logwright.formats.sej.reader import Reader
 from logwright.formats.sej.records import Message
+from logwright.formats.sej.repair import plan
 from logwright.formats.sej.scanner import Scanner
 from logwright.formats.sej.segment import Segment
 from logwright.formats.sej.writer import Writer
 from tests.contract.scenarios import AppendScenario, RecoverScenario
-from tests.contract.subject import FlipSample, Mutant, Recovered, Scanned, Scenario, Subject
+from tests.contract.subject import HOME, FlipSample, Mutant, Recovered, Scanned, Scenario, Subject
 from tests.support.damage import cut, noise_after, zeros_after
 from tests.support.simulated_disk import SimulatedDisk
 from tests.support.trees import write_file
@@ -210,6 +212,11 @@ class SejSubject(Subject):
             "ends": lambda: (reader().first, reader().next),
             "find_time": lambda: [reader().find_time(t) for t in (NO_TIMESTAMP, 0, _START_NS, 2**63 - 1)],
             "scanner": lambda: _scan_all(disk, home),
+            "summary": lambda: reader().summary().as_json(),
+            "verify": lambda: reader().verify().as_json(),
+            "state": lambda: reader().state(),
+            "offsets": lambda: list_offsets(disk, home),
+            "plan a repair": lambda: plan(home, disk=disk).as_json(),
             "recover": lambda: recover(home, disk=disk),
             "write": lambda: _append_one(disk, home),
         }
@@ -242,6 +249,7 @@ class SejSubject(Subject):
             RecoverScenario("recover a cut tail", self, lambda data: cut(data, len(data) - 3)),
             RecoverScenario("recover a zeroed tail", self, lambda data: zeros_after(data, len(data) - 30)),
             RecoverScenario("recover noise", self, lambda data: noise_after(data + bytes(600), len(data))),
+            OffsetScenario(self),
         ]
 
     def mutants(self) -> list[Mutant]:
@@ -267,7 +275,50 @@ class SejSubject(Subject):
                 "no sync of the directory .logwright", "recover a cut tail", lambda kind, path: path.name == "journal"
             ),
             Mutant("no sync of the cut itself", "recover a cut tail", lambda kind, path: path.suffix == ".jnl"),
+            Mutant("no sync of a new offset", "offsets", lambda kind, path: path.name.endswith(".ofs.tmp")),
+            Mutant("no sync of an offset's new name", "offsets", lambda kind, path: path.name == "ofs"),
+            Mutant("no sync of the directory ofs", "offsets", lambda kind, path: path.name == "journal"),
         ]
+
+
+class OffsetScenario:
+    """A consumer commits one offset after the other."""
+
+    name = "offsets"
+    commits = (3, 7, 12)
+
+    def __init__(self, subject: SejSubject) -> None:
+        self._subject = subject
+
+    def prepare(self, disk: SimulatedDisk) -> None:
+        self._subject.lay_out(disk, HOME, self._subject.encode(self._subject.records(4, 20)))
+
+    def run(self, disk: Disk, mark: Callable[[Any], None]) -> None:
+        with Offset(HOME, "reader", disk=disk) as offset:
+            mark(0)
+            for value in self.commits:
+                offset.commit(value)
+                mark(value)
+
+    def check(self, disk: SimulatedDisk, *, killed: bool = False) -> None:
+        last = max(disk.marks, default=None)
+        found = self._stored(disk)
+        following = [value for value in (None, 0, *self.commits) if value is None or value >= (last or 0)]
+        assert found in following[: 3 if last is None else 4]
+        assert last is None or (found or 0) >= last, f"{last} was committed, {found} is there"
+        with Offset(HOME, "reader", disk=disk) as offset:
+            assert offset.value == (found or 0)
+            offset.commit(offset.value)  # also what is there already must be durable then
+            promised = offset.value
+        for state in disk.crash_states(first=len(disk.operations), kinds=["order"], format=""):
+            assert self._stored(state) == promised, "a repeated commit was not durable"
+
+    @staticmethod
+    def _stored(disk: SimulatedDisk) -> int | None:
+        try:
+            return stored_offset(disk, HOME, "reader")
+        except NotFound:
+            return None
 
 
 # --- comparing the twins --------------------------------------------------------------------------------------------

@@ -134,6 +134,7 @@ class Offset(Closing):
         self._disk = disk
         self._path = offset_path(self.directory, name)
         self._failure: BaseException | None = None
+        self._is_durable = False
         self._lock: Lock | None = None
         if not disk.is_directory(self.directory / SEGMENT_DIRECTORY):
             raise NotFound(f"{directory}: no sej journal is here")
@@ -171,14 +172,18 @@ class Offset(Closing):
             raise Poisoned(f"{self._path}: an earlier commit failed ({self._failure})") from self._failure
         if self._lock is None:
             raise Closed(f"{self._path}: this offset is closed")
-        if value == self._stored:
+        if value == self._stored and self._is_durable:
             return
         try:
-            store(self._disk, self.directory, self.name, value)
+            if value == self._stored:
+                self._disk.sync_directory(self._path.parent)  # whoever stored it may have been killed before that
+            else:
+                store(self._disk, self.directory, self.name, value)
         except BaseException as error:
             self._failure = error
             raise
         self._stored = self._value = value
+        self._is_durable = True
 
     def close(self) -> None:
         """Let another consumer of this name begin. Commits nothing; a second call does nothing."""
