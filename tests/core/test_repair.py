@@ -434,6 +434,25 @@ def test_without_any_of_the_syncs_that_matter_a_repair_is_found_out(disk: Simula
     ]
 
 
+def test_many_patches_of_a_file_are_one_step_to_finish_or_to_take_back(disk: SimulatedDisk) -> None:
+    patches = tuple(Patch("a", at, A[at : at + 8], noise(8, at), "") for at in range(500, 2000, 150))
+    plan = Plan("test", (Patch("b", 0, B[:2], b"??", ""), *patches, Cut("a", 2050, len(A), "")))
+    repair.apply(disk, HOME, plan)
+    after = journal(disk)
+    seen = set()
+    for state in [*disk.crash_states(most=10), *disk.process_kills()]:
+        logs = repair.list_repairs(state, HOME)
+        seen |= {one.done for one in logs}
+        undone = state.copy()
+        if logs:
+            repair.undo(undone, HOME)
+        assert differences(BEFORE, journal(undone)) == []
+        if not logs or logs[0].state == "applying":
+            repair.apply(state, HOME, plan)
+        assert differences(after, journal(state)) == []
+    assert seen == {0, 1, 11, 12}
+
+
 def test_an_interrupted_repair_must_be_settled_before_another(disk: SimulatedDisk) -> None:
     repair.apply(disk, HOME, PLAN)
     other = Plan("test", (Patch("a", 0, A[:1], b"!", ""),))

@@ -66,7 +66,7 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """Write `new` over the `old` bytes at a position; both have the same length."""
+    """Write `new` over the `old` bytes at a position; both have the same length. No two of a plan overlap."""
 
     file: str
     position: int
@@ -262,6 +262,7 @@ class Repair:
     state: str = APPLYING
     done: int = 0
     after: dict[str, tuple[int, int] | None] = field(default_factory=dict)
+    _steps_text: str = ""
 
     @property
     def kept(self) -> list[Path]:
@@ -269,6 +270,9 @@ class Repair:
         return [self.log.parent / entry.kept for entry in self.entries if entry.kept]
 
     def as_json(self) -> dict[str, Any]:
+        return {**self._progress(), "steps": [entry.as_json() for entry in self.entries]}
+
+    def _progress(self) -> dict[str, Any]:
         return {
             "version": 1,
             "format": self.plan.format,
@@ -277,14 +281,15 @@ class Repair:
             "locks": list(self.plan.locks),
             "derived": list(self.plan.derived),
             "left": list(self.plan.left),
-            "steps": [entry.as_json() for entry in self.entries],
             "after": self.after,
         }
 
     def save(self, disk: Disk) -> None:
         """Put the log in place, durably."""
-        text = json.dumps(self.as_json(), indent=1).encode()
-        replace_file(disk, self.log, text, self.log.with_suffix(".tmp"))
+        if not self._steps_text:  # they stay the same, and there may be thousands
+            self._steps_text = ",\n".join(json.dumps(entry.as_json()) for entry in self.entries)
+        text = f'{json.dumps(self._progress(), indent=1)[:-2]},\n "steps": [\n{self._steps_text}\n]}}\n'
+        replace_file(disk, self.log, text.encode(), self.log.with_suffix(".tmp"))
 
     @classmethod
     def load(cls, disk: Disk, path: Path) -> Repair:
@@ -380,8 +385,9 @@ def apply(disk: Disk, home: Path, plan: Plan) -> Repair:
             if repair.plan.steps != plan.steps:
                 raise WrongUse(f"{repair.log}: this repair was interrupted; finish it, or undo it, before another one")
         while repair.done < len(repair.entries):
-            _do(disk, home, repair.entries[repair.done])
-            repair.done += 1
+            end = _end_of_run(repair.entries, repair.done)
+            _do(disk, home, repair.entries[repair.done : end])
+            repair.done = end
             repair.save(disk)
         repair.after = _look(disk, home, repair)
         repair.state = DONE
@@ -399,12 +405,13 @@ def undo(disk: Disk, home: Path) -> Repair:
         if repair.state == DONE:
             _check_unchanged(disk, home, repair)
         if repair.state == APPLYING:
-            repair.done = min(repair.done + 1, len(repair.entries))  # the step under way may be done, or half of it
+            repair.done = _end_of_run(repair.entries, repair.done)  # what is under way may be done, or half of it
         repair.state = UNDOING
         repair.save(disk)
         while repair.done > 0:
-            _take_back(disk, home, repair.entries[repair.done - 1], repair.plan.derived)
-            repair.done -= 1
+            start = _start_of_run(repair.entries, repair.done)
+            _take_back(disk, home, repair.entries[start : repair.done], repair.plan.derived)
+            repair.done = start
             repair.save(disk)
         for name in repair.plan.derived:
             if name not in _removed(repair.plan):
@@ -412,6 +419,25 @@ def undo(disk: Disk, home: Path) -> Repair:
         repair.state = UNDONE
         repair.save(disk)
     return repair
+
+
+def _end_of_run(entries: list[_Entry], start: int) -> int:
+    """Up to where steps are done together: patches of one file, which cost one sync and one line in the log."""
+    end = min(start + 1, len(entries))
+    while end < len(entries) and _belong_together(entries[end - 1].step, entries[end].step):
+        end += 1
+    return end
+
+
+def _start_of_run(entries: list[_Entry], end: int) -> int:
+    start = end - 1
+    while start > 0 and _belong_together(entries[start - 1].step, entries[start].step):
+        start -= 1
+    return start
+
+
+def _belong_together(one: Step, other: Step) -> bool:
+    return isinstance(one, Patch) and isinstance(other, Patch) and one.file == other.file
 
 
 @contextmanager
@@ -545,8 +571,9 @@ def _pieces(file: File, start: int, end: int) -> Generator[bytes, None, None]:
 # --- one step forward -----------------------------------------------------------------------------------------------
 
 
-def _do(disk: Disk, home: Path, entry: _Entry) -> None:
-    """Do a step that has not been done, has been done in part, or is done already."""
+def _do(disk: Disk, home: Path, entries: list[_Entry]) -> None:
+    """Do a step, or a run of patches, that has not been done, has been done in part, or is done already."""
+    entry = entries[0]
     step = entry.step
     path = _at(home, step.file)
     match step:
@@ -558,7 +585,7 @@ def _do(disk: Disk, home: Path, entry: _Entry) -> None:
                 file.truncate(step.start)
                 file.sync()
         case Patch():
-            _overwrite(disk, path, step, step.new)
+            _overwrite(disk, path, [(one.step, one.step.new) for one in entries if isinstance(one.step, Patch)])
         case Create():
             if not disk.exists(path):
                 _put(disk, path, _contents(disk, home, step))
@@ -575,13 +602,16 @@ def _do(disk: Disk, home: Path, entry: _Entry) -> None:
             _rename(disk, path, _at(home, step.target))
 
 
-def _overwrite(disk: Disk, path: Path, step: Patch, data: bytes) -> None:
-    """Write the old or the new bytes of a patch. A write that was torn may have left a mixture of both."""
+def _overwrite(disk: Disk, path: Path, patches: list[tuple[Patch, bytes]]) -> None:
+    """Write the old or the new bytes of patches. A write that was torn may have left a mixture of both."""
     with _opened(disk, path) as file:
-        now = file.read_at(step.position, len(data))
-        if len(now) < len(data) or any(byte not in pair for byte, *pair in zip(now, step.old, step.new, strict=True)):
-            raise _changed(path, f"{now.hex()} is at {step.position}")
-        write_all(file, step.position, data)
+        for step, _ in patches:
+            now = file.read_at(step.position, len(step.old))
+            known = zip(now, step.old, step.new, strict=False)
+            if len(now) < len(step.old) or any(byte not in (old, new) for byte, old, new in known):
+                raise _changed(path, f"{now.hex()} is at {step.position}")
+        for step, data in patches:
+            write_all(file, step.position, data)
         file.sync()
 
 
@@ -642,15 +672,16 @@ def _is_kept(disk: Disk, home: Path, entry: _Entry, file: File, start: int, end:
 # --- one step back --------------------------------------------------------------------------------------------------
 
 
-def _take_back(disk: Disk, home: Path, entry: _Entry, derived: tuple[str, ...]) -> None:
-    """Undo a step that has been done, has been done in part, has been taken back in part, or was never begun."""
+def _take_back(disk: Disk, home: Path, entries: list[_Entry], derived: tuple[str, ...]) -> None:
+    """Undo a step, or a run of patches, that was done, was done or taken back in part, or was never begun."""
+    entry = entries[0]
     step = entry.step
     path = _at(home, step.file)
     match step:
         case Cut():
             _restore_tail(disk, home, entry, step)
         case Patch():
-            _overwrite(disk, path, step, step.old)
+            _overwrite(disk, path, [(one.step, one.step.old) for one in entries if isinstance(one.step, Patch)])
         case Create():
             if disk.exists(path):
                 if not _same_contents(disk, home, path, step):

@@ -17,6 +17,7 @@ A changed timestamp, type, key or value is against no rule, and only a checksum 
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
@@ -43,17 +44,22 @@ class Fix:
 
 
 class PatchedFile:
-    """A `File` for reading, as it would be with some fixes."""
+    """A `File` for reading, as it would be with some fixes. No field that is fixed is longer than an offset."""
 
     def __init__(self, file: File) -> None:
         self.path = file.path
         self.file = file
-        self.fixes: list[tuple[int, bytes]] = []
+        self._fixes: list[tuple[int, bytes]] = []
 
-    def with_fix(self, position: int, data: bytes) -> PatchedFile:
-        """The same with one more fix."""
+    def add(self, fix: Fix) -> None:
+        """Put one more fix in place."""
+        insort(self._fixes, (fix.position, fix.new))
+
+    def with_fix(self, fix: Fix) -> PatchedFile:
+        """Another one that has one more fix."""
         other = PatchedFile(self.file)
-        other.fixes = [*self.fixes, (position, data)]
+        other._fixes = list(self._fixes)
+        other.add(fix)
         return other
 
     def read_at(self, position: int, size: int) -> bytes:
@@ -68,7 +74,10 @@ class PatchedFile:
 
     def _fix(self, position: int, view: memoryview) -> None:
         end = position + len(view)
-        for at, data in self.fixes:
+        for number in range(bisect_left(self._fixes, (position - OFFSET.size, b"")), len(self._fixes)):
+            at, data = self._fixes[number]
+            if at >= end:
+                break
             first, last = max(at, position), min(at + len(data), end)
             if first < last:
                 view[first - position : last - position] = data[first - at : last - at]
@@ -103,7 +112,7 @@ def find_fix(file: File, position: int, expected: int, following: Segment | None
     """The fix for the message at a position that should have this offset; None when no single field explains it."""
     size_of_file = file.size()
     head = file.read_at(position, HEAD.size)
-    if len(head) < HEAD.size or expected == MAX_OFFSET:
+    if len(head) < HEAD.size or expected >= MAX_OFFSET:
         return None
     behind = find_following(file, position, size_of_file, expected, most_behind(expected, following))
     if behind is not None and behind[0] == expected:

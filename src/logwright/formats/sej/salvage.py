@@ -106,7 +106,7 @@ class Salvage:
 
     def _add(self, fix: Fix) -> None:
         self.fixes.append(fix)
-        self.view = self.view.with_fix(fix.position, fix.new)
+        self.view.add(fix)
 
     # --- checksums --------------------------------------------------------------------------------------------------
 
@@ -143,7 +143,7 @@ class Salvage:
         if self.sums is None:
             return False
         block = self._block(fix.position // self.sums.block_bytes)
-        return block in self.bad_blocks and self._matches(block, self.view.with_fix(fix.position, fix.new))
+        return block in self.bad_blocks and self._matches(block, self.view.with_fix(fix))
 
     def _trusted(self, start: int, end: int) -> bool:
         """Whether every byte of a range is covered by a checksum that matches."""
