@@ -34,7 +34,7 @@ from .ending import End, find_end
 from .index import Index, build_entries
 from .layout import CHECKSUM_SUFFIX, HEAD, NO_TIMESTAMP, OVERHEAD, parse_segment_name
 from .records import Message
-from .segment import Chunk, Cursor, Segment, judge, list_segments, open_segment, step_back, unchecked
+from .segment import Chunk, Cursor, Segment, judge, list_segments, message_span, open_segment, step_back, unchecked
 
 
 class Reader(Closing):
@@ -146,23 +146,28 @@ class Reader(Closing):
             if stop is not None and segment.first_offset >= stop:
                 return
             if expected is not None and expected != segment.first_offset:
-                yield from self._gap(segment, expected, mode)
+                yield from self.report(gap_before(segment, expected), mode)
             report = _part_of(progress, sum(sizes[:number]), sum(sizes)) if progress else None
-            expected = yield from self._segment_chunks(segment, following, start, stop, mode, report)
+            expected = yield from self.segment_chunks(segment, following, start, stop, mode, report)
 
-    def _segment_chunks(
+    def segment_chunks(
         self,
         segment: Segment,
         following: Segment | None,
         start: int | None,
         stop: int | None,
         mode: Mode,
-        report: Callable[[int], None] | None,
+        report: Callable[[int], None] | None = None,
+        *,
+        at: int | None = None,
     ) -> Generator[Chunk | Damage, None, int]:
-        """The chunks of one segment; returns the offset that the next one should begin with."""
+        """The chunks of one segment; returns the offset that the next one should begin with.
+
+        `at` is where the message `start`, or one before it, is believed to begin.
+        """
         file = self.open_file(segment)
         try:
-            cursor = self._cursor_at(file, segment, start)
+            cursor = self._cursor_at(file, segment, start, at)
             while True:
                 if stop is not None and cursor.expected >= stop:
                     return cursor.expected
@@ -175,7 +180,7 @@ class Reader(Closing):
                 if cursor.ending == codec.CLEAN:
                     return cursor.expected
                 damage, goes_on_at = judge(cursor, following)
-                yield from self._report(damage, mode)
+                yield from self.report(damage, mode)
                 if goes_on_at is None:
                     return following.first_offset if following is not None else cursor.expected
         finally:
@@ -193,19 +198,15 @@ class Reader(Closing):
         if chunk.count:
             yield chunk
 
-    def _report(self, damage: Damage, mode: Mode) -> Iterator[Damage]:
+    def report(self, damage: Damage, mode: Mode) -> Iterator[Damage]:
+        """Tell of damage as `mode` has it."""
         if damage.kind == "torn_tail":
             self.torn_tail = damage
         elif mode == "failfast":
-            raise DamagedJournal(damage.file, damage.start, damage.reason)
+            kind = Gap if damage.kind == "gap" else DamagedJournal
+            raise kind(damage.file, damage.start, damage.reason)
         if mode == "permissive":
             yield damage
-
-    def _gap(self, segment: Segment, expected: int, mode: Mode) -> Iterator[Damage]:
-        if mode == "failfast":
-            raise Gap(segment.name, 0, _gap_reason(segment, expected))
-        if mode == "permissive":
-            yield Damage(segment.name, 0, 0, _gap_reason(segment, expected), "gap")
 
     # --- finding a place --------------------------------------------------------------------------------------------
 
@@ -217,11 +218,14 @@ class Reader(Closing):
                 begin = number
         return begin
 
-    def _cursor_at(self, file: File, segment: Segment, offset: int | None) -> Cursor:
-        """A cursor at an offset, or at the last message boundary before it that the index knows."""
+    def _cursor_at(self, file: File, segment: Segment, offset: int | None, at: int | None = None) -> Cursor:
+        """A cursor at an offset, or at the last message boundary before it that is known: `at`, or by the index."""
         if offset is None or offset <= segment.first_offset:
             return Cursor(file, segment, 0, segment.first_offset)
         plain = unchecked(file)
+        hint = message_span(plain, at, plain.size()) if at is not None else None
+        if at is not None and hint is not None and hint[0] <= offset:
+            return Cursor(file, segment, at, hint[0])
         index = Index.load(self.disk, segment, plain.size())
         entry = index.before_offset(plain, offset) if index is not None else None
         if entry is None or entry.is_end:
@@ -418,8 +422,10 @@ def _check_blocks(file: CheckedFile, segment: Segment, span: Span, ending: End) 
     return span.start - span.start % file.checksums.block_bytes
 
 
-def _gap_reason(segment: Segment, expected: int) -> str:
-    return f"the segment begins with offset {segment.first_offset} where {expected} was expected"
+def gap_before(segment: Segment, expected: int) -> Damage:
+    """Messages are missing before a segment, which should have begun with the offset `expected`."""
+    reason = f"the segment begins with offset {segment.first_offset} where {expected} was expected"
+    return Damage(segment.name, 0, 0, reason, "gap")
 
 
 def _check_joined(segment: Segment, ending: End, following: Segment) -> None:
@@ -427,7 +433,7 @@ def _check_joined(segment: Segment, ending: End, following: Segment) -> None:
     if ending.torn is not None:
         raise DamagedJournal(segment.name, ending.torn.start, ending.torn.reason)
     if ending.next_offset != following.first_offset:
-        raise Gap(following.name, 0, _gap_reason(following, ending.next_offset))
+        raise Gap(following.name, 0, gap_before(following, ending.next_offset).reason)
 
 
 def _part_of(progress: Progress, before: int, total: int) -> Callable[[int], None]:

@@ -1,0 +1,140 @@
+"""A journal read split by split is the journal, whatever the size of the splits and whatever is wrong with it."""
+
+from __future__ import annotations
+
+import pickle
+import random
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from logwright.core.errors import DamagedJournal, NotFound
+from logwright.core.outcome import Damage, Mode
+from logwright.core.split import Split, pack
+from logwright.formats.sej import Message, Reader, ShardedReader, ShardedWriter, Writer, kernel, splits
+from logwright.formats.sej.index import INDEX_DIRECTORY, STRIDE_BYTES
+
+GOLDEN = Path(__file__).parents[2] / "golden" / "sej"
+CASES = sorted(case.parent.name for case in GOLDEN.glob("*/sej"))
+
+
+def read(reader: Reader | ShardedReader, parts: list[Split], mode: Mode) -> Iterator[Message | Damage]:
+    for split in parts:
+        for item in splits.chunks(reader, split, mode):
+            if isinstance(item, Damage):
+                yield item
+            else:
+                assert split.start <= item.first_offset
+                assert item.first_offset + item.count <= split.stop
+                yield from kernel.messages(item.data, item.start, item.stop, item.count)
+
+
+def make(directory: Path, count: int, *, segment_size: int = 1 << 30, value_bytes: int = 2000) -> Reader:
+    dice = random.Random(count)
+    with Writer(directory, segment_size=segment_size) as writer:
+        for number in range(count):
+            writer.append(dice.randbytes(dice.randrange(value_bytes)), b"%d" % number, timestamp=number)
+    return Reader(directory)
+
+
+@pytest.mark.parametrize("mode", ["permissive", "dropmalformed"])
+@pytest.mark.parametrize("case", CASES)
+def test_every_golden_journal_is_the_sum_of_its_splits(case: str, mode: Mode) -> None:
+    reader = Reader(GOLDEN / case / "sej")
+    for target_bytes in (1, 100, 5000, 1 << 30):
+        assert list(read(reader, splits.plan(reader, target_bytes), mode)) == list(reader.messages(mode=mode))
+
+
+@pytest.mark.parametrize("indexed", [True, False])
+def test_a_large_file_is_cut_at_messages_about_as_far_apart_as_was_asked(tmp_path: Path, indexed: bool) -> None:
+    reader = make(tmp_path / "journal", 3000)
+    if not indexed:
+        shutil.rmtree(tmp_path / "journal" / INDEX_DIRECTORY)
+    size = (tmp_path / "journal" / "jnl" / "0000000000000000.jnl").stat().st_size
+    target_bytes = 600_000
+    parts = splits.plan(reader, target_bytes)
+    assert len(parts) > 3
+    assert all(target_bytes <= part.bytes < target_bytes + 2 * STRIDE_BYTES for part in parts[:-1])
+    assert sum(part.bytes for part in parts) == size
+    assert [part.stop for part in parts[:-1]] == [part.start for part in parts[1:]]
+    assert list(read(reader, parts, "failfast")) == list(reader)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_range_of_offsets_and_damage_anywhere_come_out_as_from_a_reader(tmp_path: Path, seed: int) -> None:
+    dice = random.Random(seed)
+    reader = make(tmp_path / "journal", 1200, segment_size=dice.choice([1 << 30, 300_000]))
+    for path in sorted((tmp_path / "journal" / "jnl").glob("*.jnl")):
+        data = bytearray(path.read_bytes())
+        for _ in range(dice.randrange(4)):
+            at = dice.randrange(max(1, len(data)))
+            data[at : at + 30] = dice.randbytes(len(data[at : at + 30]))
+        path.write_bytes(data)
+    for target_bytes in (20_000, 400_000):
+        parts = splits.plan(reader, target_bytes)
+        whole = [item for item in reader.messages(mode="dropmalformed") if isinstance(item, Message)]
+        assert list(read(reader, parts, "dropmalformed")) == whole
+        start, stop = sorted((dice.randrange(1200), dice.randrange(1200)))
+        some = list(read(reader, splits.plan(reader, target_bytes, start, stop), "dropmalformed"))
+        assert some == [message for message in whole if start <= message.offset < stop]
+
+
+def test_what_comes_after_the_plan_is_in_no_split(tmp_path: Path) -> None:
+    reader = make(tmp_path / "journal", 50)
+    parts = splits.plan(reader, 10_000)
+    with Writer(tmp_path / "journal") as writer:
+        writer.append(b"later")
+    assert [item.offset for item in read(reader, parts, "failfast") if isinstance(item, Message)] == list(range(50))
+
+
+def test_a_segment_that_is_gone_is_an_error_that_names_what_was_in_it(tmp_path: Path) -> None:
+    reader = make(tmp_path / "journal", 100, segment_size=20_000)
+    parts = splits.plan(reader)
+    (tmp_path / "journal" / parts[0].file).unlink()
+    with pytest.raises(NotFound, match=rf"messages 0 to {parts[0].stop - 1} were in it"):
+        list(read(reader, parts, "permissive"))
+
+
+def test_a_gap_between_segments_is_told_by_the_split_behind_it(tmp_path: Path) -> None:
+    reader = make(tmp_path / "journal", 100, segment_size=20_000)
+    (tmp_path / "journal" / reader.segments()[1].name).unlink()
+    parts = splits.plan(reader)
+    assert [part.before is None for part in parts].count(False) == 1
+    with pytest.raises(DamagedJournal, match="was expected"):
+        list(read(reader, parts, "failfast"))
+    assert list(read(reader, parts, "permissive")) == list(reader.messages(mode="permissive"))
+
+
+def test_a_wrong_position_is_found_again_by_the_offset(tmp_path: Path) -> None:
+    reader = make(tmp_path / "journal", 100)
+    parts = [replace(part, position=part.position + 7) for part in splits.plan(reader, 10_000)]
+    assert list(read(reader, parts, "failfast")) == list(reader)
+
+
+def test_shards_are_split_one_by_one(tmp_path: Path) -> None:
+    with ShardedWriter(tmp_path / "root", bit=2) as writer:
+        for number in range(400):
+            writer.append(b"v" * 100, b"%d" % number)
+    reader = ShardedReader(tmp_path / "root")
+    parts = splits.plan(reader, 2000)
+    assert {part.part for part in parts} == {"2.000", "2.001", "2.002", "2.003"}
+    keys = [message.key for message in read(reader, parts, "failfast") if isinstance(message, Message)]
+    assert sorted(keys) == sorted(b"%d" % number for number in range(400))
+    with pytest.raises(NotFound, match=r"the shard 2\.009 is gone"):
+        list(read(reader, [replace(parts[0], part="2.009")], "failfast"))
+
+
+def test_a_split_goes_to_another_process_as_it_is() -> None:
+    split = Split("jnl/0000000000000000.jnl", 10, 1, 5, 400, "2.001")
+    assert pickle.loads(pickle.dumps(split)) == split
+
+
+def test_small_splits_are_packed_together_in_their_order() -> None:
+    parts = [Split("file", 0, number, number + 1, size) for number, size in enumerate([10, 10, 90, 5, 100, 1, 1])]
+    groups = pack(parts, 100)
+    assert [[part.bytes for part in group] for group in groups] == [[10, 10], [90, 5], [100], [1, 1]]
+    assert [part for group in groups for part in group] == parts
+    assert pack([], 100) == []
