@@ -137,6 +137,8 @@ def test_a_record_that_claims_to_be_huge_is_judged_with_little_memory(
     subject: Subject, tmp_path: Path, claim: int, size: int
 ) -> None:
     """Even where the claim fits the file: a hole of any size costs whoever made it nothing."""
+    if size > MEBIBYTE and len(subject.twins()) < 2:
+        pytest.skip(f"the kernel of {subject.name} is not built: the codec would search such a hole for minutes")
     home = tmp_path / "journal"
     data = subject.claiming(claim)
     path = subject.lay_out(REAL_DISK, home, data)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import random
 import struct
@@ -19,7 +20,7 @@ from logwright.core import format as formats
 from logwright.core.disk import Disk, make_directories
 from logwright.core.errors import LogwrightError, NotFound
 from logwright.core.outcome import Damage, Ending, Malformed, Mode, NeedMore, Span
-from logwright.formats.sej import codec
+from logwright.formats.sej import codec, kernel
 from logwright.formats.sej.index import Entry, Index
 from logwright.formats.sej.journal import recover
 from logwright.formats.sej.layout import MAX_KEY_BYTES, NO_TIMESTAMP, OVERHEAD, segment_name
@@ -36,13 +37,10 @@ from tests.support.damage import cut, noise_after, zeros_after
 from tests.support.simulated_disk import SimulatedDisk
 from tests.support.trees import write_file
 
-try:
-    from logwright.formats.sej import _kernel
-except ImportError:
-    _kernel = None  # type: ignore[assignment]
-
 FIRST_SEGMENT = segment_name(0)
-_TWINS: dict[str, ModuleType] = {"codec": codec} | ({"kernel": _kernel} if _kernel is not None else {})
+_TWINS: dict[str, ModuleType] = {"codec": codec}
+if kernel.COMPILED:
+    _TWINS["kernel"] = importlib.import_module("logwright.formats.sej._kernel")
 _ENDINGS = (Ending.CLEAN, Ending.INCOMPLETE, Ending.MALFORMED, Ending.MALFORMED)
 _START_NS = 1_700_000_000_000_000_000
 
