@@ -445,18 +445,9 @@ def test_a_buffer_that_is_being_used_is_not_moved(twin: ModuleType) -> None:
 
 def test_everything_works_without_the_kernel() -> None:
     """The journals of the original, once more, by an interpreter that may not use what was compiled."""
+    golden = "tests/formats/sej/test_golden.py"
     done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-q",
-            "-p",
-            "no:cacheprovider",
-            "-p",
-            "no:xdist",
-            "tests/formats/sej/test_golden.py",
-        ],
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "0", golden],
         cwd=ROOT,
         env={**os.environ, "LOGWRIGHT_PURE": "1", "PYTEST_ADDOPTS": ""},
         capture_output=True,
