@@ -34,8 +34,10 @@ OPTIONAL = {
 }
 PURE_ROOMS = {"layout", "records", "codec", "kernel"}
 """What is bytes and meaning only."""
-ARROW_ROOMS = {"columns"}
+ARROW_ROOMS = {"columns", "tables"}
 """Where, in a format, Arrow may be known."""
+ARROW_PLACES = {"arrow.py", "location.py"}
+"""And where above the formats: columns of files, and files by `pyarrow.fs`."""
 FILE_ROOMS = {"core/disk.py", "core/watch.py"}
 """The doors to the file system."""
 
@@ -153,7 +155,7 @@ def test_replay_never_sees_bytes(path: Path) -> None:
     }
 
 
-@each([path for path in MODULES if place_of(path) != "arrow.py" and path.stem not in ARROW_ROOMS])
+@each([path for path in MODULES if place_of(path) not in ARROW_PLACES and path.stem not in ARROW_ROOMS])
 def test_arrow_is_known_in_columns_and_arrow_only(path: Path) -> None:
     if place_of(path).startswith(("spark/", "pipeline/")):
         return  # above: Spark takes Arrow batches
@@ -165,7 +167,7 @@ def test_the_journal_side_never_imports_arrow_or_columns(path: Path) -> None:
     format = path.relative_to(PACKAGE / "formats").parts[0]
     for name in in_house(imports_of(path)):
         assert not within(name, "logwright.arrow"), f"{name} is above"
-        columns = within(name, f"logwright.formats.{format}.columns")
+        columns = any(within(name, f"logwright.formats.{format}.{room}") for room in ARROW_ROOMS)
         assert not columns, f"{name}: ask for the room by its name, when it is needed"
 
 
@@ -183,6 +185,7 @@ def test_what_need_not_be_installed_is_imported_where_it_is_used(path: Path) -> 
     allowed = {
         "cli": {"click", "rich", "msgpack"},
         "arrow.py": {"pyarrow"},
+        "location.py": {"pyarrow"},
         "spark": {"pyarrow", "pyspark"},
         "pipeline": {"pyarrow", "pyspark"},
         "servers": {"grpc", "uvloop", "google"},

@@ -12,10 +12,13 @@ What the room `splits` of a format offers:
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 from .outcome import Damage
+
+T = TypeVar("T")
 
 TARGET_BYTES: Final = 64 << 20
 
@@ -39,14 +42,14 @@ class Split:
     behind: Damage | None = None
 
 
-def pack(splits: list[Split], target_bytes: int) -> list[list[Split]]:
-    """Splits in groups of about `target_bytes`, in their order: many small files make few tasks."""
-    groups: list[list[Split]] = []
+def pack(items: Iterable[T], target_bytes: int, bytes_of: Callable[[T], int]) -> list[list[T]]:
+    """Items in groups of about `target_bytes`, in their order: many small files make few tasks."""
+    groups: list[list[T]] = []
     used = target_bytes
-    for split in splits:
-        if used + split.bytes > target_bytes and (not groups or groups[-1]):
+    for item in items:
+        if used + bytes_of(item) > target_bytes:
             groups.append([])
             used = 0
-        groups[-1].append(split)
-        used += split.bytes
+        groups[-1].append(item)
+        used += bytes_of(item)
     return groups

@@ -26,6 +26,7 @@ from logwright.core.errors import (
     StorageFailed,
     TooLarge,
     Truncated,
+    UnknownFormat,
     WrongUse,
 )
 from logwright.core.format import Located, detect, open_journal
@@ -724,3 +725,12 @@ def test_a_closed_scanner_and_a_missing_root_are_told(tmp_path: Path) -> None:
         next(scanner)
     with pytest.raises(NotFound):
         ShardedScanner(tmp_path / "nowhere")
+
+
+def test_a_directory_of_plain_journals_is_not_itself_a_journal(tmp_path: Path) -> None:
+    make_journal(tmp_path / "root" / "orders", 3)
+    make_journal(tmp_path / "root" / "events", 3)
+    with pytest.raises(UnknownFormat):
+        detect(tmp_path / "root")
+    make_journal(tmp_path / "root" / "web.1.000", 3)
+    assert detect(tmp_path / "root").name == "sej"

@@ -134,7 +134,7 @@ def test_a_split_goes_to_another_process_as_it_is() -> None:
 
 def test_small_splits_are_packed_together_in_their_order() -> None:
     parts = [Split("file", 0, number, number + 1, size) for number, size in enumerate([10, 10, 90, 5, 100, 1, 1])]
-    groups = pack(parts, 100)
+    groups = pack(parts, 100, lambda part: part.bytes)
     assert [[part.bytes for part in group] for group in groups] == [[10, 10], [90, 5], [100], [1, 1]]
     assert [part for group in groups for part in group] == parts
-    assert pack([], 100) == []
+    assert pack([], 100, len) == []

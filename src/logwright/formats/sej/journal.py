@@ -34,7 +34,8 @@ def looks_like(disk: Disk, path: Path) -> Evidence | None:
                 return Evidence(1, "it has a directory jnl without segments")
             evidence = _segment_looks_like(disk, segments[-1]) or _segment_looks_like(disk, segments[0])
             return evidence or Evidence(2, "jnl holds segment files by name")
-        shards = find_shards(disk, path)
+        # A plain journal in a directory is not that directory's shard, though a root of shards may hold one (bit 0).
+        shards = [shard for shard in find_shards(disk, path) if shard.bit > 0]
         return Evidence(3, f"it holds {len(shards)} shards of a sej journal") if shards else None
     except NotFound:  # removed while we looked
         return None

@@ -1,0 +1,90 @@
+"""sej on Spark: its typed columns, and the same messages in the columns that all formats share.
+
+    offset BIGINT, timestamp TIMESTAMP, timestamp_ns BIGINT, type SMALLINT, key BINARY, value BINARY, shard STRING
+
+`timestamp` is cut to microseconds, which is what Spark has; `timestamp_ns` is exact. Both are null for a message
+without one. An offset beyond 2^63 - 1, which a BIGINT cannot hold, is an error and never another number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...core.errors import TooLarge
+
+TYPED: Final = pa.schema(
+    [
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("us", tz="UTC")),
+        ("timestamp_ns", pa.int64()),
+        ("type", pa.int16()),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("shard", pa.string()),
+    ]
+)
+
+_SOURCE: Final = {"timestamp_ns": "timestamp", "sequence": "offset", "op": "type", "detail": "type"}
+"""From which of the format's own columns a column is made, where that has another name."""
+
+
+def sources(names: Sequence[str], *, sharded: bool) -> list[str]:
+    """The columns of `columns.py` that must be decoded for these."""
+    known = (
+        "offset",
+        "timestamp",
+        "type",
+        "key",
+        "value",
+        "file",
+        "position",
+        "size",
+        *(("shard",) if sharded else ()),
+    )
+    wanted = {_SOURCE.get(name, name) for name in names}
+    return [name for name in known if name in wanted] or ["offset"]
+
+
+def column(batch: pa.RecordBatch, name: str) -> pa.Array | None:
+    """One column for Spark out of a batch of `columns.py`; None for what a sej journal does not have."""
+    source = _SOURCE.get(name, name)
+    if source not in batch.schema.names:
+        return None
+    data = batch.column(source)
+    if name in ("offset", "sequence", "position"):
+        return _signed(data)
+    if name == "timestamp":
+        return _floored(data)
+    if name == "timestamp_ns":
+        return data.view(pa.int64())
+    if name == "type":
+        return data.cast(pa.int16())
+    if name == "detail":
+        return pc.binary_join_element_wise('{"type":', data.cast(pa.string()), "}", "")
+    if name == "op":
+        return pa.repeat(pa.scalar("message", pa.string()), len(data))
+    if name in ("shard", "file"):
+        return data.cast(pa.string())
+    return data
+
+
+def _signed(data: pa.Array) -> pa.Array:
+    signed = data.view(pa.int64())
+    if len(signed) and pc.min(signed).as_py() < 0:
+        raise TooLarge("an offset beyond 2^63 - 1 does not fit a BIGINT")
+    return signed
+
+
+def _floored(data: pa.Array) -> pa.Array:
+    """Nanoseconds as microseconds, rounded down also before 1970."""
+    exact = data.view(pa.int64())
+    lowest = pc.min(exact).as_py() if len(exact) else None
+    if lowest is None or lowest >= 0:
+        return data.cast(pa.timestamp("us", tz="UTC"), safe=False)
+    rounded = pc.divide(exact, 1000)
+    behind = pc.less(exact, pc.multiply(rounded, 1000))  # division rounds towards 0
+    return pc.subtract(rounded, behind.cast(pa.int64())).view(pa.timestamp("us", tz="UTC"))

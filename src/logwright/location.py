@@ -1,0 +1,162 @@
+"""Where a journal is: a path of this machine, or a URI that `pyarrow.fs` can read (s3://, gs://, hdfs://, …).
+
+Reading is by URI, writing is POSIX. A remote store becomes a `Disk` that can only read, so that every reader of every
+format works on it as it stands. Its files are read in large pieces ahead: a request to an object store takes as long
+for a mebibyte as for a byte.
+"""
+
+from __future__ import annotations
+
+import errno
+import re
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+import pyarrow as pa
+from pyarrow import fs
+
+from .core.disk import REAL_DISK, Buffer, Disk, File, OpenMode, RealDisk
+from .core.errors import NotFound, StorageFailed, WrongUse
+from .core.watch import PollingWatch, Watch
+
+READ_AHEAD_BYTES: Final = 4 << 20
+_SCHEME: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+://")
+
+
+def locate(location: str | Path) -> tuple[Disk, Path]:
+    """The disk and the path on it that a path or a URI stands for."""
+    text = str(location)
+    if text.startswith("file://"):
+        return REAL_DISK, Path(fs.FileSystem.from_uri(text)[1])
+    if not _SCHEME.match(text):
+        return REAL_DISK, Path(location)
+    try:
+        file_system, path = fs.FileSystem.from_uri(text)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
+        raise WrongUse(f"{text}: {error}") from error
+    return RemoteDisk(file_system, text[: len(text) - len(text.split("?")[0].split("://", 1)[1])]), Path(path)
+
+
+class RemoteFile:
+    """A file of a remote store, opened for reading."""
+
+    def __init__(self, path: Path, source: Any) -> None:
+        self.path = path
+        self._source = source
+        self._ahead = b""
+        self._ahead_at = 0
+
+    def read_at(self, position: int, size: int) -> bytes:
+        start = position - self._ahead_at
+        if not 0 <= start <= start + size <= len(self._ahead):
+            try:
+                self._ahead = self._source.read_at(max(size, READ_AHEAD_BYTES), position)
+            except OSError as error:
+                raise StorageFailed("read", self.path, error) from error
+            self._ahead_at, start = position, 0
+        return self._ahead[start : start + size]
+
+    def read_into(self, position: int, buffer: memoryview) -> int:
+        data = self.read_at(position, len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def size(self) -> int:
+        size: int = self._source.size()
+        return size
+
+    def identity(self) -> tuple[int, int]:
+        return 0, hash(str(self.path))
+
+    def close(self) -> None:
+        self._source.close()
+
+    def _refuse(self, action: str) -> NoReturn:
+        raise StorageFailed(action, self.path, OSError(errno.EROFS, "a remote store is read only here"))
+
+    def write_at(self, position: int, data: Buffer) -> int:
+        self._refuse("write")
+
+    def truncate(self, size: int) -> None:
+        self._refuse("truncate")
+
+    def sync(self) -> None:
+        self._refuse("sync")
+
+    def lock(self) -> None:
+        self._refuse("lock")
+
+
+class RemoteDisk:
+    """A file system of `pyarrow.fs` as a `Disk` for reading. It can be pickled, and so go to another machine."""
+
+    def __init__(self, file_system: fs.FileSystem, origin: str) -> None:
+        self.file_system = file_system
+        self.origin = origin
+
+    def _info(self, path: Path) -> fs.FileInfo:
+        try:
+            return self.file_system.get_file_info(path.as_posix())
+        except OSError as error:
+            raise StorageFailed("stat", path, error) from error
+
+    def open(self, path: Path, mode: OpenMode) -> File:
+        if mode != "read":
+            self._refuse("open", path)
+        info = self._info(path)
+        if info.type != fs.FileType.File:
+            raise NotFound(f"{self.origin}{path}: no such file")
+        try:
+            return RemoteFile(path, self.file_system.open_input_file(path.as_posix()))
+        except OSError as error:
+            raise StorageFailed("open", path, error) from error
+
+    def list_directory(self, path: Path) -> list[str]:
+        try:
+            found = self.file_system.get_file_info(fs.FileSelector(path.as_posix()))
+        except FileNotFoundError:
+            raise NotFound(f"{self.origin}{path}: no such directory") from None
+        except OSError as error:
+            raise StorageFailed("list", path, error) from error
+        return sorted(info.base_name for info in found)
+
+    def is_directory(self, path: Path) -> bool:
+        return bool(self._info(path).type == fs.FileType.Directory)
+
+    def exists(self, path: Path) -> bool:
+        return bool(self._info(path).type != fs.FileType.NotFound)
+
+    def file_size(self, path: Path) -> int:
+        info = self._info(path)
+        if info.type != fs.FileType.File:
+            raise NotFound(f"{self.origin}{path}: no such file")
+        return int(info.size)
+
+    def identity(self, path: Path) -> tuple[int, int] | None:
+        return (0, hash(str(path))) if self.exists(path) else None
+
+    def watch(self, path: Path) -> Watch:
+        return PollingWatch()
+
+    def free_bytes(self, path: Path) -> int:
+        return 0
+
+    def _refuse(self, action: str, path: Path) -> NoReturn:
+        raise StorageFailed(action, path, OSError(errno.EROFS, "a remote store is read only here"))
+
+    def make_directory(self, path: Path) -> None:
+        self._refuse("create directory", path)
+
+    def rename(self, source: Path, target: Path) -> None:
+        self._refuse("rename", source)
+
+    def remove(self, path: Path) -> None:
+        self._refuse("remove", path)
+
+    def sync_directory(self, path: Path) -> None:
+        self._refuse("sync directory", path)
+
+
+def is_local(disk: Disk) -> bool:
+    """Whether a disk is this machine's own."""
+    return isinstance(disk, RealDisk)

@@ -1,0 +1,71 @@
+"""Journals as tables on Spark, through PySpark's Python Data Source API.
+
+    from logwright.spark import session
+
+    spark = session()                                       # or register(your_own_session)
+    spark.read.format("sej").load("events")                 # one format, in its own columns
+    spark.read.format("logwright").load("journals")         # any mix below a root, in the columns that all share
+    spark.read.schema("offset BIGINT").format("sej").load("events")    # only what is asked for is decoded
+
+Spark needs Java 17 or later, and its Python workers must be the Python that runs this: `session` sees to both.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from ..core.errors import LogwrightError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LEAST_JAVA: Final = 17
+
+_SETTINGS: Final = {
+    "spark.sql.python.filterPushdown.enabled": "true",  # off by default, and half of what makes a source fast
+}
+
+
+def session(master: str = "local[*]", name: str = "logwright", **settings: Any) -> SparkSession:
+    """A Spark session with the journal formats registered. `settings` are Spark's, with `_` in the place of `.`."""
+    _require_java()
+    from pyspark.sql import SparkSession
+
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    builder = SparkSession.builder.master(master).appName(name)
+    for key, value in {**_SETTINGS, **{key.replace("_", "."): value for key, value in settings.items()}}.items():
+        builder = builder.config(key, value)
+    return register(builder.getOrCreate())
+
+
+def register(spark: SparkSession) -> SparkSession:
+    """Make the formats known to a session of your own; the same session."""
+    from .source import SOURCES
+
+    for key, value in _SETTINGS.items():
+        spark.conf.set(key, value)
+    for source in SOURCES:
+        spark.dataSource.register(source)
+    return spark
+
+
+def _require_java() -> None:
+    """Say clearly what is missing, instead of Spark's own stack trace."""
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    if java is None or not Path(java).exists():
+        raise LogwrightError(f"Spark needs Java {LEAST_JAVA} or later, and there is no java on this machine's PATH")
+    said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    version = re.search(r'version "(?:1\.)?(\d+)', said)
+    if version is not None and int(version[1]) < LEAST_JAVA:
+        raise LogwrightError(f"Spark needs Java {LEAST_JAVA} or later, but {java} is Java {version[1]}")
+
+
+__all__ = ["register", "session"]

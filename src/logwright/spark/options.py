@@ -1,0 +1,29 @@
+"""What the options of sources mean."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from ..core.errors import WrongUse
+
+_UNITS: Final = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+_SIZE: Final = re.compile(r"(\d+)\s*([kmg]?)b?", re.IGNORECASE)
+
+
+def folded(options: Mapping[str, str]) -> dict[str, str]:
+    """Options by their names in lower case: on Spark case does not matter."""
+    return {name.lower(): value for name, value in options.items()}
+
+
+def byte_size(options: Mapping[str, str], name: str, default: int) -> int:
+    """A number of bytes, as Spark writes them: 1048576, 64m, 1g. `options` are folded."""
+    text = options.get(name.lower())
+    if text is None:
+        return default
+    match = _SIZE.fullmatch(text.strip())
+    size = int(match[1]) * _UNITS[match[2].lower()] if match else 0
+    if size < 1:
+        raise WrongUse(f"option {name}: {text!r} is no size; write 1048576, 64m or 1g")
+    return size

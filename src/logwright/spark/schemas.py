@@ -1,0 +1,100 @@
+"""The columns of journals on Spark: each format's own, the ones that all share, and those about a record's place.
+
+A schema that the user gives is the projection: its columns, in its order, with the types that are said here. What is
+not in it is not decoded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import StructType
+
+from ..core.errors import WrongUse
+from ..core.format import find_format
+
+UNIFIED: Final = pa.schema(
+    [
+        ("format", pa.string()),
+        ("journal", pa.string()),
+        ("file", pa.string()),
+        ("position", pa.int64()),
+        ("size", pa.int32()),
+        ("sequence", pa.int64()),
+        ("timestamp", pa.timestamp("us", tz="UTC")),
+        ("timestamp_ns", pa.int64()),
+        ("op", pa.string()),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("detail", pa.string()),
+        ("damage", pa.string()),
+    ]
+)
+METADATA: Final = pa.schema(
+    [
+        ("_journal", pa.string()),
+        ("_file", pa.string()),
+        ("_position", pa.int64()),
+        ("_size", pa.int32()),
+        ("_damage", pa.string()),
+    ]
+)
+"""On request only, by naming them in a schema."""
+
+
+def columns_of(format: str | None) -> pa.Schema:
+    """The columns of a format's own source; of the source of all formats for None."""
+    if format is None:
+        return UNIFIED
+    typed: pa.Schema = find_format(format).room("tables").TYPED
+    return typed
+
+
+def spark_schema(format: str | None) -> StructType:
+    """What `load` gives without a schema of the user's."""
+    return from_arrow_schema(columns_of(format))
+
+
+def arrow_schema(schema: StructType, format: str | None) -> pa.Schema:
+    """The Arrow schema that Spark expects for a schema of the user's, once that is known to be ours to give."""
+    known = {field.name: field.type for field in [*columns_of(format), *METADATA]}
+    wanted: pa.Schema = to_arrow_schema(schema, timezone="UTC")
+    for field in wanted:
+        if field.name not in known:
+            raise WrongUse(f"there is no column {field.name!r}; there are {', '.join(known)}")
+        if field.type != known[field.name]:
+            raise WrongUse(f"column {field.name} is {known[field.name]} and cannot be read as {field.type}")
+    return wanted
+
+
+def sources_of(names: Sequence[str], format: str, *, sharded: bool) -> list[str]:
+    """What of a format's records must be decoded to give these columns."""
+    plain = [name.removeprefix("_") for name in names]
+    found: list[str] = find_format(format).room("tables").sources(plain, sharded=sharded)
+    return found
+
+
+def fill(wanted: pa.Schema, batch: pa.RecordBatch, format: str, journal: str) -> pa.RecordBatch:
+    """A batch for Spark out of a batch of the format's columns."""
+    room = find_format(format).room("tables")
+    arrays = [_array(field, batch, room, format, journal) for field in wanted]
+    return pa.RecordBatch.from_arrays(arrays, schema=wanted)
+
+
+def _array(field: pa.Field, batch: pa.RecordBatch, room: Any, format: str, journal: str) -> pa.Array:
+    name = field.name.removeprefix("_")
+    if name in ("format", "journal"):
+        return pa.repeat(pa.scalar(format if name == "format" else journal, field.type), batch.num_rows)
+    found = None if name == "damage" else room.column(batch, name)
+    return pa.nulls(batch.num_rows, field.type) if found is None else found
+
+
+def damage_row(wanted: pa.Schema, format: str, journal: str, file: str, start: int, size: int, text: str) -> Any:
+    """A row for a range of bytes that is no record: its place and what is wrong, and nulls for the rest."""
+    known = {"format": format, "journal": journal, "file": file, "position": start, "size": size, "damage": text}
+    values = [known.get(field.name.removeprefix("_")) for field in wanted]
+    arrays = [pa.array([value], field.type) for value, field in zip(values, wanted, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=wanted)
