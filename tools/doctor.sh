@@ -71,9 +71,9 @@ check_java() {
     local version
     version=$(java -version 2>&1 | sed -n 's/.* version "\([0-9]*\).*/\1/p' | head -n 1)
     if [ -z "$version" ]; then
-        note "Java 17 was not found: the Spark pipeline will need it"
+        note "Java 17 was not found: Spark, and the tests of it, need it"
     elif [ "$version" -lt 17 ]; then
-        note "Java 17 was not found, only Java $version: the Spark pipeline will need it"
+        note "Java 17 was not found, only Java $version: Spark, and the tests of it, need it"
     fi
 }
 
