@@ -84,6 +84,15 @@ def test_a_hostile_length_gives_each_decoder_only_our_errors(subject: Subject) -
             assert error_of(partial(decoder, damaged.data)) != "", "an error that says nothing"
 
 
+def what_is_beside(home: Path) -> dict[str, bytes | None]:
+    """All that is outside of the journal."""
+    return {
+        str(path): path.read_bytes() if path.is_file() else None
+        for path in home.parent.rglob("*")
+        if path != home and home not in path.parents
+    }
+
+
 @pytest.mark.parametrize(("subject", "label"), HOSTILE_NAMES)
 def test_hostile_files_give_only_our_errors_and_nothing_outside_is_touched(
     subject: Subject, label: str, tmp_path: Path
@@ -91,9 +100,9 @@ def test_hostile_files_give_only_our_errors_and_nothing_outside_is_touched(
     make = subject.hostile_journals()[label]
     home = tmp_path / "journal"
     make(home)
-    beside = {path: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
+    before = what_is_beside(home)
     tried = try_verbs(subject, REAL_DISK, home)
-    assert {path: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()} == beside
+    assert what_is_beside(home) == before
     COUNTS.add("hostile inputs", tried, subject.name)
 
 

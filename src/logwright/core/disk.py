@@ -93,7 +93,10 @@ class Disk(Protocol):
         """Device and inode of what the name stands for now, None when it is gone."""
 
     def make_directory(self, path: Path) -> None:
-        """Create one directory; no error when it is there. Its name is durable after a sync of the parent."""
+        """Create one directory; no error when it is there, unless as a link to one elsewhere.
+
+        Its name is durable after a sync of the parent.
+        """
 
     def rename(self, source: Path, target: Path) -> None:
         """Give a file another name, replacing what had it."""
@@ -207,6 +210,10 @@ def _sync_data(descriptor: int) -> None:
             fcntl.fcntl(descriptor, full_sync)
 
 
+def _link_refused(action: str, path: Path, number: int) -> StorageFailed:
+    return StorageFailed(action, path, OSError(number, "is a symbolic link, and links in a journal are not followed"))
+
+
 class RealDisk:
     """The file system of this machine."""
 
@@ -216,8 +223,7 @@ class RealDisk:
                 descriptor = os.open(path, _FLAGS[mode], 0o644)
             except OSError as error:
                 if error.errno == errno.ELOOP:
-                    reason = "is a symbolic link, and links in a journal are not followed"
-                    raise StorageFailed("open", path, OSError(error.errno, reason)) from None
+                    raise _link_refused("open", path, error.errno) from None
                 raise
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 os.close(descriptor)
@@ -265,7 +271,10 @@ class RealDisk:
             try:
                 os.mkdir(path)
             except FileExistsError:
-                if not os.path.isdir(path):
+                mode = os.stat(path, follow_symlinks=False).st_mode
+                if stat.S_ISLNK(mode):
+                    raise _link_refused("create directory", path, errno.EEXIST) from None
+                if not stat.S_ISDIR(mode):
                     raise
 
     def rename(self, source: Path, target: Path) -> None:
@@ -325,6 +334,7 @@ def make_directories(disk: Disk, path: Path) -> None:
     """Create a directory and its missing parents, each name synced into the directory above it.
 
     The name of the last one that is there already is synced too: whoever created it may have been killed before that.
+    The directory itself must not be a link: what is put there would leave the journal.
     """
     missing = []
     current = path
@@ -338,6 +348,8 @@ def make_directories(disk: Disk, path: Path) -> None:
     except StorageFailed as error:
         if error.errno not in (errno.EACCES, errno.EPERM):  # where we may not even look, we have created nothing
             raise
+    if not missing:
+        disk.make_directory(path)
     for directory in reversed(missing):
         disk.make_directory(directory)
         disk.sync_directory(directory.parent)

@@ -25,10 +25,18 @@ def cut_directory(home: Path) -> Path:
     return home / DIRECTORY / CUT_DIRECTORY
 
 
+def make_cut_directory(disk: Disk, home: Path) -> Path:
+    """The directory of the copies, created if need be. Neither it nor the one that it is in may be a link."""
+    directory = cut_directory(home)
+    if disk.exists(directory.parent):
+        disk.make_directory(directory.parent)  # creates nothing, and refuses a link
+    make_directories(disk, directory)
+    return directory
+
+
 def keep_range(disk: Disk, home: Path, file: File, start: int, end: int) -> Path:
     """Copy a range of a file into the journal's `cut` directory, durably; the path of the copy."""
-    directory = cut_directory(home)
-    make_directories(disk, directory)
+    directory = make_cut_directory(disk, home)
     path = directory / f"{file.path.name}.@{start}.{time.time_ns()}"
     copy = disk.open(path, "create")
     try:

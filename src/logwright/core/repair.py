@@ -30,9 +30,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from .disk import Disk, File, make_directories, replace_file, write_all
+from .disk import Disk, File, replace_file, write_all
 from .errors import DamagedJournal, NotFound, StorageFailed, WrongUse
-from .keep import cut_directory, keep_range
+from .keep import cut_directory, keep_range, make_cut_directory
 from .lock import Lock
 from .outcome import Span
 
@@ -523,8 +523,7 @@ def _holds(disk: Disk, path: Path, position: int, expected: bytes) -> bool:
 
 def _prepare(disk: Disk, home: Path, plan: Plan) -> Repair:
     """Keep every byte that will go, and write the log; from here on the repair can be finished or taken back."""
-    directory = cut_directory(home)
-    make_directories(disk, directory)
+    directory = make_cut_directory(disk, home)
     entries = [_prepare_step(disk, home, step) for step in plan.steps]
     newest = max((time_ns for time_ns, _ in _list_logs(disk, home)), default=0)
     log = directory / f"repair-{max(time.time_ns(), newest + 1)}.json"

@@ -215,6 +215,7 @@ class SejSubject(Subject):
             "state": lambda: reader().state(),
             "offsets": lambda: list_offsets(disk, home),
             "plan a repair": lambda: plan(home, disk=disk).as_json(),
+            "commit": lambda: _commit_one(disk, home),
             "recover": lambda: recover(home, disk=disk),
             "write": lambda: _append_one(disk, home),
         }
@@ -405,6 +406,11 @@ def _scan_all(disk: Disk, home: Path) -> list[Message | Damage]:
         scanner.close()
 
 
+def _commit_one(disk: Disk, home: Path) -> None:
+    with Offset(home, "reader", disk=disk) as offset:
+        offset.commit(1)
+
+
 def _append_one(disk: Disk, home: Path) -> None:
     with Writer(home, disk=disk) as writer:
         writer.append(b"one more")
@@ -442,6 +448,18 @@ def _hostile_journals(subject: SejSubject) -> dict[str, Callable[[Path], None]]:
         (home.parent / "outside").write_bytes(whole[:-3])
         (home / "jnl" / FIRST_SEGMENT).symlink_to(home.parent / "outside")
 
+    def linked_directory(path: Path) -> None:
+        """A link to a directory outside of the journal, where nothing may appear or change."""
+        outside = path.parents[1 if path.parent.name == "journal" else 2] / "elsewhere"
+        outside.mkdir(parents=True)
+        (outside / FIRST_SEGMENT).write_bytes(whole[:-3])
+        path.parent.mkdir(exist_ok=True)
+        path.symlink_to(outside)
+
+    def link_out(path: Path) -> None:
+        (path.parents[2] / "outside").write_bytes(bytes(8))
+        path.symlink_to(path.parents[2] / "outside")
+
     highest = "ffffffffffffffff.jnl"
     found: dict[str, Callable[[Path], None]] = {
         "the highest offset": segment(highest, last_message(2**64 - 1)),
@@ -471,6 +489,14 @@ def _hostile_journals(subject: SejSubject) -> dict[str, Callable[[Path], None]]:
         "idx is a link": beside("idx", link_to("jnl")),
         "the place for cuts is a file": _torn_and(subject, ".logwright", lambda path: path.write_bytes(b"")),
         "the place for cuts is a link": _torn_and(subject, ".logwright", link_to("jnl")),
+        "the place for cuts is elsewhere": _torn_and(subject, ".logwright", linked_directory),
+        "the cuts are elsewhere": _torn_and(subject, ".logwright/cut", linked_directory),
+        "idx is elsewhere": beside("idx", linked_directory),
+        "ofs is elsewhere": beside("ofs", linked_directory),
+        "an offset that is a directory": beside("ofs/reader.ofs", lambda path: path.mkdir(parents=True)),
+        "an offset that is a fifo": beside("ofs/reader.ofs", lambda path: (path.parent.mkdir(), os.mkfifo(path))[0]),
+        "an offset that is a link": beside("ofs/reader.ofs", lambda path: (path.parent.mkdir(), link_out(path))[0]),
+        "jnl is elsewhere": lambda home: (home.mkdir(), linked_directory(home / "jnl"))[0],
         "a checksum file that is a directory": beside(f"jnl/{FIRST_SEGMENT}.crc", lambda path: path.mkdir()),
         "a checksum file of noise": beside(f"jnl/{FIRST_SEGMENT}.crc", lambda path: path.write_bytes(bytes(range(99)))),
         "jnl is a file": lambda home: (home.mkdir(), (home / "jnl").write_bytes(whole))[0],
