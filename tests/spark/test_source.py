@@ -15,8 +15,9 @@ from logwright.core.errors import LogwrightError, UnknownFormat, WrongUse
 from logwright.core.outcome import Damage
 from logwright.formats.sej import Reader, ShardedWriter, Writer
 from logwright.spark import session
+from logwright.spark.reading import find_journals
 from logwright.spark.schemas import spark_schema
-from logwright.spark.source import JournalReader, find_journals
+from logwright.spark.source import JournalReader
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "sej"
 SOUND = ["empty", "one", "fifty", "types256", "zero_timestamp", "multi", "multi_exact", "first_deleted", "torn_25"]

@@ -13,54 +13,22 @@ Options:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 
-import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
-from ..core.disk import Disk
-from ..core.errors import NotFound, UnknownFormat, WrongUse
-from ..core.format import FORMATS, detect, find_format
-from ..core.outcome import Damage, Mode, check_mode
-from ..core.split import TARGET_BYTES, Split, pack
-from ..location import locate
+from ..core.format import FORMATS, find_format
+from ..core.split import Split, pack
 from . import schemas
-from .filters import Bounds, Condition, bounds_of, keep, understood
-from .options import byte_size, folded
+from .filters import Bounds, bounds_of, understood
+from .options import folded
+from .reading import Journal, Part, Reading, find_journals, open_journal
 
 
-@dataclass(frozen=True, slots=True)
-class Journal:
-    """A journal that was found: its format, where it is, and what it is called below the path that was asked for."""
-
-    format: str
-    location: str
-    name: str
-
-
-class Part(InputPartition):
-    """What one task reads: splits of one or several journals."""
-
-    def __init__(self, parts: list[tuple[Journal, Split]]) -> None:
-        super().__init__(None)
-        self.parts = parts
-
-
-class JournalReader(DataSourceReader):
+class JournalReader(Reading, DataSourceReader):
     """Plans on the driver, reads in the tasks. It is pickled in between, so it holds options and numbers only."""
-
-    def __init__(self, schema: StructType, options: dict[str, str], format: str | None) -> None:
-        self.format = format
-        self.wanted = schemas.arrow_schema(schema, format)
-        self.location = _path_of(options)
-        self.mode: Mode = check_mode(options.get("mode", "failfast"))
-        self.split_bytes = byte_size(options, "splitBytes", TARGET_BYTES)
-        self.batch_bytes = byte_size(options, "batchBytes", 4 << 20)
-        self.conditions: list[Condition] = []
 
     def pushFilters(self, filters: list[Filter]) -> list[Filter]:  # noqa: N802 - Spark's name
         """Note what can be left out. All filters go back: Spark applies them again, and may."""
@@ -86,35 +54,6 @@ class JournalReader(DataSourceReader):
         )
         return planned
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The record batches of one task."""
-        assert isinstance(partition, Part)
-        for journal, split in partition.parts:
-            yield from self._read_split(journal, split)
-
-    def _read_split(self, journal: Journal, split: Split) -> Iterator[pa.RecordBatch]:
-        format = find_format(journal.format)
-        reader: Any = open_journal(journal)
-        sharded = bool(split.part)
-        names = schemas.sources_of(self.wanted.names, journal.format, sharded=sharded)
-        collector = format.room("columns").Collector(names, sharded=sharded, batch_bytes=self.batch_bytes)
-        for item in format.room("splits").chunks(reader, split, self.mode):
-            if isinstance(item, Damage):
-                yield from self._finished(collector.finish(), journal)
-                file = f"{split.part}/{item.file}" if split.part else item.file
-                what = f"{item.kind}: {item.reason}"
-                place = (journal.format, journal.name, file, item.start, item.size)
-                yield schemas.damage_row(self.wanted, *place, what)
-            else:
-                yield from self._finished(collector.add(item, split.part), journal)
-        yield from self._finished(collector.finish(), journal)
-
-    def _finished(self, batches: Iterator[pa.RecordBatch], journal: Journal) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            filled = keep(schemas.fill(self.wanted, batch, journal.format, journal.name), self.conditions)
-            if filled.num_rows:
-                yield filled
-
 
 class JournalSource(DataSource):
     """The source `logwright`: any mix of journals below a root, in the columns that all formats share."""
@@ -139,49 +78,6 @@ class SejSource(JournalSource):
 
 
 SOURCES: Final = (JournalSource, SejSource)
-
-
-def _path_of(options: dict[str, str]) -> str:
-    path = options.get("path")
-    if not path:
-        raise WrongUse("say which journal: .load(PATH)")
-    return path
-
-
-def open_journal(journal: Journal) -> Any:
-    """A reader of a journal, wherever it is."""
-    disk, path = locate(journal.location)
-    return find_format(journal.format).open(path, disk=disk)
-
-
-def find_journals(location: str, format: str | None) -> list[Journal]:
-    """The journals at or below a location, in the order of their names; of one format, or of any."""
-    disk, root = locate(location)
-    if not disk.exists(root):
-        raise NotFound(f"{location}: no such file or directory")
-    found = _found_at(disk, root, location, "", format)
-    if not found:
-        raise UnknownFormat(f"{location}: no journal of {format or 'any known format'} is here or below")
-    return found
-
-
-def _found_at(disk: Disk, path: Path, location: str, name: str, format: str | None) -> list[Journal]:
-    """The directory itself if it is a journal, else what is in it. What cannot be recognised is not a journal."""
-    try:
-        chosen = detect(path, disk=disk).name
-    except UnknownFormat:
-        chosen = ""
-    if chosen and format in (None, chosen):
-        return [Journal(chosen, location, name or path.name)]
-    if chosen or not disk.is_directory(path):
-        return []
-    found: list[Journal] = []
-    for entry in disk.list_directory(path):
-        if entry.startswith("."):
-            continue
-        below = f"{location.rstrip('/')}/{entry}"
-        found.extend(_found_at(disk, path / entry, below, f"{name}/{entry}" if name else entry, format))
-    return found
 
 
 assert set(FORMATS) == {source.format for source in SOURCES if source.format}

@@ -1,0 +1,136 @@
+"""Reading journals on Spark, for tables and for streams: finding them below a path, and what a task does with splits.
+
+A task opens the journal again, decodes the columns that are asked for into Arrow batches of bounded size, filters them,
+and hands them over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.types import StructType
+
+from ..core.disk import Disk
+from ..core.errors import NotFound, UnknownFormat, WrongUse
+from ..core.format import detect, find_format
+from ..core.outcome import Damage, Mode, check_mode
+from ..core.split import TARGET_BYTES, Split
+from ..location import locate
+from . import schemas
+from .filters import Condition, keep
+from .options import byte_size
+
+
+@dataclass(frozen=True, slots=True)
+class Journal:
+    """A journal that was found: its format, where it is, and what it is called below the path that was asked for."""
+
+    format: str
+    location: str
+    name: str
+
+
+class Part(InputPartition):
+    """What one task reads: splits of one or several journals."""
+
+    def __init__(self, parts: list[tuple[Journal, Split]]) -> None:
+        super().__init__(None)
+        self.parts = parts
+
+
+class Reading:
+    """The options of every read, and what its tasks do. It goes to them pickled: options and numbers only."""
+
+    def __init__(self, schema: StructType, options: dict[str, str], format: str | None) -> None:
+        self.format = format
+        self.wanted = schemas.arrow_schema(schema, format)
+        self.location = _path_of(options)
+        self.mode: Mode = check_mode(options.get("mode", "failfast"))
+        self.split_bytes = byte_size(options, "splitBytes", TARGET_BYTES)
+        self.batch_bytes = byte_size(options, "batchBytes", 4 << 20)
+        self.conditions: list[Condition] = []
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The record batches of one task."""
+        assert isinstance(partition, Part)
+        for journal, split in partition.parts:
+            yield from self.read_split(journal, split)
+
+    def read_split(self, journal: Journal, split: Split) -> Iterator[pa.RecordBatch]:
+        """The record batches of one split."""
+        format = find_format(journal.format)
+        reader: Any = open_journal(journal)
+        sharded = bool(split.part)
+        names = schemas.sources_of(self.wanted.names, journal.format, sharded=sharded)
+        collector = format.room("columns").Collector(names, sharded=sharded, batch_bytes=self.batch_bytes)
+        for item in format.room("splits").chunks(reader, split, self.mode):
+            if isinstance(item, Damage):
+                yield from self._finished(collector.finish(), journal)
+                file = f"{split.part}/{item.file}" if split.part else item.file
+                what = f"{item.kind}: {item.reason}"
+                place = (journal.format, journal.name, file, item.start, item.size)
+                yield schemas.damage_row(self.wanted, *place, what)
+            else:
+                yield from self._finished(collector.add(item, split.part), journal)
+        yield from self._finished(collector.finish(), journal)
+
+    def _finished(self, batches: Iterator[pa.RecordBatch], journal: Journal) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            filled = keep(schemas.fill(self.wanted, batch, journal.format, journal.name), self.conditions)
+            if filled.num_rows:
+                yield filled
+
+
+def _path_of(options: dict[str, str]) -> str:
+    path = options.get("path")
+    if not path:
+        raise WrongUse("say which journal: .load(PATH)")
+    return path
+
+
+def open_journal(journal: Journal) -> Any:
+    """A reader of a journal, wherever it is."""
+    disk, path = locate(journal.location)
+    return find_format(journal.format).open(path, disk=disk)
+
+
+def find_journals(location: str, format: str | None) -> list[Journal]:
+    """The journals at or below a location, in the order of their names; of one format, or of any."""
+    found = list_journals(location, format)
+    if not found:
+        raise UnknownFormat(f"{location}: no journal of {format or 'any known format'} is here or below")
+    return found
+
+
+def list_journals(location: str, format: str | None) -> list[Journal]:
+    """As `find_journals`, but there may be none yet."""
+    disk, root = locate(location)
+    if not disk.exists(root):
+        raise NotFound(f"{location}: no such file or directory")
+    return _found_at(disk, root, location, "", format)
+
+
+def _found_at(disk: Disk, path: Path, location: str, name: str, format: str | None) -> list[Journal]:
+    """The directory itself if it is a journal, else what is in it. What cannot be recognised is not a journal."""
+    try:
+        chosen = detect(path, disk=disk).name
+    except UnknownFormat:
+        chosen = ""
+    if chosen and format in (None, chosen):
+        return [Journal(chosen, location, name or path.name)]
+    if chosen or not disk.is_directory(path):
+        return []
+    found: list[Journal] = []
+    for entry in disk.list_directory(path):
+        if entry.startswith("."):
+            continue
+        below = f"{location.rstrip('/')}/{entry}"
+        with contextlib.suppress(NotFound):  # removed while we looked
+            found.extend(_found_at(disk, path / entry, below, f"{name}/{entry}" if name else entry, format))
+    return found
