@@ -12,6 +12,7 @@ import pytest
 from logwright.spark import session
 
 
+@pytest.hookimpl(tryfirst=True)  # before the tests are handed out by their groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Let one process run all tests of Spark: a second JVM would take longer to start than it would save."""
     for item in items:
