@@ -6,21 +6,28 @@ then gives the same records; one that has lost the file says so.
 
 What the room `splits` of a format offers:
 
-    plan(reader, target_bytes, start, stop)      -> list[Split]
+    plan(reader, target_bytes, start, stop)      -> list[Split]; `resumed=True` where a stream goes on
     chunks(reader, split, mode)                  -> what the format's `columns.Collector` takes, and `Damage`s
+    extent(reader)                               -> {part: (first, next)}, the record numbers that each part has now
+    reach(reader, part, start, stop, max_bytes)  -> how far so many bytes go, at least one record; the bytes up to there
+
+Record numbers of a part rise, and no record ever gets the number that another one had.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 from .outcome import Damage
 
 T = TypeVar("T")
 
 TARGET_BYTES: Final = 64 << 20
+
+Bound: TypeAlias = int | Mapping[str, int] | None
+"""A bound of record numbers: one for all parts of a journal, or one for each by its name."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -127,6 +127,128 @@ def test_shards_are_split_one_by_one(tmp_path: Path) -> None:
         list(read(reader, [replace(parts[0], part="2.009")], "failfast"))
 
 
+def test_bytes_behind_the_last_message_of_a_finished_segment_are_told_once(tmp_path: Path) -> None:
+    reader = make(tmp_path / "journal", 100, segment_size=20_000)
+    first, second = reader.segments()[:2]
+    with first.path.open("ab") as file:
+        file.write(b"noise that is no message")
+    expected = list(reader.messages(mode="permissive"))
+    assert len([item for item in expected if isinstance(item, Damage)]) == 1
+    assert list(read(reader, splits.plan(reader, 1000), "permissive")) == expected
+    border = second.first_offset
+    for cut in (border - 1, border, border + 1):
+        batches = [splits.plan(reader, 1000, 0, cut), splits.plan(reader, 1000, cut, resumed=True)]
+        assert [item for batch in batches for item in read(reader, batch, "permissive")] == expected
+
+
+# --- for streams ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_batch_after_batch_every_message_and_every_damage_comes_once(tmp_path: Path, seed: int) -> None:
+    dice = random.Random(seed)
+    reader = make(tmp_path / "journal", 1200, segment_size=dice.choice([1 << 30, 300_000]))
+    for path in sorted((tmp_path / "journal" / "jnl").glob("*.jnl")):
+        data = bytearray(path.read_bytes())
+        for _ in range(dice.randrange(1, 5)):
+            at = dice.randrange(max(1, len(data)))
+            data[at : at + 30] = dice.randbytes(len(data[at : at + 30]))
+        path.write_bytes(data)
+    if dice.random() < 0.5:
+        shutil.rmtree(tmp_path / "journal" / INDEX_DIRECTORY)
+    first, end = splits.extent(reader)[""]
+    expected = list(reader.messages(mode="permissive"))
+    assert end == max(item.offset for item in expected if isinstance(item, Message)) + 1
+    for step in (1 if seed == 0 else 7, 100):
+        found = []
+        for start in range(first, end, step):
+            planned = splits.plan(reader, 50_000, {"": start}, {"": min(end, start + step)}, resumed=True)
+            found += list(read(reader, planned, "permissive"))
+        torn = {"torn_tail"}
+        assert [item for item in found if not isinstance(item, Damage) or item.kind not in torn] == [
+            item for item in expected if not isinstance(item, Damage) or item.kind not in torn
+        ]
+
+
+def test_damage_that_hides_the_first_message_asked_for_is_told_unless_the_range_goes_on(tmp_path: Path) -> None:
+    reader = make(tmp_path / "journal", 100)
+    places = [item for item in reader.scan() if not isinstance(item, Damage)]
+    path = tmp_path / "journal" / places[0].file
+    data = bytearray(path.read_bytes())
+    for place in places[48:53]:
+        data[place.span.start : place.span.end] = b"\xff" * place.span.size
+    path.write_bytes(data)
+    asked = list(read(reader, splits.plan(reader, 1000, 50), "permissive"))
+    assert isinstance(asked[0], Damage)
+    assert (asked[0].start, asked[0].end) == (places[48].span.start, places[52].span.end)
+    assert [item.offset for item in asked[1:] if isinstance(item, Message)] == list(range(53, 100))
+    assert list(read(reader, splits.plan(reader, 1000, 50, resumed=True), "failfast")) == asked[1:]
+
+
+@pytest.mark.parametrize("size", [1, 10, 30, 500, 1010])
+def test_a_message_that_is_still_being_written_is_not_there_yet(tmp_path: Path, size: int) -> None:
+    reader = make(tmp_path / "journal", 20)
+    with Writer(tmp_path / "other") as writer:
+        for _ in range(21):
+            writer.append(b"x" * 1000)
+    whole = (tmp_path / "other" / "jnl" / "0000000000000000.jnl").read_bytes()
+    path = tmp_path / "journal" / reader.segments()[0].name
+    before = path.read_bytes()
+    path.write_bytes(before + whole[-len(whole) // 21 :][:size])
+    assert splits.extent(reader) == {"": (0, 20)}
+    path.write_bytes(before + whole[-len(whole) // 21 :])
+    assert splits.extent(reader) == {"": (0, 21)}
+
+
+def test_messages_in_the_value_of_an_unfinished_message_are_not_counted(tmp_path: Path) -> None:
+    reader = make(tmp_path / "journal", 20)
+    with Writer(tmp_path / "inner") as writer:
+        for number in range(60):
+            writer.append(b"inner", b"%d" % number)
+    inner = (tmp_path / "inner" / "jnl" / "0000000000000000.jnl").read_bytes()
+    with Writer(tmp_path / "journal") as writer:
+        writer.append(inner)
+    path = tmp_path / "journal" / reader.segments()[0].name
+    whole = path.read_bytes()
+    for missing in (1, 3, 4, 5, 100):
+        path.write_bytes(whole[:-missing])
+        assert splits.extent(reader) == {"": (0, 20)}, missing
+    path.write_bytes(whole)
+    assert splits.extent(reader) == {"": (0, 21)}
+
+
+@pytest.mark.parametrize("indexed", [True, False])
+@pytest.mark.parametrize("segment_size", [1 << 30, 200_000])
+def test_so_many_bytes_reach_so_far(tmp_path: Path, segment_size: int, indexed: bool) -> None:
+    reader = make(tmp_path / "journal", 1000, segment_size=segment_size)
+    if not indexed:
+        shutil.rmtree(tmp_path / "journal" / INDEX_DIRECTORY)
+    sizes = [item.span.size for item in reader.scan() if not isinstance(item, Damage)]
+    dice = random.Random(segment_size)
+    for _ in range(60):
+        start, stop = sorted(dice.sample(range(1001), 2))
+        max_bytes = dice.choice([0, 1, dice.randrange(5000), dice.randrange(2_000_000)])
+        expected, used = start + 1, sizes[start]
+        while expected < stop and used + sizes[expected] <= max_bytes:
+            used += sizes[expected]
+            expected += 1
+        assert splits.reach(reader, "", start, stop, max_bytes) == (expected, used)
+
+
+def test_an_extent_is_told_for_every_shard_and_a_plan_made_for_those_that_are_named(tmp_path: Path) -> None:
+    with ShardedWriter(tmp_path / "root", bit=1) as writer:
+        for number in range(50):
+            writer.append(b"v", b"%d" % number)
+    reader = ShardedReader(tmp_path / "root")
+    counts = {shard.name: reader.open(shard).count() for shard in reader.shards()}
+    assert splits.extent(reader) == {name: (0, count) for name, count in counts.items()}
+    planned = splits.plan(reader, start={"1.001": 3}, stop={"1.001": 5})
+    assert [(split.part, split.start, split.stop) for split in planned] == [("1.001", 3, 5)]
+    assert splits.reach(reader, "1.001", 3, 5, 1 << 20)[0] == 5
+    (tmp_path / "empty" / "jnl").mkdir(parents=True)
+    assert splits.extent(Reader(tmp_path / "empty")) == {"": (0, 0)}
+
+
 def test_a_split_goes_to_another_process_as_it_is() -> None:
     split = Split("jnl/0000000000000000.jnl", 10, 1, 5, 400, "2.001")
     assert pickle.loads(pickle.dumps(split)) == split

@@ -117,6 +117,11 @@ class Index:
         at = bisect_right(self.entries, offset, key=lambda entry: entry.offset)
         return self._confirmed(file, at)
 
+    def before_position(self, file: File, position: int) -> Entry | None:
+        """The last entry at or before a position that the file confirms."""
+        at = bisect_right(self.entries, position, key=lambda entry: entry.position)
+        return self._confirmed(file, at)
+
     def before_time(self, file: File, timestamp: int) -> Entry | None:
         """The last confirmed entry before which every message is earlier than `timestamp`."""
         at = bisect_right(self.entries, timestamp - 1, key=lambda entry: entry.largest_before)
