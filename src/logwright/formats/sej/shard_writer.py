@@ -43,6 +43,41 @@ def raise_first(errors: list[BaseException]) -> None:
     raise first
 
 
+def refuse_other_bits(disk: Disk, root: Path, prefix: str, bit: int) -> None:
+    """Raise `WrongUse` when a root has shards of this prefix with another bit."""
+    if not disk.is_directory(root):
+        return
+    there = find_shards(disk, root, prefix)
+    check_bits(root, there)
+    if there and there[0].bit != bit:
+        raise WrongUse(f"{root} has shards of bit {there[0].bit} ({there[0].name}), not of bit {bit}")
+
+
+def split_batch(batch: Any, indexes_of: Callable[[list[Columns]], list[int]]) -> dict[int, list[Columns]]:
+    """The rows of an Arrow record batch or table by the index of their shard, all checked, in their order."""
+    from_arrow = find_format("sej").room("columns").from_arrow
+    rows_of: dict[int, list[int]] = {}
+    for row, index in enumerate(indexes_of(from_arrow(batch))):
+        rows_of.setdefault(index, []).append(row)
+    parts_of: dict[int, list[Columns]] = {}
+    for index, rows in sorted(rows_of.items()):
+        parts_of[index] = from_arrow(batch if len(rows_of) == 1 else batch.take(rows))
+        for part in parts_of[index]:
+            kernel.check_columns(part)
+    return parts_of
+
+
+def stable_indexes(parts: list[Columns], bit: int) -> list[int]:
+    """The index of the shard of every row, by the default hash."""
+    mask = (1 << bit) - 1
+    found = []
+    for part in parts:
+        keys = _slices(part.key_ends, part.keys, part.count)
+        values = _slices(part.value_ends, part.values, part.count)
+        found += [stable_hash(key, value) & mask for key, value in zip(keys, values, strict=True)]
+    return found
+
+
 class ShardedWriter(Closing):
     """Appends messages to the shards of a root, each to the one that its hash says.
 
@@ -74,7 +109,7 @@ class ShardedWriter(Closing):
         self.policy = parse_sync(sync)
         self._hash = hash
         self._mask = (1 << bit) - 1
-        self._refuse_other_bits(disk)
+        refuse_other_bits(disk, self.root, prefix, bit)
         if buffer_bytes is None:
             buffer_bytes = max(_LEAST_BUFFER_BYTES, BUFFER_BYTES >> bit)
         by_interval = self.policy.name == "interval"
@@ -91,14 +126,6 @@ class ShardedWriter(Closing):
         self._untold: list[BaseException] = []
         # One thread for all shards: there may be a thousand.
         self._interval = IntervalSync(self.policy.interval_ms, self._sync_in_background) if by_interval else None
-
-    def _refuse_other_bits(self, disk: Disk) -> None:
-        if not disk.is_directory(self.root):
-            return
-        there = find_shards(disk, self.root, self.prefix)
-        check_bits(self.root, there)
-        if there and there[0].bit != self.bit:
-            raise WrongUse(f"{self.root} has shards of bit {there[0].bit} ({there[0].name}), not of bit {self.bit}")
 
     # --- appending --------------------------------------------------------------------------------------------------
 
@@ -128,15 +155,7 @@ class ShardedWriter(Closing):
 
         Everything is checked before anything is written. The order of rows within a shard is that of the batch.
         """
-        from_arrow = find_format("sej").room("columns").from_arrow
-        rows_of: dict[int, list[int]] = {}
-        for row, index in enumerate(self._indexes(from_arrow(batch))):
-            rows_of.setdefault(index, []).append(row)
-        parts_of: dict[int, list[Columns]] = {}
-        for index, rows in sorted(rows_of.items()):
-            parts_of[index] = from_arrow(batch if len(rows_of) == 1 else batch.take(rows))
-            for part in parts_of[index]:
-                kernel.check_columns(part)
+        parts_of = split_batch(batch, self._indexes)
         writers = {index: self._open(index) for index in parts_of}
         return {
             shard_name(self.prefix, self.bit, index): writers[index].append_columns(parts)
@@ -145,14 +164,13 @@ class ShardedWriter(Closing):
 
     def _indexes(self, parts: list[Columns]) -> list[int]:
         """The shard's index of every row."""
+        if self._hash is None:
+            return stable_indexes(parts, self.bit)
         found = []
         now = time.time_ns()
         for part in parts:
             keys = _slices(part.key_ends, part.keys, part.count)
             values = _slices(part.value_ends, part.values, part.count)
-            if self._hash is None:
-                found += [stable_hash(key, value) & self._mask for key, value in zip(keys, values, strict=True)]
-                continue
             types = bytes(part.count) if part.types is None else bytes(memoryview(part.types).cast("B"))
             stamps = [now] * part.count
             if part.timestamps is not None:
