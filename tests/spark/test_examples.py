@@ -1,0 +1,28 @@
+"""The examples on Spark in README and docs run, on journals such as `logwright demo` writes."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from logwright.cli import main
+from logwright.formats.sej import Writer
+
+ROOT = Path(__file__).parents[2]
+PAGES = [page for page in (ROOT / "README.md", ROOT / "docs" / "spark.md") if page.exists()]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_examples_of_a_page_run(spark: Any, page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["demo", "journals"]) == 0
+    with Writer("orders") as writer:
+        writer.append(b"value", b"key")
+    blocks = re.findall(r"^```py\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
+    assert blocks, "a page about Spark has examples"
+    names: dict[str, object] = {"__name__": "example"}
+    for block in blocks:
+        exec(compile(block, str(page), "exec"), names)
