@@ -27,3 +27,21 @@ def byte_size(options: Mapping[str, str], name: str, default: int) -> int:
     if size < 1:
         raise WrongUse(f"option {name}: {text!r} is no size; write 1048576, 64m or 1g")
     return size
+
+
+def whole_number(options: Mapping[str, str], name: str) -> int | None:
+    """A number of at least 1, None where the option is not set. `options` are folded."""
+    text = options.get(name.lower())
+    if text is None:
+        return None
+    if not text.strip().isdecimal() or int(text) < 1:
+        raise WrongUse(f"option {name}: {text!r} is no number of at least 1")
+    return int(text)
+
+
+def flag(options: Mapping[str, str], name: str, default: bool) -> bool:
+    """True or false. `options` are folded."""
+    text = options.get(name.lower(), str(default)).strip().lower()
+    if text not in ("true", "false"):
+        raise WrongUse(f"option {name}: {text!r} is neither true nor false")
+    return text == "true"

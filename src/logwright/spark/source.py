@@ -9,6 +9,8 @@ Options:
     mode                failfast (default), permissive (a damaged range is a row), dropmalformed
     splitBytes          how much one task reads, about; 64m by default
     batchBytes          how much one Arrow batch holds, about; 4m by default
+
+As a stream it has more of them: see `stream.py`.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from . import schemas
 from .filters import Bounds, bounds_of, understood
 from .options import folded
 from .reading import Journal, Part, Reading, find_journals, open_journal
+from .stream import JournalStream
 
 
 class JournalReader(Reading, DataSourceReader):
@@ -69,6 +72,9 @@ class JournalSource(DataSource):
 
     def reader(self, schema: StructType) -> JournalReader:
         return JournalReader(schema, folded(self.options), self.format)
+
+    def streamReader(self, schema: StructType) -> JournalStream:  # noqa: N802 - Spark's name
+        return JournalStream(schema, folded(self.options), self.format)
 
 
 class SejSource(JournalSource):

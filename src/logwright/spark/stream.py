@@ -1,0 +1,422 @@
+"""JournalStream: journals as a streaming source, exactly once per record over restarts, written once over `Format`.
+
+An offset of the stream says for every journal, and every part of it, the number of the next record to be read:
+
+    {"orders": {"": 1200}, "web": {"web.2.000": 410, "web.2.001": 398}}
+
+A journal or a part that turns up under a running query is read from its beginning: what an offset does not name is at
+0, or, when the journal began later already when it was found, at its `from`: {"late": {"": {"from": 70, "next": 90}}}.
+Only whole records count. What is still being written, or torn, is left for a later batch.
+
+Options, besides those of a table:
+    maxRecordsPerTrigger    how many records a batch has at most
+    maxBytesPerTrigger      how many bytes of journals a batch reads at most; one record in any case
+    startingOffsets         earliest (default), latest, or an offset as above; what it does not name is read from 0
+    startingTimestamp       the first record that is not earlier: ISO 8601 (UTC where it does not say), or nanoseconds
+    failOnDataLoss          true (default): records that went before they were read are an error; false: a warning
+
+Limits are shared fairly: every part that has something gets as much as every other, and what one does not need goes to
+the others. Parts take turns at being first, so the smallest limit starves none.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeAlias, TypeVar
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from ..core.errors import HistoryUnavailable, NotFound, WrongUse
+from ..core.format import find_format
+from ..core.split import Split, pack
+from .options import byte_size, flag, whole_number
+from .reading import Journal, Part, Reading, list_journals, open_journal
+
+T = TypeVar("T")
+Place: TypeAlias = tuple[str, str]
+"""A journal's name and a part of it."""
+Offset: TypeAlias = dict[str, dict[str, Any]]
+
+_LOG: Final = logging.getLogger(__name__)
+_EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+_ATTEMPTS: Final = 5
+"""How often we look again when files go while we look."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A part of a journal as it is now: the record numbers that it has, and how to get at them."""
+
+    journal: Journal
+    reader: Any
+    part: str
+    first: int
+    next: int
+
+    @property
+    def name(self) -> str:
+        """What people call it."""
+        return f"{self.journal.name}/{self.part}" if self.part else self.journal.name
+
+    @property
+    def splits(self) -> Any:
+        return find_format(self.journal.format).room("splits")
+
+
+# --- offsets ----------------------------------------------------------------------------------------------------------
+
+
+def positions_of(offset: Mapping[str, Mapping[str, Any]]) -> dict[Place, int]:
+    """The next record number of every part that an offset names."""
+    return {
+        (journal, part): value["next"] if isinstance(value, Mapping) else value
+        for journal, parts in offset.items()
+        for part, value in parts.items()
+    }
+
+
+def _origins_of(offset: Mapping[str, Mapping[str, Any]]) -> dict[Place, int]:
+    """Where the parts begin that an offset is the first to name, if not at 0."""
+    return {
+        (journal, part): value["from"]
+        for journal, parts in offset.items()
+        for part, value in parts.items()
+        if isinstance(value, Mapping)
+    }
+
+
+def _offset_of(positions: Mapping[Place, int], origins: Mapping[Place, int]) -> Offset:
+    """In order, because Spark compares offsets as text."""
+    found: Offset = {}
+    for place, number in sorted(positions.items()):
+        origin = origins.get(place, 0)
+        found.setdefault(place[0], {})[place[1]] = {"from": origin, "next": number} if origin else number
+    return found
+
+
+def lag_of(progress: Mapping[str, Any]) -> dict[str, dict[str, int]]:
+    """How many records every part was ahead of a query, from one entry of `query.recentProgress`."""
+    found: dict[str, dict[str, int]] = {}
+    for source in progress["sources"]:
+        latest, end = _as_offset(source["latestOffset"]), _as_offset(source["endOffset"])
+        read = positions_of(end)
+        for (journal, part), number in sorted(positions_of(latest).items()):
+            origin = _origins_of(latest).get((journal, part), 0)
+            found.setdefault(journal, {})[part] = max(0, number - read.get((journal, part), origin))
+    return found
+
+
+def _as_offset(value: Any) -> Offset:
+    found: Offset = json.loads(value) if isinstance(value, str) else value
+    return found or {}
+
+
+def _given_offset(text: str) -> dict[Place, int]:
+    """`startingOffsets` in JSON."""
+    try:
+        given = json.loads(text)
+        positions = positions_of(given)
+        if not all(type(number) is int and number >= 0 for number in positions.values()):
+            raise ValueError("record numbers are whole and not negative")
+    except (ValueError, AttributeError, KeyError) as error:
+        form = 'write earliest, latest or {"JOURNAL": {"PART": NUMBER}}, with "" for the only part'
+        raise WrongUse(f"option startingOffsets: {text!r} cannot be understood ({error}); {form}") from None
+    return positions
+
+
+def _given_time(text: str) -> int:
+    """`startingTimestamp` in nanoseconds since the epoch."""
+    try:
+        return int(text)
+    except ValueError:
+        pass
+    try:
+        moment = datetime.datetime.fromisoformat(text)
+    except ValueError:
+        raise WrongUse(f"option startingTimestamp: {text!r} is neither ISO 8601 nor nanoseconds") from None
+    aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=datetime.UTC)
+    return (aware - _EPOCH) // datetime.timedelta(microseconds=1) * 1000
+
+
+# --- sharing a limit --------------------------------------------------------------------------------------------------
+
+
+def share(limit: int, wanted: Sequence[int]) -> list[int]:
+    """A limit shared fairly: all get the same, none more than it wants, and what remains goes to the first ones."""
+    given = [0] * len(wanted)
+    open_ones = [number for number, want in enumerate(wanted) if want > 0]
+    while open_ones and limit >= len(open_ones):
+        each = min(limit // len(open_ones), min(wanted[number] - given[number] for number in open_ones))
+        for number in open_ones:
+            given[number] += each
+        limit -= each * len(open_ones)
+        open_ones = [number for number in open_ones if given[number] < wanted[number]]
+    for number in open_ones[:limit]:
+        given[number] += 1
+    return given
+
+
+# --- the stream -------------------------------------------------------------------------------------------------------
+
+
+class JournalStream(Reading, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Says on the driver what each batch holds; its tasks read it. A new one is made for every start of a query."""
+
+    def __init__(self, schema: StructType, options: dict[str, str], format: str | None) -> None:
+        super().__init__(schema, options, format)
+        self.max_records = whole_number(options, "maxRecordsPerTrigger")
+        self.max_bytes = byte_size(options, "maxBytesPerTrigger", 0) or None
+        self.fail_on_data_loss = flag(options, "failOnDataLoss", True)
+        self.starting_offsets = options.get("startingoffsets", "earliest").strip()
+        self.starting_timestamp = options.get("startingtimestamp")
+        if self.starting_timestamp is not None and "startingoffsets" in options:
+            raise WrongUse("say startingOffsets or startingTimestamp, not both")
+        if self.starting_timestamp is not None:
+            _given_time(self.starting_timestamp)
+        elif self.starting_offsets not in ("earliest", "latest"):
+            _given_offset(self.starting_offsets)
+        self._target: dict[Place, int] | None = None
+        self._turn = 0
+        self._told: set[str] = set()
+
+    # --- what there is ------------------------------------------------------------------------------------------------
+
+    def _look(self) -> dict[Place, Standing]:
+        """Every part of every journal as it is now."""
+        found: dict[Place, Standing] = {}
+        for journal in list_journals(self.location, self.format):
+            try:
+                reader = open_journal(journal)
+                extents = find_format(journal.format).room("splits").extent(reader)
+            except NotFound:  # removed while we looked
+                continue
+            for part, (first, following) in extents.items():
+                found[journal.name, part] = Standing(journal, reader, part, first, following)
+        return found
+
+    def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
+        """Where a query without a checkpoint begins."""
+        standings = self._look()
+        if self.starting_timestamp is not None:
+            positions = _found_times(standings, _given_time(self.starting_timestamp))
+        elif self.starting_offsets == "earliest":
+            positions = {place: standing.first for place, standing in standings.items()}
+        elif self.starting_offsets == "latest":
+            positions = {place: standing.next for place, standing in standings.items()}
+        else:
+            positions = {place: standing.first for place, standing in standings.items()}
+            positions |= _checked(_given_offset(self.starting_offsets), standings)
+        return _offset_of(positions, {})
+
+    def reportLatestOffset(self) -> Offset:  # noqa: N802 - Spark's name
+        """What there is to be read in all, for the progress of a query; see `lag_of`."""
+        standings = self._look()
+        positions = {place: standing.next for place, standing in standings.items()}
+        return _offset_of(positions, {place: standing.first for place, standing in standings.items()})
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        """Note what there is: what comes later is for another run."""
+        self._target = {place: standing.next for place, standing in self._look().items()}
+
+    # --- what a batch holds -------------------------------------------------------------------------------------------
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+        """The limit that the options set; Spark knows one, and `latestOffset` adds the other where there are two."""
+        if self.max_records is not None:
+            return ReadMaxRows(self.max_records)
+        return ReadAllAvailable() if self.max_bytes is None else ReadMaxBytes(self.max_bytes)
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Where the batch that begins at `start` ends; `start` itself when there is nothing for one."""
+        max_records = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        max_bytes = limit.max_bytes if isinstance(limit, ReadMaxBytes) else None
+        if max_records is not None and max_bytes is None:
+            max_bytes = self.max_bytes
+        return _looking_again(lambda: self._latest(start, max_records, max_bytes))
+
+    def _latest(self, start: dict[str, Any], max_records: int | None, max_bytes: int | None) -> dict[str, Any]:
+        standings = self._look()
+        read = positions_of(start)
+        begins = self._begins(read, standings)
+        ends = {place: max(begins[place], self._end(place, standings[place])) for place in begins}
+        for limited, most in ((self._limit_records, max_records), (self._limit_bytes, max_bytes)):
+            if most is not None:
+                ends = limited(begins, ends, standings, most)
+        is_known = {place: number for place, number in begins.items() if place in read}
+        if ends == begins and is_known == read:
+            return start
+        self._turn += 1
+        return _offset_of(ends, {place: standings[place].first for place in ends if place not in read})
+
+    def _begins(self, read: Mapping[Place, int], standings: Mapping[Place, Standing]) -> dict[Place, int]:
+        """Where every part goes on, once it is clear that nothing was lost, or that it shall not matter."""
+        for place in read:
+            if place not in standings:
+                name = "/".join(filter(None, place))
+                self._lose(f"{name} is gone; records up to {read[place] - 1} were read, any after that were not")
+        begins = {}
+        for place, standing in standings.items():
+            begins[place] = standing.first if place not in read else self._go_on(standing, read[place])
+        return begins
+
+    def _go_on(self, standing: Standing, number: int) -> int:
+        """Where a part goes on that was read up to `number`."""
+        if number < standing.first:
+            lost = f"records {number} to {standing.first - 1} went before they were read"
+            self._lose(f"{standing.name}: {lost}, it begins with {standing.first} now")
+            return standing.first
+        if number > standing.next:
+            back = f"records up to {number - 1} were read, but it ends with {standing.next - 1} now"
+            self._lose(f"{standing.name}: {back}; it has been cut, or is another one")
+            return standing.next
+        return number
+
+    def _lose(self, what: str) -> None:
+        if self.fail_on_data_loss:
+            raise HistoryUnavailable(f"{what}. To go on without them set failOnDataLoss to false")
+        if what not in self._told:
+            self._told.add(what)
+            _LOG.warning("%s; the stream goes on without them", what)
+
+    def _end(self, place: Place, standing: Standing) -> int:
+        return standing.next if self._target is None else min(standing.next, self._target.get(place, 0))
+
+    def _in_turn(self, begins: Mapping[Place, int], ends: Mapping[Place, int]) -> list[Place]:
+        """The parts that have something, the one whose turn it is first."""
+        places = sorted(place for place in begins if ends[place] > begins[place])
+        at = self._turn % len(places) if places else 0
+        return places[at:] + places[:at]
+
+    def _limit_records(
+        self, begins: dict[Place, int], ends: dict[Place, int], standings: Mapping[Place, Standing], limit: int
+    ) -> dict[Place, int]:
+        places = self._in_turn(begins, ends)
+        shares = share(limit, [ends[place] - begins[place] for place in places])
+        return begins | {place: begins[place] + given for place, given in zip(places, shares, strict=True)}
+
+    def _limit_bytes(
+        self, begins: dict[Place, int], ends: dict[Place, int], standings: Mapping[Place, Standing], limit: int
+    ) -> dict[Place, int]:
+        """Shares in bytes. The first in turn gets at least one record, so that a large one comes through some time."""
+        places = self._in_turn(begins, ends)
+        if not places:
+            return ends
+
+        def reach(place: Place, max_bytes: int) -> tuple[int, int]:
+            standing = standings[place]
+            found: tuple[int, int] = standing.splits.reach(
+                standing.reader, place[1], begins[place], ends[place], max_bytes
+            )
+            return found
+
+        number, least = reach(places[0], 0)
+        if least >= limit:
+            return begins | {places[0]: number}
+        wanted = [reach(place, limit)[1] for place in places]
+        wanted[0] -= least
+        shares = share(limit - least, wanted)
+        shares[0] += least
+        found, used = dict(begins), dict.fromkeys(places, 0)
+        for place, given in zip(places, shares, strict=True):
+            number, taken = reach(place, given)
+            if taken <= given:
+                found[place], used[place] = number, taken
+        for place in places:  # a share that a record does not fit into is for the others
+            given = used[place] + limit - sum(used.values())
+            number, taken = reach(place, given)
+            if taken <= given:
+                found[place], used[place] = number, taken
+        return found
+
+    # --- reading it ---------------------------------------------------------------------------------------------------
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """The tasks of one batch. After a restart Spark asks for the last one again."""
+        parts = _looking_again(lambda: self._plan(start, end))
+        return [Part(group) for group in pack(parts, self.split_bytes, lambda part: part[1].bytes)]
+
+    def _plan(self, start: dict[str, Any], end: dict[str, Any]) -> list[tuple[Journal, Split]]:
+        read, origins = positions_of(start), _origins_of(end)
+        standings: dict[Place, Standing] | None = None
+        found: list[tuple[Journal, Split]] = []
+        for place, stop in sorted(positions_of(end).items()):
+            begin = read.get(place, origins.get(place, 0))
+            if begin >= stop:
+                continue
+            standings = self._look() if standings is None else standings
+            standing = standings.get(place)
+            if standing is None:
+                self._lose(f"{'/'.join(filter(None, place))} is gone; records {begin} to {stop - 1} were not read")
+            else:
+                found.extend((standing.journal, split) for split in self._splits(standing, begin, stop))
+        return found
+
+    def _splits(self, standing: Standing, begin: int, stop: int) -> list[Split]:
+        """The splits of one part. Their torn tails are left out: what is torn now may be whole in a later batch."""
+        begin = self._go_on(standing, begin)
+        if standing.next < stop:
+            stop = self._go_on(standing, stop)
+        planned: list[Split] = standing.splits.plan(
+            standing.reader, self.split_bytes, {standing.part: begin}, {standing.part: stop}, resumed=True
+        )
+        return [replace(split, behind=None) for split in planned]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The record batches of one task."""
+        assert isinstance(partition, Part)
+        for journal, split in partition.parts:
+            try:
+                yield from self.read_split(journal, split)
+            except NotFound as error:
+                name = f"{journal.name}/{split.part}" if split.part else journal.name
+                self._lose(f"{name}: records {split.start} to {split.stop - 1} went before they were read ({error})")
+
+
+def _looking_again(look: Callable[[], T]) -> T:
+    """Look again when a file went while we looked. What was in it is then missed, or was not needed."""
+    for _ in range(_ATTEMPTS - 1):
+        try:
+            return look()
+        except NotFound as error:
+            _LOG.info("%s; looking again", error)
+    return look()
+
+
+def _found_times(standings: Mapping[Place, Standing], timestamp_ns: int) -> dict[Place, int]:
+    """For every part its first record that is not earlier than a time."""
+    by_journal: dict[str, Any] = {}
+    found = {}
+    for (name, part), standing in standings.items():
+        if not hasattr(standing.reader, "find_time"):
+            raise WrongUse(f"{name}: records of {standing.journal.format} cannot be found by startingTimestamp")
+        if name not in by_journal:
+            by_journal[name] = standing.reader.find_time(timestamp_ns)
+        numbers = by_journal[name]
+        number = numbers.get(part, standing.first) if isinstance(numbers, Mapping) else numbers
+        found[name, part] = min(number, standing.next)
+    return found
+
+
+def _checked(given: dict[Place, int], standings: Mapping[Place, Standing]) -> dict[Place, int]:
+    """`startingOffsets`, if the journals have them."""
+    for place, number in given.items():
+        name = "/".join(filter(None, place))
+        if place not in standings:
+            raise WrongUse(f"option startingOffsets: there is no {name}")
+        following = standings[place].next
+        if number > following:
+            raise WrongUse(f"option startingOffsets: {name} has no record {number}, its next one is {following}")
+    return given
