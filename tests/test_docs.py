@@ -21,6 +21,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+ON_SPARK = {ROOT / "docs" / "spark.md"}
+"""Run by the process that runs the tests of Spark: one JVM is enough."""
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -87,7 +89,11 @@ def run_console(block: Block, page: Path, directory: Path) -> None:
         assert_output(done.stdout, expected, f"{page.name}:{block.line}: {shlex.quote(command)}")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, marks=[pytest.mark.xdist_group("spark")] if page in ON_SPARK else []) for page in PAGES],
+    ids=[str(page.relative_to(ROOT)) for page in PAGES],
+)
 def test_the_examples_of_a_page_do_what_the_page_says(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
