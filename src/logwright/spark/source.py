@@ -10,7 +10,7 @@ Options:
     splitBytes          how much one task reads, about; 64m by default
     batchBytes          how much one Arrow batch holds, about; 4m by default
 
-As a stream it has more of them: see `stream.py`.
+As a stream it has more of them: see `stream.py`; and for writing: see `sink.py`.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from . import schemas
 from .filters import Bounds, bounds_of, understood
 from .options import folded
 from .reading import Journal, Part, Reading, find_journals, open_journal
+from .sink import JournalStreamWriter, JournalWriter
 from .stream import JournalStream
 
 
@@ -75,6 +76,12 @@ class JournalSource(DataSource):
 
     def streamReader(self, schema: StructType) -> JournalStream:  # noqa: N802 - Spark's name
         return JournalStream(schema, folded(self.options), self.format)
+
+    def writer(self, schema: StructType, overwrite: bool) -> JournalWriter:
+        return JournalWriter(schema, folded(self.options), self.format, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> JournalStreamWriter:  # noqa: N802 - Spark's name
+        return JournalStreamWriter(schema, folded(self.options), self.format, overwrite)
 
 
 class SejSource(JournalSource):

@@ -4,6 +4,8 @@
 
 `timestamp` is cut to microseconds, which is what Spark has; `timestamp_ns` is exact. Both are null for a message
 without one. An offset beyond 2^63 - 1, which a BIGINT cannot hold, is an error and never another number.
+
+Written are `value`, and if present `key`, `type` and `timestamp_ns` or `timestamp`, of which the exact one counts.
 """
 
 from __future__ import annotations
@@ -14,7 +16,8 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...core.errors import TooLarge
+from ...core.errors import TooLarge, WrongUse
+from .columns import from_arrow
 
 TYPED: Final = pa.schema(
     [
@@ -30,6 +33,10 @@ TYPED: Final = pa.schema(
 
 _SOURCE: Final = {"timestamp_ns": "timestamp", "sequence": "offset", "op": "type", "detail": "type"}
 """From which of the format's own columns a column is made, where that has another name."""
+
+_WRITTEN: Final = ("value", "key", "type", "timestamp", "timestamp_ns")
+_GIVEN_ANEW: Final = ("offset", "shard")
+"""What a journal says of its messages by itself: these may be among the columns to be written, and do not count."""
 
 
 def sources(names: Sequence[str], *, sharded: bool) -> list[str]:
@@ -88,3 +95,23 @@ def _floored(data: pa.Array) -> pa.Array:
     rounded = pc.divide(exact, 1000)
     behind = pc.less(exact, pc.multiply(rounded, 1000))  # division rounds towards 0
     return pc.subtract(rounded, behind.cast(pa.int64())).view(pa.timestamp("us", tz="UTC"))
+
+
+# --- writing --------------------------------------------------------------------------------------------------------
+
+
+def check_writable(schema: pa.Schema) -> None:
+    """Raise `WrongUse` for columns that cannot be written, before there are any rows."""
+    unknown = [name for name in schema.names if name not in (*_WRITTEN, *_GIVEN_ANEW)]
+    if unknown:
+        known = "value, key, type, timestamp and timestamp_ns"
+        raise WrongUse(f"a sej message has no {', '.join(unknown)}: select {known}, as far as you have them")
+    from_arrow(writable(pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)))
+
+
+def writable(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """A batch of Spark's as `Writer.append_batch` takes it."""
+    exact = "timestamp_ns" in batch.schema.names
+    names = [name for name in _WRITTEN if name in batch.schema.names and not (exact and name == "timestamp")]
+    chosen = batch.select(names)
+    return chosen.rename_columns(["timestamp" if name == "timestamp_ns" else name for name in names])

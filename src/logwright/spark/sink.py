@@ -1,0 +1,246 @@
+"""Journals as sinks on Spark, for tables and for streams: each batch whole or not at all, and exactly once.
+
+    df.write.format("sej").option("shardBit", 4).mode("append").save("out")
+    df.writeStream.format("sej").option("checkpointLocation", "progress").start("out")
+
+Tasks stage their records in the target, where nobody sees them, and the driver publishes what the successful attempts
+have staged; what a failed, repeated or speculated attempt has left is no part of it. A batch of a streaming query is
+published under the query's id and the batch's number: when Spark does it again after a restart, nothing is written
+twice. What a crash has left is put in place, or removed, by the next one who writes there. The target must be a
+directory that all executors share: on one machine any, on several ones a shared file system.
+
+Options of sej:
+    shardBit            messages go to 2^shardBit journals by their key; 0 by default, which is one journal
+    prefix              the beginning of the shards' names; empty by default
+    segmentSize         how large a segment grows; 1g by default
+    checksums           keep checksums beside the segments; false by default
+
+What the room `staging` of a format offers:
+
+    OPTIONS, Target(...)                       the options, and what they say
+    Stage(root, run, order, target)            `append_batch`, `finish` and `discard` of one task
+    publish(root, run, staged, target, batch)  all or nothing, `Batch` says once
+    discard(root, runs)                        when it is given up
+    recover_staging(root, is_dead=)            after a crash
+    refuse_live_writers(root, target)          before the work begins
+and the room `tables`:
+    check_writable(schema), writable(batch)    Spark's columns as the format takes them
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import secrets
+import socket
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from ..core.errors import LogwrightError, WrongUse
+from ..core.format import find_format
+from ..location import is_local, locate
+from .options import byte_size, flag
+
+PATIENCE_SECONDS: Final = 60
+"""How long another job that is publishing into the same target is waited for."""
+_STALE_SECONDS: Final = 24 * 3600
+"""After so long a run is dead, wherever it was: no batch takes a day."""
+_QUERY_ID: Final = "sql.streaming.queryId"
+"""Spark tells its tasks by this property which query they work for; the writer of a stream is not told."""
+_OPEN_FILES: Final = 16_384
+
+
+class TaskDone(WriterCommitMessage):
+    """What a task has staged, and for which streaming query."""
+
+    def __init__(self, staged: Any, query: str | None) -> None:
+        self.staged = staged
+        self.query = query
+
+
+class _Sink:
+    """What both kinds of writers share. They are pickled, so they hold names and numbers only."""
+
+    def __init__(self, schema: StructType, options: dict[str, str], format: str | None, overwrite: bool) -> None:
+        if format is None:
+            raise WrongUse("say which format to write: sej")
+        if overwrite:
+            raise WrongUse("a journal is never overwritten: write with mode append, or to another path")
+        self.format = format
+        self.root = _directory_of(options)
+        self.run = new_run()
+        room = _room(format)
+        self.target = room.Target(**_fields(options, room.OPTIONS))
+        find_format(format).room("tables").check_writable(to_arrow_schema(schema, timezone="UTC"))
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskDone:
+        """Stage the records of one task."""
+        context = TaskContext.get()
+        assert context is not None
+        _allow_open_files()
+        writable = find_format(self.format).room("tables").writable
+        stage = _room(self.format).Stage(self.root, self.run, context.partitionId(), self.target)
+        try:
+            for batch in iterator:
+                stage.append_batch(writable(batch))
+            return TaskDone(stage.finish(), context.getLocalProperty(_QUERY_ID))
+        except BaseException:
+            stage.discard()
+            raise
+
+    def publish(self, messages: Sequence[WriterCommitMessage | None], number: int | None) -> None:
+        done = [message for message in messages if isinstance(message, TaskDone)]
+        room = _room(self.format)
+        batch = None
+        if number is not None and done:
+            (query,) = {message.query for message in done}
+            if query is None:
+                raise WrongUse("Spark does not say which query this is, and so it cannot be written exactly once")
+            batch = room.Batch(query, number)
+        _allow_open_files()
+        run = done[0].staged.run if done else self.run
+        staged = [message.staged for message in done]
+        room.publish(self.root, run, staged, self.target, batch, patience_seconds=PATIENCE_SECONDS)
+
+    def give_up(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        runs = {self.run, *(message.staged.run for message in messages if isinstance(message, TaskDone))}
+        with contextlib.suppress(LogwrightError):  # what stays is removed by the next writer
+            _room(self.format).discard(self.root, runs, patience_seconds=PATIENCE_SECONDS)
+
+    def clean_up(self) -> None:
+        """Put in place or remove what crashes have left."""
+        _room(self.format).recover_staging(self.root, is_dead=is_dead, patience_seconds=PATIENCE_SECONDS)
+
+
+class JournalWriter(_Sink, DataSourceArrowWriter):
+    """Appends a table to a journal."""
+
+    def __init__(self, schema: StructType, options: dict[str, str], format: str | None, overwrite: bool) -> None:
+        super().__init__(schema, options, format, overwrite)
+        self.clean_up()
+        _room(self.format).refuse_live_writers(self.root, self.target)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Publish what the tasks have staged."""
+        self.publish(messages, None)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Leave nothing."""
+        self.give_up(messages)
+
+
+class JournalStreamWriter(_Sink, DataSourceStreamArrowWriter):
+    """Appends the batches of a streaming query to a journal. Spark makes a new one for each, and one more to commit."""
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        """Publish what the tasks have staged, unless this batch has been."""
+        self.publish(messages, batchId)
+        self.clean_up()
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        """Leave nothing."""
+        self.give_up(messages)
+
+
+# --- options --------------------------------------------------------------------------------------------------------
+
+
+def _room(format: str) -> ModuleType:
+    try:
+        return find_format(format).room("staging")
+    except ModuleNotFoundError as error:
+        raise WrongUse(f"journals of the format {format} are not written by Spark") from error
+
+
+def _directory_of(options: Mapping[str, str]) -> Path:
+    """The target, as executors with another working directory find it too."""
+    location = options.get("path")
+    if not location:
+        raise WrongUse("say where to write: .save(PATH), or .start(PATH)")
+    disk, path = locate(location)
+    if not is_local(disk):
+        raise WrongUse(f"{location}: journals are written to a file system of this machine, not to a remote store")
+    return path.absolute()
+
+
+def _fields(options: Mapping[str, str], known: Mapping[str, tuple[str, str]]) -> dict[str, Any]:
+    """The options that are set, by the names of the fields that they stand for. `options` are folded."""
+    found: dict[str, Any] = {}
+    for name, (field, kind) in known.items():
+        text = options.get(name.lower())
+        if text is None:
+            continue
+        if kind == "bytes":
+            found[field] = byte_size(options, name, 0)
+        elif kind == "flag":
+            found[field] = flag(options, name, False)
+        elif kind == "text":
+            found[field] = text
+        elif text.strip().isdecimal():
+            found[field] = int(text)
+        else:
+            raise WrongUse(f"option {name}: {text!r} is no number")
+    return found
+
+
+def _allow_open_files() -> None:
+    """Let this process open as many files as it may: there can be a thousand shards."""
+    try:
+        import resource
+    except ImportError:  # pragma: no cover - Windows
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _OPEN_FILES)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+# --- runs, living and dead ------------------------------------------------------------------------------------------
+
+
+def new_run() -> str:
+    """A name for what one writer stages: when and where it began, and which process stands for its driver.
+
+    That is the parent of this one: Spark's daemon, or its JVM. It lives for as long as the driver does.
+    """
+    return f"{time.time_ns():016x}-{_machine()}-{os.getppid()}-{secrets.token_hex(4)}"
+
+
+def is_dead(run: str) -> bool:
+    """Whether a run can publish no more: its driver was on this machine and is gone, or it began too long ago."""
+    try:
+        began, machine, process, _ = run.split("-")
+        if time.time_ns() - int(began, 16) > _STALE_SECONDS * 1_000_000_000:
+            return True
+        return machine == _machine() and not _is_alive(int(process))
+    except ValueError:
+        return False
+
+
+def _machine() -> str:
+    """Which machine, or container, this is: where a number of a process means the same."""
+    try:
+        processes = os.readlink("/proc/self/ns/pid")
+    except OSError:  # pragma: no cover - not Linux
+        processes = ""
+    return hashlib.sha256(f"{socket.gethostname()} {processes}".encode()).hexdigest()[:12]
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
