@@ -17,7 +17,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 
-from logwright.core.errors import HistoryUnavailable, NotFound, WrongUse
+from logwright.core.errors import DamagedJournal, HistoryUnavailable, NotFound, WrongUse
 from logwright.core.outcome import Damage
 from logwright.formats.sej import Reader, ShardedWriter, Writer
 from logwright.spark.schemas import spark_schema
@@ -278,6 +278,21 @@ def test_a_journal_that_is_gone_or_was_cut_is_an_error_or_left_out(tmp_path: Pat
     assert rows_of(going_on, cut, end) == [("", number) for number in range(6, 10)]
     with pytest.raises(HistoryUnavailable, match="gone is gone; records 2 to 3 were not read"):
         stream_of(tmp_path / "root").partitions({"gone": {"": 2}}, {"gone": {"": 4}})
+
+
+def test_damage_is_an_error_that_names_journal_shard_and_file(tmp_path: Path) -> None:
+    with ShardedWriter(tmp_path / "root", bit=1) as writer:
+        for number in range(50):
+            writer.append(b"v" * 50, b"%d" % number)
+    path = tmp_path / "root" / "1.001" / "jnl" / "0000000000000000.jnl"
+    data = bytearray(path.read_bytes())
+    data[:20] = b"\xff" * 20
+    path.write_bytes(data)
+    stream = stream_of(tmp_path / "root")
+    with pytest.raises(DamagedJournal, match=r"^root/1\.001/jnl/0000000000000000\.jnl @ 0: "):
+        list(batches_of(stream))
+    with pytest.raises(DamagedJournal, match=r"^0000000000000000\.jnl @ 0: "):
+        list(batches_of(stream_of(path)))
 
 
 # --- the same records, without Spark ----------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 from ..core.disk import Disk
-from ..core.errors import NotFound, UnknownFormat, WrongUse
+from ..core.errors import DamagedJournal, NotFound, UnknownFormat, WrongUse
 from ..core.format import detect, find_format
 from ..core.outcome import Damage, Mode, check_mode
 from ..core.split import TARGET_BYTES, Split
@@ -69,22 +69,36 @@ class Reading:
         sharded = bool(split.part)
         names = schemas.sources_of(self.wanted.names, journal.format, sharded=sharded)
         collector = format.room("columns").Collector(names, sharded=sharded, batch_bytes=self.batch_bytes)
-        for item in format.room("splits").chunks(reader, split, self.mode):
-            if isinstance(item, Damage):
-                yield from self._finished(collector.finish(), journal)
-                file = f"{split.part}/{item.file}" if split.part else item.file
-                what = f"{item.kind}: {item.reason}"
-                place = (journal.format, journal.name, file, item.start, item.size)
-                yield schemas.damage_row(self.wanted, *place, what)
-            else:
-                yield from self._finished(collector.add(item, split.part), journal)
+        with _naming(journal, split.part):
+            for item in format.room("splits").chunks(reader, split, self.mode):
+                if isinstance(item, Damage):
+                    yield from self._finished(collector.finish(), journal)
+                    yield self._damage_row(journal, split.part, item)
+                else:
+                    yield from self._finished(collector.add(item, split.part), journal)
         yield from self._finished(collector.finish(), journal)
+
+    def _damage_row(self, journal: Journal, part: str, damage: Damage) -> pa.RecordBatch:
+        file = f"{part}/{damage.file}" if part else damage.file
+        place = (journal.format, journal.name, file, damage.start, damage.size)
+        return schemas.damage_row(self.wanted, *place, f"{damage.kind}: {damage.reason}")
 
     def _finished(self, batches: Iterator[pa.RecordBatch], journal: Journal) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             filled = keep(schemas.fill(self.wanted, batch, journal.format, journal.name), self.conditions)
             if filled.num_rows:
                 yield filled
+
+
+@contextlib.contextmanager
+def _naming(journal: Journal, part: str) -> Iterator[None]:
+    """Let damage be told with the names of the journal and of its part: a read may have many of them."""
+    try:
+        yield
+    except DamagedJournal as error:
+        names = [name for name in (journal.name, part, str(error.file)) if name]
+        file = "/".join(names if names[-1] != journal.name else names[:-1])
+        raise type(error)(file, error.position, error.reason) from error
 
 
 def _path_of(options: dict[str, str]) -> str:
