@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import json
 import random
 import re
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
-from logwright.core.disk import REAL_DISK, Disk
+from logwright.core.disk import REAL_DISK, Disk, OpenMode, RealDisk, RealFile
 from logwright.core.errors import DamagedJournal, Locked, LogwrightError, NotFound, StorageFailed, WrongUse
 from logwright.formats.sej import Message, Reader, ShardedWriter, Writer, find_shards
 from logwright.formats.sej.staging import (
@@ -26,6 +28,8 @@ from logwright.formats.sej.staging import (
     recover_staging,
     refuse_live_writers,
 )
+from tests.support.children import Child
+from tests.support.counts import COUNTS
 from tests.support.faulty_disk import every_fault, failing_calls, forgotten_syncs
 from tests.support.simulated_disk import SimulatedDisk
 from tests.support.trees import Tree, read_tree, write_file
@@ -156,6 +160,16 @@ def test_a_message_without_a_timestamp_keeps_none_and_one_without_the_column_get
     first, second = Reader(ROOT, disk=disk)
     assert (first.value, first.timestamp, second.value) == (b"a", None, b"b")
     assert second.timestamp is not None
+
+
+def test_slices_of_a_large_batch_are_what_they_show() -> None:
+    disk = empty()
+    whole = as_batch(FIRST + SECOND)
+    task = Stage(ROOT, "run", 0, TARGET, disk=disk)
+    for start in (0, 3, 6, 9, 12):
+        task.append_batch(whole.slice(start, 3))
+    publish(ROOT, "run", [task.finish()], TARGET, disk=disk)
+    assert journals(disk) == placed(FIRST, SECOND)
 
 
 def test_an_empty_batch_publishes_nothing_and_creates_nothing() -> None:
@@ -429,7 +443,7 @@ def test_a_power_cut_within_the_recovery_leaves_all_or_none(
     make: Callable[[], SimulatedDisk], none: Journals, everything: Journals
 ) -> None:
     for number, killed in enumerate(published(make()).process_kills(format="")):
-        if number % 5:
+        if number % 9:
             continue
         recover_staging(ROOT, disk=killed)
         for state in killed.crash_states(most=2, format="sej"):
@@ -488,7 +502,7 @@ def test_each_sync_that_matters_is_missed() -> None:
 
 
 def _harms(disk: SimulatedDisk) -> bool:
-    for state in disk.crash_states(most=16, format=""):
+    for state in disk.crash_states(most=8, format=""):
         try:
             check(state, NONE, ALL)
         except (AssertionError, LogwrightError):
@@ -531,3 +545,67 @@ def test_a_full_disk_before_the_commit_leaves_nothing_even_without_a_recovery() 
             discard(ROOT, ["run"], disk=disk.inner)
             assert recover_staging(ROOT, disk=disk.inner).rolled_forward == [], disk.story
             assert journals(disk.inner) == NONE, disk.story
+
+
+# --- the death of real processes --------------------------------------------------------------------------------------
+
+
+class TellingDisk(RealDisk):
+    """The real disk, saying each step before it is taken."""
+
+    def open(self, path: Path, mode: OpenMode) -> RealFile:
+        print("open", flush=True)
+        return super().open(path, mode)
+
+    def rename(self, source: Path, target: Path) -> None:
+        print("rename", flush=True)
+        super().rename(source, target)
+
+    def remove(self, path: Path) -> None:
+        print("remove", flush=True)
+        super().remove(path)
+
+    def sync_directory(self, path: Path) -> None:
+        print("sync", flush=True)
+        super().sync_directory(path)
+
+
+def batch_of(number: int) -> list[Row]:
+    return rows_of(100 + number, 10)
+
+
+def publish_number(disk: Disk, root: Path, number: int) -> None:
+    """Batch after batch of one query, each of two tasks."""
+    rows, run = batch_of(number), f"run-{time.time_ns()}"
+    staged = [stage(disk, run, order, rows[5 * order : 5 * order + 5], root=root) for order in (0, 1)]
+    publish(root, run, staged, TARGET, Batch("query", number), disk=disk)
+
+
+def publish_for_ever(root: str, number: int) -> None:
+    """What the killed process does: it goes on with the batch that it is told, and says which one is done."""
+    for following in itertools.count(number):
+        publish_number(TellingDisk(), Path(root), following)
+        print(f"done {following}", flush=True)
+
+
+def test_however_often_its_process_is_killed_a_query_publishes_each_batch_once(tmp_path: Path) -> None:
+    dice, done = random.Random(7), -1
+    code = f"import sys; from {__name__} import publish_for_ever as run; run(sys.argv[1], int(sys.argv[2]))"
+    for _ in range(12):
+        with Child(code, tmp_path, done + 1) as child:
+            for _ in range(dice.randrange(1, 300)):
+                line = child.line()
+                done = int(line.split()[1]) if line.startswith("done") else done
+            child.kill()
+        COUNTS.add("kill -9", 1, "sej")
+    publish_number(REAL_DISK, tmp_path, done + 1)
+    assert recover_staging(tmp_path).rolled_forward == []
+    numbers = range(max(done + 1, _last_published(tmp_path)) + 1)
+    assert journals(REAL_DISK, tmp_path) == placed(*(batch_of(number) for number in numbers))
+    assert len(numbers) > 10
+
+
+def _last_published(root: Path) -> int:
+    """The last batch that is there: a process may have been killed before we have read that it was done."""
+    number: int = json.loads((root / ".logwright" / "published" / "query.json").read_text())["batch"]
+    return number

@@ -34,6 +34,7 @@ from .scanner import Scanner
 from .shard import Shard, ShardedReader, find_shards, parse_shard_name, shard_name, stable_hash
 from .shard_scanner import ShardedScanner
 from .shard_writer import ShardedWriter
+from .staging import recover_staging
 from .writer import Writer
 
 __all__ = [
@@ -66,6 +67,7 @@ __all__ = [
     "parse_shard_name",
     "read_offset",
     "recover",
+    "recover_staging",
     "reset",
     "shard_name",
     "stable_hash",

@@ -69,6 +69,8 @@ def split_batch(batch: Any, indexes_of: Callable[[list[Columns]], list[int]]) ->
 
 def stable_indexes(parts: list[Columns], bit: int) -> list[int]:
     """The index of the shard of every row, by the default hash."""
+    if bit == 0:
+        return [0] * sum(part.count for part in parts)
     mask = (1 << bit) - 1
     found = []
     for part in parts:
@@ -244,5 +246,6 @@ def _slices(ends: Buffer | None, data: Buffer | None, count: int) -> list[bytes]
     if ends is None or data is None:
         return [b""] * count
     bounds = memoryview(ends).cast("B").cast("i")[: count + 1].tolist()
-    joined = bytes(memoryview(data).cast("B")[: bounds[-1]])
-    return [joined[start:stop] for start, stop in pairwise(bounds)]
+    first = bounds[0]  # a slice of a large array has all of its bytes
+    joined = bytes(memoryview(data).cast("B")[first : bounds[-1]])
+    return [joined[start - first : stop - first] for start, stop in pairwise(bounds)]
