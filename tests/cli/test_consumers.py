@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from logwright.formats.sej.offset import Offset, read_offset
-from tests.cli.support import GOLDEN, Outcome, assert_one_error_line, run
+from tests.cli.support import GOLDEN, Outcome, assert_one_error_line, run, shell
 
 
 def time_of(journal: Path, offset: int) -> str:
@@ -186,9 +186,20 @@ def test_limits_hold_back_what_is_young_or_small_enough(demo: Path) -> None:
     assert (ignoring["removed"], ignoring["consumers"]) == (5, {"billing": 2900})
 
 
-def test_without_a_terminal_it_does_not_ask(demo: Path) -> None:
-    assert run("clean", demo / "orders", "--json").object["done"] is True
-    assert len(segments(demo / "orders")) == 4
+@pytest.mark.parametrize("options", [(), ("--json",)])
+def test_without_a_terminal_to_ask_on_nothing_goes_unless_told(options: tuple[str, ...], demo: Path) -> None:
+    orders = demo / "orders"
+    outcome = run("clean", orders, *options)
+    assert_one_error_line(outcome, 2, f"removing segments of {orders} for good", "--plan shows it, --yes does it")
+    assert (outcome.out, len(segments(orders))) == ("", 6)
+    assert run("clean", orders, "--yes", *options).code == 0
+    assert len(segments(orders)) == 4
+
+
+def test_a_pipe_behind_stderr_is_no_consent(demo: Path) -> None:
+    outcome = shell("logwright clean orders 2>&1 | cat", demo)
+    assert (outcome.code, len(segments(demo / "orders"))) == (2, 6)
+    assert outcome.out.startswith("logwright: error: removing segments of orders for good needs a yes")
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ SALVAGE = "logwright convert damaged salvaged --to sej --mode permissive"
 ENDLESS = {"logwright tail orders -n 3 -f"}
 NEEDED_BEFORE = {
     "logwright convert orders.parquet again --to sej": "logwright convert orders orders.parquet",
-    "logwright repair torn --undo --yes": "logwright repair torn",
+    "logwright repair torn --undo --yes": "logwright repair torn --yes",
 }
 
 

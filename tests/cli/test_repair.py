@@ -89,7 +89,7 @@ def test_what_cannot_be_repaired_is_told_and_the_exit_code_is_1(tmp_path: Path) 
 
 
 def test_nothing_to_take_back_is_wrong_use(demo: Path) -> None:
-    assert_one_error_line(run("repair", demo / "torn", "--undo"), 2, "no repair of this journal")
+    assert_one_error_line(run("repair", demo / "torn", "--undo", "--yes"), 2, "no repair of this journal")
     assert_one_error_line(run("repair", demo / "torn", "--undo", "--plan"), 2, "exclude each other")
 
 
@@ -126,6 +126,22 @@ def test_on_a_terminal_it_asks_first(
     assert f"Repair {demo / 'torn'}?" in outcome.err
     assert "cut off 102 bytes" in outcome.out
     assert len(run("verify", demo / "torn", "--json").object["problems"]) == records
+
+
+def test_without_a_terminal_to_ask_on_nothing_is_repaired_or_taken_back_unless_told(demo: Path) -> None:
+    path = demo / "torn"
+    before = read_tree(REAL_DISK, path)
+    for options in ((), ("--json",)):
+        outcome = run("repair", path, *options)
+        assert_one_error_line(outcome, 2, f"repairing {path} needs a yes", "--plan shows it, --yes does it")
+        assert outcome.out == ""
+    assert differences(before, read_tree(REAL_DISK, path)) == []
+    assert run("repair", path, "--yes").code == 0
+    repaired = read_tree(REAL_DISK, path)
+    outcome = run("repair", path, "--undo")
+    assert_one_error_line(outcome, 2, f"taking back a repair of {path} needs a yes", "--yes does it")
+    assert "--plan" not in outcome.err
+    assert differences(repaired, read_tree(REAL_DISK, path)) == []
 
 
 def test_an_end_of_input_is_no_consent(demo: Path, monkeypatch: pytest.MonkeyPatch) -> None:

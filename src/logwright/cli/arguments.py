@@ -70,7 +70,9 @@ type_option = click.option(
     type=click.IntRange(0, 255),
     help="Only records of this type, where records have one.",
 )
-yes_option = click.option("-y", "--yes", is_flag=True, help="Do it without asking.")
+yes_option = click.option(
+    "-y", "--yes", is_flag=True, help="Do it without asking; needed where there is no terminal to ask on."
+)
 mode_option = click.option(
     "--mode",
     type=click.Choice(MODES),
@@ -187,10 +189,17 @@ def is_of_type(located: Located, type_: int | None) -> bool:
     return bool(found == type_)
 
 
-def agreed(question: str) -> bool:
-    """Ask on a terminal; where there is none, whoever called us meant it."""
+def must_ask(what: str, yes: bool, *, preview: str = "--plan shows it, ") -> bool:
+    """Whether to ask before doing `what`; `WrongUse` where we must and cannot, as silence is no consent."""
+    if yes:
+        return False
     if not is_terminal(sys.stdin) or not is_terminal(sys.stderr):
-        return True
+        raise WrongUse(f"{what} needs a yes, and there is no terminal to ask on: {preview}--yes does it")
+    return True
+
+
+def agreed(question: str) -> bool:
+    """The answer of whoever is at the terminal."""
     return click.confirm(question, err=True)
 
 

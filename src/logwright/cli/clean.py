@@ -15,6 +15,7 @@ from .arguments import (
     damage_placed,
     format_option,
     json_option,
+    must_ask,
     opened,
     path_argument,
     verb,
@@ -56,7 +57,8 @@ def command(
     """Remove whole old segments that every consumer has passed. What goes is gone for good.
 
     Without a limit everything goes that all consumers have passed; a journal without consumers needs a limit. The last
-    segment always stays. Works while a writer appends. Asks first on a terminal, unless --yes is given.
+    segment always stays. Works while a writer appends. Asks first; where there is no
+    terminal to ask on it needs --yes.
     """
     consumers_room(path, format_name)
     room = chosen_format(path, format_name).room("retention")
@@ -74,7 +76,7 @@ def command(
         segments = sum(len(plan.removed) for plan in plans)
         size = sum(plan.removed_bytes for plan in plans)
         doing = not only_plan and segments > 0
-        if doing and not yes:
+        if doing and must_ask(f"removing segments of {path} for good", yes):
             if not as_json:
                 for plan in plans:
                     _print_plan(plan, "goes")

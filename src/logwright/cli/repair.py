@@ -15,6 +15,7 @@ from .arguments import (
     chosen_format,
     format_option,
     json_option,
+    must_ask,
     path_argument,
     verb,
     yes_option,
@@ -26,9 +27,9 @@ from .output import print_json, print_line, talk
     "repair",
     examples=[
         ("what would be done", "logwright repair torn --plan"),
-        ("do it; on a terminal it asks first", "logwright repair torn"),
+        ("do it; without --yes it asks first", "logwright repair torn --yes"),
         ("take it back", "logwright repair torn --undo --yes"),
-        ("do it without asking, and say what was done as JSON", "logwright repair damaged --yes --json"),
+        ("do it, and say what was done as JSON", "logwright repair damaged --yes --json"),
     ],
 )
 @path_argument
@@ -55,7 +56,8 @@ def command(
 
     Every byte that leaves its place is kept in .logwright/cut in the journal's directory, so a repair can be taken
     back. What cannot be repaired is told and left as it is; then the exit code is 1. A repair that was interrupted is
-    finished. The journal is locked meanwhile: no writer may be running.
+    finished. The journal is locked meanwhile: no writer may be running. Asks first; where there is no terminal to ask
+    on it needs --yes.
     """
     if undo and only_plan:
         raise WrongUse("--plan and --undo exclude each other")
@@ -63,12 +65,12 @@ def command(
     if undo:
         return _undo(room, path, yes, as_json)
     plan = room.plan(path, accept_checksums=accept_checksums)
-    if not as_json and not plan.empty:
-        for line in plan.describe():
-            print_line(line)
     if plan.empty or only_plan:
         return _tell_plan(path, plan, as_json)
-    if not yes and not agreed(f"Repair {path}?"):
+    asking = must_ask(f"repairing {path}", yes)
+    if not as_json:
+        _describe(plan)
+    if asking and not agreed(f"Repair {path}?"):
         talk("nothing was changed")
         return DAMAGE_FOUND
     repair = room.apply(path, plan)
@@ -81,12 +83,17 @@ def command(
     return DAMAGE_FOUND if plan.left else GOOD
 
 
+def _describe(plan: Any) -> None:
+    for line in plan.describe():
+        print_line(line)
+
+
 def _tell_plan(path: Path, plan: Any, as_json: bool) -> int:
     if as_json:
         print_json({"done": False, **plan.as_json(), "log": None, "kept": []})
-    elif plan.empty:
-        for line in plan.describe():
-            print_line(line)
+        return DAMAGE_FOUND if plan.left else GOOD
+    _describe(plan)
+    if plan.empty:
         print_line(f"{path}: {'nothing that can be repaired' if plan.left else 'nothing to repair'}")
     else:
         talk(f"{path}: this is the plan; nothing was changed")
@@ -94,7 +101,9 @@ def _tell_plan(path: Path, plan: Any, as_json: bool) -> int:
 
 
 def _undo(room: Any, path: Path, yes: bool, as_json: bool) -> int:
-    if not yes and not agreed(f"Take back the latest repair of {path}?"):
+    if must_ask(f"taking back a repair of {path}", yes, preview="") and not agreed(
+        f"Take back the latest repair of {path}?"
+    ):
         talk("nothing was changed")
         return GOOD
     repair = room.undo(path)
