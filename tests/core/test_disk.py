@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from logwright.core.disk import REAL_DISK, Disk, OpenMode, make_directories, replace_file, write_all
-from logwright.core.errors import NotFound, StorageFailed
+from logwright.core.errors import Locked, NotFound, StorageFailed
 from tests.support.children import Child
 from tests.support.damage import noise
 from tests.support.faulty_disk import FORGOTTEN, SHORT_WRITE, SYNCS, WRITES, FaultyDisk, every_fault, forgotten_syncs
@@ -320,3 +320,14 @@ def test_the_real_disk_makes_directories_too(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(StorageFailed, match=rf"create directory {tmp_path}/file: File exists"):
         make_directories(REAL_DISK, tmp_path / "file" / "sub")
+
+
+def test_a_file_that_nobody_holds_any_more_gives_its_lock_back(tmp_path: Path) -> None:
+    forgotten = REAL_DISK.open(tmp_path / "file", "update")
+    forgotten.lock()
+    other = REAL_DISK.open(tmp_path / "file", "update")
+    with pytest.raises(Locked):
+        other.lock()
+    del forgotten
+    other.lock()
+    other.close()

@@ -84,6 +84,9 @@ class Disk(Protocol):
 
     def is_directory(self, path: Path) -> bool: ...
 
+    def is_link(self, path: Path) -> bool:
+        """Whether the name stands for something elsewhere. False when there is no such name."""
+
     def exists(self, path: Path) -> bool:
         """True also for a link that leads nowhere: the name is taken."""
 
@@ -197,6 +200,12 @@ class RealFile:
             with translated("close", self.path):
                 os.close(descriptor)
 
+    def __del__(self) -> None:
+        # A file, and the lock on it, must not outlive what forgot to close it.
+        with contextlib.suppress(Exception):
+            if self._descriptor >= 0:
+                os.close(self._descriptor)
+
 
 def _sync_data(descriptor: int) -> None:
     """Sync contents and length, past the drive's own cache where the system needs to be told so."""
@@ -238,6 +247,15 @@ class RealDisk:
         with translated("stat", path):
             try:
                 return stat.S_ISDIR(os.stat(path).st_mode)
+            except OSError as error:
+                if error.errno in _NO_SUCH_NAME:
+                    return False
+                raise
+
+    def is_link(self, path: Path) -> bool:
+        with translated("stat", path):
+            try:
+                return stat.S_ISLNK(os.stat(path, follow_symlinks=False).st_mode)
             except OSError as error:
                 if error.errno in _NO_SUCH_NAME:
                     return False

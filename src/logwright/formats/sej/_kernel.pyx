@@ -633,6 +633,16 @@ cdef int c_pack(const Rows *rows, Py_ssize_t *at, Target *into, Py_ssize_t enoug
     return answer
 
 
+class _Sized:
+    """Something of a length, for a message that cannot be."""
+
+    def __init__(self, size):
+        self.size = size
+
+    def __len__(self):
+        return self.size
+
+
 cdef class AppendBuffer:
     """Messages on their way to a segment; see codec.AppendBuffer."""
 
@@ -725,7 +735,8 @@ cdef class AppendBuffer:
                 or kind < 0
                 or kind > 255
             ):
-                check_fields(value, key, type, None)
+                # As bytes: the length of any other buffer may count items that are wider.
+                check_fields(_Sized(value_size), _Sized(key_size), type, None)
             offset = self._add(
                 when, <uint8_t>kind, key_data, key_size, key_size, value_data, value_size, value_size
             )

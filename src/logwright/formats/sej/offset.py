@@ -129,7 +129,7 @@ class Offset(Closing):
 
     def __init__(self, directory: Path | str, name: str, default: Default = "first", *, disk: Disk = REAL_DISK) -> None:
         check_name(name)
-        self.directory = Path(directory)
+        self.directory = Path(directory).absolute()
         self.name = name
         self._disk = disk
         self._path = offset_path(self.directory, name)

@@ -54,7 +54,7 @@ class Scanner(Closing):
         self.mode = check_mode(mode)
         self.timeout = timeout
         self.disk = disk
-        self._reader = Reader(directory, disk=disk)
+        self._reader = Reader(Path(directory).absolute(), disk=disk)
         if not disk.is_directory(self._reader.directory / SEGMENT_DIRECTORY):
             raise NotFound(f"{directory}: no sej journal is here")
         self._start = offset

@@ -116,6 +116,7 @@ class Cursor:
         self.bad_block: Span | None = None
         self._checked = file if isinstance(file, CheckedFile) else None
         self._end = end
+        self._seen: int | None = None
         self._buffer = memoryview(bytearray(READ_BYTES))
 
     def read(self, most: int = -1) -> Chunk | None:
@@ -125,6 +126,7 @@ class Cursor:
             if self._end is not None:
                 room = room[: max(0, self._end - self.position)]
             have, bad = self._fill(room)
+            self._seen = self.position + have if have < len(room) else self._end
             good = have if bad is None else max(0, bad.start - self.position)
             stop, count, ending, largest = self._walk(room, good, most)
             if count:
@@ -150,6 +152,11 @@ class Cursor:
             self.ending = ending
             self.reason = "" if ending == codec.CLEAN else codec.explain(room, 0, have, self.expected)
             return None
+
+    def seen_size(self) -> int:
+        """How large the file was when `read` came to its end: a writer may be adding to it at this moment."""
+        size = self.file.size()
+        return size if self._seen is None else min(self._seen, size)
 
     def _fill(self, room: memoryview) -> tuple[int, Span | None]:
         """Read the next bytes; how many there were, and the first block of them that does not match its checksum."""
@@ -293,11 +300,11 @@ def judge(cursor: Cursor, following: Segment | None) -> tuple[Damage, int | None
     if cursor.ending == BAD_CHECKSUM:
         return _pass_bad_block(cursor, following)
     file, start, expected = cursor.file, cursor.position, cursor.expected
-    size = file.size()
+    size = cursor.seen_size()
     most = most_behind(expected, following)
     found = find_following(file, start, size, expected, most)
     name = cursor.segment.name
-    if found is None:
+    if found is None or found == (expected, Span(start, found[1].end)):  # or whole since the cursor looked
         cursor.position = size
         if following is None:
             return Damage(name, start, size, cursor.reason, "torn_tail"), None

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -67,11 +68,10 @@ class Writer(kernel.AppendBuffer, Closing):
         buffer_bytes: int = BUFFER_BYTES,
         disk: Disk = REAL_DISK,
     ) -> None:
-        if segment_size < 1:
-            raise WrongUse(f"a segment size of {segment_size} bytes makes no sense")
-        if buffer_bytes < 1:
-            raise WrongUse(f"a buffer of {buffer_bytes} bytes makes no sense")
-        self.directory = Path(directory)
+        for name, size in (("segment size", segment_size), ("buffer", buffer_bytes)):
+            if not isinstance(size, int) or not 0 < size < 2**62:
+                raise WrongUse(f"a {name} of {size} bytes makes no sense")
+        self.directory = Path(directory).absolute()  # so that a change of directory changes nothing
         self.policy = parse_sync(sync)
         self._always = self.policy == ALWAYS
         self.recovered: Damage | None = None
@@ -83,6 +83,7 @@ class Writer(kernel.AppendBuffer, Closing):
         self._failure: BaseException | None = None
         self._failure_told = False
         self._closed = False
+        self._process = os.getpid()
         self._checksums: ChecksumWriter | None = None
         self._index: IndexWriter | None = None
         self._interval: IntervalSync | None = None
@@ -199,7 +200,7 @@ class Writer(kernel.AppendBuffer, Closing):
     def _attend(self) -> None:
         if self._always:
             self._group.wait()
-        else:
+        elif not self._closed:  # else `close` is writing it
             self.flush()
 
     def _refuse(self) -> None:
@@ -212,6 +213,7 @@ class Writer(kernel.AppendBuffer, Closing):
 
     def flush(self) -> None:
         """Give everything appended so far to the operating system."""
+        self._check_process()
         with self._writing:
             if self.refusing:
                 self._refuse()
@@ -219,8 +221,14 @@ class Writer(kernel.AppendBuffer, Closing):
 
     def sync(self) -> None:
         """Make everything appended so far durable: it is on the disk when this returns."""
+        if self.refusing:
+            self._refuse()
+        self._sync()
+
+    def _sync(self) -> None:
+        self._check_process()
         with self._writing:
-            if self.refusing:
+            if self._failure is not None:
                 self._refuse()
             self._or_poison(self._write_out)
             file, checksums = self._file, self._checksums
@@ -234,6 +242,11 @@ class Writer(kernel.AppendBuffer, Closing):
                 self._or_poison(file.sync)
                 if checksums is not None and held is not None:
                     self._or_poison(lambda: checksums.publish(held))
+
+    def _check_process(self) -> None:
+        """Refuse in a forked child: it shares the file and the lock with its parent, and would write over it."""
+        if os.getpid() != self._process:
+            raise WrongUse(f"{self.directory}: this writer belongs to another process; open one after the fork")
 
     def _sync_in_background(self) -> None:
         try:
@@ -307,20 +320,21 @@ class Writer(kernel.AppendBuffer, Closing):
     # --- closing ----------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Flush, sync, and release the lock. A second call does nothing."""
-        if self._closed:
-            return
-        self._closed = True
+        """Flush, sync, and release the lock. A second call does nothing. Appends from now on raise `Closed`."""
+        with self._writing:
+            if self._closed:
+                return
+            self._closed = self.refusing = True  # what is in the buffer now is all that will ever be
         if self._interval is not None:
             self._interval.close()
         try:
             if self._failure is None:
-                self.sync()
+                self._sync()
             elif not self._failure_told:
                 self._refuse()
         finally:
-            self.refusing = True
-            self._release()
+            with self._writing, self._syncing:
+                self._release()
 
     def _release(self) -> None:
         with contextlib.ExitStack() as stack:
