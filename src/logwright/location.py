@@ -123,6 +123,9 @@ class RemoteDisk:
     def is_directory(self, path: Path) -> bool:
         return bool(self._info(path).type == fs.FileType.Directory)
 
+    def is_link(self, path: Path) -> bool:
+        return False
+
     def exists(self, path: Path) -> bool:
         return bool(self._info(path).type != fs.FileType.NotFound)
 

@@ -92,7 +92,7 @@ def open_descriptors(directory: Path) -> list[str]:
 
 def test_an_error_is_no_answer_to_whether_a_file_exists(tmp_path: Path) -> None:
     too_long = tmp_path / ("x" * 300)
-    for question in (REAL_DISK.exists, REAL_DISK.is_directory, REAL_DISK.identity, REAL_DISK.file_size):
+    for question in (REAL_DISK.exists, REAL_DISK.is_directory, REAL_DISK.is_link, REAL_DISK.identity, REAL_DISK.file_size):
         with pytest.raises(StorageFailed, match=r"stat .*xxx: File name too long") as caught:
             question(too_long)
         assert caught.value.errno == errno.ENAMETOOLONG
@@ -104,8 +104,17 @@ def test_a_name_below_a_file_or_a_circle_of_links_does_not_exist(tmp_path: Path)
     for path in (tmp_path / "file" / "x", tmp_path / "circle" / "x", tmp_path / "none" / "x"):
         assert not REAL_DISK.exists(path)
         assert not REAL_DISK.is_directory(path)
+        assert not REAL_DISK.is_link(path)
     assert not REAL_DISK.is_directory(tmp_path / "circle")
     assert REAL_DISK.exists(tmp_path / "circle")
+
+
+def test_a_link_is_told_from_what_it_leads_to(tmp_path: Path) -> None:
+    (tmp_path / "directory").mkdir()
+    (tmp_path / "link").symlink_to("directory")
+    (tmp_path / "circle").symlink_to("circle")
+    names = ("directory", "link", "circle", "none")
+    assert [REAL_DISK.is_link(tmp_path / name) for name in names] == [False, True, True, False]
 
 
 def test_errors_say_what_was_tried_and_where(tmp_path: Path) -> None:

@@ -170,6 +170,10 @@ class FaultyDisk(Generic[SomeDisk]):
         self.reach("stat", path)
         return self.inner.is_directory(path)
 
+    def is_link(self, path: Path) -> bool:
+        self.reach("stat", path)
+        return self.inner.is_link(path)
+
     def exists(self, path: Path) -> bool:
         self.reach("stat", path)
         return self.inner.exists(path)

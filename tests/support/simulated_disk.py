@@ -269,6 +269,9 @@ class SimulatedDisk:
     def is_directory(self, path: Path) -> bool:
         return self._find(path) in self._directories
 
+    def is_link(self, path: Path) -> bool:
+        return False  # there are no links here
+
     def exists(self, path: Path) -> bool:
         return self._find(path) is not None
 

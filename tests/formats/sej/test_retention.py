@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -280,6 +281,28 @@ def test_what_was_kept_for_segments_that_others_removed_goes_and_nothing_else_do
     left = {name for name in read_tree(REAL_DISK, journal) if not name.endswith(".jnl")}
     indexes = {f"idx/{offset:016x}.idx" for offset in (20, 30, 40, 50)}
     assert left == {"jnl", "idx", "jnl.lck", *indexes, *strays[1:]}, "the stray index lies ahead"
+
+
+def test_the_segments_behind_a_link_are_another_journals_and_stay(journal: Path, tmp_path: Path) -> None:
+    linked = tmp_path / "linked"
+    linked.mkdir()
+    (linked / "jnl").symlink_to(journal / "jnl")
+    before = read_tree(REAL_DISK, journal)
+    for question in (plan, clean):
+        with pytest.raises(StorageFailed, match=rf"clean {linked / 'jnl'}: this is a link"):
+            question(linked, max_bytes=1)
+    assert read_tree(REAL_DISK, journal) == before
+
+
+def test_the_indexes_behind_a_link_are_another_journals_and_stay(journal: Path, tmp_path: Path) -> None:
+    others = make_journal(tmp_path / "others", 55) / "idx"
+    shutil.rmtree(journal / "idx")
+    (journal / "idx").symlink_to(others)
+    before = read_tree(REAL_DISK, others)
+    assert f"{segment_name(0).removesuffix('.jnl')}.idx" in before
+    clean(journal, max_bytes=1)
+    assert first_offsets(journal) == [50]
+    assert read_tree(REAL_DISK, others) == before
 
 
 def test_a_segment_with_a_short_name_goes_as_well(journal: Path) -> None:

@@ -13,11 +13,14 @@ The writer's lock is not needed: a writer never touches a segment that has a suc
 other: each removes the oldest first, so whatever two of them do is the same as what one would. The names are synced one
 by one: a power cut in between leaves a journal that begins a little earlier, never one with a hole. A consumer that is
 reset backwards in the moment of a removal may find its messages gone, and says so when it starts.
+
+Nothing is removed through a link: a journal whose `jnl` is one is refused, and an `idx` that is one is left alone.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import time
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
@@ -25,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from ...core.disk import REAL_DISK, Disk, File
-from ...core.errors import DamagedJournal, NotFound, WrongUse
+from ...core.errors import DamagedJournal, NotFound, StorageFailed, WrongUse
 from .ending import find_end
 from .index import Index, remove_index
 from .layout import (
@@ -152,6 +155,9 @@ def plan(
 
 def _segments(disk: Disk, directory: Path) -> tuple[list[Segment], list[int]]:
     """The segments and their sizes, without those that another cleaner removes while we look."""
+    home = directory / SEGMENT_DIRECTORY
+    if disk.is_link(home):
+        raise StorageFailed("clean", home, OSError(errno.ELOOP, "this is a link, and the segments are another's"))
     try:
         listed = list_segments(disk, directory)
     except NotFound:
@@ -300,7 +306,8 @@ def _withdraw(found: Plan, number: int, holding: tuple[str, ...]) -> None:
 
 def remove_segment(disk: Disk, directory: Path, segment: Segment) -> None:
     """Remove a segment for good, and with it what we keep beside it."""
-    remove_index(disk, segment)
+    if not disk.is_link(directory / INDEX_DIRECTORY):
+        remove_index(disk, segment)
     disk.remove(segment.path.with_name(segment.path.name + CHECKSUM_SUFFIX))
     disk.remove(segment.path)
     disk.sync_directory(directory / SEGMENT_DIRECTORY)
@@ -312,6 +319,8 @@ def _remove_orphans(disk: Disk, directory: Path) -> None:
     if not segments:
         return
     for folder, suffix in ((INDEX_DIRECTORY, INDEX_SUFFIX), (SEGMENT_DIRECTORY, SEGMENT_SUFFIX + CHECKSUM_SUFFIX)):
+        if disk.is_link(directory / folder):
+            continue
         with contextlib.suppress(NotFound):
             for name in disk.list_directory(directory / folder):
                 first_offset = parse_segment_name(name.removesuffix(suffix) + SEGMENT_SUFFIX)
