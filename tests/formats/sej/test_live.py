@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from logwright.core.disk import REAL_DISK, File, OpenMode
-from logwright.core.errors import Closed, TooLarge, WrongUse
-from logwright.formats.sej import Message, Offset, Reader, Writer, read_offset
+from logwright.core.errors import Closed, TooLarge, Truncated, WrongUse
+from logwright.core.format import open_journal
+from logwright.formats.sej import Message, Offset, Reader, Scanner, Writer, read_offset
 from tests.formats.sej.samples import make_journal, offsets_of
 
 
@@ -160,3 +161,23 @@ def test_wrong_sizes_are_refused_before_the_lock_is_taken(tmp_path: Path, option
     with pytest.raises(WrongUse, match="makes no sense"):
         Writer(tmp_path / "journal", **option)
     Writer(tmp_path / "journal").close()
+
+
+def test_a_file_that_was_replaced_under_a_scanner_is_told(tmp_path: Path) -> None:
+    make_journal(tmp_path / "journal", 3)
+    segment = tmp_path / "journal" / "jnl" / "0000000000000000.jnl"
+    with Scanner(tmp_path / "journal", timeout=0) as scanner:
+        assert offsets_of(scanner) == [0, 1, 2]
+        data = segment.read_bytes()
+        segment.unlink()
+        segment.write_bytes(data + data)
+        with pytest.raises(Truncated, match="was replaced"):
+            next(scanner)
+
+
+def test_a_journal_that_is_a_root_of_shards_as_well_is_refused(tmp_path: Path) -> None:
+    make_journal(tmp_path / "root", 1)
+    make_journal(tmp_path / "root" / "1.000", 2)
+    with pytest.raises(WrongUse, match="at once"):
+        open_journal(tmp_path / "root")
+    assert Reader(tmp_path / "root").count() == 1

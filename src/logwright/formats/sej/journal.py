@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...core.disk import REAL_DISK, Disk
-from ...core.errors import LogwrightError, NotFound
+from ...core.errors import LogwrightError, NotFound, WrongUse
 from ...core.format import Evidence
 from ...core.format import Reader as AnyReader
 from ...core.outcome import Damage
@@ -64,10 +64,15 @@ def _segment_looks_like(disk: Disk, segment: Segment) -> Evidence | None:
 
 def open_reader(path: Path, *, disk: Disk = REAL_DISK) -> AnyReader:
     """A reader of a journal, of one segment file, or of all shards below a root."""
-    if disk.is_directory(path) and not disk.is_directory(path / SEGMENT_DIRECTORY):
-        if not find_shards(disk, path):
+    if not disk.is_directory(path):
+        return Reader(path, disk=disk)
+    shards = find_shards(disk, path)
+    if not disk.is_directory(path / SEGMENT_DIRECTORY):
+        if not shards:
             raise NotFound(f"{path}: no sej journal is here")
         return ShardedReader(path, disk=disk)
+    if any(shard.bit > 0 for shard in shards):
+        raise WrongUse(f"{path} is a journal and a root of shards at once: say which shard, or use sej.Reader")
     return Reader(path, disk=disk)
 
 

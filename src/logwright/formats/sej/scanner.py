@@ -212,6 +212,9 @@ class Scanner(Closing):
         return later[0] if later else None
 
     def _check_length(self, cursor: Cursor) -> None:
+        now = self.disk.identity(cursor.segment.path)
+        if now is not None and now != cursor.file.identity():  # None: removed, after all of it had been written
+            raise Truncated(f"{cursor.segment.path} was replaced by another file while it was being read")
         size = cursor.file.size()
         if size < cursor.position:
             raise Truncated(
