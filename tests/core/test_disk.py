@@ -92,7 +92,13 @@ def open_descriptors(directory: Path) -> list[str]:
 
 def test_an_error_is_no_answer_to_whether_a_file_exists(tmp_path: Path) -> None:
     too_long = tmp_path / ("x" * 300)
-    for question in (REAL_DISK.exists, REAL_DISK.is_directory, REAL_DISK.is_link, REAL_DISK.identity, REAL_DISK.file_size):
+    for question in (
+        REAL_DISK.exists,
+        REAL_DISK.is_directory,
+        REAL_DISK.is_link,
+        REAL_DISK.identity,
+        REAL_DISK.file_size,
+    ):
         with pytest.raises(StorageFailed, match=r"stat .*xxx: File name too long") as caught:
             question(too_long)
         assert caught.value.errno == errno.ENAMETOOLONG

@@ -405,6 +405,13 @@ def test_numbers_that_make_no_sense_are_refused(journal: Path, option: str) -> N
     Offset(journal, "reader").close()  # and nothing is held
 
 
+@pytest.mark.parametrize("option", ["default", "mode"])
+def test_words_that_make_no_sense_are_refused_and_nobody_is_registered(journal: Path, option: str) -> None:
+    with pytest.raises(WrongUse, match=f"{option} 'x' is n"):
+        consumer(journal, print, **{option: "x"})
+    assert not (journal / "ofs").exists()
+
+
 # --- dying ----------------------------------------------------------------------------------------------------------
 
 

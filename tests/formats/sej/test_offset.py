@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -135,11 +136,22 @@ def test_a_file_of_another_length_is_damage(journal: Path, size: int) -> None:
     assert read_offset(journal, "reader") == 4
 
 
-@pytest.mark.parametrize("value", [-1, 2**64])
-def test_what_is_no_offset_is_refused(journal: Path, value: int) -> None:
-    with Offset(journal, "reader") as offset, pytest.raises(WrongUse):
-        offset.commit(value)
-    assert read_offset(journal, "reader") == 0
+@pytest.mark.parametrize("value", [-1, 2**64, 1.5, "7", None])
+def test_what_is_no_offset_is_refused_and_the_next_commit_goes_well(journal: Path, value: Any) -> None:
+    with Offset(journal, "reader") as offset:
+        with pytest.raises(WrongUse):
+            offset.commit(value)
+        assert (read_offset(journal, "reader"), offset.committed) == (0, False)
+        offset.commit(7)
+    assert read_offset(journal, "reader") == 7
+
+
+def test_a_default_that_makes_no_sense_registers_nobody(journal: Path) -> None:
+    middle: Any = "middle"
+    with pytest.raises(WrongUse, match="default 'middle' is neither 'first' nor 'last'"):
+        Offset(journal, "reader", middle)
+    assert list_offsets(REAL_DISK, journal) == {}
+    assert not (journal / "ofs").exists()
 
 
 # --- names ----------------------------------------------------------------------------------------------------------

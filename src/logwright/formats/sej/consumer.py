@@ -31,7 +31,7 @@ from typing import Any, Final
 from ...core.closing import Closing
 from ...core.disk import REAL_DISK, Disk
 from ...core.errors import Closed, HandlerFailed, LogwrightError, WrongUse
-from ...core.outcome import Damage, Mode
+from ...core.outcome import Damage, Mode, check_mode
 from ...core.watch import POLL_SECONDS
 from . import kernel
 from .offset import Default, Offset
@@ -70,7 +70,9 @@ class Delivery:
         mode: Mode,
         disk: Disk,
     ) -> None:
+        # Everything is checked before the offset is opened, which registers the consumer.
         _check_numbers(batch_messages=batch_messages, commit_messages=commit_messages, attempts=attempts)
+        check_mode(mode)
         self.batch_messages = batch_messages
         self.handled = 0
         self._attempts = attempts

@@ -12,6 +12,7 @@ Reading an offset needs no lock and changes nothing.
 
 from __future__ import annotations
 
+import operator
 import re
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
@@ -41,6 +42,12 @@ def check_name(name: str) -> None:
         raise WrongUse(
             f"consumer name {name!r} must be 1 to 200 letters, digits, '_', '-' and '.', and not begin with a dot"
         )
+
+
+def check_default(default: str) -> None:
+    """Raise `WrongUse` for a default that is neither of the two there are."""
+    if default not in ("first", "last"):
+        raise WrongUse(f"default {default!r} is neither 'first' nor 'last'")
 
 
 def offset_path(directory: Path, name: str) -> Path:
@@ -96,8 +103,7 @@ def read_offset(directory: Path | str, name: str, default: Default = "first", *,
 
 def default_offset(directory: Path, default: Default, *, disk: Disk = REAL_DISK) -> int:
     """The offset of the first message there is, or the one that the next message will get."""
-    if default not in ("first", "last"):
-        raise WrongUse(f"default {default!r} is neither 'first' nor 'last'")
+    check_default(default)
     reader = Reader(directory, disk=disk)
     return reader.first if default == "first" else reader.next
 
@@ -119,6 +125,16 @@ def store(disk: Disk, directory: Path, name: str, value: int) -> None:
     replace_file(disk, offset_path(directory, name), OFFSET.pack(value), temporary)
 
 
+def _whole(value: int) -> int:
+    """An offset as a plain integer, or `WrongUse` for what is none."""
+    try:
+        value = operator.index(value)
+    except TypeError:
+        raise WrongUse(f"an offset is a whole number, not {value!r}") from None
+    check_offset(value)
+    return value
+
+
 class Offset(Closing):
     """A consumer's committed position, held by this object alone until it is closed (`Locked` for a second one).
 
@@ -129,6 +145,7 @@ class Offset(Closing):
 
     def __init__(self, directory: Path | str, name: str, default: Default = "first", *, disk: Disk = REAL_DISK) -> None:
         check_name(name)
+        check_default(default)
         self.directory = Path(directory).absolute()
         self.name = name
         self._disk = disk
@@ -167,7 +184,7 @@ class Offset(Closing):
 
     def commit(self, value: int) -> None:
         """Keep `value` as the offset of the next message to consume; it is on the disk when this returns."""
-        check_offset(value)
+        value = _whole(value)
         if self._failure is not None:
             raise Poisoned(f"{self._path}: an earlier commit failed ({self._failure})") from self._failure
         if self._lock is None:
