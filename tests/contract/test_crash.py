@@ -107,8 +107,13 @@ def test_a_power_cut_after_a_kill_keeps_what_the_next_process_promised(
 @pytest.mark.parametrize("seed", range(2, 12))
 @pytest.mark.parametrize(("subject", "scenario"), ALL)
 def test_many_more_power_cuts(subject: Subject, scenario: Scenario, seed: int) -> None:
+    # Without a sync a sector within a value may come out as anything, and a format without checksums cannot tell.
+    synced = getattr(scenario, "sync", "always") == "always"
+    kinds = ("order", "subset", "torn") if synced else ("order", "subset")
     for reorder_names in (False, True):
-        states = crashed(scenario).crash_states(most=600, seed=seed, reorder_names=reorder_names, format=subject.name)
+        states = crashed(scenario).crash_states(
+            most=600, seed=seed, kinds=kinds, reorder_names=reorder_names, format=subject.name
+        )
         for state in states:
             scenario.check(state)
 
