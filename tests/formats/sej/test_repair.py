@@ -333,6 +333,107 @@ def test_what_the_neighbours_do_not_settle_is_not_guessed(journal_directory: Pat
     assert offsets_of(readable(journal_directory)) == [0, 1, 3, 4]
 
 
+# --- more than a field ----------------------------------------------------------------------------------------------
+
+
+def wordy(count: int) -> list[Message]:
+    """Messages of 1024 bytes of text, as a program writes them: no byte of key, value, time or type is zero."""
+    moment = 0x1717171717171717
+    return [Message(n, moment + n, 7, b"key-%02d" % n * 5, (b"value %02d, " % n * 100)[:968]) for n in range(count)]
+
+
+@pytest.mark.parametrize("byte", [b"\0", b"\xff"])
+@pytest.mark.parametrize(
+    ("start", "end"),
+    [
+        (512, 1024),  # a sector: half of the value, and the size behind it
+        (1016, 1024),
+        (1019, 1023),
+        (16, 60),  # type, key size, key, value size
+        (12, 18),
+        (17, 52),
+        (44, 52),
+        (48, 60),
+        (0, 12),
+    ],
+)
+def test_a_message_that_was_overwritten_in_part_is_lost_and_never_made_to_look_whole(
+    journal_directory: Path, start: int, end: int, byte: bytes
+) -> None:
+    messages = wordy(4)
+    assert {message.size for message in messages} == {1024}
+    write_segments(journal_directory, messages, per_segment=4)
+    damage_file(journal_directory / FIRST, overwrite, 1024 + start, byte * (end - start))
+    found = repaired(journal_directory)
+    assert kinds(found) == ["Create", "Cut"]
+    assert [line.split(": ")[1] for line in found.left] == ["message 1 is lost"]
+    assert readable(journal_directory) == [messages[0], *messages[2:]]
+    assert problems(journal_directory) == [("jnl/0000000000000002.jnl", 0, "gap")]
+
+
+def test_wherever_a_run_of_equal_bytes_was_written_no_message_comes_back_changed(
+    simulated_disk: SimulatedDisk, tmp_path: Path
+) -> None:
+    messages = wordy(6)
+    write_segments(tmp_path, messages, per_segment=3)
+    load_directory(tmp_path, simulated_disk, JOURNAL)
+    whole = read_file(simulated_disk, JOURNAL / FIRST)
+    chance = random.Random(8)
+    borders = [1024 * number + place for number in range(3) for place in (0, 8, 16, 18, 48, 52, 1020)]
+    for _ in range(300):
+        disk = simulated_disk.copy()
+        start = min(max(0, chance.choice(borders) + chance.randrange(-12, 12)), len(whole) - 4)
+        size = min(chance.choice((4, 5, 6, 8, 12, 40, 512)), len(whole) - start)
+        write_file(disk, JOURNAL / FIRST, overwrite(whole, start, chance.choice((b"\0", b"\xff")) * size))
+        if not Reader(JOURNAL, disk=disk).verify().sound and (found := plan(JOURNAL, disk=disk)).steps:
+            before = _by_offset(disk)
+            apply(JOURNAL, found, disk=disk)
+            more = {offset: item for offset, item in _by_offset(disk).items() if offset not in before}
+            assert more == {offset: messages[offset] for offset in more}, (start, size)
+        COUNTS.add("hostile inputs", 1, "sej")
+
+
+def test_a_field_of_zeros_between_zeros_that_are_usual_there_is_put_right(journal_directory: Path) -> None:
+    messages = [Message(offset, offset, 0, b"", b"text") for offset in range(1, 5)]
+    write_segments(journal_directory, messages, per_segment=4)
+    before = files(journal_directory)
+    path = journal_directory / "jnl" / segment_name(1)
+    for field, (position, size) in fields_of(messages[1]).items():
+        if field != "key_size":
+            damage_file(path, overwrite, messages[0].size + position, bytes(size))
+            assert kinds(repaired(journal_directory)) == ["Patch"]
+            assert files(journal_directory) == before
+
+
+@pytest.mark.parametrize("per_segment", [1, 2])
+def test_files_that_changed_their_names_are_left_and_no_message_gets_the_number_of_another(
+    journal_directory: Path, per_segment: int
+) -> None:
+    messages = wordy(6 * per_segment)
+    write_segments(journal_directory, messages, per_segment)
+    first, second = (journal_directory / "jnl" / segment_name(number * per_segment) for number in (2, 4))
+    swapped = second.read_bytes(), first.read_bytes()
+    first.write_bytes(swapped[0])
+    second.write_bytes(swapped[1])
+    found = plan(journal_directory)
+    assert found.empty
+    assert [line.split(": ", 1)[1] for line in found.left] == [
+        f"it begins with message {number * per_segment}, which belongs elsewhere: its name may be another file's"
+        for number in (4, 2)
+    ]
+    assert {problem[0] for problem in problems(journal_directory)} == {f"jnl/{first.name}", f"jnl/{second.name}"}
+    assert all(message == messages[message.offset] for message in readable(journal_directory))
+
+
+def test_the_wrong_offset_of_a_lone_message_is_put_right_if_it_is_that_of_no_other(journal_directory: Path) -> None:
+    write_segments(journal_directory, wordy(4), per_segment=1)
+    before = files(journal_directory)
+    path = journal_directory / "jnl" / segment_name(2)
+    damage_file(path, flip_bits, 2, 16)
+    assert kinds(repaired(journal_directory)) == ["Patch"]
+    assert files(journal_directory) == before
+
+
 # --- splitting ------------------------------------------------------------------------------------------------------
 
 

@@ -12,6 +12,10 @@ Key size and value size can be in doubt: bytes of a key or value may look like t
 checksum decides if there is one, or the messages before and behind: how long their keys are. If they do not settle it,
 nothing is mended: a guess must not look like a message.
 
+Nor is anything mended where more than the field seems to have been overwritten: where the wrong bytes belong to a run
+of equal ones, such as a sector of zeros, that goes on in the key, the value or the time. With the field put right the
+rest of that run would pass for what was written. Only a checksum that matches then is proof of the contrary.
+
 A changed timestamp, type, key or value is against no rule, and only a checksum knows.
 """
 
@@ -30,6 +34,9 @@ from .segment import Segment, find_following, message_span, most_behind, step_ba
 _KEY_SIZE_AT: Final = HEAD.size - 1
 _SEARCH_BYTES: Final = 1 << 20
 _SEARCH_FAR_BYTES: Final = 16 << 20
+_RUN_BYTES: Final = 4
+"""So many equal bytes that cover wrong ones and reach beyond the field are no accident."""
+_AROUND_BYTES: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,13 +128,64 @@ def find_fix(file: File, position: int, expected: int, following: Segment | None
     ends_file = following is not None and following.first_offset == expected + 1
     end = _end_by_trailer(file, position, expected, stop, ends_file)
     if end is not None:
-        return _fix_head(file, position, expected, end, head, settles)
-    end = _end_by_head(file, position, expected, stop, ends_file)
-    if end is None or HEAD.unpack(head)[0] != expected:
+        fix = _fix_head(file, position, expected, end, head, settles)
+    else:
+        fix = _fix_trailer(file, position, expected, _end_by_head(file, position, expected, stop, ends_file))
+    if fix is None or not (settles(fix) or _is_isolated(file, position, fix)):
+        return None
+    return fix
+
+
+def _fix_trailer(file: File, position: int, expected: int, end: int | None) -> Fix | None:
+    """The fix for the size behind a message that ends where the sizes in it say."""
+    if end is None or OFFSET.unpack(file.read_at(position, OFFSET.size))[0] != expected:
         return None
     old = file.read_at(end - TRAILER.size, TRAILER.size)
     reason = f"the size behind the message is {TRAILER.unpack(old)[0]}, the message has {end - position} bytes"
     return Fix(end - TRAILER.size, old, TRAILER.pack(end - position), end, reason)
+
+
+# --- whether more than a field was overwritten ----------------------------------------------------------------------
+
+
+def _is_isolated(file: File, position: int, fix: Fix) -> bool:
+    """Whether no wrong byte of a field belongs to a run of equal bytes beyond it that something must have written."""
+    end = fix.next_position
+    low = max(position, fix.position - _AROUND_BYTES)
+    data = file.read_at(low, min(end, fix.position + len(fix.old) + _AROUND_BYTES) - low)
+    field = range(fix.position - low, fix.position - low + len(fix.old))
+    neighbours = _neighbours(file, position, end)
+    for wrong, old, new in zip(field, fix.old, fix.new, strict=True):
+        if old == new:
+            continue
+        first = len(data[:wrong].rstrip(data[wrong : wrong + 1]))
+        last = len(data) - len(data[wrong:].lstrip(data[wrong : wrong + 1]))
+        beyond = [at for at in range(first, last) if at not in field]
+        if last - first >= _RUN_BYTES and not all(
+            _is_usual(file, position, fix, low + at, data[at], neighbours) for at in beyond
+        ):
+            return False
+    return True
+
+
+def _is_usual(file: File, position: int, fix: Fix, at: int, byte: int, neighbours: list[int]) -> bool:
+    """Whether a byte is what it should be: it is in a field that agrees with the others, or the same all around.
+
+    A key size that is wrong as well would leave the key behind it in the run, or its value size in its place.
+    """
+    key_size = HEAD.unpack(file.read_at(position, HEAD.size))[3]
+    if fix.position == position + _KEY_SIZE_AT:
+        key_size = fix.new[0]
+    value_size_at = position + HEAD.size + key_size
+    is_head_or_end = at < position + OFFSET.size or at >= fix.next_position - TRAILER.size
+    if is_head_or_end or at == position + _KEY_SIZE_AT or value_size_at <= at < value_size_at + VALUE_SIZE.size:
+        return True
+    place = at - position
+    return bool(neighbours) and all(
+        place < HEAD.size + _sizes_at(file, neighbour)[0] + VALUE_SIZE.size
+        and file.read_at(neighbour + place, 1)[0] == byte
+        for neighbour in neighbours
+    )
 
 
 # --- where it ends --------------------------------------------------------------------------------------------------

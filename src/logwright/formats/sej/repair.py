@@ -7,6 +7,7 @@
                                     a new segment, named by their first offset as usual; the bad bytes go
     a damaged offset file           is moved away: the consumer begins anew, as its program says
     wrong indexes, orphaned ones    are moved away, and made again
+    a file with messages of another is left as it is: which name was meant is not for us to say
 
 Every byte that goes is kept in `.logwright/cut/`. Nothing is invented: messages that are lost leave a gap, which
 `verify` goes on reporting, and which readers pass in the modes `permissive` and `dropmalformed`.
@@ -35,11 +36,12 @@ from .layout import (
     OFFSET_DIRECTORY,
     OFFSET_LOCK_SUFFIX,
     OFFSET_SUFFIX,
+    OVERHEAD,
     SEGMENT_DIRECTORY,
     segment_name,
 )
 from .reader import Reader
-from .salvage import Piece, Salvage
+from .salvage import Piece, Salvage, find_other_beginning
 from .segment import Segment, list_segments, open_segment
 from .shard import find_shards
 
@@ -167,12 +169,14 @@ class _Planner:
             following = segments[number + 1] if number + 1 < len(segments) else None
             found = [problem for problem in report.problems if problem.file == segment.name]
             if found:
-                self._plan_segment(segment, following, found)
+                self._plan_segment(segment, following, found, segments[-1])
         self._plan_surroundings(report)
         locks = tuple(self._locks) if self._steps else ()
         return Plan("sej", tuple(self._steps), tuple(self._left), locks, tuple(self._derived))
 
-    def _plan_segment(self, segment: Segment, following: Segment | None, problems: list[Problem]) -> None:
+    def _plan_segment(
+        self, segment: Segment, following: Segment | None, problems: list[Problem], last: Segment
+    ) -> None:
         for problem in problems:
             is_between_files = problem.kind in ("gap", "overlap") and problem.position == 0
             if is_between_files or problem.kind == "unreadable":
@@ -184,6 +188,12 @@ class _Planner:
             return
         file = open_segment(self._disk, segment)
         try:
+            most = last.first_offset + self._disk.file_size(last.path) // OVERHEAD
+            other = find_other_beginning(file, segment, following, most)
+            if other is not None:
+                reason = f"it begins with message {other}, which belongs elsewhere: its name may be another file's"
+                self._leave(segment.name, reason)
+                return
             salvage = Salvage(self._disk, file, segment, following)
             salvage.flip_back()
             salvage.walk()

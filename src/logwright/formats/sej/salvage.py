@@ -14,11 +14,29 @@ from ...core.disk import Disk, File
 from ...core.outcome import Damage, Span
 from ...core.repair import find_flipped_bit
 from . import codec
+from .layout import OFFSET
 from .mend import Fix, PatchedFile, find_fix
-from .segment import Cursor, Segment, is_in_value, judge
+from .segment import Cursor, Segment, is_in_value, judge, message_span
 
 _POLYNOMIAL: Final = 0x82F63B78
 """Of CRC32C, reflected."""
+
+
+def find_other_beginning(file: File, segment: Segment, following: Segment | None, most: int) -> int | None:
+    """The offset of the first message if it is one of another part of the journal, as when files changed their names.
+
+    Then the offset is no wrong field: the message behind it goes on from it, or there is none. `most` is the largest
+    offset that the journal can have.
+    """
+    found = message_span(file, 0, file.size())
+    if found is None:
+        return None
+    offset, span = found
+    is_later = following is not None and following.first_offset <= offset <= most
+    if not 0 <= offset < segment.first_offset and not is_later:
+        return None
+    behind = file.read_at(span.end, OFFSET.size)
+    return offset if not behind or behind == OFFSET.pack(offset + 1) else None
 
 
 @dataclass(frozen=True, slots=True)
