@@ -28,6 +28,7 @@ def command(path: Path, local: bool, format_name: str | None, as_json: bool) -> 
 
     Looks at names, sizes and both ends of each file only, so it is quick on any size and says nothing about what is in
     between: `verify` does. Needs no lock and changes nothing. Exits with 1 when it sees damage; a torn tail is none.
+    In JSON the value of a first or last record of more than 64 KiB is null.
     """
     with opened(path, format_name) as reader:
         summary = reader.summary()

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from logwright.core.disk import REAL_DISK, File, OpenMode, RealDisk, RealFile
+from logwright.core.errors import StorageFailed
 from logwright.core.outcome import Damage
 from logwright.core.repair import Patch, Plan
 from logwright.core.repair import apply as apply_plan
@@ -541,6 +544,49 @@ def test_a_summary_survives_a_journal_without_a_readable_end(journal: Path) -> N
     (journal / "jnl" / segment_name(20)).unlink()
     (journal / "jnl" / segment_name(20)).mkdir()
     assert Reader(journal).summary().last is None
+
+
+def test_of_a_large_message_a_summary_reads_and_shows_no_value(journal_directory: Path) -> None:
+    with Writer(journal_directory) as writer:
+        for number in range(2):
+            writer.append(bytes(3 << 20), key=b"large", type=7, timestamp=number)
+    reader = Reader(journal_directory)
+    tracemalloc.start()
+    summary = reader.summary()
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    size = 26 + 5 + (3 << 20)
+    large = {"file": FIRST, "size": size, "type": 7, "key": "bGFyZ2U=", "value": None}
+    assert summary.first == {**large, "position": 0, "offset": 0, "timestamp": 0}
+    assert summary.last == {**large, "position": size, "offset": 1, "timestamp": 1}
+    assert (summary.records, summary.health) == (2, "sound so far")
+    assert peak_bytes < 1 << 20
+
+
+def test_a_large_message_that_is_damaged_is_not_shown(journal_directory: Path) -> None:
+    with Writer(journal_directory) as writer:
+        writer.append(bytes(1 << 20))
+        writer.append(b"small")
+    damage_file(journal_directory / FIRST, overwrite, 26 + (1 << 20) - 4, b"size")
+    summary = Reader(journal_directory).summary()
+    assert (summary.first, summary.last and summary.last["value"]) == (None, "c21hbGw=")
+
+
+@pytest.mark.parametrize("answer", ["summary", "verify"])
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_a_segment_that_may_not_be_read_is_an_error_and_no_damage(journal: Path, number: int, answer: str) -> None:
+    reader = Reader(journal)
+    refused = reader.segments()[number - 1].path
+
+    class Guarded(RealDisk):
+        def open(self, path: Path, mode: OpenMode) -> RealFile:
+            if path == refused:
+                raise StorageFailed("open", path, OSError(errno.EACCES, "Permission denied"))
+            return super().open(path, mode)
+
+    reader.disk = Guarded()
+    with pytest.raises(StorageFailed, match=f"open {refused}: Permission denied"):
+        getattr(reader, answer)()
 
 
 def test_what_was_cut_off_is_counted(journal_directory: Path) -> None:

@@ -11,6 +11,8 @@ stays sound. What is wrong in one place never hides the next: reading goes on be
 
 from __future__ import annotations
 
+import errno
+from collections.abc import Callable
 from dataclasses import dataclass
 from operator import gt
 from pathlib import Path
@@ -21,19 +23,24 @@ from ...core.disk import Disk, File
 from ...core.errors import LogwrightError, NotFound, StorageFailed
 from ...core.format import Located
 from ...core.keep import cut_directory
-from ...core.outcome import Damage
+from ...core.outcome import Damage, Span
 from ...core.report import Problem, Progress, Report, Summary
 from . import codec, kernel
 from .ending import End, find_end, plausible_last
 from .index import ENTRY_BYTES, HEADER_BYTES, Entry, Index, header_of, index_path
 from .layout import HEAD, INDEX_DIRECTORY, MAX_KEY_BYTES, NO_TIMESTAMP, VALUE_SIZE
+from .records import Message
 from .replay import Extent, read_consumers
-from .segment import Chunk, Cursor, Segment, judge, open_segment, unchecked
+from .segment import Chunk, Cursor, Segment, judge, message_span, open_segment, step_back, unchecked
 from .surroundings import check_surroundings
 
 if TYPE_CHECKING:
     from .reader import Reader
 
+MOST_SHOWN_BYTES: Final = 64 << 10
+"""The largest message that a summary shows with its value."""
+_NO_FILE: Final = (errno.ELOOP, errno.EISDIR, errno.ENOTDIR, errno.EINVAL, errno.ENXIO)
+"""What opening something says that is no plain file."""
 SOUND_SO_FAR: Final = "sound so far"
 
 
@@ -41,7 +48,10 @@ SOUND_SO_FAR: Final = "sound so far"
 
 
 def verify(reader: Reader, *, progress: Progress | None = None) -> Report:
-    """Check every byte of every segment, and what is around them. Whatever is there, the answer is a report."""
+    """Check every byte of every segment, and what is around them.
+
+    Whatever is there, the answer is a report; where we may not look there is none (`StorageFailed`).
+    """
     report = Report("sej")
     segments = reader.segments()
     sizes = [_size_or_nothing(reader, segment) for segment in segments]
@@ -132,6 +142,8 @@ class _SegmentCheck:
             finally:
                 file.close()
         except (StorageFailed, NotFound) as error:
+            if _is_refusal(error):
+                raise
             self._problem(position, "unreadable", f"{error}; {self._rest_lost(expected)}")
             expected = self._following.first_offset if self._following is not None else expected
         self._times.finish(segment)
@@ -179,6 +191,14 @@ class _SegmentCheck:
 
     def _problem(self, position: int, kind: str, message: str) -> None:
         self._report.problems.append(Problem(self._segment.name, position, kind, message))
+
+
+def _is_refusal(error: LogwrightError) -> bool:
+    """Whether a file was not opened for a reason that says nothing about the journal: no permission, no descriptors.
+
+    A link or a directory in the place of a segment does say something, and so does a disk that fails to read.
+    """
+    return isinstance(error, StorageFailed) and error.action == "open" and error.errno not in _NO_FILE
 
 
 def _has_grown(cursor: Cursor) -> bool:
@@ -326,10 +346,12 @@ class _Look:
 
 
 def summarize(reader: Reader) -> Summary:
-    """What this is, quickly: looks at the names, at the sizes, and at both ends of each segment."""
+    """What this is, quickly: looks at the names, at the sizes, and at both ends of each segment.
+
+    The value of a first or last message that is larger than `MOST_SHOWN_BYTES` is not read, and None in its place.
+    """
     segments = reader.segments()
     look = _look(reader, segments)
-    first, last = _first_record(reader), _last_record(reader)
     first_offset = segments[0].first_offset if segments else 0
     details: dict[str, Any] = {
         "segments": len(segments),
@@ -346,8 +368,8 @@ def summarize(reader: Reader) -> Summary:
         files=len(segments),
         bytes=look.bytes,
         records=None if look.damage is not None else look.following - first_offset,
-        first=None if first is None else reader.as_json(first),
-        last=None if last is None else reader.as_json(last),
+        first=_if_readable(_first_record, reader, segments),
+        last=_if_readable(_last_record, reader, segments),
         health=look.health,
         details=details,
     )
@@ -360,6 +382,8 @@ def _look(reader: Reader, segments: list[Segment]) -> _Look:
         try:
             look.following = _look_at(reader, look, segment, following)
         except LogwrightError as error:
+            if _is_refusal(error):
+                raise
             look.damage = look.damage or Damage(segment.name, 0, 0, str(error), "unreadable")
     return look
 
@@ -389,23 +413,69 @@ def _look_at(reader: Reader, look: _Look, segment: Segment, following: Segment |
         file.close()
 
 
-def _first_record(reader: Reader) -> Located | None:
+def _first_record(reader: Reader, segments: list[Segment]) -> dict[str, Any] | None:
+    for segment in segments:
+        file = open_segment(reader.disk, segment)
+        try:
+            size = file.size()
+            if size:
+                head = file.read_at(0, HEAD.size + MAX_KEY_BYTES + VALUE_SIZE.size)
+                if (codec.claimed_size(head, 0, len(head)) or 0) <= MOST_SHOWN_BYTES:
+                    break
+                found = message_span(file, 0, size)
+                return _without_value(reader, segment, file, found, segment.first_offset)
+        finally:
+            file.close()
     first = reader.first
-    try:
-        for item in reader.scan(first, first + 1):
-            if isinstance(item, Located):
-                return item
-    except LogwrightError:
-        return None
+    for item in reader.scan(first, first + 1):
+        if isinstance(item, Located):
+            return reader.as_json(item)
     return None
 
 
-def _last_record(reader: Reader) -> Located | None:
-    try:
-        last = reader.last(1)
-    except LogwrightError:
+def _last_record(reader: Reader, segments: list[Segment]) -> dict[str, Any] | None:
+    following: Segment | None = None
+    for segment in reversed(segments):
+        file = open_segment(reader.disk, segment)
+        try:
+            end = find_end(reader.disk, segment, file)
+            found = step_back(file, end.position)
+            if found is not None and found[1].size > MOST_SHOWN_BYTES:
+                if following is not None and (end.torn is not None or end.next_offset != following.first_offset):
+                    return None
+                return _without_value(reader, segment, file, found, end.next_offset - 1)
+            if end.position:
+                break
+        finally:
+            file.close()
+        following = segment
+    return next((reader.as_json(item) for item in reader.last(1)), None)
+
+
+def _without_value(
+    reader: Reader, segment: Segment, file: File, found: tuple[int, Span] | None, expected: int
+) -> dict[str, Any] | None:
+    """A large message as JSON, without its value; None when it is not the one that should be there."""
+    if found is None or found[0] != expected:
         return None
-    return last[0] if last else None
+    span = found[1]
+    head = file.read_at(span.start, HEAD.size + MAX_KEY_BYTES)
+    offset, timestamp, type_, key_size = HEAD.unpack_from(head)
+    key = head[HEAD.size : HEAD.size + key_size]
+    message = Message(offset, None if timestamp == NO_TIMESTAMP else timestamp, type_, key, b"")
+    return {**reader.as_json(Located(message, segment.name, span)), "value": None}
+
+
+def _if_readable(
+    record: Callable[[Reader, list[Segment]], dict[str, Any] | None], reader: Reader, segments: list[Segment]
+) -> dict[str, Any] | None:
+    """A record that a summary shows, None where damage is in its place."""
+    try:
+        return record(reader, segments)
+    except LogwrightError as error:
+        if _is_refusal(error):
+            raise
+        return None
 
 
 def _kept_bytes(reader: Reader) -> int:
