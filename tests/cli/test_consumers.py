@@ -149,6 +149,19 @@ def test_a_consumer_of_a_root_is_moved_in_each_shard(demo: Path) -> None:
     assert_one_error_line(run("reset", root, "page-counter", "--to", "3"), 2, "reset one shard at a time")
 
 
+def test_a_consumer_that_runs_in_one_shard_is_moved_in_none(demo: Path) -> None:
+    root = demo / "events"
+    assert run("reset", root, "counter", "--to", "last", "--create").code == 0
+    before = run("offsets", root, "--json").objects
+    with Offset(root / "web.2.002", "counter"):
+        outcome = run("reset", root, "counter", "--to", "first")
+    assert_one_error_line(outcome, 2, "web.2.002: the consumer 'counter' is running elsewhere")
+    assert outcome.out == ""
+    assert run("offsets", root, "--json").objects == before
+    assert run("reset", root, "counter", "--to", "first").code == 0
+    assert [answer["consumers"] for answer in run("offsets", root, "--json").objects] == [{"counter": 0}] * 4
+
+
 # --- clean ------------------------------------------------------------------------------------------------------------
 
 
@@ -221,6 +234,16 @@ def test_a_journal_without_consumers_needs_a_limit(demo: Path) -> None:
     assert_one_error_line(run("clean", demo / "events"), 2, "no consumer to go by")
     outcome = run("clean", demo / "events", "--max-bytes", 0, "--json")
     assert [answer["removed"] for answer in outcome.objects] == [0, 0, 0, 0]  # each has one segment, which stays
+
+
+def test_a_consumer_to_be_ignored_need_not_be_in_every_shard(demo: Path) -> None:
+    root = demo / "events"
+    with Offset(root / "web.2.001", "gone"):
+        pass
+    outcome = run("clean", root, "--ignore-consumer", "gone", "--max-bytes", 0, "--plan", "--json")
+    assert (outcome.code, [answer["consumers"] for answer in outcome.objects]) == (0, [{}] * 4)
+    outcome = run("clean", root, "--ignore-consumer", "nobody", "--max-bytes", 0, "--plan")
+    assert_one_error_line(outcome, 2, f"{root}: there is no consumer 'nobody' to ignore")
 
 
 def test_a_consumer_whose_offset_cannot_be_read_holds_everything_back(demo: Path) -> None:

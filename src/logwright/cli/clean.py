@@ -7,6 +7,8 @@ from typing import Any
 
 import click
 
+from ..core.disk import REAL_DISK
+from ..core.errors import NotFound
 from .arguments import (
     agreed,
     chosen_format,
@@ -60,19 +62,23 @@ def command(
     segment always stays. Works while a writer appends. Asks first; where there is no
     terminal to ask on it needs --yes.
     """
-    consumers_room(path, format_name)
+    offsets = consumers_room(path, format_name)
     room = chosen_format(path, format_name).room("retention")
-    rules: dict[str, Any] = {"keep_segments": keep, "ignore_consumers": ignored}
+    rules: dict[str, Any] = {"keep_segments": keep}
     if max_age is not None:
         rules["max_age_seconds"] = parse_duration(max_age) / NANOSECONDS
     if max_bytes is not None:
         rules["max_bytes"] = parse_size(max_bytes)
     with opened(path, format_name) as reader:
         journals = consumed_journals(reader)
+        ignorable = [_ignorable(offsets, journal.directory, ignored) for journal in journals]
+        for name in ignored:
+            if not any(name in names for names in ignorable):
+                raise NotFound(f"{path}: there is no consumer {name!r} to ignore")
         plans = []
-        for journal in journals:
+        for journal, names in zip(journals, ignorable, strict=True):
             with damage_placed(journal.directory):
-                plans.append(room.plan(journal.directory, **rules))
+                plans.append(room.plan(journal.directory, ignore_consumers=names, **rules))
         segments = sum(len(plan.removed) for plan in plans)
         size = sum(plan.removed_bytes for plan in plans)
         doing = not only_plan and segments > 0
@@ -84,12 +90,18 @@ def command(
             if not doing:
                 talk("nothing was removed")
                 return
-        for journal, plan in zip(journals, plans, strict=True):
-            result = room.clean(journal.directory, **rules) if doing else plan
+        for journal, names, plan in zip(journals, ignorable, plans, strict=True):
+            result = room.clean(journal.directory, ignore_consumers=names, **rules) if doing else plan
             if as_json:
                 print_json(journal.named({"done": doing, **result.as_json()}))
             else:
                 _print_plan(result, "removed" if doing else "goes")
+
+
+def _ignorable(offsets: Any, directory: Path, ignored: tuple[str, ...]) -> list[str]:
+    """Which of the consumers to be ignored a journal has: a shard need not have all of them."""
+    known = offsets.list_consumers(REAL_DISK, directory)
+    return [name for name in ignored if name in known]
 
 
 def _print_plan(plan: Any, word: str) -> None:

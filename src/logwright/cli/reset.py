@@ -58,7 +58,7 @@ def command(
     """Move a consumer that is not running: to an offset, to an end, or to a time.
 
     A plain number is an offset, anything else but `first` and `last` a time. Below a root of shards the consumer is
-    moved in each shard.
+    moved in each shard, or, when it is running in one of them, in none.
     """
     room = consumers_room(path, format_name)
     where = _parse_target(target, local)
@@ -66,12 +66,13 @@ def command(
         journals = consumed_journals(reader)
         if "to" in where and isinstance(where["to"], int) and len(journals) > 1:
             raise WrongUse(f"{path}: an offset is another message in each shard; reset one shard at a time")
-        for journal in journals:
-            before: int | None = None
-            with suppress(NotFound, DamagedJournal):  # the one is what --create is for, the other what a reset mends
-                before = room.stored_offset(REAL_DISK, journal.directory, name)
-            move = room.plan_reset if only_plan else room.reset
-            after = move(journal.directory, name, create=create, **where)
+        directories = [journal.directory for journal in journals]
+        befores = [_stored(room, directory, name) for directory in directories]
+        if only_plan:
+            afters = [room.plan_reset(directory, name, create=create, **where) for directory in directories]
+        else:
+            afters = room.reset_all(directories, name, create=create, **where)
+        for journal, before, after in zip(journals, befores, afters, strict=True):
             if as_json:
                 print_json(journal.named({"consumer": name, "before": before, "after": after, "done": not only_plan}))
             else:
@@ -79,6 +80,14 @@ def command(
                 print_line(f"{journal.directory}: {name} {came_from} -> {after}")
         if only_plan:
             talk(f"{path}: this is the plan; nothing was changed")
+
+
+def _stored(room: Any, directory: Path, name: str) -> int | None:
+    """Where a consumer is, None also for one that --create shall make, and for an offset that a reset shall mend."""
+    with suppress(NotFound, DamagedJournal):
+        offset: int | None = room.stored_offset(REAL_DISK, directory, name)
+        return offset
+    return None
 
 
 def _parse_target(target: str, local: bool) -> dict[str, Any]:

@@ -137,6 +137,14 @@ def test_to_ignore_somebody_who_is_not_there_is_an_error(journal: Path) -> None:
         clean(journal, ignore_consumers=["raeder"])
 
 
+def test_a_name_is_no_collection_of_names(journal: Path) -> None:
+    for name in ("c", "1"):
+        commit(journal, name, 0)
+    with pytest.raises(WrongUse, match=r"ignore_consumers is a collection of names: \['c1'\], not 'c1'"):
+        clean(journal, max_bytes=1, ignore_consumers="c1")
+    assert first_offsets(journal) == [0, 10, 20, 30, 40, 50]
+
+
 def test_without_consumers_and_limits_nothing_goes(journal: Path) -> None:
     with pytest.raises(WrongUse, match="no consumer to go by"):
         clean(journal)

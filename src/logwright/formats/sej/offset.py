@@ -12,8 +12,10 @@ Reading an offset needs no lock and changes nothing.
 
 from __future__ import annotations
 
+import contextlib
 import operator
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
@@ -224,12 +226,34 @@ def reset(
     beyond the end would make it skip messages that are still to come, and is refused. With `create` the consumer need
     not be there.
     """
-    home = Path(directory)
-    value = plan_reset(home, name, to, time=time, create=create, disk=disk)
-    make_directories(disk, home / OFFSET_DIRECTORY)
-    with hold(disk, home, name):  # not by an Offset: what is stored now may be damaged, and this is the way out of it
-        store(disk, home, name, value)
+    (value,) = reset_all([directory], name, to, time=time, create=create, disk=disk)
     return value
+
+
+def reset_all(
+    directories: Sequence[Path | str],
+    name: str,
+    to: int | Default | None = None,
+    *,
+    time: int | None = None,
+    create: bool = False,
+    disk: Disk = REAL_DISK,
+) -> list[int]:
+    """Move a consumer of several journals, such as the shards of a root; where it is now in each.
+
+    Everything is looked up and every lock taken before anything is moved, so that what is refused in one journal leaves
+    the consumer where it was in all of them.
+    """
+    homes = [Path(directory) for directory in directories]
+    values = [plan_reset(home, name, to, time=time, create=create, disk=disk) for home in homes]
+    with contextlib.ExitStack() as locks:
+        for home in homes:
+            make_directories(disk, home / OFFSET_DIRECTORY)
+            locks.enter_context(hold(disk, home, name))
+        for home, value in zip(homes, values, strict=True):
+            # Not by an Offset: what is stored now may be damaged, and this is the way out of it.
+            store(disk, home, name, value)
+    return values
 
 
 def plan_reset(

@@ -171,6 +171,8 @@ def _segments(disk: Disk, directory: Path) -> tuple[list[Segment], list[int]]:
 
 
 def _consumers(disk: Disk, directory: Path, ignored: Collection[str]) -> dict[str, int | None]:
+    if isinstance(ignored, str):
+        raise WrongUse(f"ignore_consumers is a collection of names: [{ignored!r}], not {ignored!r}")
     names = list_consumers(disk, directory)
     unknown = sorted(set(ignored) - set(names))
     if unknown:
