@@ -219,6 +219,26 @@ def test_a_scanner_passes_bad_blocks_in_a_segment_that_has_a_successor(journal_d
     assert [(problem.file, problem.position) for problem in report.problems] == [("jnl/000000000000000a.jnl", 0)]
 
 
+def test_no_value_of_a_bad_block_is_read_where_a_finished_segment_ends_in_damage(journal_directory: Path) -> None:
+    with Writer(journal_directory, checksums=True, segment_size=400) as writer:
+        for offset in range(25):
+            writer.append(value_of(offset), timestamp=offset)
+    path = journal_directory / "jnl" / segment_name(10)
+    damage_file(path, flip_bits, MESSAGE_BYTES + 30, 1)
+    damage_file(path, overwrite, 10 * MESSAGE_BYTES - 4, b"\0\0\0\x01")
+    left = [*range(10), *range(20, 25)]
+    offsets, damages = permissive(journal_directory)
+    assert offsets == left
+    assert {(damage.file, damage.kind) for damage in damages} == {(f"jnl/{path.name}", "checksum")}
+    assert (damages[0].start, damages[-1].end) == (0, 10 * MESSAGE_BYTES)
+    with pytest.raises(DamagedJournal, match="the checksum of the block of 400 bytes at 0 does not match"):
+        list(Reader(journal_directory).messages(10))
+    with Scanner(journal_directory, timeout=0, mode="dropmalformed") as scanner:
+        assert offsets_of(scanner) == left
+    with pytest.raises(DamagedJournal, match="checksum"):
+        list(Reader(path))
+
+
 def test_structural_damage_in_a_bad_block_is_within_what_is_passed(journal: Path) -> None:
     damage_file(journal / FIRST, overwrite, 1200, noise(100, 3))
     offsets, damages = permissive(journal)

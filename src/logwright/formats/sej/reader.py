@@ -34,7 +34,18 @@ from .ending import End, find_end
 from .index import Index, build_entries
 from .layout import CHECKSUM_SUFFIX, HEAD, NO_TIMESTAMP, OVERHEAD, parse_segment_name
 from .records import Message
-from .segment import Chunk, Cursor, Segment, judge, list_segments, message_span, open_segment, step_back, unchecked
+from .segment import (
+    CheckedSegment,
+    Chunk,
+    Cursor,
+    Segment,
+    judge,
+    list_segments,
+    message_span,
+    open_segment,
+    step_back,
+    unchecked,
+)
 
 
 class Reader(Closing):
@@ -81,7 +92,7 @@ class Reader(Closing):
         except BaseException:
             file.close()
             raise
-        return file if sums is None else CheckedFile(file, sums)
+        return file if sums is None else CheckedSegment(self.disk, segment, file, sums)
 
     # --- going through it -------------------------------------------------------------------------------------------
 

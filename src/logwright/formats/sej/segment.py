@@ -6,7 +6,7 @@ is used again and again, never mapped: a map of a file that another process cuts
 
 Where a segment has checksums, messages that touch a block whose checksum does not match are not handed out. There is
 one exception: a power cut may keep the checksum of bytes that it has taken. So a block in which the messages end, with
-nothing valid behind, is not judged: what is wrong with it is that torn tail.
+nothing valid behind, is not judged: what is wrong with it is that torn tail. Only the last segment can have one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from ...core.checksum import CheckedFile
+from ...core.checksum import CheckedFile, Checksums
 from ...core.disk import Disk, File
 from ...core.errors import NotFound
 from ...core.outcome import Damage, Ending, Span, Tail
@@ -72,6 +72,20 @@ def list_segments(disk: Disk, directory: Path) -> list[Segment]:
     return sorted(found)
 
 
+class CheckedSegment(CheckedFile):
+    """A segment's file with its checksums, which knows whether the segment is still the last one."""
+
+    def __init__(self, disk: Disk, segment: Segment, file: File, checksums: Checksums) -> None:
+        super().__init__(file, checksums)
+        self._disk = disk
+        self._segment = segment
+
+    def is_followed(self) -> bool:
+        """Whether a later segment is beside it: then its writer has finished it."""
+        names = self._disk.list_directory(self._segment.path.parent)
+        return any((parse_segment_name(name) or 0) > self._segment.first_offset for name in names)
+
+
 @dataclass(slots=True)
 class Chunk:
     """Whole messages: `data[start:stop]` holds `count` of them from `first_offset` on.
@@ -115,6 +129,7 @@ class Cursor:
         self.reason = ""
         self.bad_block: Span | None = None
         self._checked = file if isinstance(file, CheckedFile) else None
+        self._is_finished = False  # as far as we know: another segment follows, and nobody writes to this one
         self._end = end
         self._seen: int | None = None
         self._buffer = memoryview(bytearray(READ_BYTES))
@@ -135,7 +150,10 @@ class Cursor:
                 self.expected += count
                 return chunk
             if bad is not None and ending in (codec.CLEAN, codec.INCOMPLETE):
-                if self._is_torn_in(bad):
+                if not self._is_finished and self._has_successor():
+                    self._is_finished = True  # it may have been written to since it was read: once more
+                    continue
+                if not self._is_finished and self._is_torn_in(bad):
                     self._checked = None
                     continue
                 self.ending, self.bad_block = BAD_CHECKSUM, bad
@@ -165,6 +183,9 @@ class Cursor:
         if self._checked is not None:
             return self._checked.read_and_check(self.position, room)
         return self.file.read_into(self.position, room), None
+
+    def _has_successor(self) -> bool:
+        return isinstance(self._checked, CheckedSegment) and self._checked.is_followed()
 
     def _is_torn_in(self, block: Span) -> bool:
         """Whether the messages end for good within a block: its checksum may be about bytes that a crash has taken."""
