@@ -411,6 +411,7 @@ def test_what_is_not_parquet_is_refused(tmp_path: Path) -> None:
     pq.write_table(pa.table({"colour": ["red"]}), tmp_path / "other")
     with pytest.raises(WrongUse, match="no column value among colour"):
         arrow.from_parquet(tmp_path / "other", tmp_path / "j")
+    assert not (tmp_path / "j").exists()
 
 
 def test_options_of_a_writer_that_is_open_are_refused(tmp_path: Path) -> None:

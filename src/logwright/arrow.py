@@ -354,6 +354,7 @@ def from_parquet(
     those of its writer, and everything is synced before this returns. Records get new numbers.
     """
     if isinstance(target, str | Path):
+        _check_parquet(disk, Path(source), find_format(format).room("columns"))  # before there is a journal for nothing
         with find_format(format).room("journal").Writer(target, disk=disk, **options) as writer:
             return from_parquet(source, writer, progress=progress, disk=disk)
     if options:
@@ -368,6 +369,17 @@ def from_parquet(
     finally:
         file.close()
     return rows
+
+
+def _check_parquet(disk: Disk, path: Path, room: ModuleType) -> None:
+    """Raise what is wrong with a Parquet file, as far as its footer and its first rows tell."""
+    file = disk.open(path, "read")
+    try:
+        for batch, _, _ in _parquet_batches(file):
+            room.from_arrow(batch)
+            break
+    finally:
+        file.close()
 
 
 def _parquet_batches(file: File) -> Iterator[tuple[pa.RecordBatch, int, int]]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.support import Outcome, execute, run, shell
+from tests.cli.support import Outcome, assert_one_error_line, execute, run, shell
 
 
 @pytest.mark.parametrize("name", ["bash", "zsh", "fish"])
@@ -41,6 +41,11 @@ def test_verbs_and_options_are_completed() -> None:
     assert completed("logwright re") == ["repair", "reset"]
     assert completed("logwright dump --de") == ["--decode"]
     assert completed("logwright dump --mode ") == ["failfast", "permissive", "dropmalformed"]
+
+
+def test_a_shell_must_be_named() -> None:
+    outcome = run("completion")
+    assert_one_error_line(outcome, 2, "Choose from: bash, zsh, fish (see 'logwright completion --help')")
 
 
 def test_bash_takes_the_completion(tmp_path: Path) -> None:

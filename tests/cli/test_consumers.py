@@ -65,6 +65,27 @@ def test_an_offset_file_that_cannot_be_read_is_damage_and_hides_no_other(demo: P
     assert f"{demo / 'orders'}/ofs/report.ofs @ 0: " in outcome.err
 
 
+@pytest.mark.parametrize("verb", ["offsets", "state"])
+def test_an_offset_that_is_no_file_is_told_and_hides_no_other(verb: str, demo: Path) -> None:
+    stored = demo / "orders" / "ofs" / "billing.ofs"
+    stored.unlink()
+    stored.symlink_to(demo / "elsewhere")
+    outcome = run(verb, demo / "orders", "--json")
+    expected = {"report": 1200} if verb == "offsets" else {"billing": None, "report": 1200}
+    assert (outcome.code, outcome.object["consumers"]) == (1, expected)
+    assert f"the consumer 'billing' is cannot be read: open {stored}" in outcome.err
+
+
+def test_a_state_tells_of_an_offset_file_that_is_damaged(demo: Path) -> None:
+    for journal in (demo / "orders", demo / "events" / "web.2.001"):
+        (journal / "ofs").mkdir(exist_ok=True)
+        (journal / "ofs" / "report.ofs").write_bytes(b"\x00\x01")
+    for path, damaged in ((demo / "orders", demo / "orders"), (demo / "events", demo / "events" / "web.2.001")):
+        outcome = run("state", path, "--json")
+        assert outcome.code == 1
+        assert f"{damaged}/ofs/report.ofs @ 0: " in outcome.err
+
+
 def test_each_shard_has_its_own_answer(samples: Path) -> None:
     answers = run("offsets", samples / "events", "--json").objects
     assert [answer["shard"] for answer in answers] == ["web.2.000", "web.2.001", "web.2.002", "web.2.003"]

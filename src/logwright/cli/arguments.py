@@ -17,7 +17,8 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from ..core.errors import DamagedJournal, WrongUse
+from ..core.disk import REAL_DISK
+from ..core.errors import DamagedJournal, StorageFailed, WrongUse
 from ..core.format import FORMATS, Format, Located, Reader, detect, find_format, open_journal
 from ..core.outcome import MODES, Damage, Mode
 from .output import describe, is_terminal, place, warn
@@ -234,3 +235,17 @@ def consumed_journals(reader: Any) -> list[ConsumedJournal]:
     if reader.directory != reader.path:
         raise WrongUse(f"{reader.path} is a single file: give the journal's directory")
     return [ConsumedJournal(None, reader.directory, reader)]
+
+
+def stored_offsets(room: Any, directory: Path) -> tuple[dict[str, int | None], bool]:
+    """Where each consumer of a journal is, and whether all offsets could be read; a warning tells of each other one."""
+    found: dict[str, int | None] = {}
+    names = room.list_consumers(REAL_DISK, directory)
+    for name in names:
+        try:
+            found[name] = room.stored_offset(REAL_DISK, directory, name)
+        except DamagedJournal as error:
+            warn(f"{place(directory, str(error.file))} @ {error.position}: {error.reason}")
+        except StorageFailed as error:
+            warn(f"where the consumer {name!r} is cannot be read: {error}")
+    return found, len(found) == len(names)

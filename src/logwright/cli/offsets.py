@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ..core.disk import REAL_DISK
-from ..core.errors import DamagedJournal
 from .arguments import (
     DAMAGE_FOUND,
     GOOD,
@@ -17,9 +15,10 @@ from .arguments import (
     local_option,
     opened,
     path_argument,
+    stored_offsets,
     verb,
 )
-from .output import Column, Table, place, print_json, print_line, warn
+from .output import Column, Table, print_json, print_line
 from .times import format_time
 
 
@@ -38,20 +37,16 @@ def command(path: Path, local: bool, format_name: str | None, as_json: bool) -> 
     """Print the first and the next offset of a journal and the committed offset of each consumer.
 
     An offset is the one of the next message that the consumer wants; the table also tells that message's time, and how
-    many there are from it on. A consumer that has not committed yet has no offset (null in JSON). Needs no lock. Below
-    a root of shards there is an answer for each shard.
+    many there are from it on. A consumer that has not committed yet has no offset (null in JSON). One whose offset
+    cannot be read is told on stderr, and makes the exit code 1. Needs no lock. Below a root of shards there is an
+    answer for each shard.
     """
     room = consumers_room(path, format_name)
     damaged = False
     with opened(path, format_name) as reader:
         for journal in consumed_journals(reader):
-            consumers: dict[str, int | None] = {}
-            for name in room.list_consumers(REAL_DISK, journal.directory):
-                try:
-                    consumers[name] = room.stored_offset(REAL_DISK, journal.directory, name)
-                except DamagedJournal as error:
-                    damaged = True
-                    warn(f"{place(journal.directory, str(error.file))} @ {error.position}: {error.reason}")
+            consumers, all_read = stored_offsets(room, journal.directory)
+            damaged = damaged or not all_read
             first, next_offset = journal.reader.first, journal.reader.next
             if as_json:
                 print_json(journal.named({"first": first, "next": next_offset, "consumers": consumers}))

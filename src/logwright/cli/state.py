@@ -13,12 +13,16 @@ from ..core.outcome import Damage
 from .arguments import (
     DAMAGE_FOUND,
     GOOD,
+    chosen_format,
+    consumed_journals,
+    consumers_room,
     find_time,
     format_option,
     json_option,
     local_option,
     opened,
     path_argument,
+    stored_offsets,
     tell_torn_tails,
     verb,
 )
@@ -44,7 +48,7 @@ def command(path: Path, at: str | None, local: bool, format_name: str | None, as
 
     For sej: the first and the next offset, the segments, and how far each consumer has come; where consumers were in
     the past is not kept. Reads everything up to that point, so that damage does not go unnoticed: it makes the exit
-    code 1. A torn tail is a warning.
+    code 1, and so does an offset that cannot be read, which is null. A torn tail is a warning.
     """
     damages: list[Damage] = []
     with opened(path, format_name) as reader:
@@ -57,7 +61,18 @@ def command(path: Path, at: str | None, local: bool, format_name: str | None, as
         for damage in damages:
             warn(describe(path, damage))
         tell_torn_tails(reader)
-    return DAMAGE_FOUND if damages else GOOD
+        offsets_read = _tell_unread_offsets(path, format_name, reader)
+    return GOOD if offsets_read and not damages else DAMAGE_FOUND
+
+
+def _tell_unread_offsets(path: Path, format_name: str | None, reader: Any) -> bool:
+    """Warn of the consumers whose place cannot be read, which the state has as null; whether there are none."""
+    is_single_file = getattr(reader, "is_single_file", False)
+    if is_single_file or "consumers" not in chosen_format(path, format_name).traits:
+        return True
+    room = consumers_room(path, format_name)
+    told = [stored_offsets(room, journal.directory)[1] for journal in consumed_journals(reader)]  # of all of them
+    return all(told)
 
 
 def _point(reader: Reader, at: str, local: bool) -> int:
