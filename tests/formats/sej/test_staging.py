@@ -34,7 +34,7 @@ from tests.support.faulty_disk import every_fault, failing_calls, forgotten_sync
 from tests.support.simulated_disk import SimulatedDisk
 from tests.support.trees import Tree, read_tree, write_file
 
-ROOT = Path("/root")
+ROOT = Path("/target")
 STAGING = ROOT / ".logwright" / "staging"
 TARGET = Target("web", 1, segment_size=2000)
 QUERY = Batch("query", 0)
@@ -495,7 +495,7 @@ def test_each_sync_that_matters_is_missed() -> None:
         publish_two(disk)
         disk.inner.mark("published")
         if ".logwright/" in disk.failed and _harms(disk.inner):
-            noticed.add(re.sub("-[0-9a-f]{16}", "", disk.failed.replace("/root/.logwright/", "")))
+            noticed.add(re.sub("-[0-9a-f]{16}", "", disk.failed.replace("/target/.logwright/", "")))
     files = {f"sync staging/run.00000{order}.00{index}.staged" for order in (0, 1) for index in (0, 1)}
     manifest = {"sync staging/run.manifest.tmp", "sync directory staging"}
     assert noticed == {*files, *manifest, "sync published/query.tmp", "sync directory published"}
