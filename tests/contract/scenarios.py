@@ -79,6 +79,13 @@ def check_after_crash(
         _assert_writing_goes_on(subject, disk, issued, len(found))
 
 
+def check_promised(subject: Subject, disk: SimulatedDisk, issued: list[Record], least: int) -> None:
+    """The promised records are there as they were issued. What was never synced may have become anything."""
+    found, error = _read_unchanged(subject, disk)
+    assert len(found) >= least, f"{least} records were promised, {len(found)} are there ({error})"
+    assert found[:least] == issued[:least], "a promised record has changed"
+
+
 def _read_unchanged(subject: Subject, disk: SimulatedDisk) -> tuple[list[Record], Exception | None]:
     operations = len(disk.operations)
     answer = read_prefix(subject, disk, HOME)
