@@ -22,10 +22,15 @@ def byte_size(options: Mapping[str, str], name: str, default: int) -> int:
     text = options.get(name.lower())
     if text is None:
         return default
+    return parse_size(f"option {name}", text)
+
+
+def parse_size(name: str, text: str) -> int:
+    """A number of bytes out of 1048576, 64m or 1g; `name` is what it is for."""
     match = _SIZE.fullmatch(text.strip())
     size = int(match[1]) * _UNITS[match[2].lower()] if match else 0
     if size < 1:
-        raise WrongUse(f"option {name}: {text!r} is no size; write 1048576, 64m or 1g")
+        raise WrongUse(f"{name}: {text!r} is no size; write 1048576, 64m or 1g")
     return size
 
 

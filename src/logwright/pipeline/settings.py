@@ -1,0 +1,264 @@
+"""What can be chosen about a run of the pipeline, and the TOML file that says what a command line cannot.
+
+    journals = "journals"            # paths are relative to this file; URIs stay as they are
+    out = "tables"
+    mode = "permissive"              # or failfast, dropmalformed
+    format = "parquet"               # or another table format of Spark's
+    tables = ["events", "messages", "activity", "damage"]    # all, when this is missing
+    split = "64m"                    # how much one task reads, about
+    batch = "1g"                     # how much of the journals one batch of an incremental run reads, at most
+
+    [options]                        # of the table format's writer
+    compression = "zstd"
+
+    [table.messages]
+    partition_by = ["journal", "date"]      # columns of the table; `date` and `hour` are made of its timestamp
+
+    [[journal]]                      # the first one whose `match` fits a journal's name counts for it
+    match = "orders/*"
+    decode = "json"                  # json, msgpack, bonjson, avro, text: the column `decoded` of its messages
+    mode = "failfast"
+
+    [[journal]]
+    match = "sensors"
+    decode = "avro"
+    schema = "sensors.avsc"
+
+    [[journal]]
+    match = "scratch*"
+    exclude = true
+
+A key that is not known is an error that names it: a misspelt one must not be ignored.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Final, get_args
+
+from ..core.disk import REAL_DISK, Disk
+from ..core.errors import WrongUse
+from ..core.outcome import Mode
+from ..core.split import TARGET_BYTES
+from ..spark.options import parse_size
+
+DECODERS: Final = ("json", "msgpack", "bonjson", "avro", "text")
+FILE_FORMATS: Final = ("parquet", "orc", "json", "csv", "avro")
+"""Table formats that are plain files: these are staged, and published all at once. Others publish by themselves."""
+BATCH_BYTES: Final = 1 << 30
+
+_URI: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+://")
+_MOST_BYTES_OF_A_FILE: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class JournalRule:
+    """What holds for the journals whose name fits `match`, a pattern such as `orders/*`."""
+
+    match: str
+    exclude: bool = False
+    mode: Mode | None = None
+    decode: str | None = None
+    schema: str | None = None
+    """The file with the Avro schema of the values."""
+
+    def __post_init__(self) -> None:
+        if self.mode is not None:
+            _one_of("mode", self.mode, get_args(Mode))
+        if self.decode is not None:
+            _one_of("decode", self.decode, DECODERS)
+        if (self.decode == "avro") != (self.schema is not None):
+            raise WrongUse(f'journal {self.match!r}: decode = "avro" and a schema belong together')
+
+    def fits(self, name: str) -> bool:
+        return fnmatch.fnmatchcase(name, self.match)
+
+
+@dataclass(frozen=True, slots=True)
+class TableRule:
+    """What holds for one table."""
+
+    partition_by: tuple[str, ...] = ()
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """A run of the pipeline: from the journals at or below `journals` into tables below `out`."""
+
+    journals: str
+    out: str
+    mode: Mode = "permissive"
+    format: str = "parquet"
+    options: Mapping[str, str] = field(default_factory=dict)
+    tables: tuple[str, ...] = ()
+    """The tables to be made; all when empty."""
+    incremental: bool = False
+    follow: bool = False
+    """Go on for ever, with what is new; implies `incremental`."""
+    fail_on_data_loss: bool = True
+    split_bytes: int = TARGET_BYTES
+    batch_bytes: int = BATCH_BYTES
+    table_rules: Mapping[str, TableRule] = field(default_factory=dict)
+    journal_rules: tuple[JournalRule, ...] = ()
+
+    def __post_init__(self) -> None:
+        _one_of("mode", self.mode, get_args(Mode))
+
+    def rule_of(self, journal: str) -> JournalRule:
+        """What holds for a journal of this name: the first rule that fits, else nothing special."""
+        return next((rule for rule in self.journal_rules if rule.fits(journal)), JournalRule(journal))
+
+    def mode_of(self, journal: str) -> Mode:
+        return self.rule_of(journal).mode or self.mode
+
+    def table_rule(self, table: str) -> TableRule:
+        return self.table_rules.get(table, TableRule())
+
+    def chosen(self, known: Mapping[str, Any]) -> list[str]:
+        """The tables to be made, out of all that are known, in their order."""
+        for name in (*self.tables, *self.table_rules):
+            _one_of("table", name, tuple(known))
+        return [name for name in known if not self.tables or name in self.tables]
+
+
+def load(file: Path | str, *, disk: Disk = REAL_DISK, **chosen: Any) -> Settings:
+    """The settings of a pipeline file. What is `chosen` here, and is not None, counts before what the file says."""
+    path = Path(file)
+    opened = disk.open(path, "read")
+    try:
+        content = opened.read_at(0, _MOST_BYTES_OF_A_FILE)
+    finally:
+        opened.close()
+    try:
+        found = _settings_of(tomllib.loads(content.decode()), path.absolute().parent)
+        found |= {name: value for name, value in chosen.items() if value is not None}
+        for name in ("journals", "out"):
+            if name not in found:
+                raise WrongUse(f"it does not say {name}, and neither does the command line")
+        return Settings(**found)
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, WrongUse) as error:
+        raise WrongUse(f"{path}: {error}") from None
+
+
+def _settings_of(given: dict[str, Any], home: Path) -> dict[str, Any]:
+    """The fields of `Settings` that a file sets."""
+    found: dict[str, Any] = {}
+    for name, value in given.items():
+        match name:
+            case "journals" | "out":
+                found[name] = _located(_text(name, value), home)
+            case "mode" | "format":
+                found[name] = _text(name, value)
+            case "tables":
+                found[name] = _texts(name, value)
+            case "fail_on_data_loss":
+                found[name] = _flag(name, value)
+            case "split" | "batch":
+                found[f"{name}_bytes"] = _size(name, value)
+            case "options":
+                found[name] = _options(name, value)
+            case "table":
+                rules = _table(name, value).items()
+                found["table_rules"] = {table: _table_rule(f"table.{table}", rule) for table, rule in rules}
+            case "journal":
+                if not isinstance(value, list):
+                    raise WrongUse("rules for journals are written under [[journal]], with two brackets")
+                found["journal_rules"] = tuple(_journal_rule(rule, home) for rule in value)
+            case _:
+                raise _unknown(name, "", _KNOWN)
+    return found
+
+
+_KNOWN: Final = (
+    *("journals", "out", "mode", "format", "tables", "fail_on_data_loss", "split", "batch"),
+    *("options", "table", "journal"),
+)
+
+
+def _table_rule(place: str, given: Any) -> TableRule:
+    rule = TableRule()
+    for name, value in _table(place, given).items():
+        if name == "partition_by":
+            rule = replace(rule, partition_by=_texts(f"{place}.{name}", value))
+        elif name == "options":
+            rule = replace(rule, options=_options(f"{place}.{name}", value))
+        else:
+            raise _unknown(name, place, ("partition_by", "options"))
+    return rule
+
+
+def _journal_rule(given: Any, home: Path) -> JournalRule:
+    rule = _table("journal", given)
+    known = [field.name for field in fields(JournalRule)]
+    for name, value in rule.items():
+        if name not in known:
+            raise _unknown(name, "journal", known)
+        if name == "exclude":
+            _flag("journal.exclude", value)
+        else:
+            _text(f"journal.{name}", value)
+    if "match" not in rule:
+        raise WrongUse('a [[journal]] must say which journals it is about: match = "orders/*"')
+    if "schema" in rule:
+        rule = {**rule, "schema": _located(rule["schema"], home)}
+    return JournalRule(**rule)
+
+
+def _size(name: str, value: Any) -> int:
+    return parse_size(
+        name, str(value) if isinstance(value, int) and not isinstance(value, bool) else _text(name, value)
+    )
+
+
+def _located(text: str, home: Path) -> str:
+    return text if _URI.match(text) else str(home / text)
+
+
+def _text(name: str, value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise WrongUse(f"{name} must be a text, not {value!r}")
+    return value
+
+
+def _flag(name: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise WrongUse(f"{name} must be true or false, not {value!r}")
+    return value
+
+
+def _texts(name: str, value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(item, str) and item for item in value):
+        raise WrongUse(f"{name} must be a list of texts, not {value!r}")
+    return tuple(value)
+
+
+def _table(name: str, value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise WrongUse(f"{name} must be a table, not {value!r}")
+    return value
+
+
+def _options(name: str, value: Any) -> dict[str, str]:
+    """Options of a writer of Spark's, which knows texts only."""
+    found = {}
+    for key, item in _table(name, value).items():
+        if not isinstance(item, str | int | float | bool):
+            raise WrongUse(f"{name}.{key} must be a text, a number, true or false, not {item!r}")
+        found[key] = str(item).lower() if isinstance(item, bool) else str(item)
+    return found
+
+
+def _one_of(name: str, value: str, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise WrongUse(f"{name}: there is no {value!r}; there are {', '.join(known)}")
+
+
+def _unknown(name: str, place: str, known: tuple[str, ...] | list[str]) -> WrongUse:
+    where = f" in {place}" if place else ""
+    return WrongUse(f"{name!r} is not known{where}; known are {', '.join(known)}")

@@ -1,0 +1,1 @@
+"""Tests of the pipeline that need no Spark; the others are in tests/spark."""
