@@ -156,6 +156,9 @@ class RemoteDisk:
     def remove(self, path: Path) -> None:
         self._refuse("remove", path)
 
+    def remove_directory(self, path: Path) -> None:
+        self._refuse("remove directory", path)
+
     def sync_directory(self, path: Path) -> None:
         self._refuse("sync directory", path)
 

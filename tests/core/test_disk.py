@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from logwright.core.disk import REAL_DISK, Disk, OpenMode, make_directories, replace_file, write_all
+from logwright.core.disk import REAL_DISK, Disk, OpenMode, make_directories, remove_tree, replace_file, write_all
 from logwright.core.errors import Locked, NotFound, StorageFailed
 from tests.support.children import Child
 from tests.support.damage import noise
@@ -26,6 +26,20 @@ NEW = noise(1900, seed=2)
 
 
 # --- the real disk --------------------------------------------------------------------------------------------------
+
+
+def test_a_tree_is_removed_and_what_its_links_lead_to_stays(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    (outside / "deep").mkdir(parents=True)
+    (outside / "secret").write_bytes(b"secret")
+    tree = tmp_path / "tree"
+    (tree / "a" / "b").mkdir(parents=True)
+    (tree / "a" / "file").write_bytes(b"x")
+    (tree / "a" / "link").symlink_to(outside)
+    (tree / "lost").symlink_to(tmp_path / "nowhere")
+    remove_tree(REAL_DISK, tree)
+    remove_tree(REAL_DISK, tree)
+    assert read_tree(REAL_DISK, tmp_path) == {"outside": None, "outside/deep": None, "outside/secret": b"secret"}
 
 
 @pytest.mark.parametrize("mode", ["read", "update"])

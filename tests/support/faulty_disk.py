@@ -198,6 +198,10 @@ class FaultyDisk(Generic[SomeDisk]):
         self.reach("remove", path)
         self.inner.remove(path)
 
+    def remove_directory(self, path: Path) -> None:
+        self.reach("remove", path)
+        self.inner.remove_directory(path)
+
     def sync_directory(self, path: Path) -> None:
         if self.reach("sync directory", path):
             self.inner.sync_directory(path)

@@ -333,6 +333,22 @@ class SimulatedDisk:
             del self._names(directory)[path.name]
             self.operations.append(Unlink(str(path), directory, path.name, inode))
 
+    def remove_directory(self, path: Path) -> None:
+        with self._mutex:
+            try:
+                directory = self._directory_of(path, "remove directory")
+            except NotFound:
+                return
+            inode = self._directories[directory].get(path.name)
+            if inode is None:
+                return
+            if inode not in self._directories:
+                raise _refused("remove directory", path, errno.ENOTDIR)
+            if self._directories[inode]:
+                raise _refused("remove directory", path, errno.ENOTEMPTY)
+            del self._names(directory)[path.name]
+            self.operations.append(Unlink(str(path), directory, path.name, inode))
+
     def sync_directory(self, path: Path) -> None:
         with self._mutex:
             directory = self._find_directory(path, "sync directory")

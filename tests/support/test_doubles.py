@@ -119,6 +119,9 @@ def test_every_disk_answers_alike(make: Callable[[Path], Disk], tmp_path: Path) 
     file.close()
     file.close()
     assert disk.list_directory(directory) == []
+    disk.remove_directory(directory)
+    disk.remove_directory(directory)
+    assert not disk.exists(directory)
     assert getattr(disk, "open_files", 0) == 0
 
 
@@ -141,6 +144,8 @@ def test_every_disk_refuses_alike(make: Callable[[Path], Disk], tmp_path: Path) 
     assert number(lambda: disk.list_directory(path)) == errno.ENOTDIR
     assert number(lambda: disk.make_directory(path)) == errno.EEXIST
     assert number(lambda: disk.remove(directory)) == errno.EISDIR
+    assert number(lambda: disk.remove_directory(path)) == errno.ENOTDIR
+    assert number(lambda: disk.remove_directory(tmp_path)) == errno.ENOTEMPTY
     assert number(lambda: disk.rename(path, directory)) == errno.EISDIR
     for action in (
         lambda: disk.open(tmp_path / "none", "read"),
@@ -194,6 +199,7 @@ def random_step(disk: Disk, root: Path, chance: random.Random) -> object:
         lambda: with_file(lambda file: file.lock()),
         lambda: disk.rename(path(), path()),
         lambda: disk.remove(path()),
+        lambda: disk.remove_directory(path()),
         lambda: disk.make_directory(path()),
         lambda: disk.list_directory(path()),
         lambda: (disk.exists(place := path()), disk.is_directory(place), disk.identity(place) is None),

@@ -107,6 +107,9 @@ class Disk(Protocol):
     def remove(self, path: Path) -> None:
         """Remove a file; no error when it is gone already."""
 
+    def remove_directory(self, path: Path) -> None:
+        """Remove a directory that is empty; no error when it is gone already."""
+
     def sync_directory(self, path: Path) -> None: ...
 
     def free_bytes(self, path: Path) -> int: ...
@@ -303,6 +306,10 @@ class RealDisk:
         with translated("remove", path), contextlib.suppress(FileNotFoundError):
             os.unlink(path)
 
+    def remove_directory(self, path: Path) -> None:
+        with translated("remove directory", path), contextlib.suppress(FileNotFoundError):
+            os.rmdir(path)
+
     def sync_directory(self, path: Path) -> None:
         with translated("sync directory", path):
             descriptor = os.open(path, os.O_RDONLY)
@@ -346,6 +353,16 @@ def replace_file(disk: Disk, path: Path, data: Buffer, temporary: Path) -> None:
         file.close()
     disk.rename(temporary, path)
     disk.sync_directory(path.parent)
+
+
+def remove_tree(disk: Disk, path: Path) -> None:
+    """Remove a directory and all that is in it; no error when it is gone already. A link in it goes, not its target."""
+    if disk.is_link(path) or not disk.is_directory(path):
+        disk.remove(path)
+        return
+    for name in disk.list_directory(path):
+        remove_tree(disk, path / name)
+    disk.remove_directory(path)
 
 
 def make_directories(disk: Disk, path: Path) -> None:
