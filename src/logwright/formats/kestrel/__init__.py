@@ -1,0 +1,1 @@
+"""kestrel: a queue and its journal."""
