@@ -8,7 +8,8 @@ After a power cut at a given point, of the operations before it:
   or noise; and the file's length may be the old or the new one, whatever became of the bytes (`torn`);
 - of the other changes of names in a directory, the first few have happened, in their order (journaling file systems
   keep it within a directory), and how many is open for each directory separately. A rename within a directory happens
-  or does not; between two directories the new name may be there before the old one has gone, but the file is not lost;
+  or does not; between two directories the new name may be there before the old one has gone, but the file is not lost,
+  and a directory, of which no file system has two names, is in the one place or in the other;
 - or everything up to some operation is there, as if each had been synced (`order`).
 
 Where there are few combinations all are tried, where there are many a sample that follows from the seed.
@@ -252,8 +253,12 @@ class _Model:
         done = pending[: len(pending) - len(later)]
         self.directories[directory] = _with_names(self.directories[directory], done)
         for change in done:
-            if change.clears is not None and change.other:
+            if self._takes_along(change):
                 self._sync_names(change.other, change.number)
+
+    def _takes_along(self, change: _NameChange) -> bool:
+        """Whether the other half of a rename must have happened with this one."""
+        return bool(change.other) and (change.clears is not None or change.inode in self.directories)
 
     # sideways: what a crash could leave here
 
@@ -315,13 +320,16 @@ class _Model:
         return [tuple(numbers[:count]) for count in range(len(numbers) + 1)]
 
     def _keep_every_file(self, names: NameChoice) -> None:
-        """Where a file has lost its name in one directory, let it have the one that it got in another."""
+        """Where a file has lost its name in one directory, let it have the one that it got in another.
+
+        A directory is moved as a whole.
+        """
         changed = True
         while changed:
             changed = False
             for directory, done in list(names.items()):
                 for change in self.names[directory]:
-                    if change.clears is None or not change.other or change.number not in done:
+                    if change.number not in done or not self._takes_along(change):
                         continue
                     pending = self.names.get(change.other, [])
                     needed = tuple(other.number for other in pending if other.number <= change.number)

@@ -409,6 +409,19 @@ def test_a_rename_between_directories_may_leave_both_names_but_never_none(
     )
 
 
+@pytest.mark.parametrize("synced", [None, "x", "y"])
+def test_a_directory_that_is_moved_is_in_one_place_or_in_the_other(disk: SimulatedDisk, synced: str | None) -> None:
+    write_tree(disk, JOURNAL, {"x/a/file": b"a", "y": None})
+    disk.settle()
+    disk.rename(JOURNAL / "x" / "a", JOURNAL / "y" / "b")
+    if synced:
+        disk.sync_directory(JOURNAL / synced)
+    end = len(disk.operations)
+    found = {tuple(sorted({*read_tree(state, JOURNAL)} - {"x", "y"})) for state in disk.crash_states(first=end)}
+    before, after = ("x/a", "x/a/file"), ("y/b", "y/b/file")
+    assert found == ({after} if synced else {before, after})
+
+
 def test_what_is_in_a_directory_without_a_synced_name_is_gone_with_it(disk: SimulatedDisk) -> None:
     directory = JOURNAL / "sub"
     disk.make_directory(directory)
