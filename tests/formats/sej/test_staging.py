@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import itertools
 import json
@@ -14,8 +15,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from logwright.core.disk import REAL_DISK, Disk, OpenMode, RealDisk, RealFile
+from logwright.core.disk import REAL_DISK, Disk, OpenMode, RealDisk, RealFile, make_directories
 from logwright.core.errors import DamagedJournal, Locked, LogwrightError, NotFound, StorageFailed, WrongUse
+from logwright.core.lock import Lock
 from logwright.formats.sej import Message, Reader, ShardedWriter, Writer, find_shards
 from logwright.formats.sej.staging import (
     Batch,
@@ -183,8 +185,10 @@ def test_only_what_is_handed_over_counts() -> None:
     disk = with_journal()
     handed_over = stage_two(disk)
     stage(disk, "run", 0, rows_of(9, 5))  # another attempt of the same task
+    stage(disk, "other", 0, rows_of(9, 5))
     publish(ROOT, "run", handed_over, TARGET, disk=disk)
     assert journals(disk) == ALL
+    assert {name.partition(".")[0] for name in disk.list_directory(STAGING)} == {"other", "sink"}
 
 
 def test_the_same_batch_of_the_same_query_is_published_once() -> None:
@@ -353,22 +357,34 @@ def test_where_nothing_was_ever_staged_nothing_is_created() -> None:
     assert read_tree(disk, ROOT) == {}
 
 
+class ForeignWriter(Writer):
+    """What a program writes that knows of segments and locks, and of nothing else."""
+
+    def _take_lock(self) -> Lock:
+        return Lock.acquire(self._disk, self.directory / "jnl.lck")
+
+
 def test_a_batch_that_cannot_be_completed_says_that_it_is_committed() -> None:
     disk = committed()
-    with Writer(ROOT / sorted(NONE)[0], disk=disk), pytest.raises(Locked) as told:
-        recover_staging(ROOT, disk=disk)
-    assert "The batch is committed" in told.value.__notes__[0]
+    first, second = sorted(NONE)
+    with ForeignWriter(ROOT / first, disk=disk):
+        with pytest.raises(Locked, match="is held by a live writer") as told:
+            recover_staging(ROOT, disk=disk)
+        assert "The batch is committed" in told.value.__notes__[0]
+        assert "To go on without it move /target/.logwright/staging/run.manifest away" in told.value.__notes__[0]
+        with pytest.raises(Locked, match=rf"{first} is held by a live writer"):
+            Writer(ROOT / second, disk=disk)
     assert recover_staging(ROOT, disk=disk).rolled_forward == ["run"]
     assert journals(disk) == ALL
 
 
-def test_messages_that_another_writer_adds_before_the_recovery_do_no_harm() -> None:
+def test_messages_that_a_foreign_writer_adds_before_the_recovery_do_no_harm() -> None:
     disk = with_journal()
     publish_two(disk)
     row = (b"of another", b"key", 0, 5)
     for state in disk.process_kills(format="sej"):
         for shard in NONE:
-            with Writer(ROOT / shard, disk=state, segment_size=2000) as writer:
+            with ForeignWriter(ROOT / shard, disk=state, segment_size=2000) as writer:
                 writer.append(*row)
         recover_staging(ROOT, disk=state)
         publish_two(state, run="again")
@@ -379,15 +395,83 @@ def test_messages_that_another_writer_adds_before_the_recovery_do_no_harm() -> N
 
 def test_a_journal_that_was_cleaned_before_the_recovery_is_not_guessed_at() -> None:
     disk = committed()
-    shard = sorted(NONE)[0]
-    folder = ROOT / shard / "jnl"
-    with Writer(ROOT / shard, segment_size=100, disk=disk) as writer:
-        for row in rows_of(8, 3):
-            writer.append(*row)
-    for name in disk.list_directory(folder)[:-1]:
+    folder = ROOT / sorted(NONE)[0] / "jnl"
+    for name in disk.list_directory(folder):
         disk.remove(folder / name)
+    write_file(disk, folder / f"{1000:016x}.jnl", b"")
     with pytest.raises(DamagedJournal, match="nobody can tell how much of it was in place"):
         recover_staging(ROOT, disk=disk)
+
+
+# --- writers that come after a crash --------------------------------------------------------------------------------
+
+
+def test_the_next_writer_of_any_shard_has_the_batch_completed_first() -> None:
+    """Also when what it writes is what was missing: comparing could not tell the two from each other."""
+    for shard in ALL:
+        disk = with_journal()
+        publish_two(disk)
+        for state in disk.process_kills(format="sej"):
+            was_committed = state.exists(STAGING / "run.manifest")
+            before = journals(state)
+            missing = ALL[shard][len(before[shard])] if len(before[shard]) < len(ALL[shard]) else ALL[shard][-1]
+            with Writer(ROOT / shard, disk=state, segment_size=2000) as writer:
+                assert not state.exists(STAGING / "run.manifest"), state.story
+                writer.append(*missing)
+            expected = dict(ALL) if was_committed else before
+            expected[shard] = [*expected[shard], missing]
+            assert journals(state) == expected, state.story
+            assert recover_staging(ROOT, disk=state).rolled_forward == []
+            assert journals(state) == expected, state.story
+            assert state.open_files == 0
+
+
+def test_a_power_cut_while_the_next_writer_opens_leaves_all_or_none() -> None:
+    disk = committed()
+    Writer(ROOT / sorted(NONE)[1], disk=disk).close()
+    for state in disk.crash_states(most=8, format="sej"):
+        check(state, NONE, ALL)
+
+
+def test_whichever_call_of_the_next_writer_fails_it_leaves_all_or_none() -> None:
+    for disk in failing_calls(committed, error=errno.EIO, format="sej"):
+        with contextlib.suppress(StorageFailed):
+            Writer(ROOT / sorted(NONE)[0], disk=disk).close()
+        check(disk.inner.copy(), NONE, ALL)
+
+
+def test_no_writer_comes_in_between_while_a_batch_is_put_in_place() -> None:
+    disk = committed()
+    publisher = disk.open(STAGING / "sink.lck", "update")
+    publisher.lock()
+    for shard in NONE:
+        with pytest.raises(Locked, match="another job is publishing here"):
+            Writer(ROOT / shard, disk=disk)
+    for other in ("elsewhere", "web.2.000", "not a shard"):
+        Writer(ROOT / other, disk=disk).close()
+    publisher.close()
+    Writer(ROOT / sorted(NONE)[0], disk=disk).close()
+    assert {name: rows for name, rows in journals(disk).items() if name in ALL} == ALL
+
+
+def test_the_root_itself_may_be_the_journal_that_waits() -> None:
+    for prefix, home in (("", ROOT), ("web", ROOT / "web")):
+        target = Target(prefix, 0)
+        disk = empty()
+        publish(ROOT, "run", [stage(disk, "run", 0, FIRST, target=target)], target, QUERY, disk=disk)
+        killed = next(state for state in disk.process_kills(format="") if state.exists(STAGING / "run.manifest"))
+        with Writer(home, disk=killed) as writer:
+            assert writer.next_offset == len(FIRST)
+        assert [row_of(message) for message in Reader(home, disk=killed)] == FIRST
+
+
+def test_a_writer_tells_of_a_manifest_that_is_none() -> None:
+    disk = with_journal()
+    make_directories(disk, STAGING)
+    write_file(disk, STAGING / "run.manifest", b"{}")
+    with pytest.raises(DamagedJournal, match=r"staging/run\.manifest @ 0: this is no manifest"):
+        Writer(ROOT / sorted(NONE)[0], disk=disk)
+    assert disk.open_files == 0
 
 
 # --- crashes --------------------------------------------------------------------------------------------------------

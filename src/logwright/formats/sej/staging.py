@@ -12,13 +12,17 @@ segments and their indexes are what a writer makes of these messages.
 
 The manifest's name is the commit. What a crash leaves:
 - before it: staged files that nobody knows of; they are removed by the next one who publishes, and nothing is visible;
-- behind it: the batch is put in place by the next one who publishes, or by `recover_staging`. How much of it is there
-  already is found by comparing the journal, from the offset on that the manifest names, with what was staged; the rest
-  is appended. So it may be tried as often as need be, and messages that another writer has added meanwhile do no harm;
+- behind it: the batch is put in place by the next one who publishes there, by the next `Writer` of one of its journals,
+  or by `recover_staging`. How much of it is there already is found by comparing the journal, from the offset on that
+  the manifest names, with what was staged; the rest is appended. So it may be tried as often as need be;
 - once all is synced, the batch of a query is noted as published, then the manifest goes, then the staged files.
 
+No writer of ours comes in between: a publisher holds the locks of all journals concerned from before the commit on, and
+a `Writer` that finds a manifest for its journal has the batch completed before it takes anything. What a program that
+knows nothing of this adds in that state does no harm, unless it is, by chance, the very message that is missing.
+
 A batch needs its space twice for a while. There must be enough of it before anything is committed; when others take it
-away in that moment, the error says that the batch is committed, and the next one who publishes completes it.
+away in that moment, the error says that the batch is committed, and the next one who writes there completes it.
 """
 
 from __future__ import annotations
@@ -31,7 +35,7 @@ import re
 import secrets
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -42,21 +46,44 @@ from ...core.lock import Lock
 from ...core.outcome import Damage
 from . import kernel
 from .codec import CLEAN, Columns
-from .layout import DEFAULT_SEGMENT_BYTES, LOCK_NAME, SEGMENT_DIRECTORY
+from .layout import LOCK_NAME, SEGMENT_DIRECTORY
+from .manifest import (
+    STAGED_SUFFIX,
+    Batch,
+    Manifest,
+    Part,
+    StagedFile,
+    Target,
+    list_manifests,
+    manifest_path,
+    staging_directory,
+    write_manifest,
+)
 from .reader import Reader
 from .segment import Chunk, Cursor, Segment, list_segments
 from .shard import find_shards, shard_name
 from .shard_writer import refuse_other_bits, split_batch, stable_indexes
 from .writer import BUFFER_BYTES, Writer
 
-STAGING_DIRECTORY: Final = "staging"
+__all__ = [
+    "OPTIONS",
+    "Batch",
+    "Published",
+    "Recovered",
+    "Stage",
+    "Staged",
+    "StagedFile",
+    "Target",
+    "complete",
+    "discard",
+    "publish",
+    "recover_staging",
+    "refuse_live_writers",
+]
+
 PUBLISHED_DIRECTORY: Final = "published"
-STAGED_SUFFIX: Final = ".staged"
-MANIFEST_SUFFIX: Final = ".manifest"
-_VERSION: Final = 1
 _NO_LIMIT: Final = 2**62
 _RUN: Final = re.compile(r"[a-zA-Z0-9_-]+")
-_STAGED_NAME: Final = re.compile(r"([a-zA-Z0-9_-]+)\.\d+-[0-9a-f]+\.[0-9a-f]{3}\.staged")
 _LEFT_NAME: Final = re.compile(r"([a-zA-Z0-9_-]+)\.(?:manifest\.tmp|\d+-[0-9a-f]+\.[0-9a-f]{3}\.staged)")
 _SPARE_BYTES: Final = 16 << 10
 """What names, locks and the manifest take, besides the messages: so much, and so much again for each shard."""
@@ -70,45 +97,12 @@ OPTIONS["checksums"] = ("checksums", "flag")
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
-    """How the journals of a root are written: see `ShardedWriter`."""
-
-    prefix: str = ""
-    bit: int = 0
-    segment_size: int = DEFAULT_SEGMENT_BYTES
-    checksums: bool = False
-
-    def __post_init__(self) -> None:
-        shard_name(self.prefix, self.bit, 0)  # says what is wrong with them
-        if self.segment_size < 1:
-            raise WrongUse(f"a segment size of {self.segment_size} bytes makes no sense")
-
-
-@dataclass(frozen=True, slots=True)
-class StagedFile:
-    """Messages for one shard, in a file of the staging directory."""
-
-    name: str
-    index: int
-    messages: int
-    bytes: int
-
-
-@dataclass(frozen=True, slots=True)
 class Staged:
     """What a task has staged. The parts of a batch are published by their `order`."""
 
     run: str
     order: int
     files: tuple[StagedFile, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """Which batch of which streaming query this is: the numbers of a query only rise."""
-
-    query: str
-    number: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,27 +122,6 @@ class Recovered:
     removed_files: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """One shard's share of a batch."""
-
-    index: int
-    start: int
-    files: tuple[StagedFile, ...]
-
-    @property
-    def messages(self) -> int:
-        return sum(file.messages for file in self.files)
-
-
-@dataclass(frozen=True, slots=True)
-class _Manifest:
-    run: str
-    batch: Batch | None
-    target: Target
-    parts: tuple[_Part, ...]
-
-
 # --- staging, in a task ---------------------------------------------------------------------------------------------
 
 
@@ -162,7 +135,7 @@ class Stage:
         self._target = target
         self._run = run
         self._order = order
-        self._directory = _staging(Path(root))
+        self._directory = staging_directory(Path(root))
         self._token = secrets.token_hex(8)
         self._open: dict[int, _StageFile] = {}
 
@@ -257,34 +230,42 @@ def publish(
     with _alone(disk, root, patience_seconds):
         _roll_all_forward(disk, root)
         if _is_published(disk, root, batch):
-            _remove(disk, root, (file for files in parts.values() for file in files))
+            _forget(disk, root, run)
             return Published(0, {}, already=True)
         _check_staged(disk, root, parts)
         refuse_other_bits(disk, root, target.prefix, target.bit)
         _check_space(disk, root, parts)
-        return _commit(disk, root, run, parts, target, batch)
+        done = _commit(disk, root, run, parts, target, batch)
+        _forget(disk, root, run)
+        return done
+
+
+def _forget(disk: Disk, root: Path, run: str) -> None:
+    """Remove what attempts of a run have staged that did not count. What cannot be removed now is, as a dead run's."""
+    with contextlib.suppress(LogwrightError):
+        _remove_left(disk, root, run.__eq__)
 
 
 def _commit(
     disk: Disk, root: Path, run: str, files_of: dict[int, list[StagedFile]], target: Target, batch: Batch | None
 ) -> Published:
     with contextlib.ExitStack() as stack:
-        writers = {}
+        writers: dict[int, Writer] = {}
+        locks: dict[int, Lock] = {}
         for index in files_of:
             home = root / shard_name(target.prefix, target.bit, index)
-            if disk.is_directory(home / SEGMENT_DIRECTORY):  # a new one comes into being after the commit
-                writers[index] = stack.enter_context(_open_writer(disk, home, target))
+            locks[index] = stack.enter_context(_lock(disk, home))
+            if disk.is_directory(home / SEGMENT_DIRECTORY):  # a new journal comes into being after the commit
+                writers[index] = stack.enter_context(_PartWriter(disk, home, target, locks[index]))
         starts = {index: writers[index].next_offset if index in writers else 0 for index in files_of}
-        parts = tuple(_Part(index, starts[index], tuple(files)) for index, files in files_of.items())
-        manifest = _Manifest(run, batch, target, parts)
-        _write_manifest(disk, root, manifest)
-        with _telling_that_it_is_committed(root):
+        parts = tuple(Part(index, starts[index], tuple(files)) for index, files in files_of.items())
+        manifest = Manifest(run, batch, target, parts)
+        write_manifest(disk, root, manifest)
+        with _telling_that_it_is_committed(root, manifest):
             for part in parts:
-                if part.index in writers:
-                    _append(disk, root, writers[part.index], part, 0)
-                    writers[part.index].close()
-                else:
-                    _roll_part_forward(disk, root, target, part)
+                home = root / shard_name(target.prefix, target.bit, part.index)
+                with writers.get(part.index) or _PartWriter(disk, home, target, locks[part.index]) as writer:
+                    _append(disk, root, writer, part, 0)
             _finish(disk, root, manifest)
     first_offsets = {shard_name(target.prefix, target.bit, part.index): part.start for part in parts}
     return Published(sum(part.messages for part in parts), first_offsets)
@@ -302,7 +283,7 @@ def _parts_of(staged: Iterable[Staged]) -> dict[int, list[StagedFile]]:
 def _check_staged(disk: Disk, root: Path, parts: dict[int, list[StagedFile]]) -> None:
     for files in parts.values():
         for file in files:
-            path = _staging(root) / file.name
+            path = staging_directory(root) / file.name
             if not disk.exists(path):
                 raise NotFound(f"{path}: what a task staged is gone; nothing was published")
             if (size := disk.file_size(path)) != file.bytes:
@@ -317,27 +298,44 @@ def _check_space(disk: Disk, root: Path, parts: dict[int, list[StagedFile]]) -> 
         raise StorageFailed("publish into", root, OSError(errno.ENOSPC, reason))
 
 
-def _open_writer(disk: Disk, home: Path, target: Target) -> Writer:
+class _PartWriter(Writer):
+    """A writer of whoever publishes, who has the lock already, and knows of all manifests that there are."""
+
+    def __init__(self, disk: Disk, home: Path, target: Target, lock: Lock) -> None:
+        self._held = lock
+        super().__init__(home, segment_size=target.segment_size, checksums=target.checksums, disk=disk)
+
+    def _take_lock(self) -> Lock:
+        return self._held
+
+
+def _lock(disk: Disk, home: Path) -> Lock:
+    """The lock of a journal, which need not be there yet."""
+    make_directories(disk, home)
     try:
-        return Writer(home, segment_size=target.segment_size, checksums=target.checksums, disk=disk)
+        return Lock.acquire(disk, home / LOCK_NAME)
     except Locked as error:
-        raise Locked(f"{home} is held by a live writer: close it, then write again ({error})") from error
+        raise _held_by_another(home, error) from error
 
 
-def _append(disk: Disk, root: Path, writer: Writer, part: _Part, skip: int) -> None:
+def _held_by_another(home: Path, error: Locked) -> Locked:
+    return Locked(f"{home} is held by a live writer: close it, then write again ({error})")
+
+
+def _append(disk: Disk, root: Path, writer: Writer, part: Part, skip: int) -> None:
     """Append what was staged for a shard, without the first `skip` messages."""
     with contextlib.closing(_chunks(disk, root, part, skip)) as chunks:
         for chunk in chunks:
             writer.append_columns([kernel.columns(chunk.data, chunk.start, chunk.stop, chunk.count)])
 
 
-def _chunks(disk: Disk, root: Path, part: _Part, skip: int = 0) -> Generator[Chunk, None, None]:
+def _chunks(disk: Disk, root: Path, part: Part, skip: int = 0) -> Generator[Chunk, None, None]:
     """The messages staged for a shard, without the first `skip`."""
     for staged in part.files:
         if skip >= staged.messages:
             skip -= staged.messages
             continue
-        path = _staging(root) / staged.name
+        path = staging_directory(root) / staged.name
         file = disk.open(path, "read")
         try:
             cursor = Cursor(file, Segment(0, staged.name, path), 0, 0)
@@ -353,13 +351,14 @@ def _chunks(disk: Disk, root: Path, part: _Part, skip: int = 0) -> Generator[Chu
 
 
 @contextlib.contextmanager
-def _telling_that_it_is_committed(root: Path) -> Iterator[None]:
+def _telling_that_it_is_committed(root: Path, manifest: Manifest) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
         error.add_note(
             f"The batch is committed but not all of it is in place yet in {root}:"
-            " whoever publishes there next completes it, and so does recover_staging."
+            " whoever writes there next completes it, and so does recover_staging."
+            f" To go on without it move {manifest_path(root, manifest.run)} away."
         )
         raise
 
@@ -380,7 +379,7 @@ def recover_staging(
     will find its files gone when it publishes, and publish nothing.
     """
     root = Path(root)
-    if not disk.is_directory(_staging(root)):
+    if not disk.is_directory(staging_directory(root)):
         return Recovered([], 0)
     with _alone(disk, root, patience_seconds):
         rolled_forward = _roll_all_forward(disk, root)
@@ -388,10 +387,17 @@ def recover_staging(
         return Recovered(rolled_forward, removed)
 
 
+def complete(root: Path | str, *, disk: Disk = REAL_DISK) -> list[str]:
+    """Put committed batches in place, and leave what is staged alone; the runs whose batches they were."""
+    root = Path(root)
+    with _alone(disk, root, 0):
+        return _roll_all_forward(disk, root)
+
+
 def discard(root: Path | str, runs: Iterable[str], *, disk: Disk = REAL_DISK, patience_seconds: float = 0) -> None:
     """Remove what these runs have staged, unless it is committed."""
     root = Path(root)
-    if not disk.is_directory(_staging(root)):
+    if not disk.is_directory(staging_directory(root)):
         return
     unwanted = frozenset(runs)
     with _alone(disk, root, patience_seconds):
@@ -407,14 +413,14 @@ def refuse_live_writers(root: Path | str, target: Target, *, disk: Disk = REAL_D
             try:
                 Lock.acquire(disk, shard.path / LOCK_NAME).release()
             except Locked as error:
-                raise Locked(f"{shard.path} is held by a live writer: close it, then write again ({error})") from error
+                raise _held_by_another(shard.path, error) from error
 
 
 def _remove_left(disk: Disk, root: Path, is_dead: Callable[[str], bool]) -> int:
     """Remove the staged files of dead runs. What a manifest speaks of belongs to the living."""
-    directory = _staging(root)
+    directory = staging_directory(root)
     disk.sync_directory(directory)  # a manifest that was taken back must not come back without its files
-    committed = {manifest.run for manifest in _manifests(disk, root)}
+    committed = {manifest.run for manifest in list_manifests(disk, root)}
     removed = 0
     for name in disk.list_directory(directory):
         match = _LEFT_NAME.fullmatch(name)
@@ -426,9 +432,9 @@ def _remove_left(disk: Disk, root: Path, is_dead: Callable[[str], bool]) -> int:
 
 def _roll_all_forward(disk: Disk, root: Path) -> list[str]:
     done = []
-    for manifest in _manifests(disk, root):
-        with _telling_that_it_is_committed(root):
-            disk.sync_directory(_staging(root))  # whoever committed it may have been killed before that
+    for manifest in list_manifests(disk, root):
+        with _telling_that_it_is_committed(root, manifest):
+            disk.sync_directory(staging_directory(root))  # whoever committed it may have been killed before that
             if not _is_published(disk, root, manifest.batch):
                 for part in manifest.parts:
                     _roll_part_forward(disk, root, manifest.target, part)
@@ -437,49 +443,43 @@ def _roll_all_forward(disk: Disk, root: Path) -> list[str]:
     return done
 
 
-def _roll_part_forward(disk: Disk, root: Path, target: Target, part: _Part) -> None:
+def _roll_part_forward(disk: Disk, root: Path, target: Target, part: Part) -> None:
     """Append to a shard what is not there yet."""
     home = root / shard_name(target.prefix, target.bit, part.index)
-    there = _settle(disk, root, home, part)
-    with _open_writer(disk, home, target) as writer:  # also syncs what is there: it may have been a killed process'
-        if writer.next_offset < part.start + there:
-            raise DamagedJournal(home, 0, f"messages up to {part.start + there - 1} were here a moment ago")
-        _append(disk, root, writer, part, there)
+    with _lock(disk, home) as lock:
+        there = _settle(disk, root, home, part)
+        with _PartWriter(disk, home, target, lock) as writer:  # also syncs what is there: the killed one may not have
+            if writer.next_offset < part.start + there:
+                raise DamagedJournal(home, 0, f"messages up to {part.start + there - 1} were here a moment ago")
+            _append(disk, root, writer, part, there)
 
 
-def _settle(disk: Disk, root: Path, home: Path, part: _Part) -> int:
-    """How many messages of a part are in their shard.
+def _settle(disk: Disk, root: Path, home: Path, part: Part) -> int:
+    """How many messages of a part are in their shard, whose lock is ours.
 
     Where a power cut has left a hole among them, it and what is behind are cut off and kept: the whole of it was
     staged, and nobody else can have written behind a hole.
     """
-    if not disk.is_directory(home / SEGMENT_DIRECTORY):
+    segments = list_segments(disk, home) if disk.is_directory(home / SEGMENT_DIRECTORY) else []
+    if not segments:
         return 0
-    try:
-        lock = Lock.acquire(disk, home / LOCK_NAME)
-    except Locked as error:
-        raise Locked(f"{home} is held by a live writer: close it, then write again ({error})") from error
-    with lock:
-        segments = list_segments(disk, home)
-        if not segments:
-            return 0
-        if segments[0].first_offset > part.start:
-            reason = f"the journal begins with {segments[0].first_offset} now, and a batch was to begin at {part.start}"
-            raise DamagedJournal(segments[0].path, 0, f"{reason}: nobody can tell how much of it was in place")
-        there, damage = _compare(disk, root, home, part)
-        if damage is None:
-            return there
-        if damage.file != segments[-1].name:
-            raise DamagedJournal(home / damage.file, damage.start, damage.reason)
-        file = disk.open(segments[-1].path, "update")
-        try:
-            cut_tail(disk, home, file, damage.start)
-        finally:
-            file.close()
+    if segments[0].first_offset > part.start:
+        reason = f"the journal begins with {segments[0].first_offset} now, and a batch was to begin at {part.start}"
+        raise DamagedJournal(segments[0].path, 0, f"{reason}: nobody can tell how much of it was in place")
+    there, damage = _compare(disk, root, home, part)
+    if damage is None:
         return there
+    if damage.file != segments[-1].name:
+        raise DamagedJournal(home / damage.file, damage.start, damage.reason)
+    file = disk.open(segments[-1].path, "update")
+    try:
+        cut_tail(disk, home, file, damage.start)
+    finally:
+        file.close()
+    return there
 
 
-def _compare(disk: Disk, root: Path, home: Path, part: _Part) -> tuple[int, Damage | None]:
+def _compare(disk: Disk, root: Path, home: Path, part: Part) -> tuple[int, Damage | None]:
     """How many messages of the journal are those of the part, and the damage right behind them, if that ends them."""
     end = part.start + part.messages
     reading = Reader(home, disk=disk).chunks(part.start, end, mode="permissive")
@@ -509,12 +509,12 @@ def _content(message: Any) -> tuple[Any, ...]:
     return message.timestamp, message.type, message.key, message.value
 
 
-def _finish(disk: Disk, root: Path, manifest: _Manifest) -> None:
+def _finish(disk: Disk, root: Path, manifest: Manifest) -> None:
     """All is in place and synced: note it, and only then forget where it came from."""
     if manifest.batch is not None:
         _note_published(disk, root, manifest.batch)
-    disk.remove(_manifest_path(root, manifest.run))
-    disk.sync_directory(_staging(root))
+    disk.remove(manifest_path(root, manifest.run))
+    disk.sync_directory(staging_directory(root))
     _remove(disk, root, (file for part in manifest.parts for file in part.files))
 
 
@@ -522,60 +522,7 @@ def _remove(disk: Disk, root: Path, files: Iterable[StagedFile]) -> None:
     """Remove staged files that are done with. What cannot be removed now is a dead run's, later."""
     for file in files:
         with contextlib.suppress(LogwrightError):
-            disk.remove(_staging(root) / file.name)
-
-
-# --- the manifest ---------------------------------------------------------------------------------------------------
-
-
-def _staging(root: Path) -> Path:
-    return root / DIRECTORY / STAGING_DIRECTORY
-
-
-def _manifest_path(root: Path, run: str) -> Path:
-    return _staging(root) / f"{run}{MANIFEST_SUFFIX}"
-
-
-def _write_manifest(disk: Disk, root: Path, manifest: _Manifest) -> None:
-    """Commit. When that fails nothing has been put in place yet, so it is taken back, as far as the system lets us."""
-    path = _manifest_path(root, manifest.run)
-    data = json.dumps({"version": _VERSION, **asdict(manifest)}).encode()
-    try:
-        replace_file(disk, path, data, path.with_name(path.name + ".tmp"))
-    except BaseException:
-        with contextlib.suppress(LogwrightError):
-            disk.remove(path)
-            disk.sync_directory(path.parent)
-        raise
-
-
-def _manifests(disk: Disk, root: Path) -> list[_Manifest]:
-    directory = _staging(root)
-    names = [name for name in disk.list_directory(directory) if name.endswith(MANIFEST_SUFFIX)]
-    return [_read_manifest(disk, directory / name) for name in names]
-
-
-def _read_manifest(disk: Disk, path: Path) -> _Manifest:
-    file = disk.open(path, "read")
-    try:
-        data = file.read_at(0, file.size())
-    finally:
-        file.close()
-    try:
-        found = json.loads(data)
-        if found["version"] != _VERSION:
-            raise ValueError(f"version {found['version']} is not known here")
-        parts = tuple(
-            _Part(int(part["index"]), int(part["start"]), tuple(StagedFile(**file) for file in part["files"]))
-            for part in found["parts"]
-        )
-        names = [file.name for part in parts for file in part.files]
-        if found["run"] != path.name.removesuffix(MANIFEST_SUFFIX) or not all(map(_STAGED_NAME.fullmatch, names)):
-            raise ValueError("it names files that are none of its own")
-        batch = None if found["batch"] is None else Batch(**found["batch"])
-        return _Manifest(found["run"], batch, Target(**found["target"]), parts)
-    except (ValueError, KeyError, TypeError) as error:
-        raise DamagedJournal(path, 0, f"this is no manifest: {error}") from error
+            disk.remove(staging_directory(root) / file.name)
 
 
 # --- which batches are published ------------------------------------------------------------------------------------
@@ -628,7 +575,7 @@ def _make_directories(disk: Disk, path: Path) -> None:
 @contextlib.contextmanager
 def _alone(disk: Disk, root: Path, patience_seconds: float) -> Iterator[None]:
     """Hold the lock of publishers."""
-    path = _staging(root) / "sink.lck"
+    path = staging_directory(root) / "sink.lck"
     deadline = time.monotonic() + patience_seconds
     while True:
         try:

@@ -8,7 +8,8 @@ What an append guarantees when it returns, by the sync policy:
 
 What a crash leaves: a prefix of what was appended, byte for byte, and at most one message cut short behind it, which
 the next writer cuts off and keeps (`recovered`, `kept`). A segment is synced before the next one is created, so only
-the last can ever be torn.
+the last can ever be torn. A batch that was committed, and whose publisher was killed before all of it was in place, is
+completed before the writer takes anything: see `staging.py`.
 
 A failed write or sync is final: the writer takes nothing more (`Poisoned`), the partial message is rolled back, and
 what was acknowledged before stays. Open a new writer to go on.
@@ -38,6 +39,7 @@ from . import kernel
 from .ending import End, find_end
 from .index import STRIDE_BYTES, Index, IndexWriter, build_entries
 from .layout import DEFAULT_SEGMENT_BYTES, HEAD, LOCK_NAME, MAX_OFFSET, NO_TIMESTAMP, SEGMENT_DIRECTORY, segment_name
+from .manifest import find_waiting
 from .segment import Cursor, Segment, list_segments
 
 if TYPE_CHECKING:
@@ -88,7 +90,7 @@ class Writer(kernel.AppendBuffer, Closing):
         self._index: IndexWriter | None = None
         self._interval: IntervalSync | None = None
         make_directories(disk, self.directory / SEGMENT_DIRECTORY)
-        self._lock = Lock.acquire(disk, self.directory / LOCK_NAME)
+        self._lock = self._take_lock()
         try:
             end, largest = self._open_last_segment()
         except BaseException as error:
@@ -103,6 +105,21 @@ class Writer(kernel.AppendBuffer, Closing):
             self._interval = IntervalSync(self.policy.interval_ms, self._sync_in_background)
 
     # --- opening ----------------------------------------------------------------------------------------------------
+
+    def _take_lock(self) -> Lock:
+        """Lock the journal. A batch that a killed publisher has left half in place here is completed first."""
+        while True:
+            lock = Lock.acquire(self._disk, self.directory / LOCK_NAME)
+            try:
+                root = find_waiting(self._disk, self.directory)
+            except BaseException:
+                lock.release()
+                raise
+            if root is None:
+                return lock
+            lock.release()
+            for run in find_format("sej").room("staging").complete(root, disk=self._disk):
+                logger.warning("%s: put the rest of the committed batch %s in place", root, run)
 
     def _open_last_segment(self) -> tuple[End, int]:
         """Open the last segment where its messages end, cutting off a torn tail; its end and its largest timestamp."""
