@@ -21,7 +21,12 @@ Whatever the bytes of a journal are, reading them raises one of these and nothin
 
 from __future__ import annotations
 
+import errno
 from pathlib import PurePath
+from typing import Final
+
+_NO_FILE: Final = (errno.ELOOP, errno.EISDIR, errno.ENOTDIR, errno.EINVAL, errno.ENXIO)
+"""What opening something says that is no plain file."""
 
 
 class LogwrightError(Exception):
@@ -105,3 +110,11 @@ class DamagedJournal(LogwrightError):
 
 class Gap(DamagedJournal):
     """Records are missing between two files, or between two records."""
+
+
+def is_refusal(error: BaseException) -> bool:
+    """Whether a file was not opened for a reason that says nothing about the journal: no permission, no descriptors.
+
+    A link or a directory in the place of a file does say something, and so does a disk that fails to read.
+    """
+    return isinstance(error, StorageFailed) and error.action == "open" and error.errno not in _NO_FILE

@@ -31,10 +31,11 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from .disk import Disk, File, replace_file, write_all
-from .errors import DamagedJournal, NotFound, StorageFailed, WrongUse
+from .errors import DamagedJournal, LogwrightError, NotFound, StorageFailed, WrongUse
 from .keep import cut_directory, keep_range, make_cut_directory
 from .lock import Lock
 from .outcome import Span
+from .report import Problem, Report
 
 _COPY_BYTES: Final = 1 << 20
 _LOG_NAME: Final = re.compile(r"repair-([0-9]{1,20})\.json")
@@ -351,6 +352,20 @@ def find_interrupted(disk: Disk, home: Path) -> Repair | None:
     """The repair, or the undoing of one, that was begun and not finished."""
     latest = _latest(disk, home)
     return latest if latest is not None and latest.state in (APPLYING, UNDOING) else None
+
+
+def report_interrupted(disk: Disk, home: Path, report: Report) -> None:
+    """Note a repair of the journal in a directory that was begun and not finished as an anomaly."""
+    try:
+        repair = find_interrupted(disk, home)
+    except LogwrightError as error:
+        report.anomalies.append(Problem("", 0, "repair", str(error)))
+        return
+    if repair is not None:
+        what = "taking a repair back" if repair.state == UNDOING else "a repair"
+        file = repair.log.relative_to(home).as_posix()
+        message = f"{what} was interrupted after {repair.done} of {len(repair.entries)} steps"
+        report.anomalies.append(Problem(file, 0, "repair", message))
 
 
 def resume_plan(disk: Disk, home: Path) -> Plan | None:

@@ -11,7 +11,6 @@ stays sound. What is wrong in one place never hides the next: reading goes on be
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Callable
 from dataclasses import dataclass
 from operator import gt
@@ -20,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ...core.checksum import CheckedFile, checksum_path
 from ...core.disk import Disk, File
-from ...core.errors import LogwrightError, NotFound, StorageFailed
+from ...core.errors import LogwrightError, NotFound, StorageFailed, is_refusal
 from ...core.format import Located
 from ...core.keep import cut_directory
 from ...core.outcome import Damage, Span
@@ -39,8 +38,6 @@ if TYPE_CHECKING:
 
 MOST_SHOWN_BYTES: Final = 64 << 10
 """The largest message that a summary shows with its value."""
-_NO_FILE: Final = (errno.ELOOP, errno.EISDIR, errno.ENOTDIR, errno.EINVAL, errno.ENXIO)
-"""What opening something says that is no plain file."""
 SOUND_SO_FAR: Final = "sound so far"
 
 
@@ -142,7 +139,7 @@ class _SegmentCheck:
             finally:
                 file.close()
         except (StorageFailed, NotFound) as error:
-            if _is_refusal(error):
+            if is_refusal(error):
                 raise
             self._problem(position, "unreadable", f"{error}; {self._rest_lost(expected)}")
             expected = self._following.first_offset if self._following is not None else expected
@@ -191,14 +188,6 @@ class _SegmentCheck:
 
     def _problem(self, position: int, kind: str, message: str) -> None:
         self._report.problems.append(Problem(self._segment.name, position, kind, message))
-
-
-def _is_refusal(error: LogwrightError) -> bool:
-    """Whether a file was not opened for a reason that says nothing about the journal: no permission, no descriptors.
-
-    A link or a directory in the place of a segment does say something, and so does a disk that fails to read.
-    """
-    return isinstance(error, StorageFailed) and error.action == "open" and error.errno not in _NO_FILE
 
 
 def _has_grown(cursor: Cursor) -> bool:
@@ -382,7 +371,7 @@ def _look(reader: Reader, segments: list[Segment]) -> _Look:
         try:
             look.following = _look_at(reader, look, segment, following)
         except LogwrightError as error:
-            if _is_refusal(error):
+            if is_refusal(error):
                 raise
             look.damage = look.damage or Damage(segment.name, 0, 0, str(error), "unreadable")
     return look
@@ -473,7 +462,7 @@ def _if_readable(
     try:
         return record(reader, segments)
     except LogwrightError as error:
-        if _is_refusal(error):
+        if is_refusal(error):
             raise
         return None
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from ...core.disk import Disk
 from ...core.errors import DamagedJournal, LogwrightError
-from ...core.repair import TEMPORARY_SUFFIX, UNDOING, find_interrupted
+from ...core.repair import TEMPORARY_SUFFIX, report_interrupted
 from ...core.report import Problem, Report
 from .index import index_path
 from .layout import (
@@ -34,7 +34,7 @@ def check_surroundings(
     _check_index_names(disk, directory, segments, report)
     _check_offsets(disk, directory, first, first if following is None else following, report)
     _check_lock(disk, directory, LOCK_NAME, report)
-    _check_repairs(disk, directory, report)
+    report_interrupted(disk, directory, report)
 
 
 def _names(disk: Disk, directory: Path, folder: str) -> list[str]:
@@ -120,15 +120,3 @@ def _check_lock(disk: Disk, directory: Path, name: str, report: Report) -> None:
         file.close()
     if size:
         _odd(report, name, "lock_file", f"it has {size} bytes, where lock files are empty")
-
-
-def _check_repairs(disk: Disk, directory: Path, report: Report) -> None:
-    try:
-        repair = find_interrupted(disk, directory)
-    except LogwrightError as error:
-        _odd(report, "", "repair", str(error))
-        return
-    if repair is not None:
-        what = "taking a repair back" if repair.state == UNDOING else "a repair"
-        file = repair.log.relative_to(directory).as_posix()
-        _odd(report, file, "repair", f"{what} was interrupted after {repair.done} of {len(repair.entries)} steps")
