@@ -183,6 +183,20 @@ def test_msgpack_is_decoded(tmp_path: Path) -> None:
     assert run("dump", tmp_path, "--decode", "msgpack").lines[-1].endswith('{"größe": [1, "AA=="]}')
 
 
+def test_avro_is_decoded_by_the_schema_of_a_file(tmp_path: Path) -> None:
+    (tmp_path / "value.avsc").write_text('{"type": "array", "items": "int"}')
+    journal = tmp_path / "journal"
+    with sej.Writer(journal) as writer:
+        writer.append(bytes.fromhex("04 02 03 00"))
+    avro = ("--decode", "avro", "--schema", tmp_path / "value.avsc")
+    assert run("dump", journal, "--json", *avro).object["decoded"] == [1, -2]
+    assert run("tail", journal, "--json", *avro).object["decoded"] == [1, -2]
+    assert_one_error_line(run("dump", journal, *avro[:2]), 2, "--decode avro needs the schema of the values")
+    assert_one_error_line(run("dump", journal, *avro[2:]), 2, "--schema is for --decode avro")
+    assert_one_error_line(run("dump", journal, "--decode", "json", *avro[2:]), 2, "a schema is for avro")
+    assert_one_error_line(run("dump", journal, *avro[:3], tmp_path / "none.avsc"), 2, "none.avsc")
+
+
 # --- damage -----------------------------------------------------------------------------------------------------------
 
 

@@ -21,6 +21,7 @@ from ..core.disk import REAL_DISK
 from ..core.errors import DamagedJournal, StorageFailed, WrongUse
 from ..core.format import FORMATS, Format, Located, Reader, detect, find_format, open_journal
 from ..core.outcome import MODES, Damage, Mode
+from ..values import DECODINGS
 from .output import describe, is_terminal, place, warn
 from .times import parse_time
 
@@ -87,6 +88,21 @@ format_option = click.option(
     type=click.Choice(list(FORMATS)),
     help="The format of the journal; detected when it is not given.",
 )
+
+
+def decode_options(function: Decorated) -> Decorated:
+    """`--decode --schema`: what the values are, for `rows.Printer`."""
+    for option in (
+        click.option(
+            "--schema",
+            metavar="FILE",
+            type=click.Path(path_type=Path),
+            help="The Avro schema of the values (.avsc), for --decode avro.",
+        ),
+        click.option("--decode", type=click.Choice(DECODINGS), help="Decode the values."),
+    ):
+        function = option(function)
+    return function
 
 
 def range_options(function: Decorated) -> Decorated:

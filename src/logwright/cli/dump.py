@@ -10,6 +10,7 @@ from ..core.outcome import Damage, Mode
 from .arguments import (
     DAMAGE_FOUND,
     GOOD,
+    decode_options,
     format_option,
     heedful,
     is_of_type,
@@ -23,7 +24,6 @@ from .arguments import (
     type_option,
     verb,
 )
-from .decode import DECODINGS
 from .output import progress_bar
 from .rows import Printer
 
@@ -43,7 +43,7 @@ from .rows import Printer
 @range_options
 @type_option
 @click.option("--limit", metavar="N", type=click.IntRange(min=0), help="At most so many records.")
-@click.option("--decode", type=click.Choice(DECODINGS), help="Decode the values.")
+@decode_options
 @mode_option
 @format_option
 @json_option
@@ -57,6 +57,7 @@ def command(
     type_: int | None,
     limit: int | None,
     decode: str | None,
+    schema: Path | None,
     mode: Mode,
     format_name: str | None,
     as_json: bool,
@@ -68,7 +69,7 @@ def command(
     """
     with (
         opened(path, format_name) as reader,
-        Printer(reader, as_json=as_json, decode=decode, local=local) as printer,
+        Printer(reader, as_json=as_json, decode=decode, schema=schema, local=local) as printer,
         progress_bar("reading", beside_rows=True) as progress,
     ):
         first, end = resolve_range(reader, start, stop, since, until, local)

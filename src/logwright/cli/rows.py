@@ -7,12 +7,15 @@ become text, times become dates, and a line of its own tells when the file chang
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
+from ..core.disk import REAL_DISK
+from ..core.errors import WrongUse
 from ..core.format import Located, Reader
 from ..core.outcome import Damage
-from .decode import Undecodable, decoder, payload
+from ..values import Decoder, Undecodable, decoder, payload, read_schema
 from .output import DIM, RED, Column, Table, describe, escape, print_json, warn
 from .times import format_time
 
@@ -27,12 +30,20 @@ _TIME: Final = "timestamp"
 class Printer:
     """Prints records and damaged ranges. `damaged` counts the ranges that are real damage, torn tails left out."""
 
-    def __init__(self, reader: Reader, *, as_json: bool, decode: str | None = None, local: bool = False) -> None:
+    def __init__(
+        self,
+        reader: Reader,
+        *,
+        as_json: bool,
+        decode: str | None = None,
+        schema: Path | None = None,
+        local: bool = False,
+    ) -> None:
         self.damaged = 0
         self._reader = reader
         self._as_json = as_json
         self._local = local
-        self._decode = decoder(decode) if decode is not None else None
+        self._decode = chosen_decoder(decode, schema)
         self._decoding = decode
         self._undecodable = 0
         self._table = Table()
@@ -120,6 +131,17 @@ class Printer:
     ) -> None:
         if kind is None or not issubclass(kind, BrokenPipeError):
             self.close()
+
+
+def chosen_decoder(name: str | None, schema: Path | None) -> Decoder | None:
+    """What `--decode` and `--schema` ask for; None for no decoding."""
+    if name is None:
+        if schema is not None:
+            raise WrongUse("--schema is for --decode avro")
+        return None
+    if name == "avro" and schema is None:
+        raise WrongUse("--decode avro needs the schema of the values: --schema FILE")
+    return decoder(name, None if schema is None else read_schema(REAL_DISK, schema))
 
 
 def damage_as_json(damage: Damage) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from .arguments import (
     DAMAGE_FOUND,
     GOOD,
     chosen_format,
+    decode_options,
     format_option,
     heedful,
     json_option,
@@ -28,7 +29,6 @@ from .arguments import (
     tell_torn_tails,
     verb,
 )
-from .decode import DECODINGS
 from .rows import Printer
 
 _DEFAULT_COUNT = 10
@@ -49,7 +49,7 @@ _DEFAULT_COUNT = 10
 @click.option("--timeout", metavar="SECONDS", type=click.FloatRange(min=0), help="Stop following after such a silence.")
 @click.option("--since", metavar="TIME", help="Everything from this time on, unless -n is given too.")
 @local_option
-@click.option("--decode", type=click.Choice(DECODINGS), help="Decode the values.")
+@decode_options
 @mode_option
 @format_option
 @json_option
@@ -61,6 +61,7 @@ def command(
     since: str | None,
     local: bool,
     decode: str | None,
+    schema: Path | None,
     mode: Mode,
     format_name: str | None,
     as_json: bool,
@@ -77,7 +78,7 @@ def command(
         raise WrongUse(f"{path}: journals of the format {format.name} cannot be followed")
     with (
         opened(path, format.name) as reader,
-        Printer(reader, as_json=as_json, decode=decode, local=local) as printer,
+        Printer(reader, as_json=as_json, decode=decode, schema=schema, local=local) as printer,
     ):
         # Where following begins is settled first: what is appended from now on is printed there, once.
         ends = _ends(reader) if follow else None

@@ -7,23 +7,28 @@ rule fits, has nothing decoded. Only the values that may have to be decoded trav
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, Final
+from typing import Final, TypeAlias
 
 import pyarrow as pa
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812  # as everywhere with Spark
 from pyspark.sql.pandas.functions import arrow_udf
 
-from ..core.errors import WrongUse
 from ..location import locate
+from ..values import Decoder, decoder, read_schema, to_json
 from .settings import JournalRule
 
 _RESULT: Final = pa.struct([("decoded", pa.string()), ("decode_error", pa.string())])
 _SPARK_RESULT: Final = "decoded STRING, decode_error STRING"
 _WILD: Final = re.compile(r"[*?\[]")
-_MOST_BYTES_OF_A_SCHEMA: Final = 16 << 20
+
+MOST_BYTES: Final = 64 << 20
+"""Of a value that is decoded. A batch that Spark sends is about as large, and its JSON must fit an Arrow array."""
+
+Chosen: TypeAlias = tuple[tuple[JournalRule, str | None], ...]
+"""Rules, each with the text of its schema: tasks need not reach the file."""
 
 
 def decode_column(rules: Sequence[JournalRule]) -> Column:
@@ -45,27 +50,28 @@ def decode_column(rules: Sequence[JournalRule]) -> Column:
     return decoding
 
 
-Chosen = tuple[tuple[JournalRule, str | None], ...]
-
-
 def _decode(rules: Chosen, journals: pa.Array, values: pa.Array) -> pa.Array:
-    from ..values import to_json
-
-    decoders: dict[str, Callable[[bytes], Any] | None] = {}
+    decoders: dict[str, Decoder | None] = {}
     decoded: list[str | None] = []
     errors: list[str | None] = []
     for journal, value in zip(journals.to_pylist(), values.to_pylist(), strict=True):
         if journal not in decoders:
             decoders[journal] = _decoder_of(rules, journal)
         decode = decoders[journal]
-        text, error = (None, None) if decode is None or value is None else to_json(decode, value)
+        text, error = (None, None) if decode is None or value is None else _decoded(decode, value)
         decoded.append(text)
         errors.append(error)
     columns = [pa.array(decoded, pa.string()), pa.array(errors, pa.string())]
     return pa.StructArray.from_arrays(columns, fields=list(_RESULT))
 
 
-def _decoder_of(rules: Chosen, journal: str) -> Callable[[bytes], Any] | None:
+def _decoded(decode: Decoder, value: bytes) -> tuple[str | None, str | None]:
+    if len(value) > MOST_BYTES:
+        return None, f"it has {len(value)} bytes, and only values of up to {MOST_BYTES} are decoded"
+    return to_json(decode, value)
+
+
+def _decoder_of(rules: Chosen, journal: str) -> Decoder | None:
     for rule, schema in rules:
         if rule.fits(journal):
             return None if rule.decode is None else _decoder(rule.decode, schema)
@@ -73,18 +79,9 @@ def _decoder_of(rules: Chosen, journal: str) -> Callable[[bytes], Any] | None:
 
 
 @lru_cache(maxsize=64)
-def _decoder(name: str, schema: str | None) -> Callable[[bytes], Any]:
-    from ..values import decoder
-
+def _decoder(name: str, schema: str | None) -> Decoder:
     return decoder(name, schema)
 
 
 def _schema_text(location: str) -> str:
-    disk, path = locate(location)
-    file = disk.open(path, "read")
-    try:
-        return file.read_at(0, _MOST_BYTES_OF_A_SCHEMA).decode()
-    except UnicodeDecodeError as error:
-        raise WrongUse(f"{location}: a schema is text, this is not: {error}") from None
-    finally:
-        file.close()
+    return read_schema(*locate(location))
