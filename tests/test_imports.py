@@ -32,7 +32,7 @@ OPTIONAL = {
     "pandas",
     "numpy",
 }
-PURE_ROOMS = {"layout", "records", "codec", "kernel"}
+PURE_ROOMS = {"layout", "records", "codec", "kernel", "errors"}
 """What is bytes and meaning only."""
 ARROW_ROOMS = {"columns", "tables"}
 """Where, in a format, Arrow may be known."""

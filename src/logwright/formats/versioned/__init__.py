@@ -1,0 +1,1 @@
+"""versioned: a key-value journal with its whole history. Its values and entries are BONJSON: see `bonjson`."""
