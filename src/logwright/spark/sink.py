@@ -7,7 +7,11 @@ Tasks stage their records in the target, where nobody sees them, and the driver 
 have staged; what a failed, repeated or speculated attempt has left is no part of it. A batch of a streaming query is
 published under the query's id and the batch's number: when Spark does it again after a restart, nothing is written
 twice. What a crash has left is put in place, or removed, by the next one who writes there. The target must be a
-directory that all executors share: on one machine any, on several ones a shared file system.
+directory that the driver and all executors share: on one machine any, on several ones a shared file system.
+
+Options of every format:
+    txnAppId, txnVersion    a name and a number for a table that is written: what has been published under this name and
+                            this number, or a higher one, is not written again. A stream has its own
 
 Options of sej:
     shardBit            messages go to 2^shardBit journals by their key; 0 by default, which is one journal
@@ -23,6 +27,7 @@ What the room `staging` of a format offers:
     discard(root, runs)                        when it is given up
     recover_staging(root, is_dead=)            after a crash
     refuse_live_writers(root, target)          before the work begins
+all of them with `disk=`,
 and the room `tables`:
     check_writable(schema), writable(batch)    Spark's columns as the format takes them
 """
@@ -46,6 +51,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from ..core.disk import REAL_DISK, Disk
 from ..core.errors import LogwrightError, WrongUse
 from ..core.format import find_format
 from ..location import is_local, locate
@@ -71,6 +77,8 @@ class TaskDone(WriterCommitMessage):
 class _Sink:
     """What both kinds of writers share. They are pickled, so they hold names and numbers only."""
 
+    disk: Disk = REAL_DISK
+
     def __init__(self, schema: StructType, options: dict[str, str], format: str | None, overwrite: bool) -> None:
         if format is None:
             raise WrongUse("say which format to write: sej")
@@ -89,7 +97,7 @@ class _Sink:
         assert context is not None
         _allow_open_files()
         writable = find_format(self.format).room("tables").writable
-        stage = _room(self.format).Stage(self.root, self.run, context.partitionId(), self.target)
+        stage = _room(self.format).Stage(self.root, self.run, context.partitionId(), self.target, disk=self.disk)
         try:
             for batch in iterator:
                 stage.append_batch(writable(batch))
@@ -98,28 +106,31 @@ class _Sink:
             stage.discard()
             raise
 
-    def publish(self, messages: Sequence[WriterCommitMessage | None], number: int | None) -> None:
-        done = [message for message in messages if isinstance(message, TaskDone)]
+    def publish(self, done: Sequence[TaskDone], name: str | None, number: int) -> None:
+        """Put in place what the tasks have staged; under a name and a number only once."""
+        if not done:
+            return
         room = _room(self.format)
-        batch = None
-        if number is not None and done:
-            (query,) = {message.query for message in done}
-            if query is None:
-                raise WrongUse("Spark does not say which query this is, and so it cannot be written exactly once")
-            batch = room.Batch(query, number)
+        batch = None if name is None else room.Batch(name, number)
+        (run,) = {one.staged.run for one in done}
+        staged = [one.staged for one in done]
         _allow_open_files()
-        run = done[0].staged.run if done else self.run
-        staged = [message.staged for message in done]
-        room.publish(self.root, run, staged, self.target, batch, patience_seconds=PATIENCE_SECONDS)
+        room.publish(self.root, run, staged, self.target, batch, disk=self.disk, patience_seconds=PATIENCE_SECONDS)
 
-    def give_up(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        runs = {self.run, *(message.staged.run for message in messages if isinstance(message, TaskDone))}
+    def give_up(self, done: Sequence[TaskDone]) -> None:
+        runs = {self.run, *(one.staged.run for one in done)}
         with contextlib.suppress(LogwrightError):  # what stays is removed by the next writer
-            _room(self.format).discard(self.root, runs, patience_seconds=PATIENCE_SECONDS)
+            _room(self.format).discard(self.root, runs, disk=self.disk, patience_seconds=PATIENCE_SECONDS)
 
     def clean_up(self) -> None:
         """Put in place or remove what crashes have left."""
-        _room(self.format).recover_staging(self.root, is_dead=is_dead, patience_seconds=PATIENCE_SECONDS)
+        recover_staging = _room(self.format).recover_staging
+        recover_staging(self.root, is_dead=is_dead, disk=self.disk, patience_seconds=PATIENCE_SECONDS)
+
+
+def _done(messages: Sequence[WriterCommitMessage | None]) -> list[TaskDone]:
+    """The messages of the tasks that have succeeded: Spark has None in the places of the others."""
+    return [message for message in messages if isinstance(message, TaskDone)]
 
 
 class JournalWriter(_Sink, DataSourceArrowWriter):
@@ -127,29 +138,41 @@ class JournalWriter(_Sink, DataSourceArrowWriter):
 
     def __init__(self, schema: StructType, options: dict[str, str], format: str | None, overwrite: bool) -> None:
         super().__init__(schema, options, format, overwrite)
+        self.named = _transaction_of(options)
         self.clean_up()
-        _room(self.format).refuse_live_writers(self.root, self.target)
+        _room(self.format).refuse_live_writers(self.root, self.target, disk=self.disk)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Publish what the tasks have staged."""
-        self.publish(messages, None)
+        self.publish(_done(messages), *self.named)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Leave nothing."""
-        self.give_up(messages)
+        self.give_up(_done(messages))
 
 
 class JournalStreamWriter(_Sink, DataSourceStreamArrowWriter):
     """Appends the batches of a streaming query to a journal. Spark makes a new one for each, and one more to commit."""
 
+    def __init__(self, schema: StructType, options: dict[str, str], format: str | None, overwrite: bool) -> None:
+        super().__init__(schema, options, format, overwrite)
+        if _transaction_of(options)[0] is not None:
+            raise WrongUse("txnAppId is for tables: a stream is written exactly once by its checkpoint")
+
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Publish what the tasks have staged, unless this batch has been."""
-        self.publish(messages, batchId)
-        self.clean_up()
+        done = _done(messages)
+        if done:
+            (query,) = {one.query for one in done}
+            if query is None:
+                raise WrongUse("Spark does not say which query this is, and so it cannot be written exactly once")
+            self.publish(done, query, batchId)
+        with contextlib.suppress(LogwrightError):  # the batch is in place: what others have left can wait
+            self.clean_up()
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Leave nothing."""
-        self.give_up(messages)
+        self.give_up(_done(messages))
 
 
 # --- options --------------------------------------------------------------------------------------------------------
@@ -191,6 +214,16 @@ def _fields(options: Mapping[str, str], known: Mapping[str, tuple[str, str]]) ->
         else:
             raise WrongUse(f"option {name}: {text!r} is no number")
     return found
+
+
+def _transaction_of(options: Mapping[str, str]) -> tuple[str | None, int]:
+    """The name and the number that a table is written under; without a name it is as often as it is asked for."""
+    name, number = options.get("txnappid"), options.get("txnversion")
+    if (name is None) != (number is None):
+        raise WrongUse("say both txnAppId and txnVersion, or neither")
+    if number is not None and not number.strip().isdecimal():
+        raise WrongUse(f"option txnVersion: {number!r} is no number")
+    return name, int(number or 0)
 
 
 def _allow_open_files() -> None:
