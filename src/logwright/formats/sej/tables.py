@@ -10,13 +10,16 @@ Written are `value`, and if present `key`, `type` and `timestamp_ns` or `timesta
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+import itertools
+import json
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...core.errors import TooLarge, WrongUse
+from .codec import Columns
 from .columns import from_arrow
 
 TYPED: Final = pa.schema(
@@ -115,3 +118,54 @@ def writable(batch: pa.RecordBatch) -> pa.RecordBatch:
     names = [name for name in _WRITTEN if name in batch.schema.names and not (exact and name == "timestamp")]
     chosen = batch.select(names)
     return chosen.rename_columns(["timestamp" if name == "timestamp_ns" else name for name in names])
+
+
+# --- restoring ------------------------------------------------------------------------------------------------------
+
+
+class Run(NamedTuple):
+    """Messages with consecutive offsets: where the first one was, and how many bytes all of them had."""
+
+    first_offset: int
+    position: int
+    bytes: int
+    columns: list[Columns]
+
+
+def runs(batch: pa.RecordBatch) -> Iterator[Run]:
+    """The rows of a batch in the columns that all formats share, as messages again."""
+    for name in ("sequence", "position", "size", "detail"):
+        if batch.column(name).null_count:
+            raise WrongUse(f"column {name} is null in a row that is to become a message")
+    columns = {
+        "value": batch.column("value"),
+        "key": batch.column("key"),
+        "type": _types(batch.column("detail")),
+        "timestamp": batch.column("timestamp_ns"),
+    }
+    messages = pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
+    offsets, sizes = batch.column("sequence"), batch.column("size")
+    jumps = pc.not_equal(pc.subtract(offsets.slice(1), offsets.slice(0, max(0, len(offsets) - 1))), 1)
+    starts = [0, *(row + 1 for row in pc.indices_nonzero(jumps).to_pylist()), len(offsets)]
+    for start, stop in itertools.pairwise(starts):
+        if start == stop:
+            continue
+        count = stop - start
+        place = (offsets[start].as_py(), batch.column("position")[start].as_py())
+        size = pc.sum(sizes.slice(start, count).cast(pa.int64())).as_py()
+        yield Run(*place, size, from_arrow(messages.slice(start, count)))
+
+
+def _types(detail: pa.Array) -> pa.Array:
+    """The types of messages out of what `column` has made of them."""
+    encoded = detail.dictionary_encode()
+    found = []
+    for text in encoded.dictionary.to_pylist():
+        try:
+            number = json.loads(text)["type"]
+        except (ValueError, KeyError, TypeError):
+            number = None
+        if type(number) is not int or not 0 <= number <= 255:
+            raise WrongUse(f"{text} does not say the type of a message")
+        found.append(number)
+    return pa.array(found, pa.uint8()).take(encoded.indices)
