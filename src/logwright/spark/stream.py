@@ -245,7 +245,7 @@ class JournalStream(Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
         max_bytes = limit.max_bytes if isinstance(limit, ReadMaxBytes) else None
         if max_records is not None and max_bytes is None:
             max_bytes = self.max_bytes
-        return _looking_again(lambda: self._latest(start, max_records, max_bytes))
+        return looking_again(lambda: self._latest(start, max_records, max_bytes))
 
     def _latest(self, start: dict[str, Any], max_records: int | None, max_bytes: int | None) -> dict[str, Any]:
         standings = self._look()
@@ -345,7 +345,7 @@ class JournalStream(Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The tasks of one batch. After a restart Spark asks for the last one again."""
-        parts = _looking_again(lambda: self._plan(start, end))
+        parts = looking_again(lambda: self._plan(start, end))
         return [Part(group) for group in pack(parts, self.split_bytes, lambda part: part[1].bytes)]
 
     def _plan(self, start: dict[str, Any], end: dict[str, Any]) -> list[tuple[Journal, Split]]:
@@ -385,7 +385,7 @@ class JournalStream(Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
                 self._lose(f"{name}: records {split.start} to {split.stop - 1} went before they were read ({error})")
 
 
-def _looking_again(look: Callable[[], T]) -> T:
+def looking_again(look: Callable[[], T]) -> T:
     """Look again when a file went while we looked. What was in it is then missed, or was not needed."""
     for _ in range(_ATTEMPTS - 1):
         try:

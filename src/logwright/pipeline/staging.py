@@ -1,0 +1,187 @@
+"""The tables of one batch on their way into their places: staged as files, or handed to a format of its own.
+
+Tables in Spark's file formats (Parquet, ORC, JSON, CSV, Avro) are staged below the staging directory and only noted
+here, as moves for `commit`: all of them appear together. What ingest has written as Parquet is taken as it is, when
+Parquet is what was asked for. Any other table format (Delta, Iceberg, …) has transactions of its own and is written
+where the table is, before the batch is decided: should the run be ended right then, the next one writes it again. Delta
+knows by the number of the batch that it has it already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow.parquet as pq
+from pyspark.sql import functions as F  # noqa: N812  # as everywhere with Spark
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from ..core.disk import REAL_DISK
+from ..core.errors import WrongUse
+from .commit import HOME, Move, Output, Staging, part_name, table_files
+from .ingest import COMPRESSION, COMPRESSIONS, Ingested, write_empty
+from .settings import FILE_FORMATS, Settings
+from .tables import DAMAGE, EVENTS, Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+INGEST: Final = "ingest"
+_TABLES: Final = "tables"
+_INGESTED: Final = {"events": EVENTS, "damage": DAMAGE}
+_MADE_OF_TIME: Final = ("date", "hour")
+_TIMES: Final = ("timestamp", "minute")
+_HOUR_US: Final = 3_600_000_000
+
+
+@dataclass(slots=True)
+class Totals:
+    """How large a table is. A format that keeps its own files does not say how many they are."""
+
+    rows: int = 0
+    files: int = 0
+    bytes: int = 0
+
+    def __add__(self, other: Totals) -> Totals:
+        return Totals(self.rows + other.rows, self.files + other.files, self.bytes + other.bytes)
+
+
+class Batch:
+    """What one batch makes of the tables: `moves`, `replaced` files, and how large each table is then.
+
+    `anew` says that nothing of what is there stays. `totals` are those of before; those of after are in it when all is
+    staged.
+    """
+
+    def __init__(self, output: Output, staging: Staging, settings: Settings, totals: Mapping[str, Totals]) -> None:
+        self.anew = not totals
+        self.path = staging.path
+        self.moves: list[Move] = []
+        self.replaced: list[str] = []
+        self.totals = dict(totals)
+        self._output = output
+        self._settings = settings
+
+    # --- what there is to make tables of ------------------------------------------------------------------------------
+
+    @property
+    def ingest_directory(self) -> Path:
+        return self.path / INGEST
+
+    def ingested(self, spark: SparkSession, name: str) -> DataFrame:
+        """The events, or the damage, of this batch."""
+        directory = self.ingest_directory / name
+        schema = _INGESTED[name]
+        if not REAL_DISK.list_directory(directory):
+            write_empty(directory, schema)
+        return spark.read.schema(from_arrow_schema(schema)).parquet(str(directory))
+
+    def before(self, spark: SparkSession, table: str, like: DataFrame) -> DataFrame | None:
+        """A table as it was before this batch, in the columns of another one; None when there was none."""
+        if self.anew or table not in self.totals:
+            return None
+        reader = spark.read.format(self._settings.format).options(**self._options(table))
+        if self._settings.format in FILE_FORMATS:
+            reader = reader.schema(like.schema)
+        return reader.load(str(self._output.path / table)).select(*like.columns)
+
+    # --- staging ------------------------------------------------------------------------------------------------------
+
+    def takes_ingested(self, table: str) -> bool:
+        """Whether the files that ingest writes are the files of the table."""
+        rule = self._settings.table_rule(table)
+        options = {name.lower(): value.lower() for name, value in self._options(table).items()}
+        is_known = set(options) <= {"compression"} and options.get("compression", COMPRESSION) in COMPRESSIONS
+        return table in _INGESTED and self._settings.format == "parquet" and not rule.partition_by and is_known
+
+    @property
+    def compression(self) -> str:
+        """How ingest shall compress what it writes."""
+        options = {name.lower(): value.lower() for name, value in self._options("events").items()}
+        chosen = options.get("compression", COMPRESSION) if self.takes_ingested("events") else COMPRESSION
+        return COMPRESSIONS[chosen]
+
+    def take_ingested(self, table: str, done: Ingested) -> None:
+        """Take over the files that ingest has written."""
+        files = done.files_of(table)
+        if self.anew and not files:
+            files = [write_empty(self.ingest_directory / table, _INGESTED[table])]
+        places = [(f"{INGEST}/{table}/{file.name}", "", "parquet", file.bytes) for file in files]
+        self._note(table, places, sum(file.rows for file in files), replaces=self.anew)
+
+    def write(self, table: Table, frame: DataFrame, *, is_small: bool = False) -> None:
+        """Let Spark write what this batch makes of a table: all of it, or what it adds to the table."""
+        replaces = self.anew or table.kind != "append"
+        columns = self._settings.table_rule(table.name).partition_by
+        frame = _with_columns(frame, columns, table.name)
+        if is_small:
+            frame = frame.coalesce(1)
+        writer = frame.write.format(self._settings.format).options(**self._options(table.name)).partitionBy(*columns)
+        if self._settings.format in FILE_FORMATS:
+            directory = self.path / _TABLES / table.name
+            writer.save(str(directory))
+            places = list(_data_files(directory, f"{_TABLES}/{table.name}", ""))
+            self._note(table.name, places, self._count(frame, directory, places), replaces=replaces)
+            return
+        if self._settings.format == "delta":
+            writer = writer.option("txnAppId", str(self._output.path)).option("txnVersion", self._output.batch)
+        writer.mode("overwrite" if replaces else "append").save(str(self._output.path / table.name))
+        added = Totals(frame.count())
+        self.totals[table.name] = added if replaces else self.totals.get(table.name, Totals()) + added
+
+    def _options(self, table: str) -> dict[str, str]:
+        return {**self._settings.options, **self._settings.table_rule(table).options}
+
+    def _count(self, frame: DataFrame, directory: Path, places: Sequence[tuple[str, str, str, int]]) -> int:
+        """How many rows Spark has written."""
+        if self._settings.format == "parquet":
+            return sum(pq.read_metadata(self.path / source).num_rows for source, *_ in places)
+        reader = frame.sparkSession.read.format(self._settings.format).schema(frame.schema)
+        return reader.options(**self._settings.options).load(str(directory)).count() if places else 0
+
+    def _note(self, table: str, places: Sequence[tuple[str, str, str, int]], rows: int, *, replaces: bool) -> None:
+        """Note files for publishing: each below the staging directory, its folder in the table, its suffix, its size."""
+        if not replaces and not rows and table in self.totals:
+            return  # nothing comes to it, and it has its columns already
+        for number, (source, folder, suffix, size) in enumerate(places):
+            name = part_name(self._output.batch, number, suffix)
+            self.moves.append(Move(source, f"{table}/{folder}{name}", size))
+        if replaces:
+            self.replaced += table_files(self._output.path, table)
+        added = Totals(rows, len(places), sum(size for *_, size in places))
+        self.totals[table] = added if replaces else self.totals.get(table, Totals()) + added
+
+    def drop(self, table: str) -> None:
+        """Let a table go that this batch does not make."""
+        self.replaced += table_files(self._output.path, table)
+
+
+def _data_files(directory: Path, source: str, folder: str) -> Iterator[tuple[str, str, str, int]]:
+    """The files that Spark has written, without those that only Spark needs."""
+    for name in REAL_DISK.list_directory(directory):
+        if name.startswith(("_", ".")) and "=" not in name:
+            continue
+        if REAL_DISK.is_directory(directory / name):
+            yield from _data_files(directory / name, f"{source}/{name}", f"{folder}{name}/")
+        else:
+            size = REAL_DISK.file_size(directory / name)
+            yield f"{source}/{name}", folder, name.partition(".")[2] or "data", size
+
+
+def _with_columns(frame: DataFrame, columns: Sequence[str], table: str) -> DataFrame:
+    """A table with the columns that it is partitioned by: its own, and `date` and `hour`, in UTC, of its time."""
+    for name in columns:
+        if name in frame.columns:
+            continue
+        time = next((column for column in _TIMES if column in frame.columns), None)
+        if name not in _MADE_OF_TIME or time is None:
+            raise WrongUse(f"table.{table}.partition_by: there is no {name!r}; there are {', '.join(frame.columns)}")
+        hours = F.floor(F.unix_micros(time) / F.lit(_HOUR_US))
+        made: Any = F.date_from_unix_date(F.floor(hours / 24).cast("int"))
+        frame = frame.withColumn(name, made if name == "date" else F.pmod(hours, F.lit(24)).cast("int"))
+    return frame
+
+
+assert HOME not in _INGESTED
