@@ -177,6 +177,13 @@ def _operation(buffer: Buffer, start: int, end: int, dialect: int) -> Operation:
     return Operation(op, XID.unpack_from(buffer, start + 1)[0]) if kind in _WITH_XID else Operation(op)
 
 
+def without_data(buffer: Buffer, position: int, dialect: int) -> Operation:
+    """The operation that begins at a position, its data left out: its head is enough."""
+    kind = kind_of(buffer[position], dialect)
+    head = bytes(buffer[position : position + _HEAD_BYTES.get(kind, XID_HEAD.size)])
+    return _operation(head, 0, len(head), dialect)
+
+
 def explain(buffer: Buffer, position: int, end: int, dialect: int, most: int | None = None) -> str:
     """Why a walk ended here, in words; `most` is how many bytes of the operation are in the file."""
     if dialect == UNDECIDED and position < end and buffer[position] in (CONTINUE_BYTE, REMOVE_TENTATIVE_XID):
@@ -212,13 +219,13 @@ def walk(buffer: Buffer, start: int, end: int, dialect: int, most: int = -1) -> 
             return position, count, MALFORMED, latest
         if size is None or end - position < size:
             return position, count, INCOMPLETE, latest
-        latest = max(latest, _added(buffer, position, dialect))
+        latest = max(latest, added_at(buffer, position, dialect))
         position += size
         count += 1
     return position, count, CLEAN, latest
 
 
-def _added(buffer: Buffer, position: int, dialect: int) -> int:
+def added_at(buffer: Buffer, position: int, dialect: int) -> int:
     """When the item of a whole operation was added; `NO_TIME` where nothing says it."""
     kind = kind_of(buffer[position], dialect)
     if kind == ADDX:
@@ -281,14 +288,16 @@ def turns(
     its file.
     """
     starts = spans(buffer, start, stop, count, dialect)
-    kinds = bytearray()
-    numbers = array("i")
-    for position in starts[:-1]:
-        kind = kind_of(buffer[position], dialect)
-        kinds.append(kind)
-        at = position + 5 if kind == STATE_DUMP else position + 1
-        numbers.append(XID.unpack_from(buffer, at)[0] if kind in _WITH_XID else 0)
-    return bytes(kinds), numbers, array("q", (base + position for position in starts[:-1]))
+    found = [turn_at(buffer, position, dialect) for position in starts[:-1]]
+    kinds, numbers = bytes(kind for kind, _ in found), array("i", (number for _, number in found))
+    return kinds, numbers, array("q", (base + position for position in starts[:-1]))
+
+
+def turn_at(buffer: Buffer, position: int, dialect: int) -> tuple[int, int]:
+    """The kind and the id of one walked operation, as in `turns`; its head is enough."""
+    kind = kind_of(buffer[position], dialect)
+    at = position + 5 if kind == STATE_DUMP else position + 1
+    return kind, XID.unpack_from(buffer, at)[0] if kind in _WITH_XID else 0
 
 
 def find_add(buffer: Buffer, start: int, end: int, room: int, dialect: int, anytime: bool = False) -> int:

@@ -1,0 +1,147 @@
+"""Appending: what every writer of a journal does apart from its bytes.
+
+A writer gathers records in a buffer and gives them to the system (`flush`), then to the disk (`sync`), when its policy
+or its caller says so. What is the same for all formats is here: the policies, threads that share a sync, the background
+thread of `interval`, a failure that is final, a fork that must not write, and the order of closing.
+
+A failed write or sync is final: the kernel may drop what it could not write and report success the next time. So the
+writer takes nothing more (`Poisoned`), and what was acknowledged before stays. The failure is raised where it happens,
+or, when it happened in the background, by the next call or by `close`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from .closing import Closing
+from .durability import ALWAYS, GroupCommit, IntervalSync, SyncLike, parse_sync
+from .errors import Closed, Poisoned, WrongUse
+
+
+class Appending(Closing):
+    """The base of a writer, beside the buffer that it appends to.
+
+    A subclass calls `_prepare` before anything can fail and `_start` when it is open. It has `_write_out`, which writes
+    what has gathered to the files; `_to_sync`, which gives what makes that durable; and `_release`, which closes files
+    and gives the lock back. `refusing` is the buffer's: while it is set, every append calls `_refuse`.
+    """
+
+    refusing: bool
+
+    def _prepare(self, path: Path, sync: SyncLike) -> None:
+        self._name = path
+        self.policy = parse_sync(sync)
+        self._always = self.policy == ALWAYS
+        self._writing = threading.Lock()
+        self._syncing = threading.Lock()
+        self._failure: BaseException | None = None
+        self._failure_told = False
+        self._closed = False
+        self._process = os.getpid()
+        self._interval: IntervalSync | None = None
+
+    def _start(self) -> None:
+        self._group = GroupCommit(self.sync)
+        if self.policy.name == "interval":
+            self._interval = IntervalSync(self.policy.interval_ms, self._sync_in_background)
+
+    # --- what a subclass has ----------------------------------------------------------------------------------------
+
+    def _write_out(self) -> None:
+        """Write what has gathered. `_writing` is held."""
+        raise NotImplementedError
+
+    def _to_sync(self) -> Callable[[], None]:
+        """What makes durable everything that was written by now; called with `_writing`, done with `_syncing` held."""
+        raise NotImplementedError
+
+    def _release(self) -> None:
+        """Close the files, and give the lock back last."""
+        raise NotImplementedError
+
+    # --- writing ----------------------------------------------------------------------------------------------------
+
+    def _attend(self) -> None:
+        """The buffer has something that should be written."""
+        if self._always:
+            self._group.wait()
+        elif not self._closed:  # else `close` is writing it
+            self.flush()
+
+    def flush(self) -> None:
+        """Give everything appended so far to the operating system."""
+        self._check_process()
+        with self._writing:
+            if self.refusing:
+                self._refuse()
+            self._or_poison(self._write_out)
+
+    def sync(self) -> None:
+        """Make everything appended so far durable: it is on the disk when this returns."""
+        if self.refusing:
+            self._refuse()
+        self._sync()
+
+    def _sync(self) -> None:
+        self._check_process()
+        with self._writing:
+            if self._failure is not None:
+                self._refuse()
+            self._or_poison(self._write_out)
+            make_durable = self._to_sync()
+        # Outside of the lock, so that others can append and write meanwhile.
+        with self._syncing:
+            if self._failure is not None:
+                self._refuse()  # another thread's sync failed meanwhile: ours could succeed and mean nothing
+            self._or_poison(make_durable)
+
+    def _sync_in_background(self) -> None:
+        try:
+            self.sync()
+        except BaseException:
+            self._failure_told = False  # nobody saw it: the next call, or close, will tell
+            raise
+
+    def _check_process(self) -> None:
+        """Refuse in a forked child: it shares the file and the lock with its parent, and would write over it."""
+        if os.getpid() != self._process:
+            raise WrongUse(f"{self._name}: this writer belongs to another process; open one after the fork")
+
+    def _or_poison(self, action: Callable[[], None]) -> None:
+        """Do something to the files; whatever fails, fails this writer for good."""
+        try:
+            action()
+        except BaseException as error:
+            self._failure = error
+            self._failure_told = True
+            self.refusing = True
+            raise
+
+    def _refuse(self) -> None:
+        if self._failure is not None:
+            self._failure_told = True
+            raise Poisoned(f"{self._name}: this writer failed earlier ({self._failure})") from self._failure
+        raise Closed(f"{self._name}: this writer is closed")
+
+    # --- closing ----------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Flush, sync, and release the lock. A second call does nothing. Appends from now on raise `Closed`."""
+        with self._writing:
+            if self._closed:
+                return
+            self._closed = self.refusing = True  # what is in the buffer now is all that will ever be
+        if self._interval is not None:
+            self._interval.close()
+        try:
+            if self._failure is None:
+                self._sync()
+            elif not self._failure_told:
+                self._refuse()
+        finally:
+            with self._writing, self._syncing, contextlib.ExitStack() as stack:
+                stack.callback(self._release)

@@ -1,0 +1,122 @@
+"""The journal as a whole: recognising one, opening it for reading and for writing, recovering it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from ...core.disk import REAL_DISK, Disk
+from ...core.errors import LogwrightError, NotFound
+from ...core.format import Evidence
+from ...core.format import Reader as AnyReader
+from ...core.outcome import Damage
+from . import codec, kernel
+from .files import list_files, list_queues
+from .layout import DOCUMENTED, KESTREL2, TEMPORARY, parse_name
+from .queues import QueuesReader
+from .reader import Reader
+from .writer import Writer
+
+__all__ = ["QueuesReader", "Reader", "Recovery", "Writer", "looks_like", "open_reader", "recover"]
+
+_LOOKED_AT_BYTES: Final = 64 << 10
+_ENOUGH_OPERATIONS: Final = 8
+"""So many operations in a row are no accident, whatever follows them."""
+
+
+def looks_like(disk: Disk, path: Path) -> Evidence | None:
+    """Whether a path is a queue's journal, a file of one, or a directory of queues.
+
+    There is no mark to go by: nearly any name will do, so the bytes must begin with operations. What the system does
+    not let us see is its error, not a "no".
+    """
+    try:
+        if disk.is_directory(path):
+            return _directory_looks_like(disk, path)
+        if TEMPORARY in path.name:
+            return None
+        return _file_looks_like(disk, path)
+    except NotFound:  # removed while we looked
+        return None
+
+
+def _directory_looks_like(disk: Disk, path: Path) -> Evidence | None:
+    """Of the files that have the name of one and are not empty, half at least must be one: some may be damaged."""
+    good: list[str] = []
+    empty: list[str] = []
+    bad: list[str] = []
+    for queue in list_queues(disk, path):
+        for file in list_files(disk, path, queue).files:
+            if disk.is_directory(file.path):
+                continue
+            count = _operations_in(disk, file.path)
+            (bad if count is None else good if count else empty).append(file.name)
+    if len(good) < len(bad):
+        return None
+    if not good:
+        rotated = [name for name in empty if "." in name]
+        return Evidence(1, f"{rotated[0]} is named like a queue's file") if rotated else None
+    if len(good) == 1:
+        return Evidence(2, f"{good[0]} begins with operations of a queue")
+    return Evidence(3, f"{len(good)} files begin with operations of a queue")
+
+
+def _file_looks_like(disk: Disk, path: Path) -> Evidence | None:
+    parsed = parse_name(path.name)
+    count = _operations_in(disk, path)
+    if count:
+        return Evidence(2, "it begins with operations of a queue")
+    if count == 0 and parsed is not None:
+        return Evidence(1, "it is empty, and named like a queue's file")
+    return None
+
+
+def _operations_in(disk: Disk, path: Path) -> int | None:
+    """With how many operations a file begins; 0 for an empty one, None when it begins with something else."""
+    try:
+        file = disk.open(path, "read")
+        try:
+            data = file.read_at(0, _LOOKED_AT_BYTES)
+            size = file.size()
+        finally:
+            file.close()
+    except LogwrightError:
+        return None
+    if not data:
+        return 0
+    found = 0
+    for dialect in (DOCUMENTED, KESTREL2):
+        _, count, ending, _ = kernel.walk(data, 0, len(data), dialect)
+        if ending == codec.INCOMPLETE and count == 0:
+            claimed = codec.claimed_size(data, 0, len(data), dialect)
+            count = 1 if claimed is not None and len(data) < claimed <= size else 0
+        if ending == codec.MALFORMED and count < _ENOUGH_OPERATIONS:
+            count = 0
+        found = max(found, count)
+    return found or None
+
+
+def open_reader(path: Path, *, disk: Disk = REAL_DISK) -> AnyReader:
+    """A reader of a queue, of one file, or of all queues of a directory."""
+    if not disk.is_directory(path):
+        return Reader(path, disk=disk)
+    queues = list_queues(disk, path)
+    if not queues:
+        raise NotFound(f"{path}: no queues are here")
+    return Reader(path / queues[0], disk=disk) if len(queues) == 1 else QueuesReader(path, disk=disk)
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """What opening for writing did to a journal: the torn tail it cut off, and where that is kept."""
+
+    cut: Damage | None
+    kept: Path | None
+
+
+def recover(path: Path | str, *, disk: Disk = REAL_DISK) -> Recovery:
+    """Bring a journal into the state that a writer leaves: lock it, cut a torn tail off, keep that, and say so."""
+    Reader(path, disk=disk)
+    with Writer(path, disk=disk) as writer:
+        return Recovery(writer.recovered, writer.kept)

@@ -1,0 +1,83 @@
+"""Queues: several queues in one directory, read as one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ...core.disk import REAL_DISK, Disk
+from ...core.errors import NotFound, WrongUse
+from ...core.format import Located
+from ...core.outcome import Damage, Mode
+from ...core.parts import Bound, PartsReader, bound_of
+from .files import list_queues
+from .layout import parse_name
+from .reader import Reader, operation_as_json
+from .records import Dialect, Operation
+
+
+class QueuesReader(PartsReader):
+    """All queues of a directory opened for reading. The verbs are those of `Reader`; queues come by name.
+
+    `start` and `stop` are numbers within each queue. Queues that appear later are found by the next call.
+    """
+
+    format = "kestrel"
+    part_name = "queue"
+
+    def __init__(self, directory: Path | str, *, dialect: Dialect = "auto", disk: Disk = REAL_DISK) -> None:
+        super().__init__()
+        self.path = Path(directory)
+        self.disk = disk
+        self._dialect = dialect
+        if not self.queues():
+            raise NotFound(f"{self.path}: no queues are here")
+
+    def queues(self) -> list[str]:
+        """The names of the queues there are now."""
+        return list_queues(self.disk, self.path)
+
+    def open(self, queue: str) -> Reader:
+        """The reader of one queue."""
+        return Reader(self.path / queue, dialect=self._dialect, disk=self.disk)
+
+    def parts(self) -> list[tuple[str, Reader]]:
+        """The queues, each with its reader."""
+        return [(queue, self.open(queue)) for queue in self.queues()]
+
+    def within(self, part: str, file: str) -> str:
+        """Files of all queues are in the same directory."""
+        return file
+
+    def operations(
+        self, start: Bound = None, stop: Bound = None, *, mode: Mode = "failfast"
+    ) -> Iterator[Operation | Damage]:
+        """The operations of every queue with `start` <= number < `stop`."""
+        for queue, reader in self._each():
+            yield from reader.operations(bound_of(queue, start), bound_of(queue, stop), mode=mode)
+
+    def last(self, count: int) -> list[Located]:
+        """The last operations of each queue: there is no order between queues. At most `count` of them in all."""
+        ends = [reader.last(count) for _, reader in self._each()]
+        share = [len(end) for end in ends]
+        while sum(share) > count:
+            share[share.index(max(share))] -= 1
+        return [item for end, kept in zip(ends, share, strict=True) for item in end[len(end) - kept :]]
+
+    def find_place(self, text: str) -> dict[str, int]:
+        """The number that `FILE@POSITION` stands for, in the queue of that file only."""
+        parsed = parse_name(text.rpartition("@")[0].strip())
+        if parsed is None or parsed[0] not in self.queues():
+            raise WrongUse(f"{text!r} is no place in these queues: write FILE@POSITION")
+        return {parsed[0]: self.open(parsed[0]).find_place(text)}
+
+    def history(self, key: str) -> list[dict[str, Any]]:
+        """What happened to the item that was added at a place; see `Reader.history`."""
+        (queue,) = self.find_place(key)
+        return self.open(queue).history(key)
+
+    def as_json(self, located: Located) -> dict[str, Any]:
+        """An operation as `dump --json` prints it, with its queue."""
+        parsed = parse_name(located.file)
+        return {**operation_as_json(located), "queue": parsed[0] if parsed else located.file}
