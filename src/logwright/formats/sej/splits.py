@@ -39,7 +39,7 @@ _WALK_BYTES: Final = 64 << 20
 def extent(reader: AnyReader) -> dict[str, tuple[int, int]]:
     """The first offset and the next one of every part. A message that is not there as a whole is not counted."""
     found = {}
-    for part, journal in _parts(reader):
+    for part, journal in parts(reader):
         with suppress(NotFound):  # the shard was removed while we looked
             segments = journal.segments()
             first = segments[0].first_offset if segments else 0
@@ -47,7 +47,8 @@ def extent(reader: AnyReader) -> dict[str, tuple[int, int]]:
     return found
 
 
-def _parts(reader: AnyReader) -> Iterator[tuple[str, Reader]]:
+def parts(reader: AnyReader) -> Iterator[tuple[str, Reader]]:
+    """Each shard below a root by its name; the journal itself, without a name, where there are none."""
     if isinstance(reader, ShardedReader):
         for shard in reader.shards():
             with suppress(NotFound):
@@ -181,7 +182,7 @@ def plan(
     was told then.
     """
     found: list[Split] = []
-    for part, journal in _parts(reader):
+    for part, journal in parts(reader):
         if any(isinstance(bound, Mapping) and part not in bound for bound in (start, stop)):
             continue
         low = start[part] if isinstance(start, Mapping) else start
