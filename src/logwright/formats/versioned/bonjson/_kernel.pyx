@@ -1,9 +1,9 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """Reading and writing BONJSON, compiled: the same functions as in codec.py, which says what they mean. No I/O.
 
-Every advance is checked against the end of the bytes first, and nothing recurses: open containers are frames of an array
-that grows as they do. Bytes are read once, so that what was checked is what is used, even where another process writes
-to them meanwhile. What cannot be written is handed to the codec, which finds it again and names the path to it.
+Every advance is checked against the end of the bytes first, and nothing recurses: open containers are frames of an
+array that grows as they do. A length is read once, so that what was checked is what is used, even where another process
+writes to the bytes meanwhile. What cannot be written is handed to the codec, which finds it again and names its path.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -779,6 +779,7 @@ cdef int check_range(Py_ssize_t start, Py_ssize_t end, Py_ssize_t size) except -
 
 
 def decode(data, *, limits=DEFAULT_LIMITS, bint last_key_wins=False, bint allow_nan=False):
+    """The value of a document that fills `data`. Raises `DecodeError`."""
     cdef Source source
     cdef Memory memory
     set_limits(&source, limits)
@@ -799,6 +800,7 @@ def decode(data, *, limits=DEFAULT_LIMITS, bint last_key_wins=False, bint allow_
 def decode_prefix(
     data, Py_ssize_t start=0, end=None, *, limits=DEFAULT_LIMITS, bint last_key_wins=False, bint allow_nan=False
 ):
+    """The value of the document at `start`, and where it ends; see codec.decode_prefix."""
     cdef Source source
     cdef Memory memory
     cdef Py_ssize_t stop
@@ -817,6 +819,7 @@ def decode_prefix(
 
 
 def size_of(data, Py_ssize_t start=0, end=None, *, limits=DEFAULT_LIMITS, bint allow_nan=False):
+    """How many bytes the document at `start` has, or `NEED_MORE`; see codec.size_of."""
     cdef Source source
     cdef Memory memory
     cdef Py_ssize_t stop
@@ -1100,6 +1103,7 @@ cdef bint write_document(Out *out, object value, Writing **frames, Py_ssize_t *d
 
 
 def encode(value, *, limits=DEFAULT_LIMITS):
+    """The document of a value: None, bool, int, float, str, lists, tuples and dicts of such. Raises `EncodeError`."""
     cdef Out out
     cdef Writing *frames = NULL
     cdef Py_ssize_t depth = 0
