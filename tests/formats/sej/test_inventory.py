@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +97,22 @@ def test_damage_stops_nothing(tmp_path: Path) -> None:
     assert [(file.first, file.next) for file in taken(gap).files] == [(0, 20), (20, 30), (30, 35)]
     for case in sorted(path.parent for path in GOLDEN.glob("*/sej")):
         assert all((file.next or 0) >= (file.first or 0) for file in taken(case / "sej").files), case
+
+
+class ShrinkingDisk(RealDisk):
+    """A disk on which a shard is removed by someone else right before its segments are listed."""
+
+    def list_directory(self, path: Path) -> list[str]:
+        if path.parent.name == "1.001":
+            shutil.rmtree(path.parent, ignore_errors=True)
+        return super().list_directory(path)
+
+
+def test_a_shard_that_is_removed_while_we_look_is_left_out(tmp_path: Path) -> None:
+    with ShardedWriter(tmp_path / "root", bit=1) as writer:
+        for number in range(20):
+            writer.append(b"v", b"%d" % number)
+    assert [file.part for file in taken(tmp_path / "root", disk=ShrinkingDisk()).files] == ["1.000"]
 
 
 class VanishingDisk(RealDisk):

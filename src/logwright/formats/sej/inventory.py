@@ -21,19 +21,18 @@ def take(reader: AnyReader) -> Inventory:
     found = Inventory()
     for part, journal in parts(reader):
         with suppress(NotFound):  # the shard was removed while we looked
-            first, following = extent(journal)[""]
-            found.files += _files(part, journal, following)
-            found.consumers += _consumers(part, journal, first, following)
+            for first, following in extent(journal).values():  # one, or none for the same reason
+                found.files += _files(part, journal, following)
+                found.consumers += _consumers(part, journal, first, following)
     return found
 
 
 def _files(part: str, reader: Reader, following: int) -> Iterator[FileEntry]:
     segments = reader.segments()
     for number, segment in enumerate(segments):
+        stop = max(segment.first_offset, following)  # the last one may have come after the end was looked for
         if number + 1 < len(segments):
             stop = segments[number + 1].first_offset
-        else:
-            stop = max(segment.first_offset, following)  # it may have come after the end was looked for
         with suppress(NotFound):
             size = reader.disk.file_size(segment.path)
             file = f"{part}/{segment.name}" if part else segment.name
