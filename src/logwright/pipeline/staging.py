@@ -142,7 +142,7 @@ class Batch:
         return reader.options(**self._settings.options).load(str(directory)).count() if places else 0
 
     def _note(self, table: str, places: Sequence[tuple[str, str, str, int]], rows: int, *, replaces: bool) -> None:
-        """Note files for publishing: each below the staging directory, its folder in the table, its suffix, its size."""
+        """Note files for publishing: each in the staging directory, its folder in the table, its suffix, its size."""
         if not replaces and not rows and table in self.totals:
             return  # nothing comes to it, and it has its columns already
         for number, (source, folder, suffix, size) in enumerate(places):

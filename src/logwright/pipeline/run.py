@@ -1,0 +1,432 @@
+"""run: the pipeline itself, once, by increments, or for ever.
+
+    run(Settings("journals", "tables"))                          all that there is; tables that were there are replaced
+    run(Settings("journals", "tables", incremental=True))        what is new since the last such run
+    run(Settings("journals", "tables", follow=True), stop=event) and what will be, until the event is set
+
+Each batch goes the same way: journals are read into a staging directory (`ingest`), the other tables are made of that
+by Spark (`tables`), files and consumers are listed, the report is drawn, and all of it is published at once (`commit`)
+together with a checkpoint that says how far each journal was read. A run that is ended at any moment has published the
+batch or has not; the next one goes on behind it, so every record is in the tables once.
+
+A run that reads everything tells of torn tails; increments leave them until they are whole. Journals that cannot be
+opened are rows of `damage`, each once, unless they are to be failed for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from ..core.disk import REAL_DISK
+from ..core.errors import DamagedJournal, NotFound, UnknownFormat, WrongUse
+from ..location import is_local, locate
+from ..spark.reading import Journal
+from ..spark.stream import Offset
+from . import listing as listings
+from .commit import REPORT, Checkpoint, Output
+from .failures import translated
+from .ingest import Found, Ingested, PipelineStream, Plan, Unreadable, chosen_journals, ingest, is_below
+from .listing import Listing
+from .settings import Settings
+from .staging import Batch, Totals
+from .tables import TABLES, Table
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+Progress: TypeAlias = Callable[[str, int, int], None]
+"""Gets what is being done, how much of it is done and how much there is; 0 of 0 where that cannot be said."""
+SparkMaker: TypeAlias = Callable[[], "SparkSession"]
+
+POLL_SECONDS: Final = 1.0
+"""How long a run that follows waits before it looks again."""
+REFRESH_SECONDS: Final = 30.0
+"""How old the lists of files and consumers may get while nothing else is new."""
+_LOOK_SECONDS: Final = 0.2
+_LOG: Final = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Result:
+    """What a run has done. `tables` and `journals` are about all that is in the tables, `found` about this run."""
+
+    out: str
+    batches: int = 0
+    tables: dict[str, Totals] = field(default_factory=dict)
+    journals: dict[str, Found] = field(default_factory=dict)
+    found: Ingested = field(default_factory=Ingested)
+    report: str | None = None
+    completed: bool = False
+    """An earlier run had decided a batch and was ended before all of it was in place; this one has put it there."""
+
+    @property
+    def records(self) -> int:
+        """How many records this run has read."""
+        return sum(found.records for found in self.found.journals.values())
+
+    @property
+    def is_damaged(self) -> bool:
+        """Whether this run has met damage. A torn tail is none: the next writer cuts it off."""
+        return any(set(found.damage) - {"torn_tail"} for found in self.found.journals.values())
+
+
+def run(
+    settings: Settings,
+    spark: SparkSession | SparkMaker | None = None,
+    *,
+    progress: Progress | None = None,
+    stop: threading.Event | None = None,
+) -> Result:
+    """Make the tables that the settings ask for. `spark` is a session, or what makes one when it is needed."""
+    settings = _placed(settings)
+    tables = [TABLES[name] for name in settings.chosen(TABLES)]
+    _tell(progress, "looking for journals")
+    journals = chosen_journals(settings)
+    _check_journals(settings, journals)
+    with translated(), Output.open(settings.out) as output:
+        work = _Run(settings, tables, output, _maker(spark), progress)
+        if settings.incremental or settings.follow:
+            work.increments(stop or threading.Event())
+        else:
+            work.everything(journals)
+        return work.result
+
+
+def _maker(spark: SparkSession | SparkMaker | None) -> SparkMaker:
+    if spark is None:
+        from ..spark import session
+
+        return session
+    return spark if callable(spark) else lambda: spark
+
+
+# --- where from and where to ----------------------------------------------------------------------------------------
+
+
+def _placed(settings: Settings) -> Settings:
+    """The settings with absolute paths: tasks may have another working directory."""
+    disk, out = locate(settings.out)
+    if not is_local(disk):
+        raise WrongUse(f"{settings.out}: tables are written to a file system of this machine, not to a remote store")
+    out = out.absolute()
+    disk, root = locate(settings.journals)
+    if not is_local(disk):
+        return replace(settings, out=str(out))
+    root = root.absolute()
+    if not REAL_DISK.exists(root):
+        raise NotFound(f"{settings.journals}: no such file or directory")
+    if is_below(root, out):
+        raise WrongUse(f"the journals at {settings.journals} are in {settings.out}, where the tables are to go")
+    return replace(settings, journals=str(root), out=str(out))
+
+
+def _check_journals(settings: Settings, journals: Sequence[Journal]) -> None:
+    if not journals and not settings.follow:
+        raise UnknownFormat(f"{settings.journals}: no journal of any known format is here or below")
+    for journal in journals:
+        disk, path = locate(journal.location)
+        if is_local(disk) and is_below(Path(settings.out), path):
+            raise WrongUse(f"{settings.out} is in the journal {path}, which is no place for tables")
+
+
+# --- what is noted of a batch for the next one ------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class State:
+    """What a checkpoint holds: with what the tables were made, how far journals were read, and what is in the tables.
+
+    `listings` are digests of what was listed, to tell whether it has changed.
+    """
+
+    made_with: dict[str, Any]
+    incremental: bool
+    offsets: Offset = field(default_factory=dict)
+    unreadable: list[str] = field(default_factory=list)
+    tables: dict[str, Totals] = field(default_factory=dict)
+    journals: dict[str, Found] = field(default_factory=dict)
+    listings: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, checkpoint: Checkpoint | None, path: Path) -> State | None:
+        if checkpoint is None:
+            return None
+        try:
+            found = dict(checkpoint.state)
+            found["tables"] = {name: Totals(**totals) for name, totals in found["tables"].items()}
+            found["journals"] = {name: Found(**one) for name, one in found["journals"].items()}
+            return cls(**found)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise DamagedJournal(path, 0, f"this is no checkpoint of a pipeline: {error}") from error
+
+
+def _made_with(settings: Settings, tables: Sequence[Table]) -> dict[str, Any]:
+    """The settings that increments must share: with others the tables would be of two kinds."""
+    decoded = [[rule.match, rule.decode, rule.schema] for rule in settings.journal_rules if rule.decode]
+    partitions = {table.name: list(settings.table_rule(table.name).partition_by) for table in tables}
+    return {
+        "journals": settings.journals,
+        "format": settings.format,
+        "tables": [table.name for table in tables],
+        "partition_by": {name: columns for name, columns in partitions.items() if columns},
+        "decode": decoded,
+    }
+
+
+# --- the work -------------------------------------------------------------------------------------------------------
+
+
+class _Run:
+    """One run, of one batch or of many."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        tables: Sequence[Table],
+        output: Output,
+        make_spark: SparkMaker,
+        progress: Progress | None,
+    ) -> None:
+        self.result = Result(settings.out, completed=output.completed)
+        self._settings = settings
+        self._tables = tables
+        self._output = output
+        self._make_spark = make_spark
+        self._session: SparkSession | None = None
+        self._progress = progress
+        self._published_at = time.monotonic()
+        self._state = State.of(output.checkpoint, output.path)
+        self._note_result()
+
+    @property
+    def _spark(self) -> SparkSession:
+        if self._session is None:
+            _tell(self._progress, "starting Spark")
+            self._session = self._make_spark()
+        return self._session
+
+    # --- once ---------------------------------------------------------------------------------------------------------
+
+    def everything(self, journals: Sequence[Journal]) -> None:
+        """Read all that there is, and let it take the place of what was there."""
+        state = State(_made_with(self._settings, self._tables), incremental=False)
+        self._batch(state, listings.list_journals(journals), end=None)
+
+    # --- by increments ------------------------------------------------------------------------------------------------
+
+    def increments(self, stop: threading.Event) -> None:
+        """Read what is new, batch by batch; with `follow`, until it is to stop."""
+        state = self._goes_on_from()
+        stream = PipelineStream(self._settings)
+        if not self._settings.follow:
+            stream.note_target()
+        while not stop.is_set():
+            end = stream.following(state.offsets)
+            fresh = [one for one in stream.unreadable if one[1] not in state.unreadable]
+            state = replace(state, unreadable=[name for _, name, _ in stream.unreadable])
+            if end != state.offsets or fresh or not state.tables:
+                state = self._batch(state, self._listing(), end=end, unreadable=fresh)
+                continue
+            if not self._settings.follow:
+                self._refresh(state)
+                return
+            if time.monotonic() - self._published_at >= REFRESH_SECONDS:
+                state = self._refresh(state)
+            stop.wait(POLL_SECONDS)
+
+    def _goes_on_from(self) -> State:
+        """The state to begin with: that of the last increment, or one that has nothing yet."""
+        made_with = _made_with(self._settings, self._tables)
+        state = self._state
+        if state is None or not state.incremental:
+            return State(made_with, incremental=True)
+        for name, value in made_with.items():
+            if state.made_with.get(name) != value:
+                before, now = json.dumps(state.made_with.get(name)), json.dumps(value)
+                raise WrongUse(
+                    f"{self._settings.out}: these tables were made with {name} = {before}, and not {now}; "
+                    "take another directory, or a run that is not incremental, which makes them anew"
+                )
+        return state
+
+    def _listing(self) -> Listing:
+        return listings.list_journals(chosen_journals(self._settings))
+
+    def _refresh(self, state: State) -> State:
+        """Bring up to date what is listed, if it has changed."""
+        listing = self._listing()
+        self._published_at = time.monotonic()
+        if self._digests(listing) == state.listings:
+            return state
+        return self._batch(state, listing, end=state.offsets)
+
+    # --- one batch ----------------------------------------------------------------------------------------------------
+
+    def _batch(
+        self, state: State, listing: Listing, *, end: Offset | None, unreadable: Sequence[Unreadable] = ()
+    ) -> State:
+        """Read, make tables, publish. Without an `end` all that there is is read."""
+        staging = self._output.stage()
+        try:
+            batch = Batch(self._output, staging, self._settings, state.tables)
+            plan = Plan(
+                self._settings,
+                str(batch.ingest_directory),
+                state.offsets,
+                end,
+                tuple(unreadable),
+                batch.compression,
+            )
+            is_new = batch.anew or end != state.offsets or bool(unreadable)
+            found = self._read(plan) if is_new else Ingested()
+            if is_new:
+                self._make_tables(batch, found)
+            digests = self._list_tables(batch, listing, state.listings)
+            self._drop_others(batch)
+            state = replace(
+                state,
+                offsets=end or {},
+                tables=batch.totals,
+                journals=_added(state.journals, found.journals),
+                listings=digests,
+            )
+            _tell(self._progress, "publishing")
+            staging.publish(batch.moves, batch.replaced, asdict(state))
+        except BaseException:
+            staging.discard()
+            raise
+        self._published_at = time.monotonic()
+        self._state = state
+        self.result.batches += 1
+        self.result.found.add(found)
+        self._note_result()
+        return state
+
+    def _read(self, plan: Plan) -> Ingested:
+        with _watched(self._spark, self._progress, "reading journals"):
+            return ingest(self._spark, plan)
+
+    def _make_tables(self, batch: Batch, found: Ingested) -> None:
+        """Stage what a batch makes of the tables that are made of records."""
+        for table in self._tables:
+            if table.source == "records" and batch.takes_ingested(table.name):
+                batch.take_ingested(table.name, found)
+            elif table.source in ("records", "events"):
+                has_rows = bool(found.files_of("damage" if table.name == "damage" else "events"))
+                if has_rows or batch.anew:
+                    self._write(batch, table)
+
+    def _write(self, batch: Batch, table: Table) -> None:
+        with _watched(self._spark, self._progress, f"table {table.name}"):
+            if table.source == "records":
+                made = batch.ingested(self._spark, table.name)
+            else:
+                made = table.make(batch.ingested(self._spark, "events"), self._settings.journal_rules)
+            before = batch.before(self._spark, table.name, made) if table.merged is not None else None
+            if before is not None:
+                assert table.merged is not None
+                made = table.merged(before, made)
+            batch.write(table, made, is_small=table.kind == "merge")
+
+    def _list_tables(self, batch: Batch, listing: Listing, known: Mapping[str, str]) -> dict[str, str]:
+        """Stage the tables that are listed, as far as they have changed; the digests of what was listed."""
+        digests = self._digests(listing)
+        for table in self._tables:
+            if table.source in digests and (batch.anew or digests[table.source] != known.get(table.source)):
+                with _watched(self._spark, self._progress, f"table {table.name}"):
+                    rows: DataFrame = self._spark.createDataFrame(_listed(listing)[table.source])
+                    batch.write(table, table.make(rows), is_small=True)
+        return digests
+
+    def _digests(self, listing: Listing) -> dict[str, str]:
+        wanted = {table.source for table in self._tables}
+        return {source: _digest(rows) for source, rows in _listed(listing).items() if source in wanted}
+
+    def _drop_others(self, batch: Batch) -> None:
+        """Tables that were made before and are not asked for now would be about something else."""
+        if batch.anew and self._state is not None:
+            for name in self._state.tables:
+                if name not in batch.totals:
+                    batch.drop(name)
+
+    def _note_result(self) -> None:
+        if self._state is not None:
+            self.result.tables = self._state.tables
+            self.result.journals = self._state.journals
+            report = self._output.path / REPORT
+            self.result.report = str(report) if REAL_DISK.exists(report) else None
+
+
+def _listed(listing: Listing) -> dict[str, pa.Table]:
+    return {"files": listing.file_table(), "offsets": listing.offset_table()}
+
+
+def _digest(rows: pa.Table) -> str:
+    return hashlib.sha256(json.dumps(rows.to_pylist(), sort_keys=True).encode()).hexdigest()
+
+
+def _added(before: Mapping[str, Found], found: Mapping[str, Found]) -> dict[str, Found]:
+    total = Ingested([], {name: replace(one) for name, one in before.items()})
+    total.add(Ingested([], dict(found)))
+    return dict(sorted(total.journals.items()))
+
+
+# --- progress -------------------------------------------------------------------------------------------------------
+
+
+def _tell(progress: Progress | None, what: str) -> None:
+    if progress is not None:
+        progress(what, 0, 0)
+
+
+@contextlib.contextmanager
+def _watched(spark: SparkSession, progress: Progress | None, what: str) -> Iterator[None]:
+    """Tell how many of the tasks are done that Spark does for us meanwhile."""
+    _tell(progress, what)
+    if progress is None:
+        yield
+        return
+    context = spark.sparkContext
+    group = f"logwright: {what} ({time.monotonic_ns()})"
+    context.setJobGroup(group, what)
+    ended = threading.Event()
+
+    def look() -> None:
+        while not ended.wait(_LOOK_SECONDS):
+            with contextlib.suppress(Exception):  # a look that fails is one that nobody misses
+                done, total = _tasks(context.statusTracker(), group)
+                if total:
+                    progress(what, done, total)
+
+    thread = threading.Thread(target=look, name="logwright pipeline progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+        for name in ("spark.jobGroup.id", "spark.job.description"):
+            context.setLocalProperty(name, None)  # type: ignore[arg-type]
+
+
+def _tasks(tracker: Any, group: str) -> tuple[int, int]:
+    """How many tasks of a group of jobs are done, and how many there are as far as Spark knows."""
+    done = total = 0
+    for job in tracker.getJobIdsForGroup(group):
+        information = tracker.getJobInfo(job)
+        for stage in information.stageIds if information is not None else ():
+            found = tracker.getStageInfo(stage)
+            if found is not None:
+                done += found.numCompletedTasks
+                total += found.numTasks
+    return done, total
