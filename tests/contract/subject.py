@@ -102,7 +102,7 @@ class FlipSample:
 
     label: str
     records: list[Record]
-    missed_percent: int
+    missed_percent: float
 
 
 class Subject(ABC):
@@ -111,6 +111,10 @@ class Subject(ABC):
     name: str
     options: dict[str, dict[str, Any]]
     """Kinds of journals by name, and what to open their sessions with: small segments, checksums."""
+    notices_torn_values = True
+    """Whether a record shows that some of its bytes never arrived. Where it does not, bytes that were never synced may
+    come out as anything that reads like a record, and only those that were synced are held to what they were.
+    """
 
     # --- records and bytes ------------------------------------------------------------------------------------------
 

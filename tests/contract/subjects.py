@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.contract.subject import Subject
+from tests.formats.kestrel.subject import KestrelSubject
 from tests.formats.sej.subject import SejSubject
 
-SUBJECTS: dict[str, Subject] = {subject.name: subject for subject in (SejSubject(),)}
+SUBJECTS: dict[str, Subject] = {subject.name: subject for subject in (SejSubject(), KestrelSubject())}

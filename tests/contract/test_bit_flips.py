@@ -43,7 +43,7 @@ def check(subject: Subject, data: bytes, records: list[Record]) -> bool:
         assert 0 <= damage.start <= damage.end <= len(data)
         assert damage.reason
     if not told:
-        assert len(kept) == len(records), "a record went without a word"
+        assert subject.encode(kept) == data, "some bytes went without a word"
     assert list(subject.read(disk, HOME, "dropmalformed")) == kept
 
     prefix, error = read_prefix(subject, disk, HOME)
@@ -72,7 +72,7 @@ def check_recovery(subject: Subject, disk: SimulatedDisk, kept: list[Record]) ->
 
 
 @pytest.mark.parametrize("part", range(PARTS))
-def test_a_flipped_bit_is_reported_or_changes_no_more_than_one_record(subject: Subject, part: int) -> None:
+def test_a_flipped_bit_is_reported_or_leaves_every_byte_in_a_record(subject: Subject, part: int) -> None:
     records = subject.records(11, 12)
     data = subject.encode(records)
     first, last = len(data) * part // PARTS, len(data) * (part + 1) // PARTS
@@ -94,4 +94,4 @@ def test_the_share_of_flips_that_structure_misses_is_the_published_one(subject: 
         noticed += any(isinstance(item, Damage) for item in found)
         total += 1
     COUNTS.add("bit flips", total, subject.name)
-    assert round(100 * (total - noticed) / total) == sample.missed_percent
+    assert 100 * (total - noticed) / total == pytest.approx(sample.missed_percent, abs=0.5)

@@ -18,6 +18,7 @@ from logwright.core.errors import LogwrightError, NotFound
 from tests.contract.scenarios import AppendScenario, Durable, ForgetfulDisk, check_after_crash, check_promised, promised
 from tests.contract.subject import HOME, Mutant, Scenario, Subject
 from tests.contract.subjects import SUBJECTS
+from tests.support.crashes import FILLS
 from tests.support.simulated_disk import SimulatedDisk
 
 ALL = [
@@ -52,15 +53,40 @@ def crashed(scenario: Scenario, forgets: Callable[[str, Path], bool] | None = No
     return disk
 
 
+def judged_by_promises(subject: Subject, scenario: Scenario) -> bool:
+    """Whether torn sectors may leave anything of what was not synced: no record of this format would show it."""
+    return not subject.notices_torn_values and isinstance(scenario, AppendScenario) and scenario.sync != "always"
+
+
+def crash_choices(subject: Subject, scenario: Scenario) -> dict[str, Any]:
+    """The power cuts that a format can be asked to notice the traces of."""
+    choices: dict[str, Any] = {"format": subject.name}
+    if judged_by_promises(subject, scenario):
+        choices["kinds"] = ("order", "subset")
+    elif not subject.notices_torn_values:
+        choices["fills"] = ()
+    return choices
+
+
 @pytest.mark.parametrize(("subject", "scenario"), ALL)
 def test_a_power_cut_at_any_point_keeps_every_promise(subject: Subject, scenario: Scenario) -> None:
-    for state in crashed(scenario).crash_states(most=MOST, format=subject.name):
+    for state in crashed(scenario).crash_states(most=MOST, **crash_choices(subject, scenario)):
         scenario.check(state)
+
+
+@pytest.mark.parametrize(
+    ("subject", "scenario"),
+    [parameters for parameters in APPENDS if not parameters.values[0].notices_torn_values],  # type: ignore[union-attr]
+)
+def test_sectors_that_come_out_as_anything_break_no_promise(subject: Subject, scenario: AppendScenario) -> None:
+    for state in crashed(scenario).crash_states(most=MOST, kinds=("torn",), seed=2, format=subject.name):
+        check_promised(subject, state, scenario.issued, promised(state.marks))
 
 
 @pytest.mark.parametrize(("subject", "scenario"), ALL)
 def test_names_that_reach_the_disk_in_any_order_break_no_promise(subject: Subject, scenario: Scenario) -> None:
-    for state in crashed(scenario).crash_states(most=MOST // 4, reorder_names=True, seed=1, format=subject.name):
+    choices = crash_choices(subject, scenario)
+    for state in crashed(scenario).crash_states(most=MOST // 4, reorder_names=True, seed=1, **choices):
         scenario.check(state)
 
 
@@ -72,14 +98,15 @@ def test_a_process_killed_at_any_point_loses_nothing_that_was_flushed(subject: S
 
 @pytest.mark.parametrize(("subject", "scenario"), APPENDS)
 def test_a_power_cut_during_recovery_keeps_every_promise(subject: Subject, scenario: AppendScenario) -> None:
-    for before in itertools.islice(crashed(scenario).crash_states(most=MOST, format=subject.name), 0, None, 4):
+    choices = crash_choices(subject, scenario)
+    for before in itertools.islice(crashed(scenario).crash_states(most=MOST, **choices), 0, None, 4):
         least = promised(before.marks)
         try:
             subject.recover(before, HOME)
         except LogwrightError:
             continue  # nothing there yet, or damage: `check` judges that, in the test above
         before.mark("recovered")
-        for state in before.crash_states(most=MOST_WITHIN, format=subject.name):
+        for state in before.crash_states(most=MOST_WITHIN, **choices):
             check_after_crash(subject, state, scenario.issued, least, may_be_damaged=scenario.sync != "always")
 
 
@@ -113,7 +140,8 @@ def test_many_more_power_cuts(subject: Subject, scenario: Scenario, seed: int) -
     for reorder_names in (False, True):
         disk = crashed(scenario)
         options: dict[str, Any] = {"most": 600, "seed": seed, "reorder_names": reorder_names, "format": subject.name}
-        for state in disk.crash_states(kinds=kinds, **options):
+        fills = FILLS if subject.notices_torn_values else ()
+        for state in disk.crash_states(kinds=kinds, fills=fills, **options):
             scenario.check(state)
         if isinstance(scenario, AppendScenario) and unsynced:
             # A sector within an unsynced value may come out as anything: a format without checksums cannot tell.
@@ -128,7 +156,7 @@ def test_many_more_power_cuts(subject: Subject, scenario: Scenario, seed: int) -
 def test_a_sync_that_is_left_out_is_noticed(subject: Subject, mutant: Mutant) -> None:
     (scenario,) = (scenario for scenario in subject.scenarios() if scenario.name == mutant.scenario)
     disk = crashed(scenario, mutant.forgets)
-    for state in disk.crash_states(most=MOST, format=""):
+    for state in disk.crash_states(most=MOST, **crash_choices(subject, scenario) | {"format": ""}):
         try:
             scenario.check(state)
         except (AssertionError, LogwrightError):

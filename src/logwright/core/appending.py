@@ -23,7 +23,7 @@ from .errors import Closed, Poisoned, WrongUse
 
 
 class Appending(Closing):
-    """The base of a writer, beside the buffer that it appends to.
+    """The base of a writer, named before the buffer that it appends to.
 
     A subclass calls `_prepare` before anything can fail and `_start` when it is open. It has `_write_out`, which writes
     what has gathered to the files; `_to_sync`, which gives what makes that durable; and `_release`, which closes files

@@ -66,7 +66,9 @@ MAX_BATCH_BYTES: Final = 2**31 - 1
 NO_TIME: Final = -(2**63)
 """The largest time among operations that have none."""
 
-_ADDS: Final = (ADD, ADDX, ADD_XID, CONTINUE)
+TIMED: Final = (ADDX, ADD_XID, CONTINUE)
+"""The operations that add an item and say when."""
+_ADDS: Final = (ADD, *TIMED)
 _WITH_XID: Final = tuple(OPS[name] for name, fields in FIELDS.items() if "xid" in fields)
 _HEAD_BYTES: Final = {
     ADD: ADD_HEAD.size,

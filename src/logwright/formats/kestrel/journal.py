@@ -16,6 +16,7 @@ from .files import list_files, list_queues
 from .layout import DOCUMENTED, KESTREL2, TEMPORARY, parse_name
 from .queues import QueuesReader
 from .reader import Reader
+from .records import Dialect
 from .writer import Writer
 
 __all__ = ["QueuesReader", "Reader", "Recovery", "Writer", "looks_like", "open_reader", "recover"]
@@ -115,8 +116,8 @@ class Recovery:
     kept: Path | None
 
 
-def recover(path: Path | str, *, disk: Disk = REAL_DISK) -> Recovery:
+def recover(path: Path | str, *, dialect: Dialect = "auto", disk: Disk = REAL_DISK) -> Recovery:
     """Bring a journal into the state that a writer leaves: lock it, cut a torn tail off, keep that, and say so."""
-    Reader(path, disk=disk)
-    with Writer(path, disk=disk) as writer:
+    Reader(path, dialect=dialect, disk=disk)
+    with Writer(path, dialect=dialect, disk=disk) as writer:
         return Recovery(writer.recovered, writer.kept)

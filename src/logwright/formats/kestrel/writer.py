@@ -50,7 +50,7 @@ BUFFER_BYTES = 256 * 1024
 """How much is gathered before it is written: few enough calls, and still in the processor's cache."""
 
 
-class Writer(kernel.AppendBuffer, Appending):
+class Writer(Appending, kernel.AppendBuffer):
     """Appends operations to the journal of the queue at `directory / name`, creating it when there is none.
 
     One writer at a time: a second one gets `Locked` at once. Safe to use from many threads. `addx`, `remove` and the
@@ -58,7 +58,7 @@ class Writer(kernel.AppendBuffer, Appending):
     so large is rotated.
 
     `recovered` tells what was cut off the end on opening, None when it was whole; `kept` is where those bytes are now.
-    `dialect` is the one that the journal is in, documented for a new one; another one than that is refused.
+    `dialect` is the one that the journal is in; a new one is documented unless this says otherwise.
     """
 
     def __init__(
@@ -139,6 +139,8 @@ class Writer(kernel.AppendBuffer, Appending):
                 is_ended = STATE_DUMP in chunk.turns()[0]
         if cursor.ending == codec.CLEAN:
             return None, cursor.dialect, is_ended
+        if wanted != UNDECIDED:
+            self._refuse_other_dialect(wanted)
         damage, goes_on = judge(cursor)
         if goes_on:
             reason = f"{damage.reason}; items follow, so nothing is cut off (see logwright repair)"
@@ -146,25 +148,22 @@ class Writer(kernel.AppendBuffer, Appending):
         return damage, cursor.dialect, is_ended
 
     def _choose_dialect(self, found: int, wanted: int) -> int:
-        """The dialect to write in: that of the journal, else the one that was asked for, else documented.
+        """The dialect to write in: the one that was asked for, else that of the journal, else documented."""
+        if wanted != UNDECIDED:
+            return wanted
+        if found == UNDECIDED and self._last_timestamp:
+            found = Reader(self.path, disk=self._disk).verdict.settle()  # it may show in a rotated file
+        return DOCUMENTED if found == UNDECIDED else found
 
-        What only one dialect has may be in a rotated file: who asks for a dialect has it compared with all of them.
-        """
-        if wanted == UNDECIDED:
-            if found == UNDECIDED and self._last_timestamp:
-                found = self._settled()
-            return DOCUMENTED if found == UNDECIDED else found
-        there = self._settled()
-        if there not in (UNDECIDED, wanted):
+    def _refuse_other_dialect(self, wanted: int) -> None:
+        """Raise `WrongUse` when the file ends badly in the dialect that was asked for, and well in the other one."""
+        other = KESTREL2 if wanted == DOCUMENTED else DOCUMENTED
+        cursor = Cursor(self._file, self._source, dialect=other)
+        while cursor.read(load=False) is not None:
+            pass
+        if cursor.ending == codec.CLEAN:
             names = {number: name for name, number in DIALECTS.items()}
-            raise WrongUse(f"{self.path} is in the dialect {names[there]} and cannot be written in {names[wanted]}")
-        return wanted
-
-    def _settled(self) -> int:
-        """The dialect of all files together; UNDECIDED where nothing settles it."""
-        verdict = Reader(self.path, disk=self._disk).verdict
-        found = verdict.settle()
-        return UNDECIDED if verdict.both_fit or not verdict.is_settled else found
+            raise WrongUse(f"{self.path} is in the dialect {names[other]}, and not in {names[wanted]}")
 
     # --- appending --------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,1 @@
+"""Kestrel's queue journals."""
