@@ -30,6 +30,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -48,6 +49,8 @@ MANIFEST_NAME: Final = "manifest.json"
 LOCK_NAME: Final = "lock"
 _JOURNALS: Final = "journals"
 _VERSION: Final = 1
+_RUN: Final = re.compile(r"[0-9a-f]{16}")
+_MOVED: Final = re.compile(rf"{_JOURNALS}/\d+(/[^/]+)?")
 
 
 # --- what a format offers -------------------------------------------------------------------------------------------
@@ -302,7 +305,7 @@ class Restoring(Closing):
         path = self._home / MANIFEST_NAME
         self._may_be_committed = True
         try:
-            replace_file(self.disk, path, manifest, path.with_suffix(".tmp"))
+            replace_file(self.disk, path, manifest, self.directory / MANIFEST_NAME)
         except BaseException:
             with contextlib.suppress(LogwrightError):  # nothing has moved yet, so it can be taken back
                 self.disk.remove(path)
@@ -382,9 +385,12 @@ def _read_manifest(disk: Disk, path: Path) -> tuple[str, Any, list[list[str]], t
         if found["version"] != _VERSION:
             raise ValueError(f"version {found['version']} is not known here")
         moves = [[str(source), str(target)] for source, target in found["moves"]]
+        if not _RUN.fullmatch(found["run"]) or not all(_MOVED.fullmatch(source) for source, _ in moves):
+            raise ValueError("it speaks of files that are none of its own")
+        check_journals(target for _, target in moves)
         journals = tuple(_journal_of(journal) for journal in found["journals"])
         return str(found["run"]), found["request"], moves, journals
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError) as error:  # WrongUse is a ValueError
         raise DamagedJournal(path, 0, f"this is no manifest of a restore: {error}") from error
 
 

@@ -22,7 +22,6 @@ import contextlib
 import errno
 import fnmatch
 import json
-import re
 import secrets
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -32,7 +31,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812  # as everywhere with Spark
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -52,6 +50,8 @@ from ..core.restore import (
 from ..core.split import TARGET_BYTES, pack
 from ..location import is_local, locate
 from . import commit
+from .failures import translated
+from .ingest import is_below
 from .settings import FILE_FORMATS
 from .tables import EVENTS, FILES
 
@@ -79,7 +79,6 @@ _DONE: Final = "done.json"
 _TASKS: Final = "tasks"
 _LOOK_SECONDS: Final = 0.5
 _LEAST_TASK_BYTES: Final = 4 << 20
-_OUR_ERROR: Final = re.compile(r"logwright\.core\.errors\.(\w+): (.+)")
 
 
 def restore(
@@ -97,7 +96,7 @@ def restore(
     `journals` are patterns such as `orders/*`; without them all are restored. `format` and `options` are those of the
     tables. `progress` is called from another thread, with the bytes written so far and all there will be.
     """
-    root = _directory_of(out)
+    root = _directory_of(out, tables)
     request = {
         "tables": _absolute(tables),
         "format": format,
@@ -107,7 +106,7 @@ def restore(
         from ..spark import session
 
         spark = session()
-    with _at_rest(tables):
+    with _at_rest(tables), translated():
         chosen = _chosen(_Tables(spark, tables, format, dict(options or {})), journals)
         with Restoring(REAL_DISK, root, request) as restoring:
             if restoring.completed is not None:
@@ -120,11 +119,13 @@ def restore(
 # --- where from and where to ----------------------------------------------------------------------------------------
 
 
-def _directory_of(out: str) -> Path:
+def _directory_of(out: str, tables: str) -> Path:
     """The target, as executors with another working directory find it too."""
     disk, path = locate(out)
     if not is_local(disk):
         raise WrongUse(f"{out}: journals are written to a file system of this machine, not to a remote store")
+    if is_local(locate(tables)[0]) and is_below(path, locate(tables)[1]):
+        raise WrongUse(f"{out} is where the tables are: restore to another directory")
     return path.absolute()
 
 
@@ -317,7 +318,7 @@ def _write_records(spark: SparkSession, chosen: _Chosen, restoring: Restoring, p
             "_task": pa.array(task_of, pa.int32()),
         }
     )
-    plan = [(journal.format, name) for journal, name in files]
+    plan = [(journal.format, journal.name, name) for journal, name in files]
     replace_json(REAL_DISK, restoring.directory / _PLAN, plan)
     columns = [column for column in EVENTS.names if column not in _DERIVED]
     rows = (
@@ -329,7 +330,7 @@ def _write_records(spark: SparkSession, chosen: _Chosen, restoring: Restoring, p
     )
     spark.dataSource.register(RestoreSink)
     make_directories(REAL_DISK, restoring.directory / _TASKS)
-    with _telling(progress, restoring.directory, sum(sizes)), _in_our_words():
+    with _telling(progress, restoring.directory, sum(sizes)):
         rows.write.format(SOURCE).option("directory", str(restoring.directory)).mode("append").save()
 
 
@@ -346,12 +347,11 @@ class RestoreSink(DataSource):
 
 @dataclass(frozen=True, slots=True)
 class _Done:
-    """What a task has made of one file, below a directory of its own; or why it could not."""
+    """What a task has made of one file, below a directory of its own."""
 
     number: int
     directory: str
     written: list[Written]
-    error: str = ""
 
 
 class TaskDone(WriterCommitMessage):
@@ -373,21 +373,17 @@ class RestoreWriter(DataSourceArrowWriter):
         home = self.directory / _TASKS / secrets.token_hex(8)  # of this attempt: no other one writes there
         done: list[_Done] = []
         writer: FileWriter | None = None
-        number = -1
         try:
             for number, rows in _by_file(iterator):
-                format, file = plan[number]
+                format, journal, file = plan[number]
                 if not done or done[-1].number != number:
                     _finish(writer, done)
                     done.append(_Done(number, str(home / str(number)), []))
                     writer = room_of(format).FileWriter(home / str(number), file, disk=REAL_DISK)
                 assert writer is not None
-                writer.append_batch(rows)
+                with _naming(journal):
+                    writer.append_batch(rows)
             _finish(writer, done)
-        except (DamagedJournal, WrongUse) as error:  # will be the same however often it is tried
-            done.append(_Done(number, "", [], str(error)))
-            for _ in iterator:
-                pass
         finally:
             if writer is not None:
                 writer.discard()
@@ -405,6 +401,17 @@ class RestoreWriter(DataSourceArrowWriter):
 def _finish(writer: FileWriter | None, done: list[_Done]) -> None:
     if writer is not None:
         done[-1].written.extend(writer.finish())
+
+
+@contextlib.contextmanager
+def _naming(journal: str) -> Iterator[None]:
+    """Let what is wrong be told with the name of the journal."""
+    try:
+        yield
+    except DamagedJournal as error:
+        raise type(error)(f"{journal}/{error.file}", error.position, error.reason) from error
+    except WrongUse as error:
+        raise WrongUse(f"{journal}: {error}") from error
 
 
 def _by_file(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
@@ -446,8 +453,6 @@ def _taken(chosen: _Chosen, restoring: Restoring) -> dict[str, dict[str, list[Wr
     files = chosen.with_records()
     for one in _done(restoring) if files else []:
         journal, name = files[one.number]
-        if one.error:
-            raise WrongUse(f"{journal.name}: {one.error}")
         records = sum(written.records for written in one.written)
         if records != journal.files[name].records or name in found[journal.name]:
             raise _changed(journal, name)
@@ -460,7 +465,11 @@ def _taken(chosen: _Chosen, restoring: Restoring) -> dict[str, dict[str, list[Wr
                     f"{journal.name}/{name}: the tables were changed while they were read; restore again"
                 )
             home = restoring.directory / "empty" / restoring.home_of(journal.name).name / str(number)
-            made = room_of(journal.format).FileWriter(home, name, disk=restoring.disk).finish()
+            writer = room_of(journal.format).FileWriter(home, name, disk=restoring.disk)
+            try:
+                made = writer.finish()
+            finally:
+                writer.discard()
             restoring.take(journal.name, home, made)
             found[journal.name][name] = made
     return found
@@ -513,18 +522,6 @@ def read_json(disk: Disk, path: Path) -> Any:
         return json.loads(file.read_at(0, file.size()))
     finally:
         file.close()
-
-
-@contextlib.contextmanager
-def _in_our_words() -> Iterator[None]:
-    """Let an error of a task be told without the traces of everything that it came through."""
-    try:
-        yield
-    except PySparkException as error:
-        ours = _OUR_ERROR.findall(str(error))
-        if not ours:
-            raise
-        raise LogwrightError(f"a task of Spark failed: {ours[-1][1].strip()}") from error
 
 
 @contextlib.contextmanager

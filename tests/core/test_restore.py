@@ -1,0 +1,204 @@
+"""Where journals are put together: names stay below the directory, one restore at a time, and what it says is kept."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from logwright.core.disk import REAL_DISK
+from logwright.core.errors import DamagedJournal, Locked, NotFound, StorageFailed, WrongUse
+from logwright.core.format import FORMATS, Format
+from logwright.core.restore import (
+    Missing,
+    Restored,
+    RestoredJournal,
+    Restoring,
+    Written,
+    check_journals,
+    room_of,
+)
+from logwright.formats.sej import Writer
+from tests.support.trees import read_tree
+
+MADE = RestoredJournal("sej", "a/b", 3, 1, 120, (Missing("", 3, 5),), 80, ("a consumer is lost",))
+
+
+def put_together(restoring: Restoring, journal: str, file: str = "jnl/0000000000000000.jnl") -> None:
+    """A journal of one empty file."""
+    task = restoring.directory / "task"
+    (task / file).parent.mkdir(parents=True, exist_ok=True)
+    (task / file).touch()
+    restoring.take(journal, task, [Written(file, 0, 0, 0, 0)])
+
+
+def state_of(out: Path) -> list[str]:
+    return sorted(name for name, data in read_tree(REAL_DISK, out).items() if data is not None)
+
+
+@pytest.mark.parametrize(
+    "name", ["", ".", "..", "a/../b", "/a", "a/", "a//b", "a/.", "a\0", ".logwright", ".logwright/a"]
+)
+def test_a_journal_that_would_leave_its_directory_is_refused(name: str) -> None:
+    with pytest.raises(WrongUse, match="cannot be the name of a journal"):
+        check_journals(["fine", name])
+
+
+def test_a_journal_within_another_one_is_refused() -> None:
+    check_journals(["a", "ab", "b/c", "b/d", ".hidden", "a.b"])
+    with pytest.raises(WrongUse, match="the journal a/b/c lies within another one, a"):
+        check_journals(["a", "ab", "a/b/c"])
+
+
+def test_only_what_is_published_can_be_seen(tmp_path: Path) -> None:
+    with Restoring(REAL_DISK, tmp_path / "out", "request") as restoring:
+        put_together(restoring, "a/b")
+        assert all(name.startswith(".logwright/") for name in state_of(tmp_path / "out"))
+        assert restoring.publish({"a/b": MADE}, {}) == Restored(str(tmp_path / "out"), (MADE,))
+        assert state_of(tmp_path / "out") == [".logwright/restore/lock", "a/b/jnl/0000000000000000.jnl"]
+    with Restoring(REAL_DISK, tmp_path / "out", "request") as restoring:
+        assert restoring.completed is None, "what is done is forgotten"
+        put_together(restoring, "c")
+    assert state_of(tmp_path / "out") == [".logwright/restore/lock", "a/b/jnl/0000000000000000.jnl"]
+
+
+def test_one_restore_at_a_time(tmp_path: Path) -> None:
+    with (
+        Restoring(REAL_DISK, tmp_path, "request"),
+        pytest.raises(Locked, match="another restore is at work here"),
+    ):
+        Restoring(REAL_DISK, tmp_path, "request")
+    Restoring(REAL_DISK, tmp_path, "request").close()
+
+
+def test_what_is_there_is_not_touched_and_no_journal_gets_into_another(tmp_path: Path) -> None:
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    Writer(tmp_path / "journal").close()
+    with Restoring(REAL_DISK, tmp_path, "request") as restoring:
+        restoring.refuse_existing(["free", "taken/free", "new/deep"])
+        for name in ("taken", "link", "journal"):
+            with pytest.raises(WrongUse, match=f"/{name} is there already, and is not overwritten"):
+                restoring.refuse_existing(["free", name])
+        with pytest.raises(WrongUse, match=r"/journal is a journal: journal/a/b cannot be restored into it"):
+            restoring.refuse_existing(["journal/a/b"])
+    with (
+        Restoring(REAL_DISK, tmp_path / "journal", "request") as restoring,
+        pytest.raises(WrongUse, match="/journal is a journal: a cannot be restored into it"),
+    ):
+        restoring.refuse_existing(["a"])
+
+
+def test_no_journal_is_put_through_a_link(tmp_path: Path) -> None:
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "a").symlink_to(tmp_path / "outside")
+    with Restoring(REAL_DISK, tmp_path / "out", "request") as restoring:
+        put_together(restoring, "a/b")
+        with pytest.raises(StorageFailed, match="symbolic link") as caught:
+            restoring.publish({"a/b": MADE}, {})
+    assert "restore again to complete it" in caught.value.__notes__[0]
+    assert list((tmp_path / "outside").iterdir()) == []
+    (tmp_path / "out" / "a").unlink()
+    with Restoring(REAL_DISK, tmp_path / "out", "request") as restoring:
+        assert restoring.completed == Restored(str(tmp_path / "out"), (MADE,), completed=True)
+    assert (tmp_path / "out" / "a" / "b" / "jnl").is_dir()
+
+
+def interrupted(out: Path) -> None:
+    """Leave a restore that is committed and not in place."""
+    with Restoring(REAL_DISK, out, ["tables", None]) as restoring:
+        put_together(restoring, "a/b")
+        (out / "a").touch()
+        with pytest.raises(StorageFailed):
+            restoring.publish({"a/b": MADE}, {})
+    (out / "a").unlink()
+
+
+@pytest.mark.parametrize("request_", [["tables", None], ("tables", None), "another"])
+def test_the_next_restore_completes_it_whatever_it_is_about_itself(tmp_path: Path, request_: object) -> None:
+    interrupted(tmp_path)
+    assert (tmp_path / ".logwright" / "restore" / "manifest.json").exists()
+    with Restoring(REAL_DISK, tmp_path, request_) as restoring:
+        same = Restored(str(tmp_path), (MADE,), completed=True)
+        assert restoring.completed == (None if request_ == "another" else same)
+    assert state_of(tmp_path) == [".logwright/restore/lock", "a/b/jnl/0000000000000000.jnl"]
+
+
+@pytest.mark.parametrize("change", [
+    {"version": 2},
+    {"moves": [["../../a", "b"]]},
+    {"moves": [["journals/0", "../b"]]},
+    {"moves": [["journals/0"]]},
+    {"run": "../.."},
+    {"journals": [{"what": 1}]},
+])  # fmt: skip
+def test_a_manifest_that_is_none_of_ours_is_told_and_followed_nowhere(
+    tmp_path: Path, change: dict[str, object]
+) -> None:
+    interrupted(tmp_path)
+    path = tmp_path / ".logwright" / "restore" / "manifest.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    before = state_of(tmp_path)
+    with pytest.raises(DamagedJournal, match=r"manifest\.json @ 0: this is no manifest of a restore"):
+        Restoring(REAL_DISK, tmp_path, "request")
+    assert state_of(tmp_path) == before
+
+
+def test_what_was_committed_and_is_gone_is_told(tmp_path: Path) -> None:
+    interrupted(tmp_path)
+    (run,) = [path for path in (tmp_path / ".logwright" / "restore").iterdir() if path.is_dir()]
+    (run / "journals" / "0").rename(tmp_path / "moved away")
+    with pytest.raises(NotFound, match="a/b: what was restored of it is gone"):
+        Restoring(REAL_DISK, tmp_path, "request")
+
+
+def test_two_files_of_one_name_are_refused(tmp_path: Path) -> None:
+    with Restoring(REAL_DISK, tmp_path, "request") as restoring:
+        put_together(restoring, "a")
+        with pytest.raises(DamagedJournal, match="two files that would both become jnl/0000000000000000"):
+            put_together(restoring, "a")
+
+
+def test_the_result_says_what_is_missing() -> None:
+    assert not MADE.whole
+    assert RestoredJournal("sej", "a", 1, 1, 1).whole
+    assert Restored("out", (MADE, RestoredJournal("sej", "c", 2, 1, 60))).as_json() == {
+        "out": "out",
+        "records": 5,
+        "files": 2,
+        "bytes": 180,
+        "whole": False,
+        "completed": False,
+        "journals": [
+            {
+                "format": "sej",
+                "journal": "a/b",
+                "records": 3,
+                "files": 1,
+                "bytes": 120,
+                "gaps": ({"part": "", "first": 3, "next": 5},),
+                "missing_bytes": 80,
+                "problems": ("a consumer is lost",),
+                "whole": False,
+            },
+            {
+                "format": "sej",
+                "journal": "c",
+                "records": 2,
+                "files": 1,
+                "bytes": 60,
+                "gaps": (),
+                "missing_bytes": 0,
+                "problems": (),
+                "whole": True,
+            },
+        ],
+    }
+
+
+def test_a_format_that_is_not_restored_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(FORMATS, "odd", Format("odd", "one without that room", "logwright.nowhere"))
+    with pytest.raises(WrongUse, match="journals of the format odd cannot be restored"):
+        room_of("odd")
