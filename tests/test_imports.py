@@ -188,7 +188,7 @@ def test_what_need_not_be_installed_is_imported_where_it_is_used(path: Path) -> 
         "arrow.py": {"pyarrow"},
         "location.py": {"pyarrow"},
         "spark": {"pyarrow", "pyspark"},
-        "pipeline": {"pyarrow", "pyspark"},
+        "pipeline": {"pyarrow", "pyspark", "py4j"},  # py4j is what pyspark raises the errors of
         "servers": {"grpc", "uvloop", "google"},
     }.get(top, set())
     if top == "formats" and path.stem in ARROW_ROOMS:

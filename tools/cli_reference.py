@@ -13,7 +13,7 @@ from pathlib import Path
 
 import click
 
-from logwright.cli import VERBS, commands
+from logwright.cli import PROGRAM, VERBS, commands, every_verb
 from logwright.cli.arguments import Verb
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "cli.md"
@@ -83,22 +83,25 @@ The original changes a journal that it only reads (it creates an empty segment w
 def page() -> str:
     """The whole page."""
     parts = [INTRODUCTION, "## Verbs\n", _list_of_verbs()]
-    context = click.Context(commands, info_name="logwright")
-    for name in VERBS:
-        command = commands.get_command(context, name)
-        assert isinstance(command, Verb)
-        parts.append(_section(command, click.Context(command, info_name=name, parent=context)))
+    context = click.Context(commands, info_name=PROGRAM)
+    for name, verb in every_verb():
+        parts.append(_section(name, verb, click.Context(verb, info_name=name, parent=context)))
     return "\n".join([*parts, EQUIVALENTS])
 
 
 def _list_of_verbs() -> str:
-    rows = [f"| [`{name}`](#logwright-{name}) | {about} |" for name, about in VERBS.items()]
+    """One row for each verb; a group of them leads to its first one."""
+    names = [name for name, _ in every_verb()]
+    rows = []
+    for name, about in VERBS.items():
+        first = next(one for one in names if one.split()[0] == name)
+        rows.append(f"| [`{name}`](#logwright-{first.replace(' ', '-')}) | {about} |")
     return "\n".join(["| verb | does |", "|---|---|", *rows, ""])
 
 
-def _section(command: Verb, context: click.Context) -> str:
-    usage = " ".join(["logwright", command.name or "", *command.collect_usage_pieces(context)])
-    lines = [f"## logwright {command.name}", "", f"    {usage}", "", *_paragraphs(command.help or "")]
+def _section(name: str, command: Verb, context: click.Context) -> str:
+    usage = " ".join(["logwright", name, *command.collect_usage_pieces(context)])
+    lines = [f"## logwright {name}", "", f"    {usage}", "", *_paragraphs(command.help or "")]
     lines += ["| option | |", "|---|---|", *(_option_row(option, context) for option in _options(command)), ""]
     lines += [
         "```bash",

@@ -14,14 +14,14 @@ import importlib
 import io
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import click
 
 from .. import __version__
 from ..core.errors import DamagedJournal, LogwrightError
-from .arguments import CONTEXT_SETTINGS, DAMAGE_FOUND, GOOD, WRONG_USE
+from .arguments import CONTEXT_SETTINGS, DAMAGE_FOUND, GOOD, WRONG_USE, Verb
 from .output import talk
 
 PROGRAM: Final = "logwright"
@@ -38,6 +38,7 @@ VERBS: Final = {
     "offsets": "How far the consumers have come.",
     "reset": "Move a consumer to an offset or a time.",
     "clean": "Remove old segments that no consumer needs.",
+    "pipeline": "Journals as tables on Spark, and back.",
     "demo": "Write sample journals, and show what can be done with them.",
     "completion": "The completion script of a shell.",
 }
@@ -76,6 +77,18 @@ def commands() -> None:
     Every verb detects the format, prints tables for people and JSON with --json; its --help has examples. Data goes to
     stdout, talk to stderr. Exit codes: 0 good, 1 damage found, 2 wrong use or unreadable.
     """
+
+
+def every_verb() -> Iterator[tuple[str, Verb]]:
+    """All verbs with their names as they are typed, those of groups (`pipeline run`) included."""
+    context = click.Context(commands, info_name=PROGRAM)
+    for name in VERBS:
+        command = commands.get_command(context, name)
+        for below in command.commands.values() if isinstance(command, click.Group) else ():
+            assert isinstance(below, Verb)
+            yield f"{name} {below.name}", below
+        if isinstance(command, Verb):
+            yield name, command
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

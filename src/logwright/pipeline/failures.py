@@ -24,6 +24,10 @@ _RAISED: Final = re.compile(r"^(?:[A-Za-z_][\w.]*\.)?([A-Z]\w*(?:Error|Exception
 _MOST_TEXT: Final = 500
 
 
+class SparkFailed(LogwrightError):
+    """Spark failed for a reason of its own."""
+
+
 @contextlib.contextmanager
 def translated() -> Iterator[None]:
     """Turn what Spark raises into errors of this library."""
@@ -46,7 +50,7 @@ def said_by(text: str) -> LogwrightError:
         said = causes[-1]
     else:
         said = next((line for line in text.splitlines() if line.strip()), "it did not say why")
-    return LogwrightError(f"Spark failed: {said.strip()[:_MOST_TEXT]}")
+    return SparkFailed(f"Spark failed: {said.strip()[:_MOST_TEXT]}")
 
 
 def _our_error(name: str, message: str) -> LogwrightError:

@@ -33,14 +33,18 @@ _SETTINGS: Final = {
 
 
 def session(master: str = "local[*]", name: str = "logwright", **settings: Any) -> SparkSession:
-    """A Spark session with the journal formats registered. `settings` are Spark's, with `_` in the place of `.`."""
+    """A Spark session with the journal formats registered.
+
+    `settings` are Spark's; a name without dots has `_` in their place.
+    """
     _require_java()
     from pyspark.sql import SparkSession
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     builder = SparkSession.builder.master(master).appName(name)
-    for key, value in {**_SETTINGS, **{key.replace("_", "."): value for key, value in settings.items()}}.items():
+    given = {key if "." in key else key.replace("_", "."): value for key, value in settings.items()}
+    for key, value in {**_SETTINGS, **given}.items():
         builder = builder.config(key, value)
     return register(builder.getOrCreate())
 

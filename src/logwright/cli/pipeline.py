@@ -1,0 +1,372 @@
+"""`logwright pipeline`: journals as tables on Spark, and tables as journals again.
+
+What Spark raises comes out as one line, and its own log nowhere, unless something fails.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..core.errors import LogwrightError, WrongUse
+from ..core.outcome import MODES, Mode
+from .arguments import CONTEXT_SETTINGS, DAMAGE_FOUND, GOOD, json_option, verb
+from .output import Column, Table, is_terminal, print_json, print_line, progress_bar, talk, warn
+from .times import format_size
+
+if TYPE_CHECKING:
+    from ..core.restore import Restored
+    from ..pipeline.run import Result
+    from ..pipeline.settings import Settings
+
+
+@click.group(
+    "pipeline", no_args_is_help=False, context_settings=CONTEXT_SETTINGS, subcommand_metavar="VERB [ARGUMENTS]..."
+)
+def command() -> None:
+    """Journals as tables on Spark, and back.
+
+    Needs pyspark (pip install 'logwright[spark]') and Java 17 or later.
+    """
+
+
+def _spark_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    for option in (
+        click.option(
+            "--spark",
+            "spark_settings",
+            metavar="KEY=VALUE",
+            multiple=True,
+            help="A setting of Spark's, such as spark.driver.memory=4g; can be given several times.",
+        ),
+        click.option("--master", default="local[*]", show_default=True, metavar="URL", help="Where Spark is to run."),
+    ):
+        function = option(function)
+    return function
+
+
+# --- run ------------------------------------------------------------------------------------------------------------
+
+
+@verb(
+    "run",
+    examples=[
+        (
+            "all journals below a directory, as Parquet tables and a report",
+            "logwright pipeline run --journals . --out tables",
+        ),
+        ("only what is new since the last time", "logwright pipeline run --journals . --out growing --incremental"),
+        (
+            "some of the tables, as JSON",
+            "logwright pipeline run --journals orders --out few --tables events,activity --json",
+        ),
+    ],
+)
+@click.option("--journals", metavar="ROOT", help="A journal, or a directory with journals in or below it; or a URI.")
+@click.option("--out", metavar="DIR", help="Where the tables go: a new directory, or one of an earlier run.")
+@click.option("--incremental", is_flag=True, help="Add what is new since the last run, instead of reading everything.")
+@click.option("--follow", is_flag=True, help="Go on with what comes, until stopped by Ctrl-C or SIGTERM.")
+@click.option("--format", "table_format", metavar="NAME", help="The format of the tables: parquet (default), orc, …")
+@click.option(
+    "--mode", type=click.Choice(MODES), help="At damage: a row of the table `damage` (permissive, default), …"
+)
+@click.option("--tables", metavar="NAMES", help="Which tables to make, with commas between; all when not given.")
+@click.option(
+    "--config",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="A TOML file that says all of this, and more: rules for journals and tables.",
+)
+@_spark_options
+@json_option
+def run_command(
+    journals: str | None,
+    out: str | None,
+    incremental: bool,
+    follow: bool,
+    table_format: str | None,
+    mode: Mode | None,
+    tables: str | None,
+    config: Path | None,
+    master: str,
+    spark_settings: tuple[str, ...],
+    as_json: bool,
+) -> int:
+    """Make tables of all journals at or below a directory, and a report about them.
+
+    The tables appear together, or not at all, in DIR; those of an earlier run are replaced, or with --incremental
+    added to. What is damaged becomes rows of the table `damage` and does not stop anything; the exit code is 1 then,
+    where a torn tail is not counted.
+    """
+    settings = _settings_of(
+        config,
+        journals=journals,
+        out=out,
+        incremental=incremental or None,
+        follow=follow or None,
+        format=table_format,
+        mode=mode,
+        tables=None if tables is None else tuple(name.strip() for name in tables.split(",") if name.strip()),
+    )
+    with _needing_pyspark():
+        from ..pipeline.own_spark import own_spark
+        from ..pipeline.run import run
+    stop = threading.Event()
+    with (
+        _Display() as display,
+        _Stopping(stop if settings.follow else None) as stopping,
+        own_spark(master, _spark_settings(spark_settings), stopping.install) as start,
+    ):
+        result = run(settings, start, progress=display, stop=stop)
+    _print_result(result, as_json)
+    return DAMAGE_FOUND if result.is_damaged else GOOD
+
+
+def _settings_of(config: Path | None, **chosen: Any) -> Settings:
+    from ..pipeline.settings import Settings, load
+
+    if config is not None:
+        return load(config, **chosen)
+    for name in ("journals", "out"):
+        if chosen[name] is None:
+            raise WrongUse(f"say --{name}, or a file that does by --config")
+    return Settings(**{name: value for name, value in chosen.items() if value is not None})
+
+
+def _print_result(result: Result, as_json: bool) -> None:
+    if result.completed:
+        talk("an earlier run had been ended before all of its last batch was in place: it is now")
+    if not result.batches:
+        talk("nothing is new")
+    for name, found in result.found.journals.items():
+        for kind, count in found.damage.items():
+            what = "torn tail" if kind == "torn_tail" else f"range that is damaged ({kind})"
+            warn(f"{name}: {count} {what}{'' if count == 1 else ', in several places'}")
+    if as_json:
+        print_json(
+            {
+                "out": result.out,
+                "batches": result.batches,
+                "records": result.records,
+                "completed": result.completed,
+                "tables": {name: asdict(totals) for name, totals in result.tables.items()},
+                "journals": {name: asdict(found) for name, found in result.journals.items()},
+                "new": {name: asdict(found) for name, found in result.found.journals.items()},
+                "report": result.report,
+            }
+        )
+        return
+    with Table([Column("table"), *_numbers("rows", "files", "bytes")]) as table:
+        for name, totals in result.tables.items():
+            table.add(name, str(totals.rows), str(totals.files), format_size(totals.bytes))
+    print_line()
+    with Table([Column("journal", flexible=True), Column("format"), *_numbers("records", "bytes", "damage")]) as table:
+        for name, found in result.journals.items():
+            damage = ", ".join(f"{count} {kind}" for kind, count in found.damage.items())
+            table.add(name, found.format, str(found.records), format_size(found.bytes), damage or "-")
+    if result.report is not None:
+        print_line()
+        print_line(f"report: {result.report}")
+
+
+def _numbers(*names: str) -> list[Column]:
+    return [Column(name, right=True) for name in names]
+
+
+# --- restore --------------------------------------------------------------------------------------------------------
+
+
+@verb(
+    "restore",
+    examples=[
+        ("the journals again, out of the tables", "logwright pipeline restore --tables tables --out again"),
+        ("some of them", "logwright pipeline restore --tables tables --out some --journal 'ord*' --json"),
+    ],
+)
+@click.option("--tables", metavar="DIR", required=True, help="Where the tables are.")
+@click.option("--out", metavar="ROOT", required=True, help="Where the journals go, each under its name.")
+@click.option(
+    "--journal",
+    "journals",
+    metavar="PATTERN",
+    multiple=True,
+    help="Only journals whose name fits; several can be given.",
+)
+@click.option(
+    "--format", "table_format", default="parquet", show_default=True, metavar="NAME", help="The format of the tables."
+)
+@_spark_options
+@json_option
+def restore_command(
+    tables: str,
+    out: str,
+    journals: tuple[str, ...],
+    table_format: str,
+    master: str,
+    spark_settings: tuple[str, ...],
+    as_json: bool,
+) -> int:
+    """Write journals again out of the tables that the pipeline has made of them.
+
+    Every journal gets its name when all of them are complete, and what is there is never overwritten. What was damaged
+    is not in the tables, and so not in the journals: where records are missing the exit code is 1.
+    """
+    with _needing_pyspark():
+        from ..pipeline.failures import translated
+        from ..pipeline.own_spark import own_spark
+        from ..pipeline.restore import restore
+    with (
+        own_spark(master, _spark_settings(spark_settings)) as start,
+        progress_bar("restoring") as progress,
+        translated(),
+    ):
+        restored = restore(
+            tables, out, journals=journals or None, format=table_format, spark=start(), progress=progress
+        )
+    _print_restored(restored, as_json)
+    return DAMAGE_FOUND if any(journal.gaps for journal in restored.journals) else GOOD
+
+
+def _print_restored(restored: Restored, as_json: bool) -> None:
+    if restored.completed:
+        talk("an earlier restore had been ended before all was in place: it is now")
+    for journal in restored.journals:
+        for gap in journal.gaps:
+            part = f"{journal.journal}/{gap.part}" if gap.part else journal.journal
+            warn(f"{part}: the records {gap.first} to {gap.next - 1} are not in the tables")
+        if journal.missing_bytes:
+            warn(f"{journal.journal}: {journal.missing_bytes} bytes of its files are not in the tables")
+        for problem in journal.problems:
+            warn(f"{journal.journal}: {problem}")
+    if as_json:
+        print_json(restored.as_json())
+        return
+    with Table([Column("journal", flexible=True), Column("format"), *_numbers("records", "files", "bytes")]) as table:
+        for journal in restored.journals:
+            size = format_size(journal.bytes)
+            table.add(journal.journal, journal.format, str(journal.records), str(journal.files), size)
+
+
+command.add_command(run_command)
+command.add_command(restore_command)
+
+
+# --- Spark ----------------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _needing_pyspark() -> Iterator[None]:
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in ("pyspark", "py4j"):
+            raise
+        raise LogwrightError("the pipeline needs pyspark: pip install 'logwright[spark]'") from None
+
+
+def _spark_settings(given: Sequence[str]) -> dict[str, str]:
+    chosen = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals or not name.startswith("spark."):
+            raise WrongUse(f"--spark {text}: write a setting of Spark's as spark.driver.memory=4g")
+        chosen[name.strip()] = value.strip()
+    return chosen
+
+
+class _Stopping:
+    """Sets an event on Ctrl-C and SIGTERM, so that what was begun is finished; a second Ctrl-C does not wait."""
+
+    def __init__(self, stop: threading.Event | None) -> None:
+        self._stop = stop
+        self._before: dict[int, Any] = {}
+
+    def install(self) -> None:
+        if self._stop is not None and threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                before = signal.signal(number, self._asked)
+                self._before.setdefault(number, before)
+
+    def _asked(self, number: int, frame: FrameType | None) -> None:
+        assert self._stop is not None
+        if self._stop.is_set() and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        self._stop.set()
+
+    def __enter__(self) -> _Stopping:
+        self.install()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, before in self._before.items():
+            signal.signal(number, before)
+
+
+# --- progress -------------------------------------------------------------------------------------------------------
+
+
+class _Display:
+    """What is being done: a bar on a terminal, elsewhere a line on stderr for each step."""
+
+    def __init__(self) -> None:
+        self._terminal = is_terminal(sys.stderr)
+        self._said = ""
+        self._bar: Any = None
+        self._task: Any = None
+
+    def __call__(self, what: str, done: int, total: int) -> None:
+        if self._terminal:
+            self._show(what, done, total)
+        elif what != self._said:
+            talk(what)
+        self._said = what
+
+    def _show(self, what: str, done: int, total: int) -> None:
+        if self._bar is None:
+            self._bar = _bar()
+            self._bar.start()
+        if what != self._said:
+            if self._task is not None:
+                self._bar.remove_task(self._task)
+            self._task = self._bar.add_task(what, total=None)
+        self._bar.update(self._task, completed=done, total=total or None)
+
+    def __enter__(self) -> _Display:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+
+def _bar() -> Any:
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        TaskProgressColumn,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=Console(file=sys.stderr),
+        transient=True,
+        redirect_stdout=False,
+        redirect_stderr=False,
+    )

@@ -1,0 +1,89 @@
+"""Spark for one command: started when it is needed, quiet, on this machine for itself, and stopped in the end.
+
+Spark's own log, and whatever its JVM and its Python workers write to stderr, goes to a file that is removed when all
+went well, and named when Spark failed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+from ..core.errors import LogwrightError
+from ..spark import register, session
+from .failures import SparkFailed
+
+_SETTINGS: Final = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "WARN",
+    "spark.sql.session.timeZone": "UTC",
+}
+_LOCAL_SETTINGS: Final = {
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.sql.shuffle.partitions": "4",
+}
+"""For a master that is this machine: nobody else is to reach it, and few rows are shuffled."""
+
+
+@contextlib.contextmanager
+def own_spark(
+    master: str, settings: Mapping[str, str], on_start: Callable[[], None] = lambda: None
+) -> Iterator[Callable[[], SparkSession]]:
+    """What gives the session that there is, or starts one; `on_start` is called after that.
+
+    A session that was there before goes on in the end.
+    """
+    started: list[SparkSession] = []
+    log = ""
+
+    def start() -> SparkSession:
+        nonlocal log
+        running = SparkSession.getActiveSession()
+        if running is not None:
+            return register(running)
+        descriptor, log = tempfile.mkstemp(prefix="logwright-spark-", suffix=".log")
+        local = _LOCAL_SETTINGS if master.startswith("local") else {}
+        with _stderr_into(descriptor):
+            started.append(session(master, "logwright pipeline", **{**_SETTINGS, **local, **settings}))
+        on_start()
+        return started[0]
+
+    try:
+        yield start
+    except SparkFailed as error:
+        raise LogwrightError(f"{error} (Spark's own log: {log})" if log else str(error)) from error
+    except BaseException:
+        _remove(log)
+        raise
+    else:
+        _remove(log)
+    finally:
+        for spark in started:
+            spark.stop()
+
+
+def _remove(log: str) -> None:
+    with contextlib.suppress(OSError):
+        os.remove(log)
+
+
+@contextlib.contextmanager
+def _stderr_into(descriptor: int) -> Iterator[None]:
+    """Let the processes that are started here write their talk elsewhere."""
+    sys.stderr.flush()
+    saved = os.dup(2)
+    try:
+        os.dup2(descriptor, 2)
+        yield
+    finally:
+        os.dup2(saved, 2)
+        os.close(saved)
+        os.close(descriptor)
