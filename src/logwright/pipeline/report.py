@@ -1,0 +1,437 @@
+"""The report: everything that was found, on one page that needs nothing else.
+
+`write_report` makes one HTML file of figures: its style and drawings are in it, it loads nothing and runs nothing, and
+reads as well in the dark and on paper. Whatever journals and files are called, their names are text.
+
+    figures = gather({name: spark.read.parquet(f"tables/{name}") for name in ("activity", "files", …)}, …)
+    write_report(Path("tables/report.html"), figures)
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Final
+
+from .. import __version__
+from ..core.disk import REAL_DISK, Disk, replace_file
+from . import plots, units
+from .drawing import Content, Markup, element, join, label, shown
+from .figures import Activity, ConsumerFigures, DamagedFile, DamageFigures, Figures, JournalFigures
+from .report_style import STYLE
+
+_NOTHING: Final = Markup("")
+_DASH: Final = "–"
+_MOST_RANGES: Final = 60
+_LONGEST_REASON: Final = 300
+_STATUSES: Final = {
+    "current": "good",
+    "behind": "",
+    "overtaken": "bad",
+    "ahead": "warn",
+    "new": "",
+    "unreadable": "bad",
+}
+"""The statuses of consumers, and how they look."""
+_SECRETS: Final = re.compile(r"(?<=://)[^/@]*@|\?.*$")
+"""What a URI may tell that is for nobody's eyes: a user, a password, options."""
+
+
+def write_report(path: Path, figures: Figures, *, disk: Disk = REAL_DISK) -> int:
+    """Write the report, in place of what is at the path; how many bytes it has."""
+    page = render_report(figures).encode()
+    replace_file(disk, path, page, path.with_name(path.name + ".tmp"))
+    return len(page)
+
+
+def render_report(figures: Figures) -> str:
+    """The page."""
+    heading = f"Journal report: {shown(_place(figures.source))}"
+    head = element(
+        "head",
+        element("meta", charset="utf-8"),
+        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        element(
+            "meta",
+            http_equiv="Content-Security-Policy",
+            content="default-src 'none'; style-src 'unsafe-inline'",
+        ),
+        element("title", heading),
+        element("style", Markup(STYLE)),
+    )
+    sections = (
+        _activity(figures),
+        _journals(figures),
+        _consumers(figures),
+        _damage(figures),
+        _tables(figures),
+        _notes(figures),
+    )
+    foot = element("footer", f"Made by Logwright {__version__}. Times are UTC. Point at a drawing to see its numbers.")
+    body = element("body", element("main", _header(figures), _cards(figures), sections, foot))
+    return "<!DOCTYPE html>\n" + element("html", head, body, lang="en") + "\n"
+
+
+def _place(location: str) -> str:
+    return _SECRETS.sub("", location)
+
+
+# --- the top --------------------------------------------------------------------------------------------------------
+
+
+def _header(figures: Figures) -> Markup:
+    source, out = _place(figures.source), _place(figures.out)
+    took = "" if figures.seconds is None else f" in {units.duration(figures.seconds)}"
+    return join(
+        element("h1", "Journal report"),
+        element(
+            "p",
+            *("From ", element("b", label(source, 200)), " into ", element("b", label(out, 200))),
+            f", {units.moment(figures.made_at)} UTC{took}",
+            class_="from",
+        ),
+    )
+
+
+def _cards(figures: Figures) -> Markup:
+    total = figures.total
+    formats = sorted({journal.format for journal in figures.journals if journal.format})
+    found = [_card("Journals", units.whole(figures.journal_count), ", ".join(formats))]
+    if figures.activity is not None:
+        found.append(_records_card(total))
+    files = units.counted(total.files, "file") if total.files else units.counted(total.size, "byte")
+    found.append(_card("Size", units.size(total.size), files))
+    if total.first is not None and total.last is not None:
+        found.append(_time_card(total.first, total.last))
+    if figures.damage is not None:
+        found.append(_damage_card(figures.damage))
+    if figures.consumers is not None:
+        found.append(_consumer_card(figures))
+    return element("div", found, class_="cards")
+
+
+def _card(name: str, value: str, more: str, look: str = "") -> Markup:
+    return element(
+        "div",
+        element("div", name, class_="name"),
+        element("div", value, class_="value"),
+        element("div", more, class_="more"),
+        class_=f"card {look}".rstrip(),
+    )
+
+
+def _records_card(total: JournalFigures) -> Markup:
+    shortened, exact = units.short(total.records), units.whole(total.records)
+    parts = [exact] if shortened != exact else []
+    parts += [f"{units.size(total.bytes / total.records)} each"] if total.records else []
+    return _card("Records", shortened, ", ".join(parts))
+
+
+def _time_card(first: int, last: int) -> Markup:
+    days = list(dict.fromkeys(units.moment(at).partition(" ")[0] for at in (first, last)))
+    if days == ["year"]:
+        days = [units.moment(first)]
+    return _card("Time", units.duration(last - first + 60), " to ".join(days))
+
+
+def _damage_card(damage: DamageFigures) -> Markup:
+    if not damage.count:
+        return _card("Damage", "none", "all bytes are records", "good")
+    look = "warn" if set(damage.kinds) <= {"torn_tail"} else "bad"
+    places = []
+    if damage.file_count:
+        places.append(f"{units.size(damage.bytes)} in {units.counted(damage.file_count, 'file')}")
+    if damage.unreadable_count:
+        places.append(f"{units.counted(damage.unreadable_count, 'journal')} not opened")
+    return _card("Damage", units.short(damage.count), ", ".join(places), look)
+
+
+def _consumer_card(figures: Figures) -> Markup:
+    count = sum(figures.statuses.values())
+    if not count:
+        return _card("Consumers", "none", "no journal has any")
+    lag = max((consumer.lag or 0 for consumer in figures.consumers or ()), default=0)
+    troubled = sum(figures.statuses.get(status, 0) for status in ("overtaken", "unreadable"))
+    more = f"{units.whole(troubled)} in trouble" if troubled else "all up to date"
+    if lag and not troubled:
+        more = f"up to {units.counted(lag, 'record')} behind"
+    return _card("Consumers", units.whole(count), more, "bad" if troubled else "")
+
+
+# --- sections -------------------------------------------------------------------------------------------------------
+
+
+def _section(name: str, says: Content, *content: Content) -> Markup:
+    return element("section", element("h2", name), element("p", says, class_="says"), *content)
+
+
+def _table(columns: Sequence[tuple[str, str]], rows: Iterable[Content]) -> Markup:
+    """A table; a column is its heading and its class."""
+    heads = [element("th", name, class_="number" if kind == "number" else None) for name, kind in columns]
+    table = element("table", element("thead", element("tr", heads)), element("tbody", *rows))
+    return element("div", table, class_="scroll")
+
+
+def _row(columns: Sequence[tuple[str, str]], *cells: Content, look: str | None = None) -> Markup:
+    made = [element("td", cell, class_=kind or None) for (_, kind), cell in zip(columns, cells, strict=True)]
+    return element("tr", made, class_=look)
+
+
+def _empty(words: str, look: str = "") -> Markup:
+    return element("p", words, class_=f"empty {look}".rstrip())
+
+
+def _activity(figures: Figures) -> Markup:
+    activity = figures.activity
+    if activity is None:
+        return _NOTHING
+    if not activity.buckets:
+        words = "No record has a time." if figures.total.records else "There are no records."
+        return _section("Activity", "Records and bytes over time.", _empty(words))
+    end = activity.start + activity.buckets * activity.width
+    per = plots.width_in_words(activity.width)
+    says = f"{units.moment(activity.start)} to {units.moment(end)} UTC, a bar for each {per}." + _outside(activity)
+    key = element("ul", [_key(colour, series.name) for series, colour in plots.coloured(activity)], class_="key")
+    return _section(
+        "Activity",
+        says,
+        element("h3", f"Records per {per}"),
+        plots.activity_plot(activity, of_bytes=False),
+        element("h3", f"Bytes per {per}"),
+        plots.activity_plot(activity, of_bytes=True),
+        key,
+    )
+
+
+def _outside(activity: Activity) -> str:
+    """What the plots do not show."""
+    parts = [
+        f"{units.counted(count, 'record')} {where}"
+        for count, where in (
+            (activity.before, "before"),
+            (activity.behind, "behind"),
+            (activity.untimed, "without a time"),
+        )
+        if count
+    ]
+    return f" Not shown: {', '.join(parts)}." if parts else ""
+
+
+def _key(colour: str, name: str | None) -> Markup:
+    patch = element("svg", element("rect", width=10, height=10, class_=colour), viewBox="0 0 10 10", aria_hidden="true")
+    return element("li", patch, "all others" if name is None else label(name))
+
+
+def _journals(figures: Figures) -> Markup:
+    if not figures.journals:
+        return _section("Journals", "What was found.", _empty("No journal was found."))
+    columns = [("Journal", "name"), ("Format", ""), ("Records", "number"), ("Files", "number"), ("Size", "number")]
+    columns += [("Share", "bars"), ("Activity", "sparks"), ("First", "time"), ("Last", "time"), ("Damage", "number")]
+    colours = _colours(figures)
+    rows = [_journal_row(columns, figures, journal, colours.get(journal.name, "rest")) for journal in figures.journals]
+    hidden = figures.journal_count - len(figures.journals)
+    if hidden > 0:
+        rows.append(_row(columns, *_other_journals(figures, hidden), look="others"))
+    says = "The largest first." if hidden <= 0 else f"The {len(figures.journals)} largest; the others together."
+    return _section("Journals", says, _table(columns, rows))
+
+
+def _colours(figures: Figures) -> dict[str, str]:
+    """The colours that journals have in the plots of activity."""
+    if figures.activity is None:
+        return {journal.name: f"c{number}" for number, journal in enumerate(figures.journals[: plots.COLOURS])}
+    return {series.name: colour for series, colour in plots.coloured(figures.activity) if series.name is not None}
+
+
+def _journal_row(columns: Sequence[tuple[str, str]], figures: Figures, journal: JournalFigures, colour: str) -> Markup:
+    whole = figures.total.size
+    part = units.share(journal.size, whole)
+    series = figures.activity.series if figures.activity is not None else []
+    counts = next((one.records for one in series if one.name == journal.name), [])
+    damaged: Content = units.whole(journal.damaged) if journal.damaged else _DASH
+    if journal.damaged:
+        damaged = element("span", units.whole(journal.damaged), class_="chip bad")
+    return _row(
+        columns,
+        label(journal.name),
+        journal.format or _DASH,
+        units.whole(journal.records),
+        units.whole(journal.files) if journal.files else _DASH,
+        units.size(journal.size),
+        plots.bar(journal.size, whole, colour, describe=part),
+        plots.sparkline(counts, colour, describe="records over time"),
+        _DASH if journal.first is None else units.moment(journal.first),
+        _DASH if journal.last is None else units.moment(journal.last),
+        damaged,
+    )
+
+
+def _other_journals(figures: Figures, hidden: int) -> list[Content]:
+    def rest(name: str) -> int:
+        of_all: int = getattr(figures.total, name)
+        named: int = sum(getattr(journal, name) for journal in figures.journals)
+        return of_all - named
+
+    size = max(0, figures.total.size - sum(journal.size for journal in figures.journals))
+    bar = plots.bar(size, figures.total.size, "rest", describe=units.share(size, figures.total.size))
+    return [
+        units.counted(hidden, "other journal"),
+        "",
+        units.whole(rest("records")),
+        units.whole(rest("files")),
+        units.size(size),
+        bar,
+        "",
+        "",
+        "",
+        units.whole(rest("damaged")) if rest("damaged") else _DASH,
+    ]
+
+
+def _consumers(figures: Figures) -> Markup:
+    if figures.consumers is None:
+        return _NOTHING
+    if not figures.consumers:
+        return _section("Consumers", "How far they are behind.", _empty("These journals have no consumers."))
+    columns = [("Consumer", "name"), ("Journal", "name"), ("Status", ""), ("Offset", "number"), ("Next", "number")]
+    columns += [("Lag", "number"), ("", "wide")]
+    highest = max(consumer.lag or 0 for consumer in figures.consumers)
+    rows = [_consumer_row(columns, consumer, highest) for consumer in figures.consumers]
+    count = sum(figures.statuses.values())
+    says = "The largest lag first."
+    if count > len(rows):
+        says = f"The {len(rows)} with the largest lag, of {units.whole(count)}."
+    said = [f"{units.whole(number)} {status}" for status, number in figures.statuses.items()]
+    return _section("Consumers", f"{says} {', '.join(said)}.", _table(columns, rows))
+
+
+def _consumer_row(columns: Sequence[tuple[str, str]], consumer: ConsumerFigures, highest: int) -> Markup:
+    look = _STATUSES.get(consumer.status, "")
+    reason = consumer.problem
+    if consumer.missed:
+        reason = f"{units.counted(consumer.missed, 'record')} removed before it came to them"
+    chip = element(
+        "span",
+        shown(consumer.status),
+        class_=f"chip {look}".rstrip(),
+        title=None if reason is None else shown(reason, _LONGEST_REASON),
+    )
+    shard = [] if consumer.shard is None else [element("span", " / ", label(consumer.shard), class_="part")]
+    colour = f"s-{consumer.status}" if consumer.status in ("behind", "overtaken", "ahead") else "rest"
+    lag = _DASH if consumer.lag is None else units.whole(consumer.lag)
+    return _row(
+        columns,
+        label(consumer.consumer),
+        [label(consumer.journal), *shard],
+        chip,
+        _DASH if consumer.offset is None else units.whole(consumer.offset),
+        _DASH if consumer.next is None else units.whole(consumer.next),
+        lag,
+        plots.bar(consumer.lag or 0, highest, colour, describe=f"lag {lag}"),
+    )
+
+
+def _damage(figures: Figures) -> Markup:
+    damage = figures.damage
+    if damage is None:
+        return _NOTHING
+    if not damage.count:
+        return _section("Damage", "Bytes that are no record.", _empty("No damage was found.", "good"))
+    said = [
+        f"{shown(kind)}: {units.counted(count, 'range')}" + (f", {units.size(size)}" if size else "")
+        for kind, (count, size) in damage.kinds.items()
+    ]
+    return _section("Damage", "; ".join(said) + ".", _map(damage), _unreadable(damage), _ranges(damage))
+
+
+def _map(damage: DamageFigures) -> Markup:
+    if not damage.files:
+        return _NOTHING
+    columns = [("File", "name"), ("From its first byte to its last", "strips"), ("Size", "number")]
+    columns += [("Ranges", "number"), ("Bytes", "number")]
+    rows: list[Content] = [
+        _row(
+            columns,
+            [label(file.journal), element("span", " / ", label(file.file), class_="part")],
+            plots.strip(file),
+            units.size(file.size),
+            units.whole(file.count),
+            units.size(file.bytes),
+        )
+        for file in damage.files
+    ]
+    hidden = damage.file_count - len(damage.files)
+    if hidden > 0:
+        rest = damage.count - damage.unreadable_count - sum(file.count for file in damage.files)
+        cells = (units.counted(hidden, "other file"), "", "", units.whole(rest), "")
+        rows.append(_row(columns, *cells, look="others"))
+    kinds = {found.kind for file in damage.files for found in file.ranges}
+    known = [kind for kind in plots.KINDS if kind in kinds]
+    key = [_key(plots.kind_class(kind), kind) for kind in (*known, *sorted(kinds - set(known)))]
+    return join(_table(columns, rows), element("ul", key, class_="key"))
+
+
+def _unreadable(damage: DamageFigures) -> Markup:
+    if not damage.unreadable:
+        return _NOTHING
+    columns = [("Journal that could not be opened", "name"), ("Why", "reason")]
+    rows: list[Content] = [
+        _row(columns, label(journal), shown(reason, _LONGEST_REASON)) for journal, reason in damage.unreadable
+    ]
+    hidden = damage.unreadable_count - len(rows)
+    if hidden > 0:
+        rows.append(_row(columns, units.counted(hidden, "other journal"), "", look="others"))
+    return join(element("h3", "Not opened"), _table(columns, rows))
+
+
+def _ranges(damage: DamageFigures) -> Markup:
+    """The ranges in words, for paper and for those who cannot point at a drawing."""
+    found = [(file, one) for file in damage.files for one in file.ranges]
+    if not found:
+        return _NOTHING
+    columns = [("File", "name"), ("From", "number"), ("To", "number"), ("Kind", ""), ("Why", "reason")]
+    rows = [
+        _row(
+            columns,
+            _file_name(file),
+            units.whole(one.start),
+            units.whole(one.end),
+            shown(one.kind),
+            shown(one.reason, _LONGEST_REASON) + (f" (and {one.count - 1} more)" if one.count > 1 else ""),
+        )
+        for file, one in found[:_MOST_RANGES]
+    ]
+    hidden = len(found) - len(rows)
+    words = f"The first {len(rows)} ranges" if hidden > 0 else units.counted(len(rows), "range")
+    return element("details", element("summary", f"{words}, in words"), _table(columns, rows))
+
+
+def _file_name(file: DamagedFile) -> Markup:
+    return join(label(file.journal), element("span", " / ", label(file.file), class_="part"))
+
+
+def _tables(figures: Figures) -> Markup:
+    if not figures.tables:
+        return _NOTHING
+    columns = [("Table", "name"), ("Rows", "number"), ("Files", "number"), ("Size", "number"), ("", "wide")]
+    largest = max(table.bytes or 0 for table in figures.tables)
+    rows = [
+        _row(
+            columns,
+            label(table.name),
+            _DASH if table.rows is None else units.whole(table.rows),
+            _DASH if table.files is None else units.whole(table.files),
+            _DASH if table.bytes is None else units.size(table.bytes),
+            plots.bar(table.bytes or 0, largest, "c0", describe=units.size(table.bytes or 0)),
+        )
+        for table in figures.tables
+    ]
+    return _section("Tables", "What was made of the journals.", _table(columns, rows))
+
+
+def _notes(figures: Figures) -> Markup:
+    if not figures.notes:
+        return _NOTHING
+    said = [element("li", shown(note, _LONGEST_REASON)) for note in figures.notes]
+    return _section("Notes", "What else there is to tell.", element("ul", said, class_="notes"))
