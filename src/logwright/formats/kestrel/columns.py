@@ -1,0 +1,313 @@
+"""Operations <-> Arrow: the schema of kestrel, the kernel's columns as record batches, and record batches as columns.
+
+    queue      dictionary of string        op         dictionary of string
+    xid        int32                       count      int32
+    added      timestamp[ms, UTC]          expires    timestamp[ms, UTC], null for never
+    data       binary
+
+and where they are asked for
+
+    file       dictionary of string        position   uint64, in that file        size       int64, of the operation
+
+What an operation does not have is null. Back to operations: without a column `op` every row is an item to be added.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...core.errors import WrongUse
+from ..columns import (
+    BATCH_BYTES,
+    NAMES,
+    allocate,
+    binary_array,
+    bytes_of,
+    check_batch_bytes,
+    chosen_schema,
+    ends_and_bytes,
+    fitting,
+    fixed_array,
+    fixed_memory,
+    plain,
+    record_batches,
+    repeated,
+)
+from . import codec, kernel
+from .codec import Columns
+from .cursor import Chunk
+from .records import FIELDS, OP_NAMES, OPS
+
+__all__ = ["Collector", "as_messages", "from_arrow", "record_batches", "schema"]
+
+_TIME: Final = pa.timestamp("ms", tz="UTC")
+_OP: Final = pa.dictionary(pa.int8(), pa.string())
+_FIELDS: Final = {
+    "queue": pa.field("queue", NAMES, nullable=False),
+    "op": pa.field("op", _OP, nullable=False),
+    "xid": pa.field("xid", pa.int32()),
+    "count": pa.field("count", pa.int32()),
+    "added": pa.field("added", _TIME),
+    "expires": pa.field("expires", _TIME),
+    "data": pa.field("data", pa.binary()),
+    "file": pa.field("file", NAMES, nullable=False),
+    "position": pa.field("position", pa.uint64(), nullable=False),
+    "size": pa.field("size", pa.int64(), nullable=False),
+}
+COLUMN_NAMES: Final = tuple(_FIELDS)
+DEFAULT_NAMES: Final = ("queue", "op", "xid", "count", "added", "expires", "data")
+
+_WANT: Final = {
+    "op": codec.KINDS,
+    "xid": codec.KINDS | codec.XIDS,
+    "count": codec.KINDS | codec.COUNTS,
+    "added": codec.KINDS | codec.ADDED,
+    "expires": codec.EXPIRES,
+    "data": codec.KINDS | codec.DATA,
+    "position": codec.POSITIONS,
+    "size": codec.SIZES,
+    "file": codec.SIZES,
+    "queue": codec.SIZES,
+}
+"""What to decode for a column: which operation has it, the kind of the operation says."""
+_ROW_BYTES: Final = {
+    "queue": 4, "op": 1, "xid": 5, "count": 5, "added": 9, "expires": 8, "data": 5, "file": 4, "position": 8, "size": 8
+}  # fmt: skip
+_SAMPLE_ROWS: Final = 64
+_LEAST_ROWS: Final = 1024
+_SLACK: Final = 17 / 16
+"""How much more room there is for data than the first operations of a batch let expect."""
+
+
+def _kinds_with(field: str) -> pa.Array:
+    return pa.array([OPS[op] for op, fields in FIELDS.items() if field in fields], pa.int8())
+
+
+_KINDS_WITH: Final = {field: _kinds_with(field) for field in ("xid", "count", "added", "data")}
+
+
+def schema(names: Sequence[str] | None = None, *, sharded: bool = False) -> pa.Schema:
+    """The Arrow schema of these columns, in this order; without names of the usual ones."""
+    return chosen_schema("kestrel", _FIELDS, DEFAULT_NAMES if names is None else names)
+
+
+# --- columns to batches -----------------------------------------------------------------------------------------------
+
+
+def to_batch(columns: Columns, wanted: pa.Schema, names: dict[str, pa.Array] | None = None) -> pa.RecordBatch:
+    """The kernel's columns as a record batch, without copying; `names` holds the columns that are no operation's."""
+    given = names or {}
+    kinds = None if columns.kinds is None else fixed_array(pa.int8(), columns.kinds, columns.count)
+    arrays = [given[name] if name in given else _array(columns, kinds, name) for name in wanted.names]
+    return pa.RecordBatch.from_arrays(arrays, schema=wanted)
+
+
+def _array(columns: Columns, kinds: pa.Array | None, name: str) -> pa.Array:
+    count, kind = columns.count, _FIELDS[name].type
+    if name == "position":
+        return fixed_array(kind, columns.positions, count)
+    if name == "size":
+        return fixed_array(kind, columns.sizes, count)
+    if name == "expires":
+        times = fixed_array(pa.int64(), columns.expires, count)
+        return fixed_array(kind, columns.expires, count, _bitmap(pc.not_equal(times, 0)))
+    if kinds is None:
+        raise WrongUse(f"column {name} was not decoded")
+    if name == "op":
+        return pa.DictionaryArray.from_arrays(kinds, pa.array(OP_NAMES, pa.string()))
+    validity = _bitmap(pc.is_in(kinds, _KINDS_WITH[name]))
+    if name == "data":
+        return binary_array(columns.data_ends, columns.data, count, validity)
+    data = {"xid": columns.xids, "count": columns.counts, "added": columns.added}[name]
+    return fixed_array(kind, data, count, validity)
+
+
+def _bitmap(mask: pa.Array) -> pa.Buffer | None:
+    """Which items count; None when all do."""
+    return None if pc.all(mask).as_py() else mask.buffers()[1]  # an array of booleans is a bitmap
+
+
+class Collector:
+    """Makes record batches of about `batch_bytes` out of chunks, whatever the size of those, copying bytes once."""
+
+    def __init__(
+        self, names: Sequence[str] | None = None, *, sharded: bool = False, batch_bytes: int = BATCH_BYTES
+    ) -> None:
+        check_batch_bytes(batch_bytes)
+        self.schema = schema(names, sharded=sharded)
+        self._want = 0
+        for name in self.schema.names:
+            self._want |= _WANT[name]
+        self._row_bytes = sum(_ROW_BYTES[name] for name in self.schema.names)
+        self._batch_bytes = batch_bytes
+        self._gatherer: kernel.Gatherer | None = None
+        self._runs: dict[str, list[tuple[str, int]]] = {
+            name: [] for name in self.schema.names if _FIELDS[name].type == NAMES
+        }
+
+    def add(self, chunk: Chunk, part: str = "") -> Iterator[pa.RecordBatch]:
+        """Take the operations of a chunk; the batches that became full."""
+        position, left = chunk.start, chunk.count
+        while left:
+            if self._gatherer is None:
+                self._gatherer = self._begin(chunk, position, left)
+            position, added = self._gatherer.add(chunk.data, position, chunk.stop, left, chunk.dialect, chunk.base)
+            left -= added
+            for name, runs in self._runs.items():
+                if added:
+                    runs.append((chunk.file if name == "file" else chunk.source.queue, added))
+            if left:
+                yield from self.finish()
+
+    def finish(self) -> Iterator[pa.RecordBatch]:
+        """What has gathered, as a last batch; none when there is nothing."""
+        gatherer, self._gatherer = self._gatherer, None
+        if gatherer is None or not gatherer.count:
+            return
+        names = {name: repeated(runs) for name, runs in self._runs.items()}
+        for runs in self._runs.values():
+            runs.clear()
+        yield to_batch(gatherer.take(), self.schema, names)
+
+    def _begin(self, chunk: Chunk, position: int, left: int) -> kernel.Gatherer:
+        """Room for a batch, by what the next operations look like. A wrong guess only makes a smaller batch."""
+        if not self._want & codec.DATA:
+            return kernel.Gatherer(self._want, max(_LEAST_ROWS, self._batch_bytes // self._row_bytes), 0, allocate)
+        sampled = min(left, _SAMPLE_ROWS)
+        sample = kernel.columns(chunk.data, position, chunk.stop, sampled, chunk.dialect, codec.DATA)
+        data_bytes = (0 if sample.data is None else len(sample.data)) / sampled
+        rows = max(_LEAST_ROWS, int(self._batch_bytes / (self._row_bytes + data_bytes)))
+        most = max(chunk.stop - position, min(self._batch_bytes, int(rows * data_bytes * _SLACK)))
+        return kernel.Gatherer(self._want, rows, most, allocate)
+
+
+# --- batches to columns -----------------------------------------------------------------------------------------------
+
+
+def as_messages(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The items of a batch as what every format of messages takes: `value` and `timestamp`.
+
+    Operations without an item have nothing to tell there, and are left out.
+    """
+    items = batch.filter(pc.is_valid(batch.column("data")))
+    added = items.column("added") if "added" in items.schema.names else pa.nulls(items.num_rows, _TIME)
+    return pa.RecordBatch.from_arrays([items.column("data"), added], names=["value", "timestamp"])
+
+
+def from_arrow(data: Any) -> list[Columns]:
+    """Arrow data as columns for `Writer.append_columns`, without copying where the types fit.
+
+    `op` names the operations; without it every row is an `addx`. Items are in `data`, or in `value`; when they were
+    added in `added`, or in `timestamp`. Times are Arrow timestamps, or milliseconds as int64. A field that an operation
+    needs must not be null, apart from `added`, which then is now, and `expires`, which then is never.
+    """
+    return [part for batch in record_batches(data) for part in _from_batch(batch)]
+
+
+def _from_batch(batch: pa.RecordBatch) -> Iterator[Columns]:
+    kinds = _kinds_of(batch)
+    items = _column(batch, "data", "value")
+    if items is None:
+        items = pa.nulls(batch.num_rows, pa.binary())
+    item_data = bytes_of("data", items)
+    _check_given(kinds, "data", item_data)
+    numbers = {
+        "xid": _numbers_of(batch, kinds, "xid"),
+        "count": _numbers_of(batch, kinds, "count"),
+        "added": _times_of(_column(batch, "added", "timestamp"), time.time_ns() // 1_000_000),
+        "expires": _times_of(_column(batch, "expires"), 0),
+    }
+    item_data = item_data.fill_null(b"") if item_data.null_count else item_data
+    row = 0
+    while row < batch.num_rows:
+        count = fitting(item_data, row)
+        yield _window(kinds, item_data, numbers, row, count)
+        row += count
+
+
+def _window(kinds: pa.Array, item_data: pa.Array, numbers: dict[str, pa.Array | None], row: int, count: int) -> Columns:
+    columns = Columns(count)
+    columns.kinds = fixed_memory(kinds.slice(row, count), 1)
+    columns.data_ends, columns.data = ends_and_bytes(item_data.slice(row, count))
+    for name, attribute, width in (("xid", "xids", 4), ("count", "counts", 4), ("added", "added", 8)):
+        found = numbers[name]
+        if found is not None:
+            setattr(columns, attribute, fixed_memory(found.slice(row, count), width))
+    if numbers["expires"] is not None:
+        columns.expires = fixed_memory(numbers["expires"].slice(row, count), 8)
+    return columns
+
+
+def _column(batch: pa.RecordBatch, *names: str) -> pa.Array | None:
+    """The first of these columns that is there."""
+    for name in names:
+        there = batch.schema.get_all_field_indices(name)
+        if len(there) > 1:
+            raise WrongUse(f"column {name} is there more than once")
+        if there:
+            return batch.column(name)
+    return None
+
+
+def _kinds_of(batch: pa.RecordBatch) -> pa.Array:
+    ops = _column(batch, "op")
+    if ops is None:
+        if _column(batch, "data", "value") is None:
+            raise WrongUse(f"there is neither op nor data among {', '.join(batch.schema.names) or 'no columns'}")
+        return pa.repeat(pa.scalar(OPS["addx"], pa.int8()), batch.num_rows)
+    names = bytes_of("op", ops).cast(pa.binary()).cast(pa.string())
+    kinds = pc.index_in(names, pa.array(OP_NAMES, pa.string()))
+    if kinds.null_count:
+        row = pc.index(kinds.is_null(), True).as_py()
+        raise WrongUse(f"row {row}: {names[row].as_py()!r} is no operation; there are {', '.join(OPS)}")
+    return kinds.cast(pa.int8())
+
+
+def _check_given(kinds: pa.Array, name: str, array: pa.Array) -> None:
+    """Raise `WrongUse` when a field is null that its operation needs."""
+    if array.null_count == 0:
+        return
+    missing = pc.and_(pc.is_in(kinds, _KINDS_WITH[name]), array.is_null())
+    if pc.any(missing).as_py():
+        row = pc.index(missing, True).as_py()
+        raise WrongUse(f"row {row}: the operation {OP_NAMES[kinds[row].as_py()]} needs {name}")
+
+
+def _numbers_of(batch: pa.RecordBatch, kinds: pa.Array, name: str) -> pa.Array | None:
+    found = _column(batch, name)
+    if found is None:
+        _check_given(kinds, name, pa.nulls(batch.num_rows, pa.int32()))
+        return None
+    array = plain(found)
+    if not (pa.types.is_integer(array.type) or pa.types.is_null(array.type)):
+        raise WrongUse(f"column {name} is {array.type}, and must be a whole number of 32 bits")
+    try:
+        array = array.cast(pa.int32())
+    except pa.ArrowInvalid as error:
+        raise WrongUse(f"column {name} must fit 32 bits: {error}") from None
+    _check_given(kinds, name, array)
+    return array.fill_null(0) if array.null_count else array
+
+
+def _times_of(found: pa.Array | None, missing: int) -> pa.Array | None:
+    """A column of times in milliseconds, with another number for null."""
+    if found is None:
+        return None
+    array = plain(found)
+    if pa.types.is_timestamp(array.type):
+        if array.type.unit in ("us", "ns"):
+            array = pc.floor_temporal(array, unit="millisecond")
+        try:
+            array = array.cast(pa.timestamp("ms", tz=array.type.tz)).view(pa.int64())
+        except pa.ArrowInvalid as error:
+            raise WrongUse(f"a time does not fit 64 bits of milliseconds: {error}") from None
+    elif pa.types.is_null(array.type):
+        array = array.cast(pa.int64())
+    elif array.type != pa.int64():
+        raise WrongUse(f"times are {array.type}, and must be timestamps, or milliseconds as int64")
+    return array.fill_null(missing) if array.null_count else array

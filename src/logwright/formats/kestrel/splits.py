@@ -1,0 +1,186 @@
+"""Journals of queues in splits: a split lies within one file, and the part that it belongs to is its queue.
+
+Where operations begin is found by going from one to the next: the format has no other way. A rotated file that is small
+enough is one split without that. Damage belongs to the split that it begins in. The file of a split is found again by
+the numbers of its operations, so it may have been rotated in the meantime.
+
+For streams, which go on where they stopped: `extent` says what there is, up to the last operation that is there as a
+whole, and `reach` how far a number of bytes goes.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
+
+from ...core.disk import File
+from ...core.errors import NotFound
+from ...core.outcome import Damage, Mode, check_mode
+from ...core.split import TARGET_BYTES, Bound, Split
+from .cursor import Chunk
+from .files import POSITION_BITS, JournalFile
+from .queues import QueuesReader
+from .reader import Reader
+
+AnyReader = Reader | QueuesReader
+
+
+def _parts(reader: AnyReader) -> Iterator[tuple[str, Reader]]:
+    if isinstance(reader, QueuesReader):
+        for queue in reader.queues():
+            with suppress(NotFound):
+                yield queue, reader.open(queue)
+    else:
+        yield reader.queue, reader
+
+
+def _part(reader: AnyReader, queue: str) -> Reader:
+    if isinstance(reader, QueuesReader):
+        return reader.open(queue)
+    if reader.queue != queue:
+        raise NotFound(f"{reader.path}: the queue {queue} is gone")
+    return reader
+
+
+# --- what there is ----------------------------------------------------------------------------------------------------
+
+
+def extent(reader: AnyReader) -> dict[str, tuple[int, int]]:
+    """The first number and the next one of every queue. An operation that is not there as a whole is not counted."""
+    found = {}
+    for queue, journal in _parts(reader):
+        with suppress(NotFound):  # removed while we looked
+            found[queue] = (journal.first, journal.next)
+    return found
+
+
+def reach(reader: AnyReader, part: str, start: int, stop: int, max_bytes: int) -> tuple[int, int]:
+    """How far `max_bytes` go from the operation `start` on, but not beyond `stop`: where to stop, and the bytes to it.
+
+    At least one operation is within reach, however large it is.
+    """
+    number, used = start, 0
+    for item in _part(reader, part).chunks(start, stop, mode="permissive", load=False):
+        if isinstance(item, Damage):
+            used += item.size
+            continue
+        if used + item.end - item.position <= max_bytes:
+            number, used = item.source.first_number + item.end, used + item.end - item.position
+            continue
+        starts = item.starts()
+        rows = bisect_right(starts, item.position + max_bytes - used) - 1
+        rows = max(rows, 1 if number == start else 0)
+        if rows:
+            number, used = item.source.first_number + starts[rows], used + starts[rows] - item.position
+        return number, used
+    return stop, used
+
+
+# --- planning ---------------------------------------------------------------------------------------------------------
+
+
+def plan(
+    reader: AnyReader,
+    target_bytes: int = TARGET_BYTES,
+    start: Bound = None,
+    stop: Bound = None,
+    *,
+    resumed: bool = False,
+) -> list[Split]:
+    """The operations with `start` <= number < `stop`, as they are now, in splits of about `target_bytes`.
+
+    What is appended later is in none of them. Bounds are for every queue, or for each by its name; then those that are
+    not named are left out. `resumed` says that what lies before `start` has been read before: damage that began there
+    was told then.
+    """
+    found: list[Split] = []
+    for queue, journal in _parts(reader):
+        if any(isinstance(bound, Mapping) and queue not in bound for bound in (start, stop)):
+            continue
+        low = start[queue] if isinstance(start, Mapping) else start
+        high = stop[queue] if isinstance(stop, Mapping) else stop
+        with suppress(NotFound):
+            found += [replace(split, part=queue) for split in _plan(journal, target_bytes, low, high, resumed)]
+    return found
+
+
+def _plan(reader: Reader, target_bytes: int, start: int | None, stop: int | None, resumed: bool) -> list[Split]:
+    found: list[Split] = []
+    with reader.snapshot() as files:
+        for source in files.files:
+            first = source.first_number
+            if stop is not None and first >= stop:
+                break
+            if start is not None and start - first >= 1 << POSITION_BITS:
+                continue
+            file = files.file(source)
+            size = file.size()
+            is_whole = (start is None or start <= first) and (stop is None or stop >= first + size)
+            if is_whole and not source.is_newest and size <= target_bytes:
+                found += [Split(source.name, 0, first, first + size, size)] if size else []
+            else:
+                found += _split_file(reader, source, file, target_bytes, start, stop, resumed)
+            files.done_with(source)
+    return found
+
+
+def _split_file(
+    reader: Reader,
+    source: JournalFile,
+    file: File,
+    target_bytes: int,
+    start: int | None,
+    stop: int | None,
+    resumed: bool,
+) -> list[Split]:
+    """One file, from operation to operation."""
+    low = 0 if start is None else max(0, start - source.first_number)
+    found: list[Split] = []
+    begin: int | None = None
+    end = 0
+    for item in reader.file_chunks(source, file, start, stop, "permissive", load=False):
+        if isinstance(item, Damage):
+            if item.kind == "torn_tail":
+                found.append(_split(source, item.start if begin is None else begin, end or item.start))
+                found[-1] = replace(found[-1], behind=item, bytes=found[-1].bytes + item.size)
+                return found
+            if resumed and item.start < low:
+                continue
+        at = item.start if isinstance(item, Damage) else item.position
+        if begin is not None and at - begin >= target_bytes:
+            found.append(_split(source, begin, at))
+            begin = None
+        begin = at if begin is None else begin
+        end = item.end
+    if begin is not None:
+        found.append(_split(source, begin, end))
+    return found
+
+
+def _split(source: JournalFile, begin: int, end: int) -> Split:
+    first = source.first_number
+    return Split(source.name, begin, first + begin, first + end, end - begin)
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+def chunks(reader: AnyReader, split: Split, mode: Mode = "failfast") -> Iterator[Chunk | Damage]:
+    """The operations of a split. A chunk's buffer is valid until the next one is asked for."""
+    check_mode(mode)
+    journal = _part(reader, split.part)
+    with journal.snapshot() as files:
+        source = next((file for file in files.files if file.before == split.start >> POSITION_BITS), None)
+        if source is None:
+            raise NotFound(f"{journal.path}: what was in {split.file} was packed: it is not kept")
+        file = files.file(source)
+        found = journal.file_chunks(source, file, split.start, split.stop, "permissive", at=split.position)
+        for item in found:
+            if not isinstance(item, Damage):
+                yield item
+            elif item.start >= split.position and item.kind != "torn_tail":
+                yield from journal.report(item, mode)
+        if split.behind is not None:
+            yield from journal.report(split.behind, mode)
