@@ -147,6 +147,8 @@ def _print_result(result: Result, as_json: bool) -> None:
         talk("an earlier run had been ended before all of its last batch was in place: it is now")
     if not result.batches:
         talk("nothing is new")
+    for note in result.notes:
+        warn(note)
     for name, found in result.found.journals.items():
         for kind, count in found.damage.items():
             what = "torn tail" if kind == "torn_tail" else f"range that is damaged ({kind})"
@@ -162,6 +164,7 @@ def _print_result(result: Result, as_json: bool) -> None:
                 "journals": {name: asdict(found) for name, found in result.journals.items()},
                 "new": {name: asdict(found) for name, found in result.found.journals.items()},
                 "report": result.report,
+                "notes": result.notes,
             }
         )
         return

@@ -24,11 +24,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from ..core.disk import REAL_DISK, make_directories, remove_tree
-from ..core.errors import LogwrightError, NotFound, StorageFailed, UnknownFormat, WrongUse
+from ..core.errors import HistoryUnavailable, LogwrightError, NotFound, StorageFailed, UnknownFormat, WrongUse
 from ..core.format import find_format
 from ..core.outcome import Damage
 from ..core.split import TARGET_BYTES, Split, pack
@@ -144,7 +145,7 @@ def is_below(path: Path, directory: Path) -> bool:
 class PipelineStream(JournalStream):
     """What is new in the journals that are chosen. Those that cannot be opened rest, unless they are to be failed for.
 
-    `unreadable` are these, as they were found by the last look.
+    `unreadable` are these, as they were found by the last look; `lost` is what went before it was read.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -156,6 +157,7 @@ class PipelineStream(JournalStream):
         super().__init__(schemas.spark_schema(None), options, None)
         self.settings = settings
         self.unreadable: list[Unreadable] = []
+        self.lost: list[str] = []
         self._seen: dict[Place, Standing] | None = None
 
     def following(self, start: Offset) -> Offset:
@@ -202,6 +204,14 @@ class PipelineStream(JournalStream):
                 found[journal.name, part] = Standing(journal, reader, part, first, following)
         return found
 
+    def _lose(self, what: str) -> None:
+        if self.fail_on_data_loss:
+            raise HistoryUnavailable(
+                f"{what}. To go on without them write fail_on_data_loss = false into a --config file"
+            )
+        if what not in self.lost:
+            self.lost.append(what)
+
     def splits_between(self, start: Offset, end: Offset) -> list[tuple[Journal, Split]]:
         """What has to be read for one batch."""
         return looking_again(lambda: self._plan(start, end))
@@ -222,7 +232,7 @@ class Written:
 
 @dataclass(slots=True)
 class Found:
-    """What was found in one journal: records, the bytes that were read, and what was wrong, by its kind."""
+    """What was found in one journal: records and their bytes, and how often what was wrong, by its kind."""
 
     format: str
     records: int = 0
@@ -417,7 +427,7 @@ class _Task:
             else:
                 self._events.add(item)
                 found.records += item.num_rows
-        found.bytes += split.bytes
+                found.bytes += pc.sum(item.column("size")).as_py() or 0
 
     def _read(self, journal: Journal, split: Split) -> Iterator[pa.RecordBatch | _Wrong]:
         self._decoding.mode = mode = self._settings.mode_of(journal.name)
@@ -594,11 +604,14 @@ class _File:
         return self
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
-        if kind is not None:
-            with contextlib.suppress(Exception):
-                if self._sink is not None:
-                    self._sink.close()
-                REAL_DISK.remove(self._path)
+        if kind is None:
+            return
+        for opened in (self._writer, self._sink):
+            with contextlib.suppress(Exception):  # it failed already, and what is written is of no use
+                if opened is not None:
+                    opened.close()
+        with contextlib.suppress(LogwrightError):
+            REAL_DISK.remove(self._path)
 
 
 @contextlib.contextmanager

@@ -32,10 +32,12 @@ from ..location import is_local, locate
 from ..spark.reading import Journal
 from ..spark.stream import Offset
 from . import listing as listings
-from .commit import REPORT, Checkpoint, Output
+from .commit import REPORT, Checkpoint, Move, Output
 from .failures import translated
+from .figures import TableFigures, gather
 from .ingest import Found, Ingested, PipelineStream, Plan, Unreadable, chosen_journals, ingest, is_below
 from .listing import Listing
+from .report import write_report
 from .settings import Settings
 from .staging import Batch, Totals
 from .tables import TABLES, Table
@@ -52,6 +54,8 @@ POLL_SECONDS: Final = 1.0
 """How long a run that follows waits before it looks again."""
 REFRESH_SECONDS: Final = 30.0
 """How old the lists of files and consumers may get while nothing else is new."""
+SHOWN: Final = ("activity", "files", "damage", "consumers")
+"""The tables that the report is made of."""
 _LOOK_SECONDS: Final = 0.2
 _LOG: Final = logging.getLogger(__name__)
 
@@ -66,6 +70,8 @@ class Result:
     journals: dict[str, Found] = field(default_factory=dict)
     found: Ingested = field(default_factory=Ingested)
     report: str | None = None
+    notes: list[str] = field(default_factory=list)
+    """What else is to be told, a sentence each."""
     completed: bool = False
     """An earlier run had decided a batch and was ended before all of it was in place; this one has put it there."""
 
@@ -88,13 +94,13 @@ def run(
     stop: threading.Event | None = None,
 ) -> Result:
     """Make the tables that the settings ask for. `spark` is a session, or what makes one when it is needed."""
-    settings = _placed(settings)
+    given, settings = settings, _placed(settings)
     tables = [TABLES[name] for name in settings.chosen(TABLES)]
     _tell(progress, "looking for journals")
     journals = chosen_journals(settings)
     _check_journals(settings, journals)
     with translated(), Output.open(settings.out) as output:
-        work = _Run(settings, tables, output, _maker(spark), progress)
+        work = _Run(settings, tables, output, Result(given.out, completed=output.completed), _maker(spark), progress)
         if settings.incremental or settings.follow:
             work.increments(stop or threading.Event())
         else:
@@ -194,17 +200,18 @@ class _Run:
         settings: Settings,
         tables: Sequence[Table],
         output: Output,
+        result: Result,
         make_spark: SparkMaker,
         progress: Progress | None,
     ) -> None:
-        self.result = Result(settings.out, completed=output.completed)
+        self.result = result
         self._settings = settings
         self._tables = tables
         self._output = output
         self._make_spark = make_spark
         self._session: SparkSession | None = None
         self._progress = progress
-        self._published_at = time.monotonic()
+        self._started_at = self._published_at = time.monotonic()
         self._state = State.of(output.checkpoint, output.path)
         self._note_result()
 
@@ -232,6 +239,7 @@ class _Run:
             stream.note_target()
         while not stop.is_set():
             end = stream.following(state.offsets)
+            self.result.notes += [what for what in stream.lost if what not in self.result.notes]
             fresh = [one for one in stream.unreadable if one[1] not in state.unreadable]
             state = replace(state, unreadable=[name for _, name, _ in stream.unreadable])
             if end != state.offsets or fresh or not state.tables:
@@ -276,6 +284,8 @@ class _Run:
         self, state: State, listing: Listing, *, end: Offset | None, unreadable: Sequence[Unreadable] = ()
     ) -> State:
         """Read, make tables, publish. Without an `end` all that there is is read."""
+        problems = [f"{name}: it could not be listed: {problem}" for name, problem in listing.problems.items()]
+        self.result.notes += [note for note in problems if note not in self.result.notes]
         staging = self._output.stage()
         try:
             batch = Batch(self._output, staging, self._settings, state.tables)
@@ -293,6 +303,7 @@ class _Run:
                 self._make_tables(batch, found)
             digests = self._list_tables(batch, listing, state.listings)
             self._drop_others(batch)
+            self._draw_report(batch)
             state = replace(
                 state,
                 offsets=end or {},
@@ -359,12 +370,28 @@ class _Run:
                 if name not in batch.totals:
                     batch.drop(name)
 
+    def _draw_report(self, batch: Batch) -> None:
+        """Stage the report about the tables as they will be."""
+        with _watched(self._spark, self._progress, "report"):
+            frames = {table.name: batch.after(self._spark, table) for table in self._tables if table.name in SHOWN}
+            figures = gather(
+                {name: frame for name, frame in frames.items() if frame is not None},
+                source=self._settings.journals,
+                out=self._settings.out,
+                made_at=time.time(),
+                seconds=time.monotonic() - self._started_at,
+                tables=[TableFigures(name, one.rows, one.files, one.bytes) for name, one in batch.totals.items()],
+                notes=self.result.notes,
+            )
+            size = write_report(batch.path / REPORT, figures)
+        batch.moves.append(Move(REPORT, REPORT, size))
+
     def _note_result(self) -> None:
         if self._state is not None:
             self.result.tables = self._state.tables
             self.result.journals = self._state.journals
-            report = self._output.path / REPORT
-            self.result.report = str(report) if REAL_DISK.exists(report) else None
+            if REAL_DISK.exists(self._output.path / REPORT):
+                self.result.report = str(Path(self.result.out) / REPORT)
 
 
 def _listed(listing: Listing) -> dict[str, pa.Table]:

@@ -27,6 +27,7 @@ from .tables import DAMAGE, EVENTS, Table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 INGEST: Final = "ingest"
 _TABLES: Final = "tables"
@@ -63,6 +64,8 @@ class Batch:
         self.totals = dict(totals)
         self._output = output
         self._settings = settings
+        self._written: dict[str, tuple[str, StructType]] = {}
+        self._replaced_tables: set[str] = set()
 
     # --- what there is to make tables of ------------------------------------------------------------------------------
 
@@ -82,10 +85,32 @@ class Batch:
         """A table as it was before this batch, in the columns of another one; None when there was none."""
         if self.anew or table not in self.totals:
             return None
+        return self._read(spark, table, str(self._output.path / table), like.schema)
+
+    def after(self, spark: SparkSession, table: Table) -> DataFrame | None:
+        """A table as it will be after this batch; None when there is none."""
+        if table.name not in self.totals:
+            return None
+        if self._settings.format not in FILE_FORMATS:
+            return spark.read.format(self._settings.format).load(str(self._output.path / table.name))
+        place, schema = self._written.get(table.name, ("", None))
+        added = None if schema is None else self._read(spark, table.name, place, schema)
+        if table.name in self._replaced_tables:
+            return added
+        old = str(self._output.path / table.name)
+        before = self._read(spark, table.name, old, schema) if table_files(self._output.path, table.name) else None
+        if before is None or added is None:
+            return before if added is None else added
+        return before.unionByName(added, allowMissingColumns=True)
+
+    def _read(self, spark: SparkSession, table: str, place: str, schema: StructType | None) -> DataFrame:
+        """What is at a place in the format of the tables, in the columns of a schema."""
         reader = spark.read.format(self._settings.format).options(**self._options(table))
+        if schema is None:
+            return reader.load(place)
         if self._settings.format in FILE_FORMATS:
-            reader = reader.schema(like.schema)
-        return reader.load(str(self._output.path / table)).select(*like.columns)
+            reader = reader.schema(schema)
+        return reader.load(place).select(*schema.names)
 
     # --- staging ------------------------------------------------------------------------------------------------------
 
@@ -109,6 +134,7 @@ class Batch:
         if self.anew and not files:
             files = [write_empty(self.ingest_directory / table, _INGESTED[table])]
         places = [(f"{INGEST}/{table}/{file.name}", "", "parquet", file.bytes) for file in files]
+        self._written[table] = (str(self.ingest_directory / table), from_arrow_schema(_INGESTED[table]))
         self._note(table, places, sum(file.rows for file in files), replaces=self.anew)
 
     def write(self, table: Table, frame: DataFrame, *, is_small: bool = False) -> None:
@@ -123,6 +149,7 @@ class Batch:
             directory = self.path / _TABLES / table.name
             writer.save(str(directory))
             places = list(_data_files(directory, f"{_TABLES}/{table.name}", ""))
+            self._written[table.name] = (str(directory), frame.schema)
             self._note(table.name, places, self._count(frame, directory, places), replaces=replaces)
             return
         if self._settings.format == "delta":
@@ -149,6 +176,7 @@ class Batch:
             name = part_name(self._output.batch, number, suffix)
             self.moves.append(Move(source, f"{table}/{folder}{name}", size))
         if replaces:
+            self._replaced_tables.add(table)
             self.replaced += table_files(self._output.path, table)
         added = Totals(rows, len(places), sum(size for *_, size in places))
         self.totals[table] = added if replaces else self.totals.get(table, Totals()) + added

@@ -1,0 +1,354 @@
+"""What a task of the pipeline writes, done here without Spark: it plans, reads and writes in plain Python."""
+
+from __future__ import annotations
+
+import errno
+import random
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from logwright.core.disk import RealFile
+from logwright.core.errors import DamagedJournal, HistoryUnavailable, LogwrightError, StorageFailed, UnknownFormat
+from logwright.core.outcome import Damage
+from logwright.formats.sej import Reader, ShardedWriter, Writer
+from logwright.pipeline import ingest
+from logwright.pipeline.ingest import Ingested, IngestReader, PipelineStream, Plan
+from logwright.pipeline.settings import JournalRule, Settings
+from logwright.pipeline.tables import DAMAGE, EVENTS
+
+ROWS = [column.name for column in EVENTS]
+
+
+def fill(directory: Path, count: int, *, segment_size: int = 20_000, seed: int = 1) -> Path:
+    dice = random.Random(seed)
+    with Writer(directory, segment_size=segment_size) as writer:
+        for number in range(count):
+            timestamp = dice.choice([None, -1, number * 1_000_000_007])
+            writer.append(dice.randbytes(dice.randrange(300)), b"%d" % (number % 7), number % 3, timestamp)
+    return directory
+
+
+def damage(directory: Path, number: int) -> Damage:
+    """Spoil one message; what a reader says about it."""
+    place = list(Reader(directory).scan())[number]
+    assert not isinstance(place, Damage)
+    path = directory / place.file
+    data = bytearray(path.read_bytes())
+    data[place.span.start : place.span.start + 20] = b"\xff" * 20
+    path.write_bytes(data)
+    (found,) = [item for item in Reader(directory).messages(mode="permissive") if isinstance(item, Damage)]
+    return found
+
+
+def tear(directory: Path) -> None:
+    """Leave the last message incomplete, as a crash does."""
+    last = Reader(directory).segments()[-1].path
+    last.write_bytes(last.read_bytes()[:-5])
+
+
+def unreadable(directory: Path) -> Path:
+    """A root of shards that nobody can open: two numbers of shards for one prefix."""
+    for name in ("web.1.000", "web.1.001", "web.2.000"):
+        fill(directory / name, 3)
+    return directory
+
+
+def plan_for(root: Path, tmp_path: Path, **options: Any) -> Plan:
+    staging = tmp_path / "staging"
+    for table in ("events", "damage"):
+        (staging / table).mkdir(parents=True, exist_ok=True)
+    return Plan(Settings(str(root), str(tmp_path / "out"), **options), str(staging))
+
+
+def work(plan: Plan) -> Ingested:
+    """Do all tasks of a plan, each as a worker would: with what has been through JSON."""
+    reader = IngestReader(Plan.from_json(plan.as_json()))
+    done = Ingested()
+    for partition in reader.partitions():
+        for (told,) in reader.read(partition):
+            done.add(Ingested.from_json(told))
+    return done
+
+
+def rows(plan: Plan, table: str = "events") -> pa.Table:
+    paths = sorted((Path(plan.staging) / table).iterdir())
+    return pa.concat_tables([pq.read_table(path) for path in paths]) if paths else EVENTS.empty_table()
+
+
+def expected(directory: Path, name: str) -> list[tuple[Any, ...]]:
+    """The columns of `events` as a reader tells them."""
+    found = []
+    for place in Reader(directory).scan(mode="permissive"):
+        if isinstance(place, Damage):
+            continue
+        message = place.record
+        ns = message.timestamp
+        micros = None if ns is None else ns // 1000
+        where = ("sej", name, place.file, place.span.start, place.span.size)
+        detail = f'{{"type":{message.type}}}'
+        found.append((*where, message.offset, micros, ns, "message", message.key, message.value, detail))
+    return found
+
+
+def tuples(table: pa.Table) -> list[tuple[Any, ...]]:
+    table = table.set_column(
+        table.schema.get_field_index("timestamp"), "timestamp", table["timestamp"].cast(pa.int64())
+    )
+    return list(zip(*(table[name].to_pylist() for name in ROWS), strict=True))
+
+
+# --- events -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("split_bytes", [1, 30_000, 64 << 20])
+def test_every_record_is_written_as_a_reader_tells_it(tmp_path: Path, split_bytes: int) -> None:
+    fill(tmp_path / "root" / "a", 500)
+    fill(tmp_path / "root" / "deep" / "b", 300, seed=2)
+    plan = plan_for(tmp_path / "root", tmp_path, split_bytes=split_bytes)
+    done = work(plan)
+    found = rows(plan)
+    assert found.schema.remove_metadata() == EVENTS
+    wanted = [*expected(tmp_path / "root" / "a", "a"), *expected(tmp_path / "root" / "deep" / "b", "deep/b")]
+    assert sorted(tuples(found), key=str) == sorted(wanted, key=str)
+    assert {name: one.records for name, one in done.journals.items()} == {"a": 500, "deep/b": 300}
+    assert sum(one.bytes for one in done.journals.values()) == sum(row[4] for row in wanted)
+    assert sum(file.rows for file in done.files) == 800
+    assert {file.name: file.bytes for file in done.files} == {
+        path.name: path.stat().st_size for path in (tmp_path / "staging" / "events").iterdir()
+    }
+    assert rows(plan, "damage").num_rows == 0
+
+
+def test_shards_and_their_files_are_told_apart(tmp_path: Path) -> None:
+    with ShardedWriter(tmp_path / "root" / "web", bit=1) as writer:
+        for number in range(100):
+            writer.append(b"v", b"%d" % number)
+    plan = plan_for(tmp_path / "root", tmp_path)
+    assert work(plan).journals["web"].records == 100
+    assert set(rows(plan)["file"].to_pylist()) == {
+        "1.000/jnl/0000000000000000.jnl",
+        "1.001/jnl/0000000000000000.jnl",
+    }
+
+
+def test_a_task_holds_one_row_group_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Writer(tmp_path / "root" / "a") as writer:
+        for _ in range(2000):
+            writer.append(bytes(10_000))
+    monkeypatch.setattr(ingest, "ROW_GROUP_BYTES", 6 << 20)
+    plan = plan_for(tmp_path / "root", tmp_path)
+    (file,) = work(plan).files
+    parquet = pq.ParquetFile(tmp_path / "staging" / "events" / file.name)
+    sizes = [parquet.metadata.row_group(number).num_rows for number in range(parquet.num_row_groups)]
+    assert sum(sizes) == 2000
+    assert 2 <= len(sizes) <= 4
+
+
+def test_few_small_journals_share_a_row_group(tmp_path: Path) -> None:
+    for number in range(20):
+        fill(tmp_path / "root" / str(number), 10, seed=number)
+    plan = plan_for(tmp_path / "root", tmp_path)
+    (file,) = work(plan).files
+    parquet = pq.ParquetFile(tmp_path / "staging" / "events" / file.name)
+    assert parquet.num_row_groups == 1
+    assert parquet.metadata.row_group(0).column(1).encodings[-1] == "RLE_DICTIONARY"
+    assert set(rows(plan)["journal"].to_pylist()) == {str(number) for number in range(20)}
+
+
+# --- what is wrong ----------------------------------------------------------------------------------------------------
+
+
+def test_damage_and_torn_tails_are_rows_and_journals_that_cannot_be_opened_too(tmp_path: Path) -> None:
+    wrong = damage(fill(tmp_path / "root" / "bad", 200), 100)
+    tear(fill(tmp_path / "root" / "torn", 50))
+    unreadable(tmp_path / "root" / "mixed")
+    plan = plan_for(tmp_path / "root", tmp_path)
+    done = work(plan)
+    found = rows(plan, "damage")
+    assert found.schema.remove_metadata() == DAMAGE
+    (first, mixed, torn) = sorted(found.to_pylist(), key=lambda row: row["journal"])
+    assert tuple(first.values()) == ("sej", "bad", wrong.file, wrong.start, wrong.size, wrong.kind, wrong.reason)
+    assert (torn["journal"], torn["kind"]) == ("torn", "torn_tail")
+    assert (mixed["file"], mixed["position"], mixed["size"], mixed["kind"]) == (None, None, None, "unreadable")
+    assert "mixes" in mixed["reason"] or "bit" in mixed["reason"]
+    assert {name: one.damage for name, one in done.journals.items()} == {
+        "bad": {"malformed": 1},
+        "torn": {"torn_tail": 1},
+        "mixed": {"unreadable": 1},
+    }
+    assert {name: one.records for name, one in done.journals.items()} == {"bad": 199, "torn": 49, "mixed": 0}
+
+
+def test_each_journal_has_its_own_mode_and_excluded_ones_are_left_out(tmp_path: Path) -> None:
+    for name in ("kept", "dropped", "scratch"):
+        damage(fill(tmp_path / "root" / name, 20), 10)
+    rules = (JournalRule("dropped", mode="dropmalformed"), JournalRule("scr*", exclude=True))
+    plan = plan_for(tmp_path / "root", tmp_path, journal_rules=rules)
+    done = work(plan)
+    assert sorted(done.journals) == ["dropped", "kept"]
+    assert rows(plan, "damage")["journal"].to_pylist() == ["kept"]
+    strict = replace(plan, settings=replace(plan.settings, journal_rules=(JournalRule("kept", mode="failfast"),)))
+    with pytest.raises(DamagedJournal, match=r"kept/jnl/0000000000000000\.jnl @ \d+"):
+        work(strict)
+
+
+def test_a_journal_that_cannot_be_opened_fails_a_run_that_is_to_fail(tmp_path: Path) -> None:
+    unreadable(tmp_path / "root" / "mixed")
+    with pytest.raises(LogwrightError, match="mixed"):
+        work(plan_for(tmp_path / "root", tmp_path, mode="failfast"))
+
+
+def test_without_a_journal_there_is_nothing_to_plan(tmp_path: Path) -> None:
+    (tmp_path / "root").mkdir()
+    with pytest.raises(UnknownFormat, match="no journal of any known format is here or below"):
+        work(plan_for(tmp_path / "root", tmp_path))
+
+
+def test_tables_below_the_root_are_not_looked_through(tmp_path: Path) -> None:
+    fill(tmp_path / "root" / "a", 5)
+    fill(tmp_path / "root" / "out" / "restored", 5)
+    plan = plan_for(tmp_path / "root", tmp_path)
+    assert sorted(work(plan).journals) == ["a", "out/restored"]
+    inside = replace(plan, settings=replace(plan.settings, out=str(tmp_path / "root" / "out")))
+    assert sorted(work(inside).journals) == ["a"]
+
+
+def test_a_file_that_cannot_be_read_is_told_where_all_is_read_and_fails_an_increment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = fill(tmp_path / "root" / "a", 200)
+    segments = Reader(journal).segments()
+    plan = plan_for(tmp_path / "root", tmp_path, split_bytes=1)
+    parts = IngestReader(plan).partitions()
+    read_into = RealFile.read_into
+
+    def failing(file: RealFile, position: int, buffer: memoryview) -> int:
+        if file.path == segments[1].path:
+            raise StorageFailed("read", file.path, OSError(errno.EIO, "Input/output error"))
+        return read_into(file, position, buffer)
+
+    monkeypatch.setattr(RealFile, "read_into", failing)
+    monkeypatch.setattr(RealFile, "read_at", lambda file, position, size: _bytes(failing, file, position, size))
+    done = Ingested()
+    for part in parts:
+        for (told,) in IngestReader(plan).read(part):
+            done.add(Ingested.from_json(told))
+    assert done.journals["a"].damage["unreadable"] >= 1
+    assert {row["file"] for row in rows(plan, "damage").to_pylist()} == {segments[1].name}
+    assert "Input/output error" in rows(plan, "damage")["reason"][0].as_py()
+    increment = IngestReader(replace(plan, end={"a": {"": 200}}))
+    with pytest.raises(StorageFailed, match="Input/output error"):
+        [list(increment.read(part)) for part in parts]
+
+
+def _bytes(read: Any, file: RealFile, position: int, size: int) -> bytes:
+    buffer = bytearray(size)
+    return bytes(buffer[: read(file, position, memoryview(buffer))])
+
+
+def test_a_task_that_fails_leaves_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    damage(fill(tmp_path / "root" / "a", 500), 400)
+    monkeypatch.setattr(ingest, "ROW_GROUP_BYTES", 1)
+    plan = plan_for(tmp_path / "root", tmp_path, mode="failfast")
+    with pytest.raises(DamagedJournal):
+        work(plan)
+    assert list((tmp_path / "staging" / "events").iterdir()) == []
+
+
+def test_a_disk_that_is_full_is_no_fault_of_the_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(tmp_path / "root" / "a", 50)
+    plan = plan_for(tmp_path / "root", tmp_path)
+
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(pq.ParquetWriter, "write_table", full)
+    with pytest.raises(StorageFailed, match="No space left on device"):
+        work(plan)
+    assert list((tmp_path / "staging" / "events").iterdir()) == []
+
+
+# --- increments -------------------------------------------------------------------------------------------------------
+
+
+def increments(plan: Plan) -> tuple[list[dict[str, Any]], Plan]:
+    """Read all there is batch by batch; the offsets of every batch, and the last plan."""
+    stream = PipelineStream(plan.settings)
+    stream.note_target()
+    offsets = []
+    while (end := stream.following(plan.start)) != plan.start:
+        plan = replace(plan, end=end)
+        work(plan)
+        offsets.append(end)
+        plan = replace(plan, start=end)
+    return offsets, plan
+
+
+def test_batches_of_limited_size_are_everything_once(tmp_path: Path) -> None:
+    journal = fill(tmp_path / "root" / "a", 500)
+    plan = plan_for(tmp_path / "root", tmp_path, batch_bytes=20_000)
+    offsets, plan = increments(plan)
+    assert len(offsets) >= 4
+    assert tuples(rows(plan).sort_by("sequence")) == expected(journal, "a")
+    with Writer(journal) as writer:
+        writer.append(b"late")
+    more, plan = increments(plan)
+    assert more == [{"a": {"": 501}}]
+    assert rows(plan).num_rows == 501
+
+
+def test_a_torn_tail_is_left_until_it_is_whole(tmp_path: Path) -> None:
+    journal = fill(tmp_path / "root" / "a", 10)
+    last = Reader(journal).segments()[-1].path
+    whole = last.read_bytes()
+    tear(journal)
+    offsets, plan = increments(plan_for(tmp_path / "root", tmp_path))
+    assert offsets == [{"a": {"": 9}}]
+    assert rows(plan, "damage").num_rows == 0
+    last.write_bytes(whole)
+    offsets, plan = increments(plan)
+    assert offsets == [{"a": {"": 10}}]
+    assert rows(plan).num_rows == 10
+
+
+def test_what_is_excluded_or_cannot_be_opened_rests_and_goes_on_later(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    fill(root / "a", 10)
+    fill(root / "web" / "1.000", 10)
+    offsets, plan = increments(plan_for(root, tmp_path))
+    assert offsets == [{"a": {"": 10}, "web": {"1.000": 10}}]
+    fill(root / "web" / "2.000", 10)  # now nobody knows how many shards there are
+    stream = PipelineStream(plan.settings)
+    assert stream.following(plan.start) == plan.start
+    assert [(format, name) for format, name, _ in stream.unreadable] == [("sej", "web")]
+    without = replace(plan.settings, journal_rules=(JournalRule("web", exclude=True),))
+    assert PipelineStream(without).following(plan.start) == plan.start
+    failing = PipelineStream(replace(plan.settings, mode="failfast"))
+    with pytest.raises(LogwrightError, match="web"):
+        failing.following(plan.start)
+    for path in (root / "web" / "2.000" / "jnl").iterdir():
+        path.unlink()
+    (root / "web" / "2.000" / "jnl").rmdir()
+    with Writer(root / "web" / "1.000") as writer:
+        writer.append(b"again")
+    assert PipelineStream(plan.settings).following(plan.start) == {"a": {"": 10}, "web": {"1.000": 11}}
+
+
+def test_a_journal_that_is_gone_is_an_error_unless_it_shall_not_matter(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    fill(root / "a", 10)
+    fill(root / "b", 10)
+    _, plan = increments(plan_for(root, tmp_path))
+    for path in sorted((root / "b").rglob("*"), reverse=True):
+        path.rmdir() if path.is_dir() else path.unlink()
+    (root / "b").rmdir()
+    with pytest.raises(HistoryUnavailable, match=r"b is gone.*fail_on_data_loss = false"):
+        PipelineStream(plan.settings).following(plan.start)
+    stream = PipelineStream(replace(plan.settings, fail_on_data_loss=False))
+    assert stream.following(plan.start) == {"a": {"": 10}}
+    assert stream.lost == ["b is gone; records up to 9 were read, any after that were not"]
