@@ -198,7 +198,9 @@ class Collector:
 
     def _note(self, column: str, name: str, added: int) -> None:
         runs = self._runs.get(column)
-        if runs is not None:
+        if runs and runs[-1][0] == name:
+            runs[-1] = (name, runs[-1][1] + added)
+        elif runs is not None:
             runs.append((name, added))
 
     def _begin(self, chunk: Chunk, position: int, left: int) -> kernel.Gatherer:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -36,6 +36,9 @@ TYPED: Final = pa.schema(
 
 _SOURCE: Final = {"timestamp_ns": "timestamp", "sequence": "offset", "op": "type", "detail": "type"}
 """From which of the format's own columns a column is made, where that has another name."""
+
+_DETAILS: Final = pa.array([f'{{"type":{number}}}' for number in range(256)], pa.string())
+_MAX_BIGINT: Final = (1 << 63) - 1
 
 _WRITTEN: Final = ("value", "key", "type", "timestamp", "timestamp_ns")
 _GIVEN_ANEW: Final = ("offset", "shard")
@@ -74,19 +77,31 @@ def column(batch: pa.RecordBatch, name: str) -> pa.Array | None:
     if name == "type":
         return data.cast(pa.int16())
     if name == "detail":
-        return pc.binary_join_element_wise('{"type":', data.cast(pa.string()), "}", "")
+        return _details(data)
     if name == "op":
-        return pa.repeat(pa.scalar("message", pa.string()), len(data))
+        return _repeated("message", len(data))
     if name in ("shard", "file"):
-        return data.cast(pa.string())
+        return _repeated(data.dictionary[0], len(data)) if len(data.dictionary) == 1 else data.cast(pa.string())
     return data
 
 
+def _repeated(text: Any, rows: int) -> pa.Array:
+    return pa.repeat(pa.scalar(text, pa.string()), rows)
+
+
+def _details(types: pa.Array) -> pa.Array:
+    """What there is to say of a message but for its columns; most batches have one type only."""
+    only = pc.min_max(types).as_py()
+    if len(types) and only["min"] == only["max"]:
+        return _repeated(_DETAILS[only["min"]], len(types))
+    return _DETAILS.take(types)
+
+
 def _signed(data: pa.Array) -> pa.Array:
-    signed = data.view(pa.int64())
-    if len(signed) and pc.min(signed).as_py() < 0:
+    """Offsets or positions as BIGINT. They rise within a batch: the last one is the largest."""
+    if len(data) and data[-1].as_py() > _MAX_BIGINT:
         raise TooLarge("an offset beyond 2^63 - 1 does not fit a BIGINT")
-    return signed
+    return data.view(pa.int64())
 
 
 def _floored(data: pa.Array) -> pa.Array:
