@@ -29,8 +29,8 @@ setup: doctor $(INSTALLED) ## make the environment in .venv, if it is not there 
 doctor: ## say what this machine lacks
 	@PYTHON="$(PYTHON)" tools/doctor.sh
 
-demo: setup ## write a sample journal, then inspect, dump, verify and convert it
-	@$(BIN)/logwright demo --run
+demo: setup ## write sample journals, make tables of them on Spark, and a report
+	@$(BIN)/logwright demo --pipeline
 
 test: lint ## style, types, and all tests
 	@echo "== the codecs without compiled kernels: pytest tests/formats -k 'codec or golden'"
@@ -57,7 +57,7 @@ kernels: setup ## compile the kernels again, for instance after a compiler was i
 	@PYTHON="$(PYTHON)" tools/doctor.sh
 
 clean: ## remove the environment and everything that was built
-	rm -rf $(VENV) build dist demo src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis benchmarks/results
+	rm -rf $(VENV) build dist demo demo-tables src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis benchmarks/results
 	find src -name '*.so' -delete
 	find src -name '_*.c' -delete
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

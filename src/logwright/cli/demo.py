@@ -5,6 +5,7 @@ The contents are the same in every run. The examples in the help of the other ve
 
 from __future__ import annotations
 
+import datetime
 import json
 import random
 import shlex
@@ -20,11 +21,18 @@ import click
 from ..core.errors import WrongUse
 from ..core.format import FORMATS, find_format
 from .arguments import DAMAGE_FOUND, GOOD, json_option, verb
-from .output import BOLD, Column, Table, print_json, print_line, styled
+from .output import BOLD, Column, Table, escape, print_json, print_line, styled
 from .times import NANOSECONDS, parse_time
 
 MARKER: Final = ".logwright-demo"
 """A file that says that the directory was made here, and so may be made again."""
+PIPELINE_FILE: Final = "pipeline.toml"
+_PIPELINE_SETTINGS: Final = """\
+# What a command line cannot say: the values of these journals are JSON, and shall be decoded.
+[[journal]]
+match = "*"
+decode = "json"
+"""
 _SEED: Final = 20260115
 _ORDERS: Final = 3000
 _EVENTS: Final = 600
@@ -59,13 +67,15 @@ class Sample:
     examples=[
         ("write sample journals into the directory demo", "logwright demo"),
         ("show what one can do with them", "logwright demo --run"),
+        ("make tables of them on Spark, and a report", "logwright demo --pipeline"),
     ],
 )
 @click.argument("directory", type=click.Path(path_type=Path), default=Path("demo"))
 @click.option("--run", is_flag=True, help="Run other verbs on the journals, and print what they print.")
+@click.option("--pipeline", is_flag=True, help="Run the pipeline on the journals: tables in DIRECTORY-tables.")
 @click.option("--format", "format_name", type=click.Choice(list(FORMATS)), help="Only journals of this format.")
 @json_option
-def command(directory: Path, run: bool, format_name: str | None, as_json: bool) -> int:
+def command(directory: Path, run: bool, pipeline: bool, format_name: str | None, as_json: bool) -> int:
     """Write sample journals into DIRECTORY (by default demo), the same in every run.
 
     A directory that this verb has made is made anew; any other one must be empty.
@@ -78,7 +88,8 @@ def command(directory: Path, run: bool, format_name: str | None, as_json: bool) 
         with Table([Column("journal"), Column("format"), Column("records", right=True), Column("what it is")]) as table:
             for sample in samples:
                 table.add(str(directory / sample.name), sample.format, str(sample.records), sample.about)
-    return _show(directory) if run else GOOD
+    code = _show(directory) if run else GOOD
+    return max(code, _show_pipeline(directory)) if pipeline else code
 
 
 def _make_room(directory: Path) -> None:
@@ -90,6 +101,7 @@ def _make_room(directory: Path) -> None:
         raise WrongUse(f"{directory} is there already and was not made by this demo: give another directory")
     directory.mkdir(parents=True, exist_ok=True)
     (directory / MARKER).write_text("Made by `logwright demo`, which may remove everything here.\n")
+    (directory / PIPELINE_FILE).write_text(_PIPELINE_SETTINGS)
 
 
 # --- sample journals of sej -----------------------------------------------------------------------------------------
@@ -200,24 +212,9 @@ _ACTS: Final = (
 
 
 def _show(directory: Path) -> int:
-    """Run the acts, each after its command line; whether each of them ended as it should."""
-    from . import main
-
-    wrong = 0
+    """Run the acts; whether each of them ended as it should."""
     place = shlex.quote(str(directory))
-    for act in _ACTS:
-        line = act.line.format(place)
-        print_line()
-        print_line(act.purpose)
-        sys.stdout.write(styled(f"$ logwright {line}", BOLD, sys.stdout) + "\n")
-        sys.stdout.flush()
-        code = main(shlex.split(line))
-        sys.stderr.flush()
-        if code == 130:
-            raise KeyboardInterrupt
-        if code != GOOD:
-            print_line(f"(exit code {code})")
-        wrong += code != act.code
+    wrong = sum(_perform(act.purpose, act.line.format(place)) != act.code for act in _ACTS)
     print_line()
     same = _same_messages(directory / "orders", directory / "again")
     print_line(f"{directory / 'orders'} and {directory / 'again'} hold {'the same' if same else 'DIFFERENT'} messages.")
@@ -225,8 +222,76 @@ def _show(directory: Path) -> int:
     return GOOD if same and not wrong else DAMAGE_FOUND
 
 
+def _perform(purpose: str, line: str) -> int:
+    """Run a command line, after a word on what it is for; its exit code."""
+    from . import main
+
+    print_line()
+    print_line(purpose)
+    sys.stdout.write(styled(f"$ logwright {line}", BOLD, sys.stdout) + "\n")
+    sys.stdout.flush()
+    code = main(shlex.split(line))
+    sys.stderr.flush()
+    if code == 130:
+        raise KeyboardInterrupt
+    if code != GOOD:
+        print_line(f"(exit code {code})")
+    return code
+
+
 def _same_messages(one: Path, other: Path) -> bool:
     format = find_format("sej")
     with format.open(one) as first, format.open(other) as second:
         pairs = zip(first.scan(), second.scan(), strict=True)
         return all(a.record == b.record for a, b in pairs)  # type: ignore[union-attr]  # no Damage in failfast
+
+
+# --- the pipeline ---------------------------------------------------------------------------------------------------
+
+_ROWS: Final = 4
+_SHOWN: Final = {
+    "events": ("format", "journal", "file", "position", "size", "sequence", "timestamp", "key"),
+    "messages": ("journal", "shard", "offset", "timestamp", "type", "key", "decoded"),
+    "activity": ("format", "journal", "minute", "records", "bytes"),
+    "consumers": ("journal", "consumer", "offset", "next", "lag", "status"),
+    "damage": ("journal", "file", "position", "size", "kind", "reason"),
+    "files": ("journal", "part", "file", "bytes", "first", "next"),
+}
+"""Which columns of a table fit on a screen; of a table that is not here, all of them are tried."""
+
+
+def _show_pipeline(directory: Path) -> int:
+    """Make tables of the journals, and show the beginning of each. The damage in the journals is part of the show."""
+    tables = directory.with_name(f"{directory.name}-tables")
+    settings = shlex.quote(str(directory / PIPELINE_FILE))
+    places = f"--journals {shlex.quote(str(directory))} --out {shlex.quote(str(tables))}"
+    code = _perform("All journals as tables, by Spark:", f"pipeline run {places} --config {settings}")
+    if code not in (GOOD, DAMAGE_FOUND):
+        return code
+    for path in sorted(entry for entry in tables.iterdir() if entry.is_dir() and not entry.name.startswith("_")):
+        _show_table(path)
+    print_line()
+    print_line(f"The report, for a browser: {(tables / 'report.html').resolve()}")
+    print_line(f"The tables, for everything that reads Parquet: {tables.resolve()}")
+    return GOOD
+
+
+def _show_table(path: Path) -> None:
+    """The first rows of a table."""
+    from ..pipeline.preview import preview
+
+    found = preview(path, _ROWS, _SHOWN.get(path.name, ()))
+    numbers = {name for row in found.first for name, value in row.items() if isinstance(value, int)}
+    print_line()
+    sys.stdout.write(styled(f"{path.name}: {found.rows} rows", BOLD, sys.stdout) + "\n")
+    with Table([Column(name, right=name in numbers) for name in found.columns]) as table:
+        for row in found.first:
+            table.add(*(_cell(row[name]) for name in found.columns))
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, bytes):
+        return escape(value)
+    if isinstance(value, datetime.datetime):
+        return value.strftime("%Y-%m-%d %H:%M:%S")
+    return "" if value is None else str(value)
