@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import random
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import datasource as filters
 from pyspark.sql.types import StructType
 
+from logwright.core.disk import RealFile
 from logwright.core.errors import LogwrightError, UnknownFormat, WrongUse
 from logwright.core.outcome import Damage
 from logwright.formats.sej import Reader, ShardedWriter, Writer
@@ -181,7 +183,64 @@ def test_bounds_of_offset_and_time_keep_files_from_being_read(tmp_path: Path) ->
     high = filters.LessThan(("offset",), 52)
     assert [(split.start, split.stop) for split in plan(tmp_path / "journal", low, high)] == [(45, 50), (50, 53)]
     late = filters.GreaterThan(("timestamp_ns",), 88_000_000)
-    assert [(split.start, split.stop) for split in plan(tmp_path / "journal", late)] == [(88, 90), (90, 100)]
+    assert [(split.start, split.stop) for split in plan(tmp_path / "journal", late)] == [(80, 90), (90, 100)]
+    early = filters.LessThanOrEqual(("timestamp_ns",), 19_999_999)
+    assert [split.start for split in plan(tmp_path / "journal", early)] == [0, 10]
+    behind = filters.GreaterThan(("_position",), 899)
+    assert [split.start for split in plan(tmp_path / "journal", behind)] == list(range(0, 100, 10))
+    assert plan(tmp_path / "journal", filters.GreaterThanOrEqual(("_position",), 1000)) == []
+
+
+def test_a_time_is_compared_as_it_is_shown_in_microseconds(tmp_path: Path) -> None:
+    """999 ns behind a microsecond still are that microsecond for Spark."""
+    second = datetime.datetime(1970, 1, 1, 0, 0, 1, tzinfo=datetime.UTC)
+    with Writer(tmp_path / "journal", segment_size=100) as writer:
+        for nanoseconds in (-1, 0, 999, 1000):
+            writer.append(b"v" * 74, timestamp=1_000_000_000 + nanoseconds)
+        writer.append(b"behind")
+    for condition, numbers in (
+        (filters.EqualTo(("timestamp",), second), [1, 2]),
+        (filters.LessThanOrEqual(("timestamp",), second), [0, 1, 2]),
+        (filters.GreaterThanOrEqual(("timestamp",), second), [1, 2, 3]),
+        (filters.EqualTo(("timestamp_ns",), 1_000_000_000), [1]),
+        (filters.In(("timestamp_ns",), (999_999_999, 1_000_000_000)), [0, 1]),
+    ):
+        assert [split.start for split in plan(tmp_path / "journal", condition)][: len(numbers)] == numbers
+        assert len(plan(tmp_path / "journal", condition)) == len(numbers) + 1, "and the last one, which has no index"
+
+
+def test_a_filter_that_keeps_one_in_a_hundred_reads_less_than_five(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count, size = 40_000, 1000
+    with ShardedWriter(tmp_path / "journal", "s", 1, segment_size=16 << 20) as writer:
+        for number in range(count):
+            writer.append(bytes(size), key=b"%d" % number, timestamp=number * 1_000_000)
+    total = sum(path.stat().st_size for path in (tmp_path / "journal").rglob("*.jnl"))
+    read = 0
+
+    def counted(function: Any) -> Any:
+        def call(self: Any, position: int, what: Any) -> Any:
+            nonlocal read
+            found = function(self, position, what)
+            read += found if isinstance(found, int) else len(found)
+            return found
+
+        return call
+
+    for name in ("read_at", "read_into"):
+        monkeypatch.setattr(RealFile, name, counted(getattr(RealFile, name)))
+    low, high = 20_000 * 1_000_000, 20_399 * 1_000_000
+    reader = JournalReader(spark_schema("sej"), {"path": str(tmp_path / "journal")}, "sej")
+    reader.pushFilters(
+        [filters.GreaterThanOrEqual(("timestamp_ns",), low), filters.LessThanOrEqual(("timestamp_ns",), high)]
+    )
+    rows = sum(batch.num_rows for partition in reader.partitions() for batch in reader.read(partition))
+    assert rows == 400
+    assert 400 * size < read < total / 20
+    monkeypatch.undo()
+    frame = spark.read.format("sej").load(str(tmp_path / "journal"))
+    assert frame.filter(f"timestamp_ns between {low} and {high}").count() == 400
 
 
 # --- what is wrong --------------------------------------------------------------------------------------------------

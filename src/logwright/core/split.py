@@ -6,7 +6,9 @@ then gives the same records; one that has lost the file says so.
 
 What the room `splits` of a format offers:
 
-    plan(reader, target_bytes, start, stop)      -> list[Split]; `resumed=True` where a stream goes on
+    plan(reader, target_bytes, start, stop)      -> list[Split]; `resumed=True` where a stream goes on; `times=` where
+                                                    only records of some time are wanted, if the format has the trait
+                                                    "timestamps": what cannot hold any of them may be left out
     chunks(reader, split, mode)                  -> what the format's `columns.Collector` takes, and `Damage`s
     extent(reader)                               -> {part: (first, next)}, the record numbers that each part has now
     reach(reader, part, start, stop, max_bytes)  -> how far so many bytes go, at least one record; the bytes up to there
@@ -28,6 +30,19 @@ TARGET_BYTES: Final = 64 << 20
 
 Bound: TypeAlias = int | Mapping[str, int] | None
 """A bound of record numbers: one for all parts of a journal, or one for each by its name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Times in nanoseconds since the epoch, both included; None is no bound."""
+
+    earliest: int | None = None
+    latest: int | None = None
+
+    def reach(self, smallest: int, largest: int) -> bool:
+        """Whether something between two times may be meant."""
+        late_enough = self.earliest is None or largest >= self.earliest
+        return late_enough and (self.latest is None or smallest <= self.latest)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,13 @@ from __future__ import annotations
 import datetime
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import datasource as spark
+
+from ..core.split import Split, Times
 
 _COMPARE: Final = {
     spark.EqualTo: pc.equal,
@@ -25,7 +27,13 @@ _COMPARE: Final = {
 }
 _NUMBERS: Final = ("offset", "sequence")
 _TIMES: Final = ("timestamp", "timestamp_ns")
+_POSITIONS: Final = ("position", "_position")
+_MICROSECOND_NS: Final = 1000
 _EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+
+
+Range: TypeAlias = tuple[int | None, int | None]
+"""The smallest and the largest; None is no bound."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +56,28 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """`start` <= record number < `stop`, and nothing earlier than `earliest_ns`; None is no bound."""
+    """`start` <= record number < `stop`; times and positions, both ends of them included. None is no bound."""
 
     start: int | None = None
     stop: int | None = None
     earliest_ns: int | None = None
+    latest_ns: int | None = None
+    first_position: int | None = None
+    last_position: int | None = None
+
+    @property
+    def times(self) -> Times | None:
+        """The times that are left, None for all."""
+        if self.earliest_ns is None and self.latest_ns is None:
+            return None
+        return Times(self.earliest_ns, self.latest_ns)
+
+    def leave(self, split: Split) -> bool:
+        """Whether records of a split may be at the positions that are left. Of a part of a split nobody knows."""
+        if self.start is not None or self.stop is not None:
+            return True
+        begins_in_time = self.last_position is None or split.position <= self.last_position
+        return begins_in_time and (self.first_position is None or split.position + split.bytes > self.first_position)
 
 
 def understood(filters: Iterable[spark.Filter]) -> list[Condition]:
@@ -69,28 +94,37 @@ def understood(filters: Iterable[spark.Filter]) -> list[Condition]:
 
 def bounds_of(conditions: Iterable[Condition]) -> Bounds:
     """The range of records that conditions leave."""
-    start: int | None = None
-    stop: int | None = None
-    earliest: int | None = None
+    numbers: Range = (None, None)
+    times: Range = (None, None)
+    positions: Range = (None, None)
     for condition in conditions:
-        low, high = _range(condition)
+        found = _range(condition)
         if condition.column in _NUMBERS:
-            start = _largest(start, low)
-            stop = _smallest(stop, None if high is None else high + 1)
-        elif condition.column in _TIMES and low is not None:
-            earliest = _largest(earliest, low)
-    return Bounds(start, stop, earliest)
+            numbers = _both(numbers, found)
+        elif condition.column in _TIMES:
+            times = _both(times, found)
+        elif condition.column in _POSITIONS:
+            positions = _both(positions, found)
+    start, last = numbers
+    return Bounds(start, None if last is None else last + 1, *times, *positions)
 
 
-def _range(condition: Condition) -> tuple[int | None, int | None]:
+def _both(one: Range, other: Range) -> Range:
+    return _largest(one[0], other[0]), _smallest(one[1], other[1])
+
+
+def _range(condition: Condition) -> Range:
     """The smallest and the largest value that a condition lets through; times in nanoseconds."""
-    if condition.column not in (*_NUMBERS, *_TIMES):
+    if condition.column not in (*_NUMBERS, *_TIMES, *_POSITIONS):
         return None, None
     values = condition.value if condition.kind is spark.In else (condition.value,)
     numbers = [_number(value) for value in values]
     if not numbers or None in numbers:
         return None, None
     low, high = min(numbers), max(numbers)  # type: ignore[type-var]
+    if condition.column == "timestamp":  # which is cut to microseconds: so many later ones look the same
+        assert high is not None
+        high += _MICROSECOND_NS - 1
     if condition.kind is spark.GreaterThan or condition.kind is spark.GreaterThanOrEqual:
         return low, None
     if condition.kind is spark.LessThan or condition.kind is spark.LessThanOrEqual:

@@ -155,6 +155,18 @@ def test_a_walk_goes_no_further_than_it_is_told() -> None:
     assert codec.walk(ALL, SIZE, len(ALL), 6, 1) == (2 * SIZE, 1, CLEAN, NO_TIMESTAMP)
 
 
+def test_the_smallest_time_of_a_walked_range_is_that_of_messages_which_have_one() -> None:
+    stamps = [5, None, -7, 3, None]
+    data = b"".join(codec.encode(Message(offset, stamp, 0, b"", b"value")) for offset, stamp in enumerate(stamps))
+    size = len(data) // len(stamps)
+    assert codec.smallest_timestamp(data, 0, len(data)) == -7
+    assert codec.smallest_timestamp(data, 0, 2 * size) == 5
+    assert codec.smallest_timestamp(data, size, 2 * size) == NO_TIMESTAMP
+    assert codec.smallest_timestamp(data, 0, 0) == NO_TIMESTAMP
+    with pytest.raises(Malformed, match="not walked"):
+        codec.smallest_timestamp(data, 0, size + 7)
+
+
 def test_walked_messages_come_as_objects_spans_and_columns() -> None:
     assert [message.offset for message in codec.messages(ALL, 0, len(ALL), 3)] == [5, 6, 7]
     assert list(codec.spans(ALL, 0, len(ALL), 3)) == [0, SIZE, 2 * SIZE, 3 * SIZE]
@@ -188,6 +200,7 @@ def test_a_range_outside_of_its_buffer_is_refused(start: int, end: int) -> None:
     for use in (
         lambda: codec.walk(ALL, start, end, 5),
         lambda: codec.spans(ALL, start, end, 1),
+        lambda: codec.smallest_timestamp(ALL, start, end),
         lambda: codec.find_head(ALL, start, end, 0, 9, 9),
     ):
         with pytest.raises(WrongUse, match="not within a buffer"):

@@ -98,6 +98,36 @@ def test_an_entry_knows_the_largest_time_before_it(written: Path) -> None:
         assert entry.largest_before == max(map(stamp, range(entry.offset)), default=NO_TIMESTAMP)
 
 
+def test_an_entry_knows_the_smallest_time_since_the_entry_before(written: Path) -> None:
+    index = load(written)
+    assert index is not None
+    begins = [0, *(entry.offset for entry in index.entries)]
+    for begin, entry in zip(begins, index.entries, strict=False):
+        assert entry.smallest_between == min(map(stamp, range(begin, entry.offset)))
+
+
+def test_a_writer_that_goes_on_knows_the_times_of_what_was_there(tmp_path: Path) -> None:
+    """Opened again and again, also on a finished index, with and without times, and clocks that go back."""
+    random_numbers = random.Random(7)
+    times: list[int | None] = []
+    for _ in range(12):
+        with Writer(tmp_path, segment_size=1 << 40) as writer:
+            for _ in range(random_numbers.randrange(1, 400)):
+                times.append(random_numbers.choice([None, random_numbers.randrange(10**6), -len(times), len(times)]))
+                writer.append(bytes(3000), timestamp=times[-1])
+    index = load(tmp_path)
+    assert index is not None
+    assert len(index.entries) > 12
+    begin = 0
+    for entry in index.entries:
+        between = [time for time in times[begin : entry.offset] if time is not None]
+        assert entry.smallest_between == min(between, default=NO_TIMESTAMP)
+        assert entry.largest_before == max(
+            (time for time in times[: entry.offset] if time is not None), default=NO_TIMESTAMP
+        )
+        begin = entry.offset
+
+
 def test_the_entries_are_confirmed_by_the_file(written: Path) -> None:
     index = load(written)
     assert index is not None
@@ -259,6 +289,6 @@ def test_a_writer_goes_on_with_the_index_of_an_earlier_one(tmp_path: Path) -> No
 
 
 def test_the_checksum_of_an_entry_is_the_one_that_the_layout_says() -> None:
-    entry = Entry(7, 4096, -5, 3)
-    stored = struct.unpack_from("<I", entry.pack(9), 32)[0]
-    assert stored == zlib.crc32(struct.pack("<QQQqq", 9, 7, 4096, -5, 3))
+    entry = Entry(7, 4096, -5, 3, smallest_between=-9)
+    stored = struct.unpack_from("<I", entry.pack(9), 40)[0]
+    assert stored == zlib.crc32(struct.pack("<QQQqqq", 9, 7, 4096, -5, 3, -9))

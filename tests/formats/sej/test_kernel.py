@@ -424,6 +424,7 @@ def test_the_kernel_looks_at_nothing_outside_of_its_buffer(start: int, end: int)
         lambda: compiled.walk(data, start, end, 0),
         lambda: compiled.messages(data, start, end, 1),
         lambda: compiled.spans(data, start, end, 1),
+        lambda: compiled.smallest_timestamp(data, start, end),
         lambda: compiled.columns(data, start, end, 1),
         lambda: compiled.find_head(data, start, end, 0, 1, 100),
         lambda: compiled.Gatherer(127, 1, 10, 10).add(data, start, end, 1),

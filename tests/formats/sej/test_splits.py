@@ -13,7 +13,7 @@ import pytest
 
 from logwright.core.errors import DamagedJournal, NotFound
 from logwright.core.outcome import Damage, Mode
-from logwright.core.split import Split, pack
+from logwright.core.split import Split, Times, pack
 from logwright.formats.sej import Message, Reader, ShardedReader, ShardedWriter, Writer, kernel, splits
 from logwright.formats.sej.index import INDEX_DIRECTORY, STRIDE_BYTES
 
@@ -80,6 +80,68 @@ def test_a_range_of_offsets_and_damage_anywhere_come_out_as_from_a_reader(tmp_pa
         start, stop = sorted((dice.randrange(1200), dice.randrange(1200)))
         some = list(read(reader, splits.plan(reader, target_bytes, start, stop), "dropmalformed"))
         assert some == [message for message in whole if start <= message.offset < stop]
+
+
+def wandering(directory: Path, dice: random.Random, count: int, segment_size: int) -> list[Message]:
+    """A journal whose clock mostly goes on, at times back or far ahead, and at times is not looked at."""
+    now = dice.randrange(-(10**6), 10**6)
+    with Writer(directory, segment_size=segment_size) as writer:
+        for number in range(count):
+            now += dice.randrange(1000)
+            if dice.random() < 0.002:
+                now += dice.randrange(-300_000, 300_000)
+            stamp = None if dice.random() < 0.1 or 200 < number < 700 else now - dice.randrange(50)
+            writer.append(dice.randbytes(dice.randrange(4000)), timestamp=stamp)
+    return [item for item in Reader(directory).messages() if isinstance(item, Message)]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_messages_of_a_time_are_all_in_the_splits_that_are_left(tmp_path: Path, seed: int) -> None:
+    dice = random.Random(seed)
+    messages = wandering(tmp_path / "journal", dice, 2500, dice.choice([1 << 30, 700_000, 1 << 20]))
+    reader = Reader(tmp_path / "journal")
+    for name in dice.sample(sorted((tmp_path / "journal" / INDEX_DIRECTORY).glob("*.idx")), 1) if seed % 2 else []:
+        name.unlink() if dice.random() < 0.5 else name.write_bytes(name.read_bytes()[: dice.randrange(400)])
+    stamps = sorted(message.timestamp for message in messages if message.timestamp is not None)
+    for _ in range(25):
+        earliest, latest = sorted((dice.choice(stamps), dice.choice(stamps)))
+        times = Times(dice.choice([earliest, None]), dice.choice([latest, None]))
+        start = dice.choice([None, dice.randrange(2500)])
+        parts = splits.plan(reader, dice.choice([20_000, 400_000]), start, times=times)
+        found = [item for item in read(reader, parts, "failfast") if isinstance(item, Message)]
+        assert [message.offset for message in found] == sorted({message.offset for message in found})
+
+        def is_meant(message: Message, times: Times = times, start: int | None = start) -> bool:
+            stamp = message.timestamp
+            return stamp is not None and times.reach(stamp, stamp) and message.offset >= (start or 0)
+
+        assert list(filter(is_meant, found)) == list(filter(is_meant, messages))
+
+
+def test_one_hour_of_a_hundred_is_a_few_of_the_bytes(tmp_path: Path) -> None:
+    count, size = 12_000, 2000
+    with Writer(tmp_path, segment_size=5 << 20) as writer:
+        for number in range(count):
+            writer.append(bytes(size), timestamp=number)
+    reader = Reader(tmp_path)
+    for times in (Times(5000, 5119), Times(None, 119), Times(count - 120, None)):
+        parts = splits.plan(reader, times=times)
+        assert sum(part.bytes for part in parts) <= 120 * (size + 26) + 3 * STRIDE_BYTES
+    for times in (Times(count, None), Times(None, -1)):  # only what no entry speaks of yet is looked through
+        assert sum(part.bytes for part in splits.plan(reader, times=times)) <= 3 * STRIDE_BYTES
+
+
+def test_an_index_of_another_file_prunes_nothing(tmp_path: Path) -> None:
+    """The segment was replaced: what the index says about times is about other messages."""
+    for name, first in (("one", 0), ("other", 10**9)):
+        with Writer(tmp_path / name) as writer:
+            for number in range(1000):
+                writer.append(bytes(2000), timestamp=first + number)
+    segment = "jnl/0000000000000000.jnl"
+    shutil.copy(tmp_path / "other" / segment, tmp_path / "one" / segment)
+    reader = Reader(tmp_path / "one")
+    parts = splits.plan(reader, times=Times(10**9 + 500, 10**9 + 500))
+    assert 500 in [message.offset for message in read(reader, parts, "failfast") if isinstance(message, Message)]
 
 
 def test_what_comes_after_the_plan_is_in_no_split(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from logwright.core.repair import Patch, Plan
 from logwright.core.repair import apply as apply_plan
 from logwright.core.report import Report
 from logwright.formats.sej.codec import encode
-from logwright.formats.sej.index import Index, index_path, write_index
+from logwright.formats.sej.index import ENTRY_BYTES, HEADER_BYTES, Index, index_path, write_index
 from logwright.formats.sej.layout import segment_name
 from logwright.formats.sej.offset import Offset
 from logwright.formats.sej.reader import Reader
@@ -389,10 +389,14 @@ def test_the_indexes_that_a_writer_makes_agree_with_the_segments(indexed: Path) 
         assert anomalies_of_index(indexed) == []
 
 
+SECOND = HEADER_BYTES + ENTRY_BYTES
+THIRD = SECOND + ENTRY_BYTES
+
+
 def test_an_index_that_is_cut_short_is_only_short(indexed: Path) -> None:
     path = indexed / "idx" / "0000000000000000.idx"
     size = path.stat().st_size
-    for left in (16, 16 + 40, size - 40, size - 1):
+    for left in (HEADER_BYTES, HEADER_BYTES + ENTRY_BYTES, size - ENTRY_BYTES, size - 1):
         path.write_bytes(path.read_bytes()[:left])
         assert anomalies_of_index(indexed) == []
     path.unlink()
@@ -405,9 +409,9 @@ def test_an_index_that_is_cut_short_is_only_short(indexed: Path) -> None:
         (lambda data: b"", 0),
         (lambda data: bytes(len(data)), 0),
         (lambda data: data[:15], 0),
-        (lambda data: data[:60] + b"!" + data[61:], 56),
-        (lambda data: data[:16] + data[56:96] + data[16:56] + data[96:], 56),
-        (lambda data: data + data[-40:], None),
+        (lambda data: data[: SECOND + 4] + b"!" + data[SECOND + 5 :], SECOND),
+        (lambda data: data[:HEADER_BYTES] + data[SECOND:THIRD] + data[HEADER_BYTES:SECOND] + data[THIRD:], SECOND),
+        (lambda data: data + data[-ENTRY_BYTES:], None),
     ],
 )
 def test_an_index_that_is_damaged_is_told(
@@ -419,7 +423,7 @@ def test_an_index_that_is_damaged_is_told(
     assert anomalies_of_index(indexed) == [("idx/0000000000000000.idx", size if position is None else position)]
 
 
-@pytest.mark.parametrize("field", ["offset", "position", "timestamp", "largest_before"])
+@pytest.mark.parametrize("field", ["offset", "position", "timestamp", "largest_before", "smallest_between"])
 def test_an_entry_that_does_not_agree_with_the_segment_is_told(indexed: Path, field: str) -> None:
     segment = list_segments(REAL_DISK, indexed)[0]
     index = Index.load(REAL_DISK, segment, segment.path.stat().st_size)
@@ -427,12 +431,12 @@ def test_an_entry_that_does_not_agree_with_the_segment_is_told(indexed: Path, fi
     wrong = index.entries[1:] if field == "largest_before" else index.entries[1:2]  # which may not fall again
     changed = [entry._replace(**{field: getattr(entry, field) + 1}) for entry in wrong]
     write_index(REAL_DISK, segment, [index.entries[0], *changed, *index.entries[1 + len(changed) :]])
-    assert anomalies_of_index(indexed) == [("idx/0000000000000000.idx", 56)]
+    assert anomalies_of_index(indexed) == [("idx/0000000000000000.idx", SECOND)]
 
 
 def test_an_index_of_more_than_the_segment_holds_is_stale(indexed: Path) -> None:
     last = list_segments(REAL_DISK, indexed)[-1]
-    entries = index_path(last).stat().st_size // 40
+    entries = index_path(last).stat().st_size // ENTRY_BYTES
     assert entries >= 1
     damage_file(last.path, cut, 10_026)
     assert anomalies_of_index(indexed) == [("idx/0000000000000064.idx", 16)]

@@ -245,6 +245,38 @@ def spans(buffer, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t count):
     return result
 
 
+cdef Py_ssize_t c_smallest(
+    const unsigned char *data, Py_ssize_t position, Py_ssize_t stop, int64_t *smallest
+) noexcept nogil:
+    """Where the range turns out not to have been walked, else its end."""
+    # One less than a timestamp, and around the corner for NO_TIMESTAMP: that is then larger than all others.
+    cdef uint64_t least = 0x7FFFFFFFFFFFFFFFULL
+    cdef uint64_t lowered
+    cdef int64_t size
+    while position < stop:
+        size = claimed(data, position, stop)
+        if size <= 0 or stop - position < size:
+            break
+        lowered = load64(data + position + 8) - 1
+        if <int64_t>lowered < <int64_t>least:
+            least = lowered
+        position += size
+    smallest[0] = <int64_t>(least + 1)
+    return position
+
+
+def smallest_timestamp(buffer, Py_ssize_t start, Py_ssize_t stop):
+    cdef _View view = _View(buffer)
+    cdef int64_t smallest = 0
+    cdef Py_ssize_t position
+    check_range(view, start, stop)
+    with nogil:
+        position = c_smallest(view.data, start, stop, &smallest)
+    if position < stop:
+        raise Malformed(position, "the range was not walked")
+    return smallest
+
+
 cdef struct Room:
     # Where the columns of one batch go. A pointer that is NULL: this column was not asked for.
     uint64_t *offsets

@@ -249,6 +249,7 @@ class _IndexCheck:
 
     def __init__(self, reader: Reader, report: Report, segment: Segment, file: File) -> None:
         self.largest: int | None = NO_TIMESTAMP  # None behind damage, where nobody knows what was there
+        self._smallest = NO_TIMESTAMP  # since the last entry
         self._report = report
         self._name = f"{INDEX_DIRECTORY}/{index_path(segment).name}"
         self._entries: list[Entry] = []
@@ -268,30 +269,42 @@ class _IndexCheck:
 
     def note(self, chunk: Chunk) -> None:
         after = chunk.first_offset + chunk.count
+        passed = chunk.start
         while self._next < len(self._entries) and self._entries[self._next].offset < after:
-            self._compare(chunk, self._entries[self._next])
+            passed = self._compare(chunk, self._entries[self._next], passed)
             self._next += 1
+        self._pass(chunk, passed, chunk.stop)
         if self.largest is not None:
             self.largest = max(self.largest, chunk.largest_timestamp)
 
-    def _compare(self, chunk: Chunk, entry: Entry) -> None:
+    def _pass(self, chunk: Chunk, start: int, stop: int) -> None:
+        self._smallest = codec.earlier(self._smallest, kernel.smallest_timestamp(chunk.data, start, stop))
+
+    def _compare(self, chunk: Chunk, entry: Entry, passed: int) -> int:
+        """Compare an entry with the message that it is about; up to where the chunk has been passed then."""
         rows = entry.offset - chunk.first_offset
         if rows < 0 or entry.is_end:
             if self.largest is not None or entry.is_end:
                 self._wrong.append(self._next)
-            return
+            return passed
         at, _, _, largest = kernel.walk(chunk.data, chunk.start, chunk.stop, chunk.first_offset, rows)
         timestamp = HEAD.unpack_from(chunk.data, at)[1]
         right = (chunk.base + at, timestamp) == (entry.position, entry.timestamp)
-        if not right or (self.largest is not None and max(self.largest, largest) != entry.largest_before):
+        if right and at >= passed:
+            self._pass(chunk, passed, at)
+            passed = at
+        times = (entry.largest_before, entry.smallest_between)
+        if not right or (self.largest is not None and times != (max(self.largest, largest), self._smallest)):
             self._wrong.append(self._next)
+        self._smallest = NO_TIMESTAMP
+        return passed
 
     def finish(self, cursor: Cursor, size: int) -> None:
         """The segment has been passed: what the index says of its end, and beyond."""
         for number in range(self._next, len(self._entries) if self.largest is not None else 0):
             entry = self._entries[number]
             ends_here = entry.is_end and (entry.position, entry.offset) == (size, cursor.expected)
-            if not ends_here or self.largest != entry.largest_before:
+            if not ends_here or (self.largest, self._smallest) != (entry.largest_before, entry.smallest_between):
                 self._wrong.append(number)
         if self._wrong:
             first = self._wrong[0]

@@ -213,6 +213,26 @@ def spans(buffer: Buffer, start: int, stop: int, count: int) -> array[int]:
     return starts
 
 
+def smallest_timestamp(buffer: Buffer, start: int, stop: int) -> int:
+    """The smallest timestamp of a walked range; `NO_TIMESTAMP` when none of its messages has one."""
+    _check_range(buffer, start, stop)
+    smallest, position = NO_TIMESTAMP, start
+    while position < stop:
+        size = claimed_size(buffer, position, stop)
+        if size is None or position + size > stop:
+            raise Malformed(position, "the range was not walked")
+        smallest = earlier(smallest, HEAD.unpack_from(buffer, position)[1])
+        position += size
+    return smallest
+
+
+def earlier(one: int, other: int) -> int:
+    """The smaller one of two timestamps, of which each can be `NO_TIMESTAMP`."""
+    if one == NO_TIMESTAMP or other == NO_TIMESTAMP:
+        return max(one, other)
+    return min(one, other)
+
+
 @dataclass(slots=True)
 class Columns:
     """Messages as columns of plain buffers in the machine's byte order; a column that was not asked for is None.

@@ -3,14 +3,16 @@
 `idx/%016x.idx`, little-endian:
 
     0          8               16
-    | LWSEJIX1 | first_offset | entry | entry | …                   magic, u64
+    | LWSEJIX2 | first_offset | entry | entry | …                   magic, u64
 
-    0        8          16          24             32    36      40
-    | offset | position | timestamp | largest_before | crc | flags |     u64 u64 i64 i64 u32 u32
+    0        8          16          24               32                 40    44      48
+    | offset | position | timestamp | largest_before | smallest_between | crc | flags |     u64 u64 i64 i64 i64 u32 u32
 
-An entry says: the message with this offset begins at this position and has this timestamp, and the largest timestamp of
-all messages before it in the segment is `largest_before`. `crc` is CRC-32 of the 32 bytes before it and of the
-segment's first offset. Flag 1 marks the end of a finished segment: no message begins there.
+An entry says: the message with this offset begins at this position and has this timestamp, the largest timestamp of all
+messages before it in the segment is `largest_before`, and `smallest_between` the smallest one of those that are between
+the entry before and this one; for both the smallest i64 stands for none. `crc` is CRC-32 of the 40 bytes before it and
+of the segment's first offset. Flag 1 marks the end of a finished segment: no message begins there. (An index of the
+first kind, LWSEJIX1, had no `smallest_between`, and is not used any more.)
 
 The index is never trusted over the file. An entry counts only if its checksum is right and the file has a whole
 message with that offset and timestamp at that position (or, for an end entry, is exactly that long); a missing, short,
@@ -28,14 +30,15 @@ from typing import Final, NamedTuple
 
 from ...core.disk import Disk, File, make_directories, write_all
 from ...core.errors import LogwrightError, NotFound
+from . import codec, kernel
 from .layout import HEAD, INDEX_DIRECTORY, INDEX_SUFFIX, NO_TIMESTAMP
-from .segment import Cursor, Segment, message_span
+from .segment import Chunk, Cursor, Segment, message_span
 
-MAGIC: Final = b"LWSEJIX1"
+MAGIC: Final = b"LWSEJIX2"
 STRIDE_BYTES: Final = 256 * 1024
 _HEADER: Final = struct.Struct("<8sQ")
-_ENTRY: Final = struct.Struct("<QQqqII")
-_FIELDS: Final = struct.Struct("<QQqq")
+_ENTRY: Final = struct.Struct("<QQqqqII")
+_FIELDS: Final = struct.Struct("<QQqqq")
 _CHECK: Final = struct.Struct("<II")
 _SEED: Final = struct.Struct("<Q")
 END_FLAG: Final = 1
@@ -43,7 +46,7 @@ HEADER_BYTES: Final = _HEADER.size
 ENTRY_BYTES: Final = _ENTRY.size
 
 assert _HEADER.size == 16
-assert _ENTRY.size == _FIELDS.size + _CHECK.size == 40
+assert _ENTRY.size == _FIELDS.size + _CHECK.size == 48
 
 
 class Entry(NamedTuple):
@@ -54,17 +57,18 @@ class Entry(NamedTuple):
     timestamp: int
     largest_before: int
     is_end: bool = False
+    smallest_between: int = NO_TIMESTAMP
 
     def pack(self, first_offset: int) -> bytes:
-        fields = _FIELDS.pack(self.offset, self.position, self.timestamp, self.largest_before)
+        fields = _FIELDS.pack(self.offset, self.position, self.timestamp, self.largest_before, self.smallest_between)
         return fields + _CHECK.pack(_checksum(fields, first_offset, self.is_end), END_FLAG if self.is_end else 0)
 
     @classmethod
     def unpack(cls, data: bytes, first_offset: int) -> Entry | None:
-        offset, position, timestamp, largest_before, checksum, flags = _ENTRY.unpack(data)
+        offset, position, timestamp, largest_before, smallest_between, checksum, flags = _ENTRY.unpack(data)
         if flags not in (0, END_FLAG) or _checksum(data[: _FIELDS.size], first_offset, flags == END_FLAG) != checksum:
             return None
-        return cls(offset, position, timestamp, largest_before, flags == END_FLAG)
+        return cls(offset, position, timestamp, largest_before, flags == END_FLAG, smallest_between)
 
 
 def _checksum(fields: bytes, first_offset: int, is_end: bool) -> int:
@@ -179,6 +183,7 @@ class IndexWriter:
         self._file: File | None = file
         self._size = size
         self._last_position = last_position
+        self._smallest = NO_TIMESTAMP  # since the last entry
 
     @classmethod
     def create(cls, disk: Disk, segment: Segment) -> IndexWriter | None:
@@ -204,6 +209,8 @@ class IndexWriter:
         kept = index.entries.index(last) + (0 if last.is_end else 1)
         size = _HEADER.size + kept * _ENTRY.size
         writer = cls(disk, segment, file, size, last.position)
+        if last.is_end:
+            writer.passed(last.smallest_between)
         try:
             file.truncate(size)
         except LogwrightError:
@@ -214,15 +221,24 @@ class IndexWriter:
     def note(self, offset: int, position: int, timestamp: int, largest_before: int) -> None:
         """A message begins here. Makes an entry of it when the last one is far enough away."""
         if position - self._last_position >= STRIDE_BYTES:
-            self._append(Entry(offset, position, timestamp, largest_before))
+            self._append(Entry(offset, position, timestamp, largest_before, smallest_between=self._smallest))
+
+    def passed(self, smallest: int) -> None:
+        """What is written behind the message that was noted last has this smallest timestamp."""
+        self._smallest = codec.earlier(self._smallest, smallest)
 
     def finish(self, offset: int, position: int, largest_before: int) -> None:
         """The segment is complete."""
-        self._append(Entry(offset, position, 0, largest_before, is_end=True))
+        self._append(Entry(offset, position, 0, largest_before, True, self._smallest))
         self.close()
+
+    def add(self, entry: Entry) -> None:
+        """An entry that a walk has found."""
+        self._append(entry)
 
     def _append(self, entry: Entry) -> None:
         self._last_position = entry.position
+        self._smallest = NO_TIMESTAMP
         self._write(self._size, entry.pack(self._segment.first_offset))
         self._size += _ENTRY.size
 
@@ -241,21 +257,40 @@ class IndexWriter:
                 file.close()
 
 
-def build_entries(file: File, segment: Segment, size: int, *, finished: bool) -> list[Entry]:
-    """The entries of a segment by walking it. Ends at damage."""
+class Survey(NamedTuple):
+    """What a walk through a segment has found. `smallest` is the smallest timestamp behind the last entry."""
+
+    entries: list[Entry]
+    largest: int
+    smallest: int
+
+
+def survey(file: File, segment: Segment, size: int, *, finished: bool) -> Survey:
+    """Walk a segment. Ends at damage."""
     entries: list[Entry] = []
     cursor = Cursor(file, segment, 0, segment.first_offset, end=size)
-    largest = NO_TIMESTAMP
+    largest = smallest = NO_TIMESTAMP
     last_position = 0
     while (chunk := cursor.read()) is not None:
         if chunk.position - last_position >= STRIDE_BYTES:
             timestamp = HEAD.unpack_from(chunk.data, chunk.start)[1]
-            entries.append(Entry(chunk.first_offset, chunk.position, timestamp, largest))
-            last_position = chunk.position
+            entries.append(Entry(chunk.first_offset, chunk.position, timestamp, largest, False, smallest))
+            last_position, smallest = chunk.position, NO_TIMESTAMP
         largest = max(largest, chunk.largest_timestamp)
+        smallest = codec.earlier(smallest, smallest_of(chunk))
     if finished and cursor.position == size:
-        entries.append(Entry(cursor.expected, size, 0, largest, is_end=True))
-    return entries
+        entries.append(Entry(cursor.expected, size, 0, largest, True, smallest))
+    return Survey(entries, largest, smallest)
+
+
+def smallest_of(chunk: Chunk) -> int:
+    """The smallest timestamp of a chunk."""
+    return kernel.smallest_timestamp(chunk.data, chunk.start, chunk.stop)
+
+
+def build_entries(file: File, segment: Segment, size: int, *, finished: bool) -> list[Entry]:
+    """The entries of a segment by walking it. Ends at damage."""
+    return survey(file, segment, size, finished=finished).entries
 
 
 def write_index(disk: Disk, segment: Segment, entries: list[Entry]) -> None:

@@ -122,6 +122,7 @@ class FileWriter:
             if used and self._index is not None:
                 offset, timestamp, _, _ = HEAD.unpack_from(view)
                 self._index.note(offset, self._size, timestamp, self._largest)
+                self._index.passed(kernel.smallest_timestamp(view, 0, used))
             write_all(self._file, self._size, view[:used])
         self._size += used
         self._largest = largest

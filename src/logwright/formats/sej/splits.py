@@ -13,16 +13,17 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import Final
+from itertools import pairwise
+from typing import Final, TypeAlias
 
 from ...core.disk import File
 from ...core.errors import NotFound
 from ...core.outcome import Damage, Mode, check_mode
-from ...core.split import TARGET_BYTES, Bound, Split
+from ...core.split import TARGET_BYTES, Bound, Split, Times
 from . import codec, kernel
 from .ending import End, find_end
-from .index import Index
-from .layout import HEAD, MAX_KEY_BYTES, VALUE_SIZE
+from .index import Entry, Index, confirms
+from .layout import HEAD, MAX_KEY_BYTES, NO_TIMESTAMP, VALUE_SIZE
 from .reader import Reader, gap_before
 from .segment import Chunk, Cursor, Segment, judge, message_span, open_segment
 from .shard import ShardedReader
@@ -174,12 +175,14 @@ def plan(
     stop: Bound = None,
     *,
     resumed: bool = False,
+    times: Times | None = None,
 ) -> list[Split]:
     """The messages with `start` <= offset < `stop`, as they are now, in splits of about `target_bytes`.
 
     What is appended later is in none of them. Bounds are for every shard, or for each by its name; then those that are
     not named are left out. `resumed` says that what lies before `start` has been read before: damage that began there
-    was told then.
+    was told then. With `times`, what the index knows to hold no message of that time is in no split, and so nobody is
+    told of damage in there.
     """
     found: list[Split] = []
     for part, journal in parts(reader):
@@ -187,12 +190,14 @@ def plan(
             continue
         low = start[part] if isinstance(start, Mapping) else start
         high = stop[part] if isinstance(stop, Mapping) else stop
-        planned = _plan(journal, target_bytes, low, high, resumed)
+        planned = _plan(journal, target_bytes, low, high, resumed, times)
         found.extend(replace(split, part=part) if part else split for split in planned)
     return found
 
 
-def _plan(reader: Reader, target_bytes: int, start: int | None, stop: int | None, resumed: bool) -> list[Split]:
+def _plan(
+    reader: Reader, target_bytes: int, start: int | None, stop: int | None, resumed: bool, times: Times | None
+) -> list[Split]:
     segments = reader.segments()
     found: list[Split] = []
     begin = _segment_of(segments, start)
@@ -207,15 +212,22 @@ def _plan(reader: Reader, target_bytes: int, start: int | None, stop: int | None
             end = find_end(reader.disk, segment, file, walk_bytes=0 if following is not None else _WALK_BYTES)
             until = following.first_offset if following is not None else end.next_offset
             place, straddling = _place(reader, segment, file, start, following)
-            splits = _split_segment(reader, segment, file, place, until, stop, target_bytes)
-            if place == (0, segment.first_offset):
-                splits[0] = replace(splits[0], before=wrong)
-            elif not resumed:
-                splits[0] = replace(splits[0], before=straddling)
-            if following is None:
-                splits[-1] = replace(splits[-1], behind=end.torn)
-            else:
+            whole = (place, (file.size(), max(until, place[1])))
+            stretches = [whole] if times is None else _stretches(reader, segment, file, whole, times)
+            splits = [
+                split
+                for stretch in stretches
+                for split in _split_stretch(reader, segment, file, stretch, stop, target_bytes)
+            ]
+            if splits and stretches[0][0] == place:
+                if place == (0, segment.first_offset):
+                    splits[0] = replace(splits[0], before=wrong)
+                elif not resumed:
+                    splits[0] = replace(splits[0], before=straddling)
+            if following is not None:
                 wrong = _wrong_between(segment, end, following)
+            elif splits and stretches[-1][1] == whole[1]:
+                splits[-1] = replace(splits[-1], behind=end.torn)
             found.extend(split for split in splits if split.bytes or split.before)
         finally:
             file.close()
@@ -270,22 +282,56 @@ def _place(
     return (cursor.position, cursor.expected), damage if cursor.expected > start else None
 
 
-def _split_segment(
-    reader: Reader,
-    segment: Segment,
-    file: File,
-    place: tuple[int, int],
-    until: int,
-    stop: int | None,
-    target_bytes: int,
+Place: TypeAlias = tuple[int, int]
+"""A position in a segment, and the offset of the message that begins there."""
+Stretch: TypeAlias = tuple[Place, Place]
+"""Where something begins and ends."""
+
+
+def _stretches(reader: Reader, segment: Segment, file: File, whole: Stretch, times: Times) -> list[Stretch]:
+    """What there is to be read for messages of some time: all that the index does not know to have none of them.
+
+    An index that the file does not confirm where it counts says nothing: then all of it is to be read.
+    """
+    index = Index.load(reader.disk, segment, whole[1][0])
+    if index is None or index.last(file) != index.entries[-1]:
+        return [whole]
+    found: list[Stretch] = []
+    edges: list[Entry] = []
+    before: Entry | None = None
+    for entry in (*index.entries, None):
+        if entry is None:
+            wanted = before is not None and not before.is_end
+        else:
+            wanted = entry.smallest_between != NO_TIMESTAMP
+            wanted = wanted and times.reach(entry.smallest_between, entry.largest_before)
+        begin = (0, segment.first_offset) if before is None else (before.position, before.offset)
+        end = whole[1] if entry is None else (entry.position, entry.offset)
+        begin = max(begin, whole[0])
+        if wanted and begin < end:
+            edges.extend(edge for edge in (before, entry) if edge is not None)
+            if found and found[-1][1] == begin:
+                begin = found.pop()[0]
+            found.append((begin, end))
+        before = entry
+    return found if all(confirms(file, edge) for edge in _outer(edges, found)) else [whole]
+
+
+def _outer(edges: list[Entry], stretches: list[Stretch]) -> list[Entry]:
+    """The entries at which stretches begin and end; not those in their midst."""
+    wanted = {place for stretch in stretches for place in stretch}
+    return [edge for edge in edges if (edge.position, edge.offset) in wanted]
+
+
+def _split_stretch(
+    reader: Reader, segment: Segment, file: File, stretch: Stretch, stop: int | None, target_bytes: int
 ) -> list[Split]:
-    """All of one segment from a place on, also when nothing is there."""
-    size = file.size()
-    places = [place, *_boundaries(reader, segment, file, size, place, stop, target_bytes)]
-    ends = [*places[1:], (size, max(until, place[1]))]
+    """A stretch of one segment, also when nothing is there."""
+    place, end = stretch
+    places = [place, *_boundaries(reader, segment, file, end[0], place, stop, target_bytes), end]
     return [
-        Split(segment.name, position, first, stop, end - position)
-        for (position, first), (end, stop) in zip(places, ends, strict=True)
+        Split(segment.name, position, first, following, until - position)
+        for (position, first), (until, following) in pairwise(places)
     ]
 
 
@@ -293,36 +339,34 @@ def _boundaries(
     reader: Reader,
     segment: Segment,
     file: File,
-    size: int,
-    place: tuple[int, int],
+    end: int,
+    place: Place,
     stop: int | None,
     target_bytes: int,
-) -> list[tuple[int, int]]:
-    """Positions and offsets of messages behind a place and before `stop`, about `target_bytes` apart."""
-    if size - place[0] <= target_bytes:
+) -> list[Place]:
+    """Positions and offsets of messages behind a place and before `stop` and `end`, about `target_bytes` apart."""
+    if end - place[0] <= target_bytes:
         return []
-    index = Index.load(reader.disk, segment, size)
+    index = Index.load(reader.disk, segment, file.size())
     if index is None:
-        return _hop(file, segment, size, place, stop, target_bytes)
-    places: list[tuple[int, int]] = []
+        return _hop(file, segment, end, place, stop, target_bytes)
+    places: list[Place] = []
     wanted = place[0] + target_bytes
     for entry in index.entries:
         if stop is not None and entry.offset >= stop:
             break
-        if entry.position < wanted or entry.is_end or size - entry.position < target_bytes // 2:
+        if entry.position < wanted or entry.is_end or end - entry.position < target_bytes // 2:
             continue
-        message = message_span(file, entry.position, size)
+        message = message_span(file, entry.position, end)
         if message is None or message[0] != entry.offset:  # the file has become another one: ask it instead
-            return _hop(file, segment, size, place, stop, target_bytes)
+            return _hop(file, segment, end, place, stop, target_bytes)
         places.append((entry.position, entry.offset))
         wanted = entry.position + target_bytes
     return places
 
 
-def _hop(
-    file: File, segment: Segment, size: int, place: tuple[int, int], stop: int | None, target_bytes: int
-) -> list[tuple[int, int]]:
-    places: list[tuple[int, int]] = []
+def _hop(file: File, segment: Segment, size: int, place: Place, stop: int | None, target_bytes: int) -> list[Place]:
+    places: list[Place] = []
     cursor = Cursor(file, segment, *place, end=size)
     wanted = place[0] + target_bytes
     while (chunk := cursor.read()) is not None and (stop is None or chunk.first_offset < stop):

@@ -37,7 +37,7 @@ from ...core.lock import Lock
 from ...core.outcome import Damage
 from . import kernel
 from .ending import End, find_end
-from .index import STRIDE_BYTES, Index, IndexWriter, build_entries
+from .index import STRIDE_BYTES, Index, IndexWriter, smallest_of, survey
 from .layout import DEFAULT_SEGMENT_BYTES, HEAD, LOCK_NAME, MAX_OFFSET, NO_TIMESTAMP, SEGMENT_DIRECTORY, segment_name
 from .manifest import find_waiting
 from .segment import Cursor, Segment, list_segments
@@ -150,21 +150,24 @@ class Writer(kernel.AppendBuffer, Closing):
     def _resume_index(self, segment: Segment, file: File, end: End) -> int:
         """Go on with the segment's index where that takes a short walk only; the largest timestamp so far."""
         if end.position <= _WALK_BYTES:
+            found = survey(file, segment, end.position, finished=False)
             self._index = IndexWriter.create(self._disk, segment)
-            for entry in build_entries(file, segment, end.position, finished=False):
-                if self._index is not None:
-                    self._index.note(entry.offset, entry.position, entry.timestamp, entry.largest_before)
-            cursor, largest = Cursor(file, segment, 0, segment.first_offset, end=end.position), NO_TIMESTAMP
-        else:
-            index = Index.load(self._disk, segment, end.position)
-            last = index.last(file) if index is not None else None
-            if index is None or last is None or end.position - last.position > _WALK_BYTES:
-                return NO_TIMESTAMP
-            self._index = IndexWriter.resume(self._disk, segment, index, last)
-            cursor = Cursor(file, segment, last.position, last.offset, end=end.position)
-            largest = last.largest_before
+            if self._index is not None:
+                for entry in found.entries:
+                    self._index.add(entry)
+                self._index.passed(found.smallest)
+            return found.largest
+        index = Index.load(self._disk, segment, end.position)
+        last = index.last(file) if index is not None else None
+        if index is None or last is None or end.position - last.position > _WALK_BYTES:
+            return NO_TIMESTAMP
+        self._index = IndexWriter.resume(self._disk, segment, index, last)
+        cursor = Cursor(file, segment, last.position, last.offset, end=end.position)
+        largest = last.largest_before
         while (chunk := cursor.read()) is not None:
             largest = max(largest, chunk.largest_timestamp)
+            if self._index is not None:
+                self._index.passed(smallest_of(chunk))
         return largest
 
     def _create_segment(self, first_offset: int) -> None:
@@ -298,6 +301,7 @@ class Writer(kernel.AppendBuffer, Closing):
         if self._index is not None:
             offset, timestamp, _, _ = HEAD.unpack_from(view, start)
             self._index.note(offset, self._file_size, timestamp, self._largest_written)
+            self._index.passed(kernel.smallest_timestamp(view, start, stop))
         written = start
         try:
             while written < stop:
