@@ -99,7 +99,12 @@ class Reader(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """What the house knows of a format before any of its code is loaded."""
+    """What the house knows of a format before any of its code is loaded.
+
+    Traits that others ask for: `consumers` (their offsets are kept), `follow` (it can be followed), `prune_numbers` (the
+    column `sequence` on Spark is the record number that splits are planned by), `prune_times` (splits are planned by
+    time as well).
+    """
 
     name: str
     title: str
@@ -126,7 +131,7 @@ FORMATS: dict[str, Format] = {
             "sej",
             "segmented message journal",
             "logwright.formats.sej",
-            frozenset({"segmented", "timestamps", "keys", "consumers", "sharded", "follow"}),
+            frozenset({"consumers", "follow", "prune_numbers", "prune_times"}),
         ),
     )
 }

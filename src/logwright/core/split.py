@@ -8,7 +8,7 @@ What the room `splits` of a format offers:
 
     plan(reader, target_bytes, start, stop)      -> list[Split]; `resumed=True` where a stream goes on; `times=` where
                                                     only records of some time are wanted, if the format has the trait
-                                                    "timestamps": what cannot hold any of them may be left out
+                                                    "prune_times": what cannot hold any of them may be left out
     chunks(reader, split, mode)                  -> what the format's `columns.Collector` takes, and `Damage`s
     extent(reader)                               -> {part: (first, next)}, the record numbers that each part has now
     reach(reader, part, start, stop, max_bytes)  -> how far so many bytes go, at least one record; the bytes up to there

@@ -47,16 +47,11 @@ class JournalReader(Reading, DataSourceReader):
         return [Part(group) for group in pack(parts, self.split_bytes, lambda part: part[1].bytes)] or [Part([])]
 
     def _plan(self, journal: Journal, bounds: Bounds) -> list[Split]:
-        reader = open_journal(journal)
-        start = bounds.start
-        if bounds.earliest_ns is not None and hasattr(reader, "find_time"):
-            first = reader.find_time(bounds.earliest_ns)
-            if isinstance(first, int):
-                start = first if start is None else max(start, first)
-        planned: list[Split] = (
-            find_format(journal.format).room("splits").plan(reader, self.split_bytes, start, bounds.stop)
-        )
-        return planned
+        format = find_format(journal.format)
+        numbers = (bounds.start, bounds.stop) if "prune_numbers" in format.traits else (None, None)
+        options = {"times": bounds.times} if "prune_times" in format.traits and bounds.times is not None else {}
+        planned: list[Split] = format.room("splits").plan(open_journal(journal), self.split_bytes, *numbers, **options)
+        return [split for split in planned if bounds.leave(split)]
 
 
 class JournalSource(DataSource):
