@@ -101,9 +101,9 @@ class Reader(Protocol):
 class Format:
     """What the house knows of a format before any of its code is loaded.
 
-    Traits that others ask for: `consumers` (their offsets are kept), `follow` (it can be followed), `prune_numbers` (the
-    column `sequence` on Spark is the record number that splits are planned by), `prune_times` (splits are planned by
-    time as well).
+    Traits that others ask for: `consumers` (their offsets are kept), `follow` (it can be followed), `prune_numbers`
+    (the column `sequence` on Spark is the record number that splits are planned by), `prune_times` (splits are planned
+    by time as well).
     """
 
     name: str
