@@ -1,175 +1,41 @@
-"""The figures of the report are those of the tables, and of bounded size."""
+"""Tables that are too large for the driver are summed up by Spark, and the figures of the report stay the same."""
 
 from __future__ import annotations
 
-import datetime
-import random
-from collections import Counter
 from typing import Any
 
-import pyarrow as pa
-import pytest
-
 from logwright.pipeline import figures
-from logwright.pipeline.figures import Figures, gather
-from logwright.pipeline.tables import DAMAGE, FILES, OFFSETS, consumers
+from logwright.pipeline.reducing import activity_rows
+from logwright.pipeline.tables import DAMAGE
+from tests.pipeline.test_figures import ACTIVITY, JOURNALS, START, a_day_of_activity, gathered, minute, table
 
-EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
-ACTIVITY = pa.schema(
-    [
-        ("format", pa.string()),
-        ("journal", pa.string()),
-        ("minute", pa.timestamp("us", tz="UTC")),
-        ("records", pa.int64()),
-        ("bytes", pa.int64()),
+
+def test_what_is_too_large_to_be_fetched_is_summed_up_first(spark: Any) -> None:
+    rows = [(f, name, minute(at), r, b) for f, name, at, r, b in a_day_of_activity()]
+    rows.append(("sej", JOURNALS[2], minute(4 * START), 6, 60))
+    rows += [("sej", f"tiny {number}", minute(START), 1, 1) for number in range(20)]
+    wrong: list[tuple[Any, ...]] = [("sej", JOURNALS[0], "f", 10 * n, 5, "malformed", f"no {n}") for n in range(2000)]
+    wrong += [("sej", JOURNALS[1], f"g{number}", 100, 50, "gap", "gone") for number in range(500)]
+    tables = {"activity": table(ACTIVITY, rows), "damage": table(DAMAGE, wrong)}
+    frames = {name: spark.createDataFrame(one) for name, one in tables.items()}
+    whole, summed = gathered(tables), gathered(frames, most_rows=900)
+    assert len(activity_rows(frames["activity"])) == len(rows), "what is small enough is fetched as it is"
+    assert summed.total == whole.total
+    assert summed.journals == whole.journals
+    assert summed.journal_count == len(JOURNALS) + 20 == whole.journal_count
+    assert summed.activity is not None
+    assert whole.activity is not None
+    assert (summed.activity.width, summed.activity.buckets) == (whole.activity.width, whole.activity.buckets)
+    assert summed.activity.before == whole.activity.before == 7
+    assert summed.activity.behind == whole.activity.behind == 6
+    assert summed.activity.untimed == whole.activity.untimed == sum(range(len(JOURNALS)))
+    for one, other in zip(summed.activity.series, whole.activity.series, strict=True):
+        assert (one.name, sum(one.records), sum(one.bytes)) == (other.name, sum(other.records), sum(other.bytes))
+    assert summed.damage is not None
+    assert whole.damage is not None
+    assert summed.damage.kinds == whole.damage.kinds
+    assert (summed.damage.file_count, summed.damage.count) == (501, 2500)
+    assert [(file.file, file.count, file.bytes) for file in summed.damage.files] == [
+        (file.file, file.count, file.bytes) for file in whole.damage.files
     ]
-)
-START = 1_790_000_040  # a whole minute
-JOURNALS = [f"journal {number:02}" for number in range(figures.MOST_JOURNALS + 5)]
-
-
-def frame(spark: Any, schema: pa.Schema, rows: list[tuple[Any, ...]]) -> Any:
-    return spark.createDataFrame(
-        pa.Table.from_pylist([dict(zip(schema.names, row, strict=True)) for row in rows], schema)
-    )
-
-
-def minute(seconds: int | None) -> datetime.datetime | None:
-    return None if seconds is None else EPOCH + datetime.timedelta(seconds=seconds)
-
-
-def gathered(frames: dict[str, Any], **more: Any) -> Figures:
-    return gather(frames, source="from", out="to", made_at=1.5, **more)
-
-
-def a_day_of_activity() -> list[tuple[str, str, int | None, int, int]]:
-    """A day of many journals, the higher the number the smaller; a few records at the time 0, and some without one."""
-    dice = random.Random("figures")
-    rows: list[tuple[str, str, int | None, int, int]] = []
-    for number, name in enumerate(JOURNALS):
-        for at in sorted(dice.sample(range(24 * 60), 40)):
-            records = dice.randrange(1, 100)
-            rows.append(("sej", name, START + 60 * at, records, records * (1000 - number)))
-        rows.append(("sej", name, None, number, 0))
-    rows.append(("sej", JOURNALS[0], 0, 3, 30))
-    rows.append(("sej", JOURNALS[1], 120, 4, 40))
-    return rows
-
-
-def test_journals_and_activity_are_summed_and_the_rest_is_counted(spark: Any) -> None:
-    rows = a_day_of_activity()
-    activity = frame(spark, ACTIVITY, [(f, name, minute(at), r, b) for f, name, at, r, b in rows])
-    files = frame(spark, FILES, [("sej", name, "", "a", 7, 0, 1) for name in [*JOURNALS, "empty"]])
-    found = gathered({"activity": activity, "files": files}, seconds=2.0, notes=["so"])
-    assert (found.source, found.out, found.made_at, found.seconds, found.notes) == ("from", "to", 1.5, 2.0, ["so"])
-    assert found.damage is found.consumers is None
-    assert found.journal_count == len(JOURNALS) + 1
-    assert (found.total.records, found.total.bytes) == (sum(row[3] for row in rows), sum(row[4] for row in rows))
-    assert (found.total.files, found.total.file_bytes) == (len(JOURNALS) + 1, 7 * (len(JOURNALS) + 1))
-    sizes: Counter[str] = Counter()
-    for _, name, _, _, size in rows:
-        sizes[name] += size
-    largest = sorted(sizes, key=lambda name: (-sizes[name], name))[: figures.MOST_JOURNALS]
-    assert [journal.name for journal in found.journals] == largest
-    second = next(journal for journal in found.journals if journal.name == JOURNALS[1])
-    mine = [row for row in rows if row[1] == JOURNALS[1]]
-    times = [row[2] for row in mine if row[2] is not None]
-    assert (second.records, second.bytes, second.untimed) == (sum(r[3] for r in mine), sum(r[4] for r in mine), 1)
-    assert (second.first, second.last, second.files) == (120, max(times), 1)
-
-    over_time = found.activity
-    assert over_time is not None
-    assert (over_time.before, over_time.behind) == (7, 0), "what lies decades before the rest is not drawn, but counted"
-    assert over_time.untimed == sum(range(len(JOURNALS)))
-    assert over_time.width == 600
-    assert over_time.buckets <= figures.MOST_BUCKETS
-    assert [series.name for series in over_time.series] == [*largest, None]
-    wanted: Counter[tuple[str | None, int]] = Counter()
-    for _, name, at, records, _ in rows:
-        if at is not None and at > 120:
-            wanted[name if name in largest else None, (at - over_time.start) // over_time.width] += records
-    drawn = {
-        (series.name, bucket): count
-        for series in over_time.series
-        for bucket, count in enumerate(series.records)
-        if count
-    }
-    assert drawn == dict(wanted)
-    assert sum(sum(series.bytes) for series in over_time.series) == found.total.bytes - 70
-
-
-def test_damage_is_counted_placed_and_drawn_together_where_it_is_dense(spark: Any) -> None:
-    rows: list[tuple[Any, ...]] = [
-        ("sej", "a", "f", 10 * number, 5, "malformed", f"no {number}") for number in range(2000)
-    ]
-    rows += [("sej", "b", f"g{number}", 100, 50, "gap", "gone") for number in range(30)]
-    rows += [("sej", "c", None, None, None, "unreadable", "permission denied")]
-    files = frame(spark, FILES, [("sej", "a", "", "f", 40_000, 0, 1), ("sej", "b", "", "g0", 60, 0, 1)])
-    found = gathered({"damage": frame(spark, DAMAGE, rows), "files": files})
-    damage = found.damage
-    assert damage is not None
-    assert damage.kinds == {"gap": (30, 1500), "malformed": (2000, 10_000), "unreadable": (1, 0)}
-    assert (damage.count, damage.bytes, damage.file_count) == (2031, 11_500, 31)
-    assert (damage.unreadable, damage.unreadable_count) == ([("c", "permission denied")], 1)
-    assert len(damage.files) == figures.MOST_DAMAGED_FILES
-    worst = damage.files[0]
-    assert (worst.journal, worst.file, worst.size, worst.count, worst.bytes) == ("a", "f", 40_000, 2000, 10_000)
-    assert len(worst.ranges) == figures.MOST_RANGES_OF_A_FILE // 2, "the damage lies in the first half of the file"
-    assert sum(one.count for one in worst.ranges) == 2000
-    assert sum(one.bytes for one in worst.ranges) == 10_000
-    assert (worst.ranges[0].start, worst.ranges[0].reason, worst.ranges[-1].end) == (0, "no 0", 19_995)
-    assert damage.files[1].size == 150, "damage that goes beyond what the inventory says was there when it was found"
-    assert {journal.name: journal.damaged for journal in found.journals} == {"a": 2000, "b": 30, "c": 1}
-
-
-def test_consumers_with_the_largest_lag_come_first(spark: Any) -> None:
-    offsets: list[tuple[Any, ...]] = [("sej", "j", "", f"c{number:02}", number, 10, 35, None) for number in range(36)]
-    offsets += [("sej", "j", "s", "new", None, 10, 35, None), ("sej", "j", "s", "bad", None, 10, 35, "torn")]
-    found = gathered({"consumers": consumers(frame(spark, OFFSETS, offsets))})
-    assert found.statuses == {"behind": 25, "current": 1, "new": 1, "overtaken": 10, "unreadable": 1}
-    assert found.consumers is not None
-    assert [one.lag for one in found.consumers] == [35 - number for number in range(figures.MOST_CONSUMERS)]
-    assert (found.consumers[0].consumer, found.consumers[0].missed) == ("c00", 10)
-
-
-def test_empty_tables_and_no_tables_have_figures(spark: Any) -> None:
-    nothing = gathered({})
-    assert (nothing.journal_count, nothing.journals, nothing.activity) == (0, [], None)
-    empty = {
-        "activity": frame(spark, ACTIVITY, []),
-        "damage": frame(spark, DAMAGE, []),
-        "files": frame(spark, FILES, []),
-    }
-    found = gathered({**empty, "consumers": consumers(frame(spark, OFFSETS, []))})
-    assert (found.journal_count, found.total.records, found.consumers, found.statuses) == (0, 0, [], {})
-    assert found.damage is not None
-    assert found.damage.count == 0
-    assert found.activity is not None
-    assert found.activity.buckets == 0
-    untimed = gathered({"activity": frame(spark, ACTIVITY, [("sej", "a", None, 5, 50)])})
-    assert untimed.activity is not None
-    assert (untimed.activity.buckets, untimed.activity.untimed, untimed.total.first) == (0, 5, None)
-
-
-@pytest.mark.parametrize("seconds", [0, 60, 199 * 60, 200 * 60, 86400, 10**7, 10**9, 10**11, 10**13])
-def test_buckets_are_never_too_many(seconds: int) -> None:
-    width = figures.bucket_width(seconds)
-    assert width % 60 == 0
-    for start in (0, 59 * 60, -(10**6)):
-        first = start // width * width
-        assert (start + seconds - first) // width + 1 <= figures.MOST_BUCKETS
-
-
-@pytest.mark.parametrize(
-    ("counts", "wanted"),
-    [
-        ([5], (0, 0)),
-        ([0, 100, 0], (1, 1)),
-        ([1, 0, 0, 100, 100, 0], (3, 4)),
-        ([1, 1, 1], (0, 2)),
-        ([0, 0], (0, 0)),
-        ([50, 0, 0, 50], (0, 3)),
-    ],
-)
-def test_the_densest_part_of_time_has_nearly_everything(counts: list[int], wanted: tuple[int, int]) -> None:
-    assert figures.densest(counts) == wanted
+    assert len(summed.damage.files[0].ranges) <= figures.MOST_RANGES_OF_A_FILE

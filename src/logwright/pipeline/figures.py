@@ -1,4 +1,4 @@
-"""What the report shows, gathered by Spark out of the tables: a few thousand numbers, however large the tables are.
+"""What the report shows, gathered from the tables: a few thousand numbers, however large the tables are.
 
 Of journals, consumers, damaged files and damaged ranges only the foremost are named; the rest is counted. Time is cut
 into at most `MOST_BUCKETS` pieces. Where nearly all records lie within a small part of the time between the first and
@@ -9,15 +9,12 @@ All times are seconds since 1970, UTC, as plain numbers: a journal may have time
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from functools import reduce
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from pyspark.sql import functions as F  # noqa: N812  # as everywhere with Spark
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+from .reducing import MOST_ROWS, ActivityRow, DamageRow, Rows, activity_rows, damage_rows, small
 
 MOST_JOURNALS: Final = 40
 MOST_CONSUMERS: Final = 30
@@ -182,7 +179,7 @@ class Figures:
 
 
 def gather(
-    frames: Mapping[str, DataFrame],
+    frames: Mapping[str, Rows],
     *,
     source: str,
     out: str,
@@ -190,71 +187,78 @@ def gather(
     seconds: float | None = None,
     tables: Sequence[TableFigures] = (),
     notes: Sequence[str] = (),
+    most_rows: int = MOST_ROWS,
 ) -> Figures:
-    """The figures of tables by their names; `activity`, `files`, `damage` and `consumers` count, if they are there."""
+    """The figures of tables by their names, as DataFrames or in Arrow.
+
+    `activity`, `files`, `damage` and `consumers` count, as far as they are there. Where one has more than `most_rows`,
+    Spark sums it up first.
+    """
     found = Figures(source, out, made_at, seconds, tables=list(tables), notes=list(notes))
-    activity, files, damage, consumers = (frames.get(name) for name in ("activity", "files", "damage", "consumers"))
-    _gather_journals(found, activity, files, damage)
-    if activity is not None:
-        found.activity = _activity(activity, found)
-    if damage is not None:
-        found.damage = _damage(damage, files)
-    if consumers is not None:
-        found.statuses = dict(sorted(_pairs(consumers.groupBy("status").count())))
-        found.consumers = _consumers(consumers)
+    active = activity_rows(frames["activity"], most=most_rows) if "activity" in frames else []
+    files = small(frames["files"]).to_pylist() if "files" in frames else []
+    damaged = damage_rows(frames["damage"], most=most_rows) if "damage" in frames else []
+    _gather_journals(found, active, files, damaged)
+    if "activity" in frames:
+        found.activity = _activity(active, found)
+    if "damage" in frames:
+        found.damage = _damage(damaged, {(row["journal"], row["file"]): row["bytes"] for row in files})
+    if "consumers" in frames:
+        rows = small(frames["consumers"]).to_pylist()
+        found.statuses = dict(sorted(Counter(row["status"] for row in rows).items()))
+        found.consumers = _consumers(rows)
     return found
-
-
-def _pairs(frame: DataFrame) -> list[tuple[Any, Any]]:
-    return [(row[0], row[1]) for row in frame.collect()]
 
 
 # --- journals -------------------------------------------------------------------------------------------------------
 
-_SUMS: Final = ("records", "bytes", "files", "file_bytes", "untimed", "damaged", "damaged_bytes")
-_KEY: Final = ["format", "journal"]
-
 
 def _gather_journals(
-    found: Figures, activity: DataFrame | None, files: DataFrame | None, damage: DataFrame | None
+    found: Figures, active: Iterable[ActivityRow], files: Iterable[dict[str, Any]], damaged: Iterable[DamageRow]
 ) -> None:
     """The largest journals, how many there are, and all of them together."""
-    parts: list[DataFrame] = []
-    if activity is not None:
-        seconds = F.unix_seconds("minute")
-        parts.append(
-            activity.groupBy(*_KEY).agg(
-                F.sum("records").alias("records"),
-                F.sum("bytes").alias("bytes"),
-                F.min(seconds).alias("first"),
-                F.max(seconds).alias("last"),
-                F.sum(F.when(F.col("minute").isNull(), F.col("records"))).alias("untimed"),
-            )
-        )
-    if files is not None:
-        parts.append(files.groupBy(*_KEY).agg(F.count("*").alias("files"), F.sum("bytes").alias("file_bytes")))
-    if damage is not None:
-        sums = (F.count("*").alias("damaged"), F.sum("size").alias("damaged_bytes"))
-        parts.append(damage.groupBy(*_KEY).agg(*sums))
-    if not parts:
-        return
-    joined = reduce(lambda one, other: one.join(other, _KEY, "full"), parts)
-    for name in (*_SUMS, "first", "last"):
-        if name not in joined.columns:
-            joined = joined.withColumn(name, F.lit(None).cast("bigint"))
-    sums_of_all = [F.sum(name).alias(name) for name in _SUMS]
-    times = (F.min("first").alias("first"), F.max("last").alias("last"))
-    counted = joined.agg(F.count("*").alias("count"), *sums_of_all, *times).collect()[0].asDict()
-    found.journal_count = counted.pop("count")
-    found.total = _journal({"format": "", "journal": "", **counted})
-    size = F.greatest(F.coalesce("bytes", F.lit(0)), F.coalesce("file_bytes", F.lit(0)))
-    largest = joined.orderBy(size.desc(), "journal").limit(MOST_JOURNALS)
-    found.journals = [_journal(row.asDict()) for row in largest.collect()]
+    journals: dict[tuple[str, str | None], JournalFigures] = {}
+    unnamed = 0
+
+    def journal_of(format: str, name: str | None) -> JournalFigures:
+        return journals.setdefault((format, name), JournalFigures(format, name or ""))
+
+    for row in active:
+        journal = journal_of(row.format, row.journal)
+        journal.records += row.records
+        journal.bytes += row.bytes
+        journal.untimed += row.records if row.first is None else 0
+        journal.first = _earlier(journal.first, row.first)
+        journal.last = _later(journal.last, row.last)
+        unnamed = max(unnamed, 0 if row.journal is not None else row.journals)
+    for file in files:
+        journal = journal_of(file["format"], file["journal"])
+        journal.files += 1
+        journal.file_bytes += file["bytes"]
+    for wrong in damaged:
+        journal = journal_of(wrong.format, wrong.journal)
+        journal.damaged += wrong.count
+        journal.damaged_bytes += wrong.bytes
+    _add_up(found.total, journals.values())
+    named = [journal for (_, name), journal in journals.items() if name is not None]
+    found.journal_count = max(len(named), unnamed + sum(1 for journal in named if journal.records))
+    found.journals = sorted(named, key=lambda one: (-one.size, one.name))[:MOST_JOURNALS]
 
 
-def _journal(row: dict[str, Any]) -> JournalFigures:
-    sums = {name: row[name] or 0 for name in _SUMS}
-    return JournalFigures(row["format"] or "", row["journal"] or "", first=row["first"], last=row["last"], **sums)
+def _add_up(total: JournalFigures, journals: Iterable[JournalFigures]) -> None:
+    for journal in journals:
+        for name in ("records", "bytes", "files", "file_bytes", "untimed", "damaged", "damaged_bytes"):
+            setattr(total, name, getattr(total, name) + getattr(journal, name))
+        total.first = _earlier(total.first, journal.first)
+        total.last = _later(total.last, journal.last)
+
+
+def _earlier(one: int | None, other: int | None) -> int | None:
+    return one if other is None else other if one is None else min(one, other)
+
+
+def _later(one: int | None, other: int | None) -> int | None:
+    return one if other is None else other if one is None else max(one, other)
 
 
 # --- activity -------------------------------------------------------------------------------------------------------
@@ -286,23 +290,20 @@ def densest(counts: Sequence[int]) -> tuple[int, int]:
     return best
 
 
-def _activity(activity: DataFrame, figures: Figures) -> Activity:
+def _activity(rows: Sequence[ActivityRow], figures: Figures) -> Activity:
     found = Activity(untimed=figures.total.untimed)
     first, last = figures.total.first, figures.total.last
     if first is None or last is None:
         return found
-    names = [journal.name for journal in figures.journals]
-    timed = activity.where("minute is not null").select(
-        F.unix_seconds("minute").alias("at"),
-        F.when(F.col("journal").isin(names), F.col("journal")).alias("name"),
-        "records",
-        "bytes",
-    )
     for _ in range(_MOST_ZOOMS):
         found.width = bucket_width(last - first)
         found.start = first // found.width * found.width
         found.buckets = (last - found.start) // found.width + 1
-        counts = _fill(found, timed.where(F.col("at").between(first, last)), names)
+        rows = [row for row in rows if row.at is not None and first <= row.at <= last]
+        counts = [0] * found.buckets
+        for row in rows:
+            assert row.at is not None
+            counts[(row.at - found.start) // found.width] += row.records
         low, high = densest(counts)
         if found.width == _MINUTE or high - low + 1 > _SMALL_PART_OF_TIME * found.buckets:
             break
@@ -312,78 +313,77 @@ def _activity(activity: DataFrame, figures: Figures) -> Activity:
         found.behind += sum(counts[high + 1 :])
         first = max(first, found.start + low * found.width)
         last = min(last, found.start + (high + 1) * found.width - 1)
+    _fill(found, rows, [journal.name for journal in figures.journals])
     return found
 
 
-def _fill(found: Activity, timed: DataFrame, names: Sequence[str]) -> list[int]:
-    """Put the rows of a span of time into its buckets; how many records each of them has."""
-    bucket = F.floor((F.col("at") - F.lit(found.start)) / F.lit(found.width)).alias("bucket")
-    sums = (F.sum("records"), F.sum("bytes"))
+def _fill(found: Activity, rows: Iterable[ActivityRow], names: Sequence[str]) -> None:
+    """Put rows into their buckets."""
     by_name: dict[str | None, Series] = {}
-    counts = [0] * found.buckets
-    for name, number, records, size in timed.groupBy("name", bucket).agg(*sums).collect():
-        series = by_name.setdefault(name, Series(name, [0] * found.buckets, [0] * found.buckets))
-        series.records[number] = records
-        series.bytes[number] = size
-        counts[number] += records
+    for row in rows:
+        assert row.at is not None
+        bucket = (row.at - found.start) // found.width
+        if not 0 <= bucket < found.buckets:
+            continue
+        name = row.journal if row.journal in names else None
+        if name not in by_name:
+            by_name[name] = Series(name, [0] * found.buckets, [0] * found.buckets)
+        by_name[name].records[bucket] += row.records
+        by_name[name].bytes[bucket] += row.bytes
     found.series = [by_name[name] for name in (*names, None) if name in by_name]
-    return counts
 
 
 # --- damage and consumers -------------------------------------------------------------------------------------------
 
 
-def _damage(damage: DataFrame, files: DataFrame | None) -> DamageFigures:
+def _damage(rows: Iterable[DamageRow], sizes: Mapping[tuple[str, str], int]) -> DamageFigures:
     found = DamageFigures()
-    for kind, count, size in damage.groupBy("kind").agg(F.count("*"), F.sum("size")).orderBy("kind").collect():
-        found.kinds[kind] = (count, size or 0)
-    if not found.kinds:
-        return found
-    unreadable = damage.where("file is null")
-    found.unreadable = _pairs(unreadable.select("journal", "reason").orderBy("journal").limit(MOST_UNREADABLE))
-    if found.unreadable:
-        found.unreadable_count = unreadable.count()
-    placed = damage.where("file is not null").fillna(0, ["position", "size"])
-    placed = placed.withColumn("end", F.col("position") + F.col("size"))
-    by_file = placed.groupBy("journal", "file").agg(
-        F.count("*").alias("count"), F.sum("size").alias("bytes"), F.max("end").alias("reach")
-    )
-    if files is not None:
-        sizes = files.select("journal", "file", F.col("bytes").alias("file_bytes"))
-        by_file = by_file.join(sizes, ["journal", "file"], "left")
-        by_file = by_file.withColumn("reach", F.greatest("reach", F.coalesce("file_bytes", F.lit(0))))
-    found.file_count = by_file.count()
-    worst = by_file.orderBy(F.col("count").desc(), F.col("bytes").desc(), "journal", "file").limit(MOST_DAMAGED_FILES)
-    for row in worst.collect():
-        damaged = DamagedFile(row["journal"], row["file"], row["reach"], row["count"], row["bytes"] or 0)
-        found.files.append(damaged)
-    _gather_ranges(found.files, placed)
+    files: dict[tuple[str, str], DamagedFile] = {}
+    kinds: dict[str, tuple[int, int]] = {}
+    for row in rows:
+        count, size = kinds.get(row.kind, (0, 0))
+        kinds[row.kind] = (count + row.count, size + row.bytes)
+        if row.is_rest:
+            found.file_count += row.files
+        elif row.file is None:
+            found.unreadable_count += row.count
+            found.unreadable.append((row.journal, row.reason))
+        else:
+            place = (row.journal, row.file)
+            file = files.setdefault(place, DamagedFile(*place, sizes.get(place, 0), 0, 0))
+            file.size = max(file.size, row.end)
+            file.count += row.count
+            file.bytes += row.bytes
+            file.ranges.append(Range(row.start, row.end, row.kind, row.reason, row.count, row.bytes))
+    found.kinds = dict(sorted(kinds.items()))
+    found.file_count += len(files)
+    found.unreadable = sorted(found.unreadable)[:MOST_UNREADABLE]
+    worst = sorted(files.values(), key=lambda one: (-one.count, -one.bytes, one.journal, one.file))
+    found.files = worst[:MOST_DAMAGED_FILES]
+    for file in found.files:
+        file.ranges = _drawn_together(file)
     return found
 
 
-def _gather_ranges(files: Sequence[DamagedFile], placed: DataFrame) -> None:
-    """The ranges of some files; those that would lie on one another when drawn become one."""
-    known = {(file.journal, file.file): file for file in files}
-    if not known:
-        return
-    rows = [(file.journal, file.file, max(1, file.size)) for file in files]
-    chosen = placed.sparkSession.createDataFrame(rows, "journal STRING, file STRING, whole BIGINT")
-    cell = F.floor(F.col("position") / F.col("whole") * MOST_RANGES_OF_A_FILE)
-    cells = placed.join(F.broadcast(chosen), ["journal", "file"]).groupBy("journal", "file", "kind", cell.alias("cell"))
-    ranges = cells.agg(
-        F.min("position").alias("start"),
-        F.max("end").alias("end"),
-        F.min_by("reason", "position").alias("reason"),
-        F.count("*").alias("count"),
-        F.sum("size").alias("bytes"),
-    )
-    for row in ranges.orderBy("start").collect():
-        found = Range(row["start"], row["end"], row["kind"], row["reason"], row["count"], row["bytes"] or 0)
-        known[row["journal"], row["file"]].ranges.append(found)
+def _drawn_together(file: DamagedFile) -> list[Range]:
+    """The ranges of a file in order; those that would lie on one another when drawn become one."""
+    cells: dict[tuple[str, int], Range] = {}
+    for one in sorted(file.ranges, key=lambda one: one.start):
+        place = (one.kind, one.start * MOST_RANGES_OF_A_FILE // max(1, file.size))
+        if place not in cells:
+            cells[place] = one
+        else:
+            before = cells[place]
+            before.end = max(before.end, one.end)
+            before.count += one.count
+            before.bytes += one.bytes
+    return list(cells.values())
 
 
-def _consumers(consumers: DataFrame) -> list[ConsumerFigures]:
+def _consumers(rows: Iterable[dict[str, Any]]) -> list[ConsumerFigures]:
     names = [column.name for column in fields(ConsumerFigures)]
-    order = (F.col("lag").desc_nulls_last(), "journal", F.coalesce("shard", F.lit("")), "consumer")
-    rows = consumers.select(*names).orderBy(*order).limit(MOST_CONSUMERS).collect()
-    return [ConsumerFigures(*row) for row in rows]
+    found = [ConsumerFigures(*(row[name] for name in names)) for row in rows]
+    found.sort(
+        key=lambda one: (one.lag is None, -(one.lag or 0), one.journal, one.shard or "", one.consumer),
+    )
+    return found[:MOST_CONSUMERS]

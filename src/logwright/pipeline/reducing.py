@@ -1,0 +1,206 @@
+"""Tables made small enough for the driver: rows for the report, however large the tables are.
+
+A table of up to `MOST_ROWS` rows is fetched as it is, which is one quick job. A larger one is summed up by Spark first,
+so that no more rows than that are fetched: records of a piece of time become one row, damage of a piece of a file too,
+and what belongs to none of the largest journals loses its name.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import pyarrow as pa
+from pyspark.sql import functions as F  # noqa: N812  # as everywhere with Spark
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+Rows: TypeAlias = "DataFrame | pa.Table"
+
+MOST_ROWS: Final = 100_000
+_NAMED_JOURNALS: Final = 50
+_PIECES_OF_TIME: Final = 1_900
+"""Of each journal: those that are named and the rest together make no more than `MOST_ROWS`."""
+_PIECES_OF_A_FILE: Final = 300
+_MINUTE: Final = 60
+
+
+@dataclass(frozen=True, slots=True)
+class ActivityRow:
+    """Records of a journal at about a time, in seconds since 1970; without a name they are of journals that have none.
+
+    `journals` is how many those are; `first` and `last` are the exact times that the row is about.
+    """
+
+    format: str
+    journal: str | None
+    at: int | None
+    records: int
+    bytes: int
+    first: int | None
+    last: int | None
+    journals: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class DamageRow:
+    """So many damaged ranges of a file between two positions, `bytes` long together; the reason is that of the first.
+
+    Without a file it is a journal that could not be opened, or the rest: what was found beyond that in a journal.
+    """
+
+    format: str
+    journal: str
+    file: str | None
+    start: int
+    end: int
+    bytes: int
+    kind: str
+    reason: str
+    count: int = 1
+    is_rest: bool = False
+    files: int = 1
+    """How many files the rest is in; told by one of several rests for all of them."""
+
+
+def small(table: Rows) -> pa.Table:
+    """A table that is known to be small."""
+    return table if isinstance(table, pa.Table) else table.toArrow()
+
+
+def _if_small(table: Rows, most: int) -> pa.Table | None:
+    if isinstance(table, pa.Table):
+        return table
+    fetched = table.limit(most + 1).toArrow()
+    return fetched if fetched.num_rows <= most else None
+
+
+def _dictionaries(table: pa.Table) -> Iterator[dict[str, Any]]:
+    for batch in table.to_batches():
+        yield from batch.to_pylist()
+
+
+# --- activity -------------------------------------------------------------------------------------------------------
+
+
+def activity_rows(activity: Rows, *, most: int = MOST_ROWS) -> list[ActivityRow]:
+    """The rows of the table `activity`, summed up if they are too many."""
+    fetched = _if_small(activity, most)
+    if fetched is None:
+        assert not isinstance(activity, pa.Table)
+        return _summed_activity(activity)
+    minutes = _seconds(fetched.column("minute"))
+    rest = fetched.select(["format", "journal", "records", "bytes"])
+    return [
+        ActivityRow(row["format"], row["journal"], at, row["records"], row["bytes"], at, at)
+        for row, at in zip(_dictionaries(rest), minutes, strict=True)
+    ]
+
+
+def _seconds(times: pa.ChunkedArray) -> list[int | None]:
+    """Times as numbers: Python's have fewer years than Spark's."""
+    numbers = times.cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()).to_pylist()
+    return [None if number is None else number // 1_000_000 for number in numbers]
+
+
+def _summed_activity(activity: DataFrame) -> list[ActivityRow]:
+    at = F.unix_seconds("minute")
+    by_size = activity.groupBy("journal").agg(F.sum("bytes").alias("bytes")).orderBy(F.desc("bytes"), "journal")
+    names = [row["journal"] for row in by_size.limit(_NAMED_JOURNALS).collect()]
+    low, length = _pieces_of_time(activity)
+    piece = F.floor((at - F.lit(low)) / F.lit(length))
+    piece = F.when(at.isNotNull(), F.greatest(F.lit(-1), F.least(F.lit(_PIECES_OF_TIME), piece)))
+    name = F.when(F.col("journal").isin(names), F.col("journal"))
+    grouped = activity.groupBy(_format_of(name), name.alias("journal"), piece.alias("piece")).agg(
+        F.sum("records").alias("records"),
+        F.sum("bytes").alias("bytes"),
+        F.min(at).alias("first"),
+        F.max(at).alias("last"),
+    )
+    others = activity.where(name.isNull()).select("format", "journal").distinct().count()
+    found = []
+    for row in grouped.collect():
+        journals = others if row["journal"] is None else 1
+        numbers = (row["first"], row["records"], row["bytes"], row["first"], row["last"])
+        found.append(ActivityRow(row["format"] or "", row["journal"], *numbers, journals))
+    return found
+
+
+def _pieces_of_time(activity: DataFrame) -> tuple[int, int]:
+    """Where the first piece of time begins, and how long they are, in seconds.
+
+    The few times that lie far outside must not make the pieces long: on either side they are one piece.
+    """
+    at = F.unix_seconds("minute")
+    bounds = activity.agg(F.min(at), F.max(at), F.percentile_approx(at, [0.01, 0.99], 10_000)).collect()[0]
+    first, last, most = bounds
+    if first is None:
+        return 0, _MINUTE
+    around = max(_MINUTE, most[1] - most[0])
+    low, high = max(first, most[0] - around), min(last, most[1] + around)
+    return low, max(_MINUTE, -(-(high - low + _MINUTE) // _PIECES_OF_TIME))
+
+
+def _format_of(name: Column) -> Column:
+    """The format of what has a name; those that have none may be of any."""
+    return F.when(name.isNotNull(), F.col("format")).alias("format")
+
+
+# --- damage ---------------------------------------------------------------------------------------------------------
+
+
+def damage_rows(damage: Rows, *, most: int = MOST_ROWS) -> list[DamageRow]:
+    """The rows of the table `damage`, summed up if they are too many."""
+    fetched = _if_small(damage, most)
+    if fetched is None:
+        assert not isinstance(damage, pa.Table)
+        return _summed_damage(damage, most)
+    found = []
+    for row in _dictionaries(fetched):
+        start, size = row["position"] or 0, row["size"] or 0
+        place = (row["format"], row["journal"], row["file"], start, start + size, size)
+        found.append(DamageRow(*place, row["kind"], row["reason"]))
+    return found
+
+
+def _summed_damage(damage: DataFrame, most: int) -> list[DamageRow]:
+    placed = damage.fillna(0, ["position", "size"]).withColumn("end", F.col("position") + F.col("size"))
+    reach = placed.agg(F.max("end")).collect()[0][0] or 0
+    piece = F.floor(F.col("position") / F.lit(max(1, -(-reach // _PIECES_OF_A_FILE))))
+    pieces = placed.groupBy("format", "journal", "file", "kind", piece.alias("piece")).agg(
+        F.min("position").alias("start"),
+        F.max("end").alias("end"),
+        F.sum("size").alias("bytes"),
+        F.min_by("reason", "position").alias("reason"),
+        F.count("*").alias("count"),
+    )
+    order = (F.col("file").isNotNull(), F.desc("count"), "journal", "file", "start")
+    worst = pieces.orderBy(*order).limit(most // 2).collect()
+    found = []
+    for row in worst:
+        place = (row["format"], row["journal"], row["file"], row["start"], row["end"], row["bytes"])
+        found.append(DamageRow(*place, row["kind"], row["reason"], row["count"]))
+    return found + _rest_of_damage(placed, found)
+
+
+def _rest_of_damage(placed: DataFrame, found: list[DamageRow]) -> list[DamageRow]:
+    """What of each journal and kind is in none of the rows that were found."""
+    counts: Counter[tuple[str, str, str]] = Counter()
+    sizes: Counter[tuple[str, str, str]] = Counter()
+    for row in found:
+        counts[row.format, row.journal, row.kind] += row.count
+        sizes[row.format, row.journal, row.kind] += row.bytes
+    known = {(row.journal, row.file) for row in found}
+    files = placed.select("journal", "file").distinct().count() - len(known)
+    rest: list[DamageRow] = []
+    for *key, count, size in placed.groupBy("format", "journal", "kind").agg(F.count("*"), F.sum("size")).collect():
+        format, journal, kind = key
+        count -= counts[format, journal, kind]
+        size -= sizes[format, journal, kind]
+        if count:
+            told = 0 if rest else files
+            rest.append(DamageRow(format, journal, None, 0, 0, size, kind, "", count, is_rest=True, files=told))
+    return rest
