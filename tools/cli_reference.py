@@ -39,14 +39,17 @@ logwright demo && cd demo
 - **Reading needs no lock and changes nothing**, so every journal can be looked at while it is written.
 - **Damage**: `--mode failfast` stops there with an error, `permissive` shows the damaged range among the records and
   goes on behind it, `dropmalformed` goes on and says on stderr what was left out. In all of them the exit code is 1.
-- **Offsets**: `--from` is the first one, `--to` the first one that is not meant any more.
+- **Offsets**: `--from` is the first one, `--to` the first one that is not meant any more. Operations of a queue have no
+  offsets; they are named by their places, `FILE@POSITION`.
 - **Times** are nanoseconds since the epoch as a plain number, ISO 8601 (`2026-11-15`, `2026-11-15T22:15:00.5Z`,
   `2026-11-15 22:15+01:00`), `now`, or relative to it (`2 hours ago`, `1h30m ago`). They are shown in UTC, and a time
   without a zone is UTC; with `--local` both are local. A time stands for the first record that is not earlier.
 - **Durations** are `90s`, `12h`, `1h30m`, `7 days`. **Sizes** are bytes, or `64k`, `10MiB` (by 1024), `2GB` (by 1000).
 - **JSON** is one object a line, in ASCII. Bytes are base64. Every record has `file` (relative to PATH), `position` and
   `size`, then for sej `offset`, `timestamp` (nanoseconds, or null), `type`, `key`, `value`, below a root of shards also
-  `shard`, and with `--decode` also `decoded`. A damaged range is `file`, `position`, `size`, `damage` (why), `kind`.
+  `shard`; for kestrel `op`, and of `xid`, `count`, `added` (milliseconds), `expires` (milliseconds, or null) and `data`
+  those that the operation has, in a directory of several queues also `queue`; and with `--decode` also `decoded`. A
+  damaged range is `file`, `position`, `size`, `damage` (why), `kind`.
 - **Tables** are cropped to the terminal; into a pipe they go in full and without colours. Control characters in keys
   and values are shown as escapes. What takes longer than a second shows a bar on stderr, with percent and time left.
 

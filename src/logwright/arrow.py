@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -44,7 +44,7 @@ ROW_GROUP_BYTES: Final = 32 << 20
 TABLE_BATCH_BYTES: Final = 64 << 20
 """What stays in memory is better allocated in few large pieces."""
 _PARQUET_READ_BYTES: Final = 4 << 20
-_NEVER_REPEATING: Final = ("offset", "timestamp", "value", "position", "size")
+_NEVER_REPEATING: Final = ("offset", "timestamp", "value", "position", "size", "added", "data")
 
 
 class BatchWriter(Protocol):
@@ -135,30 +135,60 @@ def batches(
     """
     check_mode(mode)
     reader, room = _opened(source, format, disk)
-    sharded = hasattr(reader, "shards")
     options = {} if batch_bytes is None else {"batch_bytes": batch_bytes}
-    collector = room.Collector(columns, sharded=sharded, **options)
+    collector = room.Collector(columns, sharded=_has_parts(reader), **options)
     result = Batches(collector.schema)
-    parts = _parts(reader, progress) if sharded else [("", reader, progress)]
+    parts = _parts(reader, progress) if _has_parts(reader) else [Part("", reader, progress, _joined)]
     result._batches = _through(result, collector, parts, (start, stop, from_time, to_time), mode, on_damage)
     return result
 
 
-Part: TypeAlias = tuple[str, Any, Progress | None]
-"""A shard's name, its reader, and what it reports its progress to."""
+class Part(NamedTuple):
+    """A part of what is read, such as a shard: its name, its reader, its share of the progress.
+
+    `within` tells the name of a file of the part as it is seen from the path that is read.
+    """
+
+    name: str
+    reader: Any
+    progress: Progress | None
+    within: Callable[[str, str], str]
+
+
 Choice: TypeAlias = tuple[int | None, int | None, int | None, int | None]
 """start, stop, from_time, to_time"""
 
 
+def _joined(part: str, file: str) -> str:
+    return f"{part}/{file}" if part else file
+
+
+def _has_parts(reader: Any) -> bool:
+    """Whether several journals are read as one: shards below a root, queues of a directory."""
+    return hasattr(reader, "shards") or hasattr(reader, "parts")
+
+
 def _parts(reader: Any, progress: Progress | None) -> Iterable[Part]:
-    """The shards below a root, which report their progress as one."""
-    readers = [(shard.name, reader.open(shard)) for shard in reader.shards()]
+    """The parts of what is read, which report their progress as one."""
+    within = getattr(reader, "within", _joined)
+    if hasattr(reader, "parts"):
+        readers = reader.parts()
+    else:
+        readers = [(shard.name, reader.open(shard)) for shard in reader.shards()]
     if progress is None:
-        return [(name, part, None) for name, part in readers]
-    sizes = [sum(part.disk.file_size(segment.path) for segment in part.segments()) for _, part in readers]
+        return [Part(name, part, None, within) for name, part in readers]
+    sizes = [_bytes_of(part) for _, part in readers]
     return [
-        (name, part, _shifted(progress, sum(sizes[:number]), sum(sizes))) for number, (name, part) in enumerate(readers)
+        Part(name, part, _shifted(progress, sum(sizes[:number]), sum(sizes)), within)
+        for number, (name, part) in enumerate(readers)
     ]
+
+
+def _bytes_of(reader: Any) -> int:
+    """How large the files of a journal are together."""
+    if hasattr(reader, "total_bytes"):
+        return int(reader.total_bytes())
+    return sum(reader.disk.file_size(segment.path) for segment in reader.segments())
 
 
 def _shifted(progress: Progress, before: int, total: int) -> Progress:
@@ -168,19 +198,19 @@ def _shifted(progress: Progress, before: int, total: int) -> Progress:
 def _through(
     result: Batches, collector: Any, parts: Iterable[Part], choice: Choice, mode: Mode, on_damage: OnDamage | None
 ) -> Iterator[pa.RecordBatch]:
-    for name, reader, progress in parts:
-        start, stop = _range(reader, choice)
-        with _naming(name):
-            for item in reader.chunks(start, stop, mode=mode, progress=progress):
+    for part in parts:
+        start, stop = _range(part.reader, choice)
+        with _naming(part):
+            for item in part.reader.chunks(start, stop, mode=mode, progress=part.progress):
                 if isinstance(item, Damage):
-                    damage = _in_part(name, item)
+                    damage = _in_part(part, item)
                     result.damages.append(damage)
                     if on_damage is not None:
                         on_damage(damage)
                 else:
-                    yield from collector.add(item, name)
-        if reader.torn_tail is not None:
-            result.torn_tails.append(_in_part(name, reader.torn_tail))
+                    yield from collector.add(item, part.name)
+        if part.reader.torn_tail is not None:
+            result.torn_tails.append(_in_part(part, part.reader.torn_tail))
     yield from collector.finish()
 
 
@@ -195,19 +225,20 @@ def _range(reader: Any, choice: Choice) -> tuple[int | None, int | None]:
     return start, stop
 
 
-def _in_part(name: str, damage: Damage) -> Damage:
-    return replace(damage, file=f"{name}/{damage.file}") if name else damage
+def _in_part(part: Part, damage: Damage) -> Damage:
+    return replace(damage, file=part.within(part.name, damage.file))
 
 
 @contextlib.contextmanager
-def _naming(name: str) -> Iterator[None]:
-    """Let damage in a shard be told with the shard's name."""
+def _naming(part: Part) -> Iterator[None]:
+    """Let damage in a part be told with the part's name."""
     try:
         yield
     except DamagedJournal as error:
-        if not name:
+        file = part.within(part.name, str(error.file))
+        if file == str(error.file):
             raise
-        raise type(error)(f"{name}/{error.file}", error.position, error.reason) from error
+        raise type(error)(file, error.position, error.reason) from error
 
 
 def read(source: Source, columns: Sequence[str] | None = None, **options: Any) -> pa.RecordBatchReader:
@@ -220,7 +251,7 @@ def to_arrow(source: Source, columns: Sequence[str] | None = None, **options: An
     """A journal, or a part of it, as a table in memory; the options are those of `batches`."""
     found = batches(source, columns, **{"batch_bytes": TABLE_BATCH_BYTES, **options})
     table = pa.Table.from_batches(list(found), found.schema)
-    return table.unify_dictionaries() if {"file", "shard"} & set(table.column_names) else table
+    return table.unify_dictionaries() if any(map(pa.types.is_dictionary, table.schema.types)) else table
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------
@@ -237,6 +268,15 @@ def append(writer: BatchWriter, data: Any) -> int:
         writer.append_batch(batch)
         rows += batch.num_rows
     return rows
+
+
+def as_messages(format: str, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """A batch of a format's columns as every other format takes it: `value`, and where there are `key` and `timestamp`.
+
+    Records without a value of their own, such as the removals of a queue, are left out.
+    """
+    convert = getattr(find_format(format).room("columns"), "as_messages", None)
+    return batch if convert is None else convert(batch)
 
 
 # --- Parquet ----------------------------------------------------------------------------------------------------------
@@ -327,9 +367,7 @@ def _write_parquet(disk: Disk, path: Path, found: Batches, compression: str) -> 
     try:
         stream = _Stream(file)
         # A dictionary pays for what repeats; for the values it would be built in vain.
-        names = [
-            name for name in found.schema.names if name not in ("offset", "timestamp", "value", "position", "size")
-        ]
+        names = [name for name in found.schema.names if name not in _NEVER_REPEATING]
         with pq.ParquetWriter(stream, found.schema, compression=compression, use_dictionary=names) as writer:
             for batch in found:
                 writer.write_batch(batch)

@@ -15,11 +15,11 @@ def test_the_journals_are_what_they_are_said_to_be(samples: Path, tmp_path: Path
     outcome = run("demo", tmp_path / "demo", "--json")
     assert outcome.code == 0
     journals = outcome.object["journals"]
-    assert [Path(journal["path"]).name for journal in journals] == ["orders", "torn", "damaged", "events"]
+    assert [Path(journal["path"]).name for journal in journals] == ["orders", "torn", "damaged", "events", "queues"]
     for journal in journals:
         assert run("inspect", journal["path"], "--json").object["format"] == journal["format"]
         assert run("count", journal["path"], "--json").object["records"] == journal["records"]
-    assert [run("verify", journal["path"]).code for journal in journals] == [0, 1, 1, 0]
+    assert [run("verify", journal["path"]).code for journal in journals] == [0, 1, 1, 0, 0]
 
 
 def test_every_run_writes_the_same_bytes(samples: Path, tmp_path: Path) -> None:
@@ -53,7 +53,8 @@ def test_the_show_prints_each_command_and_what_it_really_prints(times: int, tmp_
     assert outcome.code == 0
     commands = [line.removeprefix("$ logwright ") for line in outcome.lines if line.startswith("$ ")]
     verbs = [command.split()[0] for command in commands]
-    for verb in ("inspect", "dump", "verify", "repair", "count", "offsets", "clean", "tail", "convert"):
+    expected = ("inspect", "dump", "verify", "repair", "count", "offsets", "clean", "tail", "state", "convert")
+    for verb in expected:
         assert verb in verbs
     for command in ("inspect demo/orders", "dump demo/orders --limit 5 --decode json", "verify demo/orders"):
         assert run_in(tmp_path, command) in outcome.out

@@ -34,6 +34,8 @@ VERBS: Final = {
     "verify": "Check everything; each problem with its file and position.",
     "repair": "Preview, do, or take back a repair.",
     "state": "What the journal stands for, now or at a time.",
+    "history": "How one key or item came to be.",
+    "diff": "What changed between two points.",
     "convert": "To Parquet, to another journal, or from Parquet.",
     "offsets": "How far the consumers have come.",
     "reset": "Move a consumer to an offset or a time.",

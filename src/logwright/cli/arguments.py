@@ -105,14 +105,33 @@ def decode_options(function: Decorated) -> Decorated:
     return function
 
 
+class _Number(click.ParamType):  # type: ignore[type-arg]
+    """The number of a record, or, where a format has files to tell them by, `FILE@POSITION`."""
+
+    name = "number"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
+        text = str(value)
+        if text.isascii() and text.isdigit():
+            return int(text)
+        if "@" not in text:
+            self.fail(f"{text!r} is neither a number from 0 on nor FILE@POSITION", param, ctx)
+        return text
+
+
+NUMBER: Final = _Number()
+
+
 def range_options(function: Decorated) -> Decorated:
     """`--from --to --since --until --local`: which records are meant."""
     for option in (
         local_option,
         until_option,
         since_option,
-        click.option("--to", "stop", metavar="OFFSET", type=click.IntRange(min=0), help="Up to, without, this offset."),
-        click.option("--from", "start", metavar="OFFSET", type=click.IntRange(min=0), help="From this offset on."),
+        click.option(
+            "--to", "stop", metavar="NUMBER", type=NUMBER, help="Up to, without, this offset or FILE@POSITION."
+        ),
+        click.option("--from", "start", metavar="NUMBER", type=NUMBER, help="From this offset or FILE@POSITION on."),
     ):
         function = option(function)
     return function
@@ -165,27 +184,51 @@ def heedful(mode: Mode) -> Mode:
 
 
 def resolve_range(
-    reader: Reader, start: int | None, stop: int | None, since: str | None, until: str | None, local: bool
+    reader: Reader,
+    start: int | str | None,
+    stop: int | str | None,
+    since: str | None,
+    until: str | None,
+    local: bool,
 ) -> tuple[Any, Any]:
-    """The range of record numbers that offsets and times mean together, as `Reader.scan` takes it.
+    """The range of record numbers that offsets, places and times mean together, as `Reader.scan` takes it.
 
-    Below a root of shards a time is another offset in each, so there a bound can be a dictionary by shard.
+    Where there are several parts, such as shards, a time is another number in each: then a bound is a dictionary.
     """
-    first: Any = start
-    end: Any = stop
+    first = find_place(reader, start) if isinstance(start, str) else start
+    end = find_place(reader, stop) if isinstance(stop, str) else stop
     if since is not None:
-        first = _combine(find_time(reader, parse_time(since, local=local)), start, max)
+        first = _combine(find_time(reader, parse_time(since, local=local)), first, max)
     if until is not None:
-        end = _combine(find_time(reader, parse_time(until, local=local)), stop, min)
+        end = _combine(find_time(reader, parse_time(until, local=local)), end, min)
     return first, end
 
 
-def _combine(found: Any, given: int | None, choose: Callable[[int, int], int]) -> Any:
+def _combine(found: Any, given: Any, choose: Callable[[int, int], int]) -> Any:
     if given is None:
         return found
     if isinstance(found, dict):
-        return {name: choose(number, given) for name, number in found.items()}
+        bounds = {**found, **given} if isinstance(given, dict) else dict.fromkeys(found, given)
+        return {name: choose(number, bounds[name]) for name, number in found.items()}
     return choose(found, given)
+
+
+def find_place(reader: Reader, text: str) -> Any:
+    """The record number that `FILE@POSITION` stands for (by part, where there are several)."""
+    find: Callable[[str], Any] | None = getattr(reader, "find_place", None)
+    if find is None:
+        raise WrongUse(f"{reader.path}: places cannot be looked up in this journal; give offsets")
+    return find(text)
+
+
+def find_point(reader: Reader, text: str, local: bool) -> int:
+    """The record number that a point in a journal's past means: a number, a place, or a time."""
+    if text.isascii() and text.isdigit():
+        return int(text)
+    found = find_place(reader, text) if "@" in text else find_time(reader, parse_time(text, local=local))
+    if isinstance(found, dict):
+        raise WrongUse(f"{reader.path}: that is another number in each of its parts; ask for one part at a time")
+    return int(found)
 
 
 def find_time(reader: Reader, timestamp: int) -> Any:

@@ -79,7 +79,9 @@ def command(
     """Convert a journal to Parquet or to another journal, or Parquet to a journal.
 
     Streams, so the size does not matter. DESTINATION gets its name when all of it is on the disk, and what is there
-    already is never overwritten. Records that go into a journal get new offsets, from 0.
+    already is never overwritten. Records that go into a journal get new offsets, from 0. From kestrel to another format
+    only items that were added go along; to kestrel everything is an item of the queue that is called like DESTINATION,
+    unless a column `queue` says otherwise.
     """
     target = target or (PARQUET if destination.suffix == f".{PARQUET}" else None)
     if target is None:
@@ -98,7 +100,7 @@ def command(
             result = _from_parquet(source, destination, target, progress)
         else:
             chosen.update(mode=heedful(mode), format=origin, progress=progress)
-            result = _from_journal(source, destination, target, chosen)
+            result = _from_journal(source, destination, origin, target, chosen)
     for damage in (*result.damages, *result.torn_tails):
         warn(f"left out: {describe(source, damage)}")
     if as_json:
@@ -108,19 +110,25 @@ def command(
     return DAMAGE_FOUND if any(damage.kind != "torn_tail" for damage in result.damages) else GOOD
 
 
-def _from_journal(source: Path, destination: Path, target: str, chosen: dict[str, Any]) -> Converted:
+def _from_journal(source: Path, destination: Path, origin: str, target: str, chosen: dict[str, Any]) -> Converted:
     from .. import arrow
 
     if target == PARQUET:
         return arrow.to_parquet(source, destination, **chosen)
     found = arrow.batches(source, **chosen)
+    rows = 0
 
     def fill(writer: Any) -> None:
+        nonlocal rows
         for batch in found:
-            arrow.append(writer, batch)
+            taken = batch if origin == target else arrow.as_messages(origin, batch)
+            arrow.append(writer, taken)
+            rows += taken.num_rows
 
     size = _write_journal(destination, target, fill)
-    return arrow.Converted(found.rows, size, found.damages, found.torn_tails)
+    if rows < found.rows:
+        warn(f"left out: {found.rows - rows} records that hold no value, which {target} has no place for")
+    return arrow.Converted(rows, size, found.damages, found.torn_tails)
 
 
 def _from_parquet(source: Path, destination: Path, target: str, progress: Progress | None) -> Converted:
@@ -141,10 +149,12 @@ def _from_parquet(source: Path, destination: Path, target: str, progress: Progre
 def _write_journal(destination: Path, target: str, fill: Callable[[Any], Any]) -> int:
     """Write a journal under another name, and give it its own once it is complete; its size."""
     format = find_format(target)
+    journal = format.room("journal")
     partial = destination.with_name(f".{destination.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     try:
-        with format.room("journal").Writer(partial) as writer:
+        many = getattr(journal, "open_target", None)  # where a directory holds several journals of a format
+        with journal.Writer(partial) if many is None else many(partial, destination.name) as writer:
             fill(writer)
         REAL_DISK.rename(partial, destination)
     except BaseException:

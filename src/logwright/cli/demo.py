@@ -42,6 +42,9 @@ _CONSUMED: Final = {"billing": 2900, "report": 1200}
 _TORN_BYTES: Final = 17
 """How much of the last message of the torn copy is missing."""
 _DAMAGED_OFFSET: Final = 1500
+_MAILS: Final = 120
+_UNSENT: Final = 20
+_JOBS: Final = 30
 
 _CUSTOMERS: Final = ("ada", "björn", "chen", "dalia", "emeka", "fatima", "grete", "hugo")
 _GOODS: Final = ("bolt", "gear", "lamp", "pump", "rope", "valve")
@@ -176,7 +179,56 @@ def _write_events(path: Path, random_numbers: random.Random) -> None:
             writer.append(json.dumps({"page": f"/goods/{number % 37}"}).encode(), key=visitor, timestamp=now)
 
 
-_WRITERS: Final[dict[str, Callable[[Path], list[Sample]]]] = {"sej": _write_sej}
+# --- sample journals of kestrel -------------------------------------------------------------------------------------
+
+
+def _write_kestrel(directory: Path) -> list[Sample]:
+    random_numbers = random.Random(_SEED)
+    queues = directory / "queues"
+    records = _write_mail(queues / "mail", random_numbers) + _write_jobs(queues / "jobs", random_numbers)
+    return [Sample("queues", "kestrel", records, "two queues, one of them with a file that was rotated")]
+
+
+def _write_mail(path: Path, random_numbers: random.Random) -> int:
+    """A queue that is read by somebody who reserves each mail, and now and then fails to send it."""
+    now_ms = parse_time(_FIRST_TIME) // 1_000_000
+    operations = 0
+    with find_format("kestrel").room("journal").Writer(path) as writer:
+        for number in range(_MAILS):
+            now_ms += random_numbers.randrange(1000, 60_000)
+            mail = {"to": random_numbers.choice(_CUSTOMERS), "order": 10_000 + number}
+            writer.addx(json.dumps(mail, ensure_ascii=False).encode(), added=now_ms)
+            operations += 1
+        for number in range(_MAILS - _UNSENT):
+            writer.remove_tentative()
+            fails = random_numbers.random() < 0.1
+            if fails:
+                writer.unremove(number + 1)
+                writer.remove()  # after a failure it is sent without being reserved
+            else:
+                writer.confirm_remove(number + 1)
+            operations += 3 if fails else 2
+        writer.remove_tentative()
+    return operations + 1
+
+
+def _write_jobs(path: Path, random_numbers: random.Random) -> int:
+    """A queue whose items expire; its first file was rotated, under the time at which that happened."""
+    now_ms = parse_time(_FIRST_TIME) // 1_000_000
+    journal = find_format("kestrel").room("journal")
+    for _ in range(2):
+        with journal.Writer(path) as writer:
+            for number in range(_JOBS):
+                now_ms += random_numbers.randrange(1000, 60_000)
+                writer.addx(f"job {number}".encode(), expires=now_ms + 3_600_000, added=now_ms)
+                if number % 3:
+                    writer.remove()
+        if not list(path.parent.glob("jobs.*")):
+            path.rename(path.with_name(f"jobs.{now_ms}"))
+    return 2 * (_JOBS + _JOBS * 2 // 3)
+
+
+_WRITERS: Final[dict[str, Callable[[Path], list[Sample]]]] = {"sej": _write_sej, "kestrel": _write_kestrel}
 assert set(_WRITERS) <= set(FORMATS)
 
 
@@ -205,6 +257,8 @@ _ACTS: Final = (
     _Act("How far have the consumers come?", "offsets {0}/orders"),
     _Act("What could be removed, now that they have passed it?", "clean {0}/orders --plan"),
     _Act("The latest messages of all shards:", "tail {0}/events -n 3"),
+    _Act("What waits in a queue, and what somebody has reserved?", "state {0}/queues/jobs"),
+    _Act("What became of its third mail?", "history {0}/queues/mail mail@103"),
     _Act("To Parquet, for everything that reads it:", "convert {0}/orders {0}/orders.parquet --to parquet"),
     _Act("And back to a journal:", "convert {0}/orders.parquet {0}/again --to sej"),
     _Act("Which has the same messages:", "tail {0}/again -n 2"),

@@ -8,7 +8,7 @@ from typing import Any
 from ..core.report import Summary
 from .arguments import DAMAGE_FOUND, GOOD, format_option, json_option, local_option, opened, path_argument, verb
 from .output import print_facts, print_json
-from .times import format_duration, format_size, format_time
+from .times import format_duration, format_size, format_time, shown_time
 
 
 @verb(
@@ -63,8 +63,12 @@ def _record(record: dict[str, Any] | None, local: bool) -> str:
     if record is None:
         return "-"
     parts = [f"offset {record['offset']}"] if "offset" in record else []
+    if "op" in record:
+        parts.append(record["op"])
     if "timestamp" in record:
         parts.append(format_time(record["timestamp"], local=local) if record["timestamp"] is not None else "no time")
+    if "added" in record:
+        parts.append(shown_time(record["added"] * 1_000_000, local=local))
     parts.append(f"{record['size']} bytes at {record['file']} @ {record['position']}")
     return ", ".join(parts)
 

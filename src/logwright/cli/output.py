@@ -56,7 +56,7 @@ def one_line(text: str) -> str:
 
 def place(path: Path, file: str) -> str:
     """The name under which a user knows a file of a journal; `file` is relative to the journal at `path`."""
-    return str(path) if path.name == file and not path.is_dir() else str(path / file)
+    return str(path / file) if path.is_dir() else str(path.with_name(file))
 
 
 def describe(path: Path, damage: Damage) -> str:

@@ -17,14 +17,15 @@ from ..core.format import Located, Reader
 from ..core.outcome import Damage
 from ..values import Decoder, Undecodable, decoder, payload, read_schema
 from .output import DIM, RED, Column, Table, describe, escape, print_json, warn
-from .times import format_time
+from .times import MILLISECONDS, shown_time
 
-_HIDDEN: Final = ("file", "shard", "decoded", "undecodable")
-"""Fields that are no column: a line of its own tells the file, whose name has the shard in it."""
+_HIDDEN: Final = ("file", "shard", "queue", "decoded", "undecodable")
+"""Fields that are no column: a line of its own tells the file, whose name has the part in it."""
 _PLACE: Final = ("position", "size")
-_NUMBERS: Final = ("position", "size", "offset", "type")
+_NUMBERS: Final = ("position", "size", "offset", "type", "xid", "count")
 _PAYLOADS: Final = ("value", "data")
-_TIME: Final = "timestamp"
+_TIMES: Final = {"timestamp": 1, **MILLISECONDS}
+"""Fields that are times, and how many nanoseconds their unit has."""
 
 
 class Printer:
@@ -100,10 +101,15 @@ class Printer:
             return {"decoded": None, "undecodable": str(error)}
 
     def _choose_columns(self, fields: dict[str, Any]) -> None:
-        own = [name for name in fields if name not in _HIDDEN and name not in _PLACE]
+        known: tuple[str, ...] = getattr(self._reader, "row_fields", tuple(fields))  # not every record may have all
+        own = [name for name in known if name not in _HIDDEN and name not in _PLACE]
         self._fields = [*own[:1], *_PLACE, *own[1:]]  # what counts the records first, their contents last
         self._table.columns = [
-            Column("time" if name == _TIME else name, right=name in _NUMBERS, flexible=name not in (*_NUMBERS, _TIME))
+            Column(
+                "time" if name == "timestamp" else name,
+                right=name in _NUMBERS,
+                flexible=name not in _NUMBERS and name not in _TIMES,
+            )
             for name in self._fields
         ]
 
@@ -116,11 +122,11 @@ class Printer:
         if name in _PAYLOADS and fields.get("decoded") is not None:
             decoded = fields["decoded"]
             return decoded if isinstance(decoded, str) else json.dumps(decoded, ensure_ascii=False)
-        value = getattr(located.record, name, fields[name])
+        value = getattr(located.record, name, fields.get(name))
         if isinstance(value, bytes):
             return escape(value)
-        if name == _TIME:
-            return format_time(value, local=self._local)
+        if name in _TIMES and value is not None:
+            return shown_time(value * _TIMES[name], local=self._local)
         return "-" if value is None else str(value)
 
     def __enter__(self) -> Self:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 from pathlib import Path
 from typing import Any
 
 import click
 
-from ..core.errors import WrongUse
-from ..core.format import Reader
 from ..core.outcome import Damage
 from .arguments import (
     DAMAGE_FOUND,
@@ -16,7 +15,7 @@ from .arguments import (
     chosen_format,
     consumed_journals,
     consumers_room,
-    find_time,
+    find_point,
     format_option,
     json_option,
     local_option,
@@ -26,8 +25,8 @@ from .arguments import (
     tell_torn_tails,
     verb,
 )
-from .output import Column, Table, describe, print_facts, print_json, print_line, progress_bar, warn
-from .times import parse_time
+from .output import Column, Table, describe, escape, print_facts, print_json, print_line, progress_bar, warn
+from .times import MILLISECONDS, shown_time
 
 
 @verb(
@@ -39,7 +38,7 @@ from .times import parse_time
     ],
 )
 @path_argument
-@click.option("--at", metavar="OFFSET|TIME", help="As it was before this offset, or at this time.")
+@click.option("--at", metavar="POINT", help="As it was before this offset or FILE@POSITION, or at this time.")
 @local_option
 @format_option
 @json_option
@@ -47,12 +46,13 @@ def command(path: Path, at: str | None, local: bool, format_name: str | None, as
     """Print what the journal stands for, now or at a point in its past.
 
     For sej: the first and the next offset, the segments, and how far each consumer has come; where consumers were in
-    the past is not kept. Reads everything up to that point, so that damage does not go unnoticed: it makes the exit
-    code 1, and so does an offset that cannot be read, which is null. A torn tail is a warning.
+    the past is not kept. For kestrel: the items of the queue from its head on, those that are reserved, and the last
+    used transaction id; nothing expires here. Reads everything up to that point, so that damage does not go unnoticed:
+    it makes the exit code 1, and so does an offset that cannot be read, which is null. A torn tail is a warning.
     """
     damages: list[Damage] = []
     with opened(path, format_name) as reader:
-        point = None if at is None else _point(reader, at, local)
+        point = None if at is None else find_point(reader, at, local)
         state = reader.state(point)
         with progress_bar("reading") as progress:
             reader.count(None, point, progress=progress, on_damage=damages.append)
@@ -75,16 +75,6 @@ def _tell_unread_offsets(path: Path, format_name: str | None, reader: Any) -> bo
     return all(told)
 
 
-def _point(reader: Reader, at: str, local: bool) -> int:
-    """The record number that `--at` means: a number is one, anything else is a time."""
-    if at.isascii() and at.isdigit():
-        return int(at)
-    found = find_time(reader, parse_time(at, local=local))
-    if isinstance(found, dict):
-        raise WrongUse(f"{reader.path}: a time is another offset in each shard; ask for one shard at a time")
-    return int(found)
-
-
 def _print_state(state: dict[str, Any]) -> None:
     """Facts first, then lists as tables, then what is nested, each under its name."""
     print_facts([(name, _plain(value)) for name, value in state.items() if not isinstance(value, dict | list)])
@@ -100,9 +90,22 @@ def _print_state(state: dict[str, Any]) -> None:
             print_facts([(key, _plain(item)) for key, item in value.items()])
         elif isinstance(value, list) and value:
             names = list(value[0])
-            with Table([Column(column, right=isinstance(value[0][column], int)) for column in names]) as table:
+            with Table([Column(column, right=_is_number(column, value[0])) for column in names]) as table:
                 for row in value:
-                    table.add(*(_plain(row[column]) for column in names))
+                    table.add(*(_cell(column, row[column]) for column in names))
+
+
+def _is_number(column: str, row: dict[str, Any]) -> bool:
+    return isinstance(row[column], int) and column not in MILLISECONDS
+
+
+def _cell(column: str, value: Any) -> str:
+    """A field of a list as people read it: times as dates, bytes as text."""
+    if column in MILLISECONDS and value is not None:
+        return shown_time(value * MILLISECONDS[column])
+    if column == "data" and value is not None:
+        return escape(base64.b64decode(value))
+    return _plain(value)
 
 
 def _plain(value: Any) -> str:

@@ -19,6 +19,8 @@ from typing import Final
 from ..core.errors import WrongUse
 
 NANOSECONDS: Final = 1_000_000_000
+MILLISECONDS: Final = {"added": 1_000_000, "expires": 1_000_000}
+"""Fields of records that are milliseconds, and how many nanoseconds those are."""
 _LEAST_TIMESTAMP: Final = -(2**63) + 1
 _MOST_TIMESTAMP: Final = 2**63 - 1
 """What 64 bits of nanoseconds hold: the years 1677 to 2262. The smallest number itself stands for no time."""
@@ -133,6 +135,14 @@ def format_time(timestamp: int | None, *, local: bool = False) -> str:
     while fraction.endswith("000"):
         fraction = fraction[:-3]
     return written[:19] + fraction + (written[19:] if local else "Z")
+
+
+def shown_time(timestamp: int, *, local: bool = False) -> str:
+    """As `format_time`, and the number itself where no calendar has such a time."""
+    try:
+        return format_time(timestamp, local=local)
+    except (ValueError, OverflowError, OSError):
+        return str(timestamp)
 
 
 def format_duration(nanoseconds: int) -> str:

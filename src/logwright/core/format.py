@@ -133,6 +133,12 @@ FORMATS: dict[str, Format] = {
             "logwright.formats.sej",
             frozenset({"consumers", "follow", "prune_numbers", "prune_times"}),
         ),
+        Format(
+            "kestrel",
+            "queue journal of Kestrel",
+            "logwright.formats.kestrel",
+            frozenset(),
+        ),
     )
 }
 

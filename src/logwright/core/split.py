@@ -12,6 +12,7 @@ What the room `splits` of a format offers:
     chunks(reader, split, mode)                  -> what the format's `columns.Collector` takes, and `Damage`s
     extent(reader)                               -> {part: (first, next)}, the record numbers that each part has now
     reach(reader, part, start, stop, max_bytes)  -> how far so many bytes go, at least one record; the bytes up to there
+    file_of(part, file)                          -> a file of a part as seen from the journal; without this PART/FILE
 
 Record numbers of a part rise, and no record ever gets the number that another one had.
 """

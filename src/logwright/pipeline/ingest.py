@@ -35,7 +35,7 @@ from ..core.outcome import Damage
 from ..core.split import TARGET_BYTES, Split, pack
 from ..location import is_local, locate
 from ..spark import schemas
-from ..spark.reading import Journal, Part, Reading, list_journals, open_journal
+from ..spark.reading import Journal, Part, Reading, file_of, list_journals, open_journal
 from ..spark.stream import JournalStream, Offset, Place, Standing, looking_again
 from .commit import part_name
 from .settings import JournalRule, Settings
@@ -493,7 +493,7 @@ class _Decoding(Reading):
             yield _filled(batch, journal)
 
     def _damage_row(self, journal: Journal, part: str, damage: Damage) -> Any:
-        file = f"{part}/{damage.file}" if part else damage.file
+        file = file_of(journal.format, part, damage.file)
         return _Wrong(file, damage.start, damage.size, damage.kind, damage.reason)
 
 

@@ -79,7 +79,7 @@ class Reading:
         yield from self._finished(collector.finish(), journal)
 
     def _damage_row(self, journal: Journal, part: str, damage: Damage) -> pa.RecordBatch:
-        file = f"{part}/{damage.file}" if part else damage.file
+        file = file_of(journal.format, part, damage.file)
         place = (journal.format, journal.name, file, damage.start, damage.size)
         return schemas.damage_row(self.wanted, *place, f"{damage.kind}: {damage.reason}")
 
@@ -96,9 +96,17 @@ def _naming(journal: Journal, part: str) -> Iterator[None]:
     try:
         yield
     except DamagedJournal as error:
-        names = [name for name in (journal.name, part, str(error.file)) if name]
+        names = [name for name in (journal.name, file_of(journal.format, part, str(error.file))) if name]
         file = "/".join(names if names[-1] != journal.name else names[:-1])
         raise type(error)(file, error.position, error.reason) from error
+
+
+def file_of(format: str, part: str, file: str) -> str:
+    """A file of a part of a journal as it is seen from the journal."""
+    tell = getattr(find_format(format).room("splits"), "file_of", None)
+    if tell is not None:
+        return str(tell(part, file))
+    return f"{part}/{file}" if part else file
 
 
 def _path_of(options: dict[str, str]) -> str:

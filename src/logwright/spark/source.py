@@ -85,7 +85,13 @@ class SejSource(JournalSource):
     format = "sej"
 
 
-SOURCES: Final = (JournalSource, SejSource)
+class KestrelSource(JournalSource):
+    """The source `kestrel`."""
+
+    format = "kestrel"
+
+
+SOURCES: Final = (JournalSource, SejSource, KestrelSource)
 
 
 assert set(FORMATS) == {source.format for source in SOURCES if source.format}

@@ -43,13 +43,12 @@ from .codec import Columns
 from .cursor import Chunk
 from .records import FIELDS, OP_NAMES, OPS
 
-__all__ = ["Collector", "as_messages", "from_arrow", "record_batches", "schema"]
+__all__ = ["Collector", "as_messages", "by_queue", "from_arrow", "record_batches", "schema"]
 
 _TIME: Final = pa.timestamp("ms", tz="UTC")
-_OP: Final = pa.dictionary(pa.int8(), pa.string())
 _FIELDS: Final = {
     "queue": pa.field("queue", NAMES, nullable=False),
-    "op": pa.field("op", _OP, nullable=False),
+    "op": pa.field("op", NAMES, nullable=False),
     "xid": pa.field("xid", pa.int32()),
     "count": pa.field("count", pa.int32()),
     "added": pa.field("added", _TIME),
@@ -119,7 +118,7 @@ def _array(columns: Columns, kinds: pa.Array | None, name: str) -> pa.Array:
     if kinds is None:
         raise WrongUse(f"column {name} was not decoded")
     if name == "op":
-        return pa.DictionaryArray.from_arrays(kinds, pa.array(OP_NAMES, pa.string()))
+        return pa.DictionaryArray.from_arrays(kinds.cast(pa.int32()), pa.array(OP_NAMES, pa.string()))
     validity = _bitmap(pc.is_in(kinds, _KINDS_WITH[name]))
     if name == "data":
         return binary_array(columns.data_ends, columns.data, count, validity)
@@ -147,7 +146,7 @@ class Collector:
         self._batch_bytes = batch_bytes
         self._gatherer: kernel.Gatherer | None = None
         self._runs: dict[str, list[tuple[str, int]]] = {
-            name: [] for name in self.schema.names if _FIELDS[name].type == NAMES
+            name: [] for name in self.schema.names if name in ("queue", "file")
         }
 
     def add(self, chunk: Chunk, part: str = "") -> Iterator[pa.RecordBatch]:
@@ -197,6 +196,15 @@ def as_messages(batch: pa.RecordBatch) -> pa.RecordBatch:
     items = batch.filter(pc.is_valid(batch.column("data")))
     added = items.column("added") if "added" in items.schema.names else pa.nulls(items.num_rows, _TIME)
     return pa.RecordBatch.from_arrays([items.column("data"), added], names=["value", "timestamp"])
+
+
+def by_queue(batch: pa.RecordBatch, default: str) -> list[tuple[str, pa.RecordBatch]]:
+    """The rows of a batch by the queue that they name, in the order in which queues turn up."""
+    found = _column(batch, "queue")
+    if found is None:
+        return [(default, batch)]
+    names = bytes_of("queue", found).cast(pa.binary()).cast(pa.string()).fill_null(default)
+    return [(name, batch.filter(pc.equal(names, name))) for name in pc.unique(names).to_pylist()]
 
 
 def from_arrow(data: Any) -> list[Columns]:

@@ -13,13 +13,23 @@ from ...core.format import Reader as AnyReader
 from ...core.outcome import Damage
 from . import codec, kernel
 from .files import list_files, list_queues
-from .layout import DOCUMENTED, KESTREL2, TEMPORARY, parse_name
-from .queues import QueuesReader
+from .layout import DOCUMENTED, KESTREL2, TEMPORARY, lock_name, parse_name
+from .queues import QueuesReader, QueuesWriter
 from .reader import Reader
 from .records import Dialect
 from .writer import Writer
 
-__all__ = ["QueuesReader", "Reader", "Recovery", "Writer", "looks_like", "open_reader", "recover"]
+__all__ = [
+    "QueuesReader",
+    "QueuesWriter",
+    "Reader",
+    "Recovery",
+    "Writer",
+    "looks_like",
+    "open_reader",
+    "open_target",
+    "recover",
+]
 
 _LOOKED_AT_BYTES: Final = 64 << 10
 _ENOUGH_OPERATIONS: Final = 8
@@ -56,8 +66,8 @@ def _directory_looks_like(disk: Disk, path: Path) -> Evidence | None:
     if len(good) < len(bad):
         return None
     if not good:
-        rotated = [name for name in empty if "." in name]
-        return Evidence(1, f"{rotated[0]} is named like a queue's file") if rotated else None
+        named = [name for name in empty if "." in name or disk.exists(path / lock_name(name))]
+        return Evidence(1, f"{named[0]} is named like a queue's file") if named else None
     if len(good) == 1:
         return Evidence(2, f"{good[0]} begins with operations of a queue")
     return Evidence(3, f"{len(good)} files begin with operations of a queue")
@@ -68,9 +78,19 @@ def _file_looks_like(disk: Disk, path: Path) -> Evidence | None:
     count = _operations_in(disk, path)
     if count:
         return Evidence(2, "it begins with operations of a queue")
-    if count == 0 and parsed is not None:
-        return Evidence(1, "it is empty, and named like a queue's file")
+    if count == 0 and parsed is not None and _has_company(disk, path, parsed[0]):
+        return Evidence(1, "it is empty, and other files of the queue are beside it")
     return None
+
+
+def _has_company(disk: Disk, path: Path, queue: str) -> bool:
+    """Whether other files show that a queue has this name: an empty file alone could be anything."""
+    names = disk.list_directory(path.parent)
+    others = (parse_name(name) for name in names if name != path.name)
+    is_locked = disk.exists(path.parent / lock_name(queue))
+    return is_locked or any(
+        parsed is not None and parsed[:2] != (queue, None) and parsed[0] == queue for parsed in others
+    )
 
 
 def _operations_in(disk: Disk, path: Path) -> int | None:
@@ -106,6 +126,11 @@ def open_reader(path: Path, *, disk: Disk = REAL_DISK) -> AnyReader:
     if not queues:
         raise NotFound(f"{path}: no queues are here")
     return Reader(path / queues[0], disk=disk) if len(queues) == 1 else QueuesReader(path, disk=disk)
+
+
+def open_target(directory: Path, name: str, *, disk: Disk = REAL_DISK) -> QueuesWriter:
+    """What takes the rows of tables that become queues of a directory; those that name no queue go to this one."""
+    return QueuesWriter(directory, name, disk=disk)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,20 +1,23 @@
-"""Queues: several queues in one directory, read as one."""
+"""Queues: several queues in one directory, read as one, and written to by the rows of tables."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from ...core.closing import Closing
 from ...core.disk import REAL_DISK, Disk
 from ...core.errors import NotFound, WrongUse
-from ...core.format import Located
+from ...core.format import Located, find_format
 from ...core.outcome import Damage, Mode
 from ...core.parts import Bound, PartsReader, bound_of
 from .files import list_queues
 from .layout import parse_name
-from .reader import Reader, operation_as_json
+from .reader import ROW_FIELDS, Reader, operation_as_json
 from .records import Dialect, Operation
+from .writer import Writer
 
 
 class QueuesReader(PartsReader):
@@ -25,6 +28,7 @@ class QueuesReader(PartsReader):
 
     format = "kestrel"
     part_name = "queue"
+    row_fields = ROW_FIELDS
 
     def __init__(self, directory: Path | str, *, dialect: Dialect = "auto", disk: Disk = REAL_DISK) -> None:
         super().__init__()
@@ -81,3 +85,33 @@ class QueuesReader(PartsReader):
         """An operation as `dump --json` prints it, with its queue."""
         parsed = parse_name(located.file)
         return {**operation_as_json(located), "queue": parsed[0] if parsed else located.file}
+
+
+class QueuesWriter(Closing):
+    """Appends the rows of tables to the queues of a directory, each to the one that its column `queue` names."""
+
+    def __init__(self, directory: Path | str, default: str, *, disk: Disk = REAL_DISK) -> None:
+        """Rows without a queue go to `default`, which is there in any case."""
+        self._directory = Path(directory)
+        self._default = default
+        self._disk = disk
+        self._writers: dict[str, Writer] = {}
+
+    def append_batch(self, batch: Any) -> int:
+        """Append the rows of an Arrow record batch; how many those were. See `Writer.append_batch`."""
+        parts = find_format("kestrel").room("columns").by_queue(batch, self._default)
+        return sum(self._writer(queue).append_batch(part) for queue, part in parts)
+
+    def _writer(self, queue: str) -> Writer:
+        found = self._writers.get(queue)
+        if found is None:
+            found = self._writers[queue] = Writer(self._directory / queue, disk=self._disk)
+        return found
+
+    def close(self) -> None:
+        """Close all queues."""
+        if not self._writers:
+            self._writer(self._default)
+        with contextlib.ExitStack() as stack:
+            for writer in self._writers.values():
+                stack.callback(writer.close)

@@ -38,6 +38,8 @@ from .records import DIALECTS, Dialect, Operation, check_dialect
 from .replay import EVENTS, FINISHED, REMOVED, RESERVED, Item, QueueItem, QueueState, difference
 from .snapshot import Snapshot, snapshot
 
+ROW_FIELDS: Final = ("op", "xid", "count", "added", "expires", "data")
+"""What a table of operations has; no operation has all of it."""
 _PLACE: Final = re.compile(r"(.*?) ?@ ?([0-9]{1,20})", re.DOTALL)
 _READ_ITEM_BYTES: Final = 512
 
@@ -48,6 +50,8 @@ class Reader(Closing):
     `path` is the queue's directory with the queue's name behind it, which is the path of its newest file; the rotated
     ones beside it belong to it. A path with a rotated file's name, or any other, is that file alone.
     """
+
+    row_fields = ROW_FIELDS
 
     def __init__(self, path: Path | str, *, dialect: Dialect = "auto", disk: Disk = REAL_DISK) -> None:
         self.path = Path(path)

@@ -27,7 +27,13 @@ from .reader import Reader
 AnyReader = Reader | QueuesReader
 
 
-def _parts(reader: AnyReader) -> Iterator[tuple[str, Reader]]:
+def file_of(part: str, file: str) -> str:
+    """The name of a file of a queue as it is seen from the directory: queues have no directories of their own."""
+    return file
+
+
+def parts(reader: AnyReader) -> Iterator[tuple[str, Reader]]:
+    """The queues, each with its reader."""
     if isinstance(reader, QueuesReader):
         for queue in reader.queues():
             with suppress(NotFound):
@@ -50,7 +56,7 @@ def _part(reader: AnyReader, queue: str) -> Reader:
 def extent(reader: AnyReader) -> dict[str, tuple[int, int]]:
     """The first number and the next one of every queue. An operation that is not there as a whole is not counted."""
     found = {}
-    for queue, journal in _parts(reader):
+    for queue, journal in parts(reader):
         with suppress(NotFound):  # removed while we looked
             found[queue] = (journal.first, journal.next)
     return found
@@ -96,7 +102,7 @@ def plan(
     was told then.
     """
     found: list[Split] = []
-    for queue, journal in _parts(reader):
+    for queue, journal in parts(reader):
         if any(isinstance(bound, Mapping) and queue not in bound for bound in (start, stop)):
             continue
         low = start[queue] if isinstance(start, Mapping) else start

@@ -26,7 +26,7 @@ from ...core.durability import SyncLike
 from ...core.errors import WrongUse
 from ...core.format import find_format
 from . import codec, kernel
-from .records import DIALECT_OF, DIALECTS, Dialect, Operation
+from .records import DIALECT_OF, DIALECTS, OP_NAMES, OPS, Dialect, Operation
 from .writing import QueueFiles
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Writer(QueueFiles, kernel.AppendBuffer):
     so large is rotated.
 
     `recovered` tells what was cut off the end on opening, None when it was whole; `kept` is where those bytes are now.
-    `dialect` is the one that the journal is in; a new one is documented unless this says otherwise.
+    `dialect` is the one that the journal is in; a new one is documented, until an operation of kestrel2 is appended.
     """
 
     def __init__(
@@ -69,10 +69,18 @@ class Writer(QueueFiles, kernel.AppendBuffer):
 
     def append(self, operation: Operation) -> int:
         """Append an operation; its position in the newest file."""
-        needed = DIALECT_OF.get(operation.op)
-        if needed is not None and DIALECTS[needed] != self.dialect:
-            raise WrongUse(f"the operation {operation.op} is of the dialect {needed}, which this journal is not in")
-        return self.append_encoded(codec.encode(operation), 1)
+        data = codec.encode(operation)
+        self._check_kind(operation.number)
+        return self.append_encoded(data, 1)
+
+    def _check_kind(self, kind: int) -> None:
+        """Raise `WrongUse` for an operation of the other dialect. Where nothing has settled it yet, this one does."""
+        needed = DIALECT_OF.get(OP_NAMES[kind])
+        if needed is None:
+            return
+        if self._is_settled and DIALECTS[needed] != self.dialect:
+            raise WrongUse(f"the operation {OP_NAMES[kind]} is of the dialect {needed}, which this journal is not in")
+        self.dialect, self._is_settled = DIALECTS[needed], True
 
     def append_batch(self, batch: Any) -> int:
         """Append the rows of an Arrow record batch or table; how many those were.
@@ -88,6 +96,8 @@ class Writer(QueueFiles, kernel.AppendBuffer):
         """Append operations that are columns of plain buffers; how many those were. See `append_batch`."""
         now = time.time_ns() // 1_000_000
         for part in parts:
+            for kind in {*bytes(part.kinds or b"")[: part.count]} & {OPS[op] for op in DIALECT_OF}:
+                self._check_kind(kind)
             row = 0
             while row < part.count:  # in vain, but for the errors
                 _, _, row = kernel.pack(part, row, BUFFER_BYTES, self.dialect, now)

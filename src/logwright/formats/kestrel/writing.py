@@ -133,10 +133,12 @@ class QueueFiles(Appending):
 
     def _choose_dialect(self, found: int, wanted: int) -> int:
         """The dialect to write in: the one that was asked for, else that of the journal, else documented."""
+        self._is_settled = wanted != UNDECIDED or found != UNDECIDED
         if wanted != UNDECIDED:
             return wanted
         if found == UNDECIDED and self._last_timestamp:
-            found = Reader(self.path, disk=self._disk).verdict.settle()  # it may show in a rotated file
+            verdict = Reader(self.path, disk=self._disk).verdict  # it may show in a rotated file
+            found, self._is_settled = verdict.settle(), verdict.is_settled
         return DOCUMENTED if found == UNDECIDED else found
 
     def _refuse_other_dialect(self, wanted: int) -> None:

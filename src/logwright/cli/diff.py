@@ -1,0 +1,78 @@
+"""`logwright diff`: what changed between two points of a journal's past."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ..core.errors import WrongUse
+from ..core.outcome import Damage
+from .arguments import (
+    DAMAGE_FOUND,
+    GOOD,
+    find_point,
+    format_option,
+    json_option,
+    local_option,
+    opened,
+    path_argument,
+    tell_torn_tails,
+    verb,
+)
+from .output import Column, Table, describe, escape, print_json, warn
+
+
+@verb(
+    "diff",
+    examples=[
+        ("which items came, went or were reserved since the beginning", "logwright diff queues/mail 0 now"),
+        ("between two places in its files, for a program", "logwright diff queues/mail mail@0 mail@400 --json"),
+    ],
+)
+@path_argument
+@click.argument("earlier", metavar="POINT")
+@click.argument("later", metavar="POINT")
+@local_option
+@format_option
+@json_option
+def command(path: Path, earlier: str, later: str, local: bool, format_name: str | None, as_json: bool) -> int:
+    """Print what changed between two points: offsets, places (FILE@POSITION), or times.
+
+    For kestrel: the items that came, that went, and that were reserved or put back, each under the place where it was
+    added. Journals of messages only grow: `dump --from --to` shows what came. Damage makes the exit code 1.
+    """
+    damages: list[Damage] = []
+    with opened(path, format_name) as reader:
+        compare = getattr(reader, "diff", None)
+        if compare is None:
+            raise WrongUse(f"{path} has no state that could differ between two points; see dump --from --to")
+        start, stop = find_point(reader, earlier, local), find_point(reader, later, local)
+        changes: dict[str, Any] = compare(start, stop)
+        reader.count(None, max(start, stop), on_damage=damages.append)
+        print_json(changes) if as_json else _print_changes(changes)
+        damages = [damage for damage in damages if damage.kind != "torn_tail"]
+        for damage in damages:
+            warn(describe(path, damage))
+        tell_torn_tails(reader)
+    return DAMAGE_FOUND if damages else GOOD
+
+
+def _print_changes(changes: dict[str, Any]) -> None:
+    columns = [Column("change"), Column("key"), Column("before", flexible=True), Column("after", flexible=True)]
+    with Table(columns) as table:
+        for key, value in changes["added"].items():
+            table.add("added", key, "-", _text(value))
+        for key, both in changes["changed"].items():
+            table.add("changed", key, _text(both["before"]), _text(both["after"]))
+        for key, value in changes["removed"].items():
+            table.add("removed", key, _text(value), "-")
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, dict) and "data" in value:
+        value = {**value, "data": escape(base64.b64decode(value["data"]))}
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

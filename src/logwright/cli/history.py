@@ -1,0 +1,59 @@
+"""`logwright history`: how one key or item came to be what it is."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ..core.errors import WrongUse
+from .arguments import GOOD, format_option, json_option, opened, path_argument, tell_torn_tails, verb
+from .output import Column, Table, escape, print_json
+
+
+@verb(
+    "history",
+    examples=[
+        ("what became of the item that was added first", "logwright history queues/mail mail@0"),
+        ("for a program", "logwright history queues/mail mail@0 --json"),
+    ],
+)
+@path_argument
+@click.argument("key", metavar="KEY")
+@format_option
+@json_option
+def command(path: Path, key: str, format_name: str | None, as_json: bool) -> int:
+    """Print every change of one key, oldest first.
+
+    For kestrel the key is the place where an item was added (FILE@POSITION, as `dump` and `diff` show it), and its
+    changes are when it was added, reserved, put back, and removed or finished.
+    """
+    with opened(path, format_name) as reader:
+        tell = getattr(reader, "history", None)
+        if tell is None:
+            raise WrongUse(f"{path}: records of this journal do not change, so they have no history; see dump")
+        changes: list[dict[str, Any]] = tell(key)
+        if as_json:
+            for change in changes:
+                print_json(change)
+        else:
+            _print_changes(changes)
+        tell_torn_tails(reader)
+    return GOOD
+
+
+def _print_changes(changes: list[dict[str, Any]]) -> None:
+    with Table([Column("at"), Column("event"), Column("value", flexible=True)]) as table:
+        for change in changes:
+            at = f"{change['file']} @ {change['position']}" if "file" in change else str(change["t"])
+            event = change.get("event", "deleted" if change.get("deleted") else "set")
+            table.add(at, str(event), "-" if change.get("deleted") else _text(change["value"]))
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, dict) and "data" in value:
+        value = {**value, "data": escape(base64.b64decode(value["data"]))}
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
