@@ -27,7 +27,8 @@ from .outcome import Damage
 
 T = TypeVar("T")
 
-TARGET_BYTES: Final = 64 << 20
+TARGET_BYTES: Final = 128 << 20
+"""What Spark gives a task of its own files. Before its first row a task costs as much as reading some 16 MiB."""
 
 Bound: TypeAlias = int | Mapping[str, int] | None
 """A bound of record numbers: one for all parts of a journal, or one for each by its name."""

@@ -7,7 +7,7 @@ that are asked for into Arrow batches of bounded size, filters them, and hands t
 Options:
     path                a journal, a root of shards, a root of journals (source `logwright`), or a URI
     mode                failfast (default), permissive (a damaged range is a row), dropmalformed
-    splitBytes          how much one task reads, about; 64m by default
+    splitBytes          how much one task reads, about; 128m by default
     batchBytes          how much one Arrow batch holds, about; 4m by default
 
 As a stream it has more of them: see `stream.py`; and for writing: see `sink.py`.
