@@ -6,6 +6,7 @@
     ├── UnknownFormat       no format recognises these files, or several do
     ├── NotFound            there is no journal, file, segment or consumer of this name (also a FileNotFoundError)
     ├── HistoryUnavailable  the question reaches back before what is kept
+    ├── Full                a queue has as many items, or bytes, as it may have
     ├── Locked              another process holds the journal or the consumer
     ├── Closed              the reader or writer has been closed
     ├── Poisoned            an earlier write or sync failed: this writer accepts nothing more
@@ -54,6 +55,10 @@ class NotFound(LogwrightError, FileNotFoundError):
 
 class HistoryUnavailable(LogwrightError):
     """The question reaches back before what the journal still holds."""
+
+
+class Full(LogwrightError):
+    """A queue has as many items, or as many bytes, as it may have."""
 
 
 class Locked(LogwrightError):

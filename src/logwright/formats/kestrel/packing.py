@@ -13,28 +13,37 @@ file beside a pack that has lost its suffix would count again.
 A pack begins with what rebuilds the state. In the dialect `documented`: SAVE_XID; for every reserved item ADD_XID and
 REMOVE_TENTATIVE; then every item of the queue. In `kestrel2`: for every reserved item ADDX and REMOVE_TENTATIVE_XID,
 which moves the last used id, so SAVE_XID comes behind these; then every item.
+
+How often an item was put back is said as the journal always says it: it is reserved and put back so often. Such items
+are at the head of the queue. All of them are reserved, one after the other, and then put back, the last one first; the
+rest of the queue follows. Most of a queue is copied as it is, piece by piece, so packing needs little memory.
 """
 
 from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from array import array
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
 from ...core.disk import Disk, File, write_all
 from ...core.errors import LogwrightError
-from . import codec
-from .files import JournalFile, Listing, list_files
+from . import codec, quick
+from .files import Listing, list_files
 from .layout import KESTREL2, PACK_SUFFIX, TEMPORARY, rotated_name
-from .reader import Reader, read_operation
+from .reader import Reader
 from .records import Operation
-from .replay import Item
-from .snapshot import Snapshot, snapshot
+from .snapshot import snapshot
+from .survey import Survey
+from .tally import preceding
 
 _PIECE_BYTES: Final = 1 << 20
+MOST_ATTEMPTS: Final = 1000
+"""How many times of putting an item back a pack remembers: an item that fails for ever must not fill it."""
 
 
 def next_timestamp(last: int) -> int:
@@ -42,10 +51,42 @@ def next_timestamp(last: int) -> int:
     return max(time.time_ns() // 1_000_000, last + 1)
 
 
+@dataclass(slots=True)
+class Packed:
+    """A pack that was written: its number, its size, and where some of its items of the run begin."""
+
+    timestamp: int
+    size_bytes: int = 0
+    run_items: int = 0
+    _items: array[int] = field(default_factory=lambda: array("q"))
+    _positions: array[int] = field(default_factory=lambda: array("q"))
+
+    def begin_piece(self) -> None:
+        """The next item of the run begins here."""
+        self._items.append(self.run_items)
+        self._positions.append(self.size_bytes)
+
+    def near(self, item: int) -> tuple[int, int]:
+        """A place that is not far before an item of the run: which item is there, and its position."""
+        piece = bisect_right(self._items, item) - 1
+        return self._items[piece], self._positions[piece]
+
+
 def pack(disk: Disk, reader: Reader, upto: int) -> bool:
     """Put the state of all rotated files up to a number in their place; False when there is nothing to be gained.
 
     The caller holds the queue's lock. Damage in one of the files is raised, and nothing is changed.
+    """
+    if write_pack(disk, reader, upto) is None:
+        return False
+    finish_pack(disk, reader.directory, list_files(disk, reader.directory, reader.queue))
+    return True
+
+
+def write_pack(disk: Disk, reader: Reader, upto: int, *, go_on: Callable[[], None] = lambda: None) -> Packed | None:
+    """The first two steps; None when there is nothing to pack. The files that are dead now are still there.
+
+    `go_on` is called every now and then; what it raises ends this, and nothing has changed then.
     """
     directory, queue = reader.directory, reader.queue
     listing = list_files(disk, directory, queue)
@@ -54,15 +95,15 @@ def pack(disk: Disk, reader: Reader, upto: int) -> bool:
         listing = list_files(disk, directory, queue)
     packed = [file for file in listing.files if file.timestamp is not None and file.timestamp <= upto]
     if not packed:
-        return False
-    temporary = directory / f"{queue}{TEMPORARY}{packed[-1].timestamp}"
+        return None
+    found = Packed(packed[-1].timestamp or 0)
+    temporary = directory / f"{queue}{TEMPORARY}{found.timestamp}"
     with snapshot(disk, lambda: packed) as files:
-        _write(disk, temporary, _state_of(reader, files))
-    target = directory / (rotated_name(queue, packed[-1].timestamp or 0) + PACK_SUFFIX)
-    disk.rename(temporary, target)
+        survey = Survey(reader, files, go_on)
+        write_temporary(disk, temporary, _state_of(survey, found, go_on))
+    disk.rename(temporary, directory / (rotated_name(queue, found.timestamp) + PACK_SUFFIX))
     disk.sync_directory(directory)
-    finish_pack(disk, directory, list_files(disk, directory, queue))
-    return True
+    return found
 
 
 def finish_pack(disk: Disk, directory: Path, listing: Listing) -> None:
@@ -86,7 +127,8 @@ def remove_temporary(disk: Disk, directory: Path, listing: Listing) -> None:
             disk.remove(directory / name)
 
 
-def _write(disk: Disk, path: Path, pieces: Iterator[bytes]) -> None:
+def write_temporary(disk: Disk, path: Path, pieces: Iterable[bytes]) -> None:
+    """Write a file that does not count yet, and sync it. It is removed again if that fails."""
     disk.remove(path)
     file = disk.open(path, "create")
     try:
@@ -100,7 +142,7 @@ def _write(disk: Disk, path: Path, pieces: Iterator[bytes]) -> None:
         file.close()
 
 
-def _write_pieces(file: File, pieces: Iterator[bytes]) -> None:
+def _write_pieces(file: File, pieces: Iterable[bytes]) -> None:
     position = 0
     waiting = bytearray()
     for piece in pieces:
@@ -112,44 +154,77 @@ def _write_pieces(file: File, pieces: Iterator[bytes]) -> None:
     write_all(file, position, waiting)
 
 
-def _state_of(reader: Reader, files: Snapshot) -> Iterator[bytes]:
-    """The operations that rebuild the queue after the operations of some files, item by item."""
-    replay = reader.replay(files, mode="failfast")
-    dialect = reader.verdict.dialect
-
-    def load(item: Item) -> Operation:
-        source: JournalFile = files.files[item.file]
-        return read_operation(files.file(source), source, item.position, dialect)
-
-    return state_operations(replay.xid, replay.open(), replay.items(), load, dialect)
+def _state_of(survey: Survey, packed: Packed, go_on: Callable[[], None]) -> Iterator[bytes]:
+    """The operations that rebuild the queue after the operations of some files, piece by piece."""
+    tally = survey.tally
+    reserved, front = tally.open(), tally.front()
+    loaded = survey.load([item for _, item, _ in reserved] + [item for item, _ in front])
+    for piece in state_operations(
+        tally.xid,
+        [(xid, loaded[item], attempts) for xid, item, attempts in reserved],
+        [(loaded[item], attempts) for item, attempts in front],
+        survey.dialect,
+    ):
+        packed.size_bytes += len(piece)
+        yield piece
+    for chunk, turns in survey.run():
+        go_on()
+        packed.begin_piece()
+        copied, count = quick.copy_adds(chunk.data, chunk.base, turns.kinds, turns.positions, turns.end, 0)
+        packed.size_bytes += len(copied)
+        packed.run_items += count
+        yield copied
 
 
 def state_operations(
-    xid: int, reserved: list[Item], items: list[Item], load: Callable[[Item], Operation], dialect: int
+    xid: int, reserved: list[tuple[int, Operation, int]], front: list[tuple[Operation, int]], dialect: int
 ) -> Iterator[bytes]:
-    """The bytes of a file that stands for a queue in this state."""
-    if dialect != KESTREL2:
+    """The bytes of operations that lead to this state, in a queue that is empty.
+
+    `reserved` are the open transactions: id, the item, its attempts. `front` are the items that were put back, from the
+    head on, with their attempts.
+    """
+    comes_last = dialect == KESTREL2  # there a reservation moves the last used id
+    if xid and not comes_last:
         yield codec.encode(Operation("save_xid", xid))
-    for item in reserved:
-        found = load(item)
-        if dialect == KESTREL2:
-            yield codec.encode(_plain(found))
-            yield codec.encode(Operation("remove_tentative_xid", item.xid))
-        else:
-            yield codec.encode(_named(found, item.xid))
-            yield codec.encode(Operation("remove_tentative"))
+    for name, item, attempts in reserved:
+        yield _reserve(dialect, name, item, attempts)
+        comes_last |= attempts > 0
+    names = _unused({name for name, _, _ in reserved}, len(front))
+    for name, (item, attempts) in zip(names, front, strict=True):
+        yield _reserve(dialect, name, item, attempts - 1)
+        comes_last |= attempts > 1
+    for name in reversed(names):
+        yield codec.encode(Operation("unremove", name))
+    if comes_last and (xid or reserved or front):
+        yield codec.encode(Operation("save_xid", xid))
+
+
+def _reserve(dialect: int, xid: int, item: Operation, attempts: int) -> bytes:
+    """The operations that add an item to an empty queue and reserve it under an id, after so many attempts."""
     if dialect == KESTREL2:
-        yield codec.encode(Operation("save_xid", xid))
-    for item in items:
-        found = load(item)
-        yield codec.encode(_named(found, item.xid) if item.xid else _plain(found))
+        added, reserve = plain(item), [Operation("remove_tentative_xid", xid)]
+        again = [Operation("unremove", xid), *reserve]
+    else:
+        added = Operation("add_xid", xid, added=item.added or 0, expires=item.expires, data=item.data)
+        reserve = [Operation("remove_tentative")]
+        # Once put back it has no name any more, and gets the next id: let that be the same one.
+        again = [Operation("unremove", xid), Operation("save_xid", preceding(xid)), *reserve]
+    first, repeated = (b"".join(map(codec.encode, operations)) for operations in ([added, *reserve], again))
+    return first + repeated * min(attempts, MOST_ATTEMPTS)
 
 
-def _plain(operation: Operation) -> Operation:
+def plain(operation: Operation) -> Operation:
     """The item of an operation as an item without an id. One of `add` stays what it is: nobody knows when it came."""
     return operation if operation.op == "add" else replace(operation, op="addx", xid=None)
 
 
-def _named(operation: Operation, xid: int) -> Operation:
-    """The item of an operation with an id of its own."""
-    return Operation("add_xid", xid, added=operation.added or 0, expires=operation.expires, data=operation.data)
+def _unused(taken: set[int], count: int) -> list[int]:
+    """So many ids that are not taken."""
+    found: list[int] = []
+    xid = 0
+    while len(found) < count:
+        xid += 1
+        if xid not in taken:
+            found.append(xid)
+    return found

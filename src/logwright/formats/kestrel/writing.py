@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from ...core.appending import Appending
@@ -23,8 +23,18 @@ from ...core.repair import find_interrupted
 from . import codec, kernel
 from .cursor import Cursor, judge
 from .files import JournalFile, Listing, list_files
-from .layout import DOCUMENTED, HOME_DIRECTORY, KESTREL2, STATE_DUMP, UNDECIDED, is_queue_name, lock_name, rotated_name
-from .packing import finish_pack, next_timestamp, pack, remove_temporary
+from .layout import (
+    DOCUMENTED,
+    HOME_DIRECTORY,
+    KESTREL2,
+    STATE_DUMP,
+    TEMPORARY,
+    UNDECIDED,
+    is_queue_name,
+    lock_name,
+    rotated_name,
+)
+from .packing import finish_pack, next_timestamp, pack, remove_temporary, write_temporary
 from .reader import Reader
 from .records import DIALECTS, Dialect, check_dialect
 
@@ -224,6 +234,28 @@ class QueueFiles(Appending):
         self._disk.sync_directory(self.directory)
         self.position -= self._file_size
         self._file_size = 0
+
+    def _replace(self, pieces: Iterable[bytes]) -> None:
+        """Let a new file with these operations be the newest one; a crash leaves the one or the other.
+
+        Nothing waits to be written, and `_writing` and `_syncing` are held. What fails before the new file has the name
+        has changed nothing; what fails then is final.
+        """
+        temporary = self.directory / f"{self.queue}{TEMPORARY}{next_timestamp(self._last_timestamp)}"
+        write_temporary(self._disk, temporary, pieces)
+        try:
+            self._disk.rename(temporary, self.path)
+        except LogwrightError:
+            with contextlib.suppress(LogwrightError):
+                self._disk.remove(temporary)
+            raise
+        self._or_poison(self._open_replaced)
+
+    def _open_replaced(self) -> None:
+        self._disk.sync_directory(self.directory)
+        self._file.close()
+        self._file = self._disk.open(self.path, "update")
+        self._file_size = self.position = self._file.size()
 
     def pack(self, upto: int | None = None) -> bool:
         """Put one file in the place of the rotated ones, all or those up to a number; False when there are none.

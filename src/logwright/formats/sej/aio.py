@@ -27,12 +27,13 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Protocol, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 from ...core.disk import REAL_DISK, Disk
 from ...core.durability import ALWAYS, NONE, AsyncGroupCommit, SyncLike, parse_sync
 from ...core.errors import Closed, LogwrightError, WrongUse
 from ...core.outcome import Damage, Mode
+from ...core.tasks import opened, to_the_end
 from ...core.watch import POLL_SECONDS, Watch
 from . import kernel
 from .codec import Buffer
@@ -59,12 +60,7 @@ _UNWATCHED_SECONDS: Final = 0.01
 """How often to look where the system gives no notice of changes."""
 
 
-class _Closable(Protocol):
-    def close(self) -> None: ...
-
-
 Result = TypeVar("Result")
-Openable = TypeVar("Openable", bound=_Closable)
 
 
 # --- writing --------------------------------------------------------------------------------------------------------
@@ -149,7 +145,7 @@ class AsyncWriter:
         """Flush, sync, and release the lock. A second call does nothing."""
         writer, self._writer = self._writer, None
         if writer is not None:
-            await _to_the_end(self._close(writer))
+            await to_the_end(self._close(writer))
 
     async def _close(self, writer: Writer) -> None:
         group, self._group = self._group, None
@@ -161,7 +157,7 @@ class AsyncWriter:
 
     async def __aenter__(self) -> Self:
         if self._writer is None:
-            self._writer = await _opened(self._open_writer)
+            self._writer = await opened(self._open_writer)
             self._group = AsyncGroupCommit(self._writer.sync) if self.policy == ALWAYS else None
         return self
 
@@ -169,30 +165,6 @@ class AsyncWriter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
-
-
-async def _to_the_end(work: Awaitable[Result]) -> Result:
-    """Wait for something that must not be left half-way; a cancellation comes after it."""
-    task = asyncio.ensure_future(work)
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        await asyncio.wait([task])
-        if not task.cancelled():
-            task.exception()  # seen: what matters now is that we were cancelled
-        raise
-
-
-async def _opened(open_it: Callable[[], Openable]) -> Openable:
-    """Open something in a thread. If we are cancelled meanwhile it is closed again: nobody else would."""
-    opening = asyncio.ensure_future(asyncio.to_thread(open_it))
-    try:
-        return await asyncio.shield(opening)
-    except asyncio.CancelledError:
-        await asyncio.wait([opening])
-        if opening.exception() is None:
-            await asyncio.to_thread(opening.result().close)
-        raise
 
 
 def _wake(woken: asyncio.Future[None]) -> None:
@@ -304,7 +276,7 @@ class AsyncScanner:
         """Close the files, once a task that waits has noticed. A second call does nothing."""
         self._closed = True
         async with self._waiting:
-            await _to_the_end(asyncio.to_thread(self._close))
+            await to_the_end(asyncio.to_thread(self._close))
 
     def _close(self) -> None:
         self._thread.shutdown()
@@ -407,7 +379,7 @@ class AsyncConsumer:
 
     async def _commit_after(self, delivery: Delivery, error: BaseException) -> None:
         try:
-            await _to_the_end(self._in_thread(delivery.commit))
+            await to_the_end(self._in_thread(delivery.commit))
         except LogwrightError as other:
             error.add_note(f"and what was done before it could not be committed: {other}")
 
@@ -462,12 +434,12 @@ class AsyncConsumer:
         async with self._running:
             delivery, self._delivery = self._delivery, None
             if delivery is not None:
-                await _to_the_end(self._in_thread(delivery.close))
+                await to_the_end(self._in_thread(delivery.close))
             self._thread.shutdown(wait=False)
 
     async def __aenter__(self) -> Self:
         if self._delivery is None:
-            self._delivery = await _opened(self._open_delivery)
+            self._delivery = await opened(self._open_delivery)
         return self
 
     async def __aexit__(

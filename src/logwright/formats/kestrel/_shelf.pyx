@@ -1,0 +1,513 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+"""The twin of shelf.py, which says what it means.
+
+Items are in a ring. The mutex is a lock of the interpreter's own, taken without a call where it is free. Between two
+calls of Python nothing interrupts this code, which is what makes `take` safe without the mutex.
+"""
+
+from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize, PyByteArray_Resize
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.pythread cimport (
+    NOWAIT_LOCK,
+    PyThread_acquire_lock,
+    PyThread_allocate_lock,
+    PyThread_free_lock,
+    PyThread_release_lock,
+    PyThread_type_lock,
+    WAIT_LOCK,
+)
+from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy
+
+from ...core.errors import TooLarge
+from .codec import _as_bytes
+from .layout import MAX_DATA_BYTES
+from .records import OPS
+from .tally import HEAD_BYTES
+
+cdef extern from *:
+    """
+    #include <stdint.h>
+    #include <string.h>
+    #include <time.h>
+    #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+    #define SWAP64(v) __builtin_bswap64(v)
+    #define SWAP32(v) __builtin_bswap32(v)
+    #else
+    #define SWAP64(v) (v)
+    #define SWAP32(v) (v)
+    #endif
+    static inline int64_t load64(const unsigned char *p) { uint64_t v; memcpy(&v, p, 8); return (int64_t)SWAP64(v); }
+    static inline int32_t load32(const unsigned char *p) { uint32_t v; memcpy(&v, p, 4); return (int32_t)SWAP32(v); }
+    static inline void store64(unsigned char *p, uint64_t v) { v = SWAP64(v); memcpy(p, &v, 8); }
+    static inline void store32(unsigned char *p, uint32_t v) { v = SWAP32(v); memcpy(p, &v, 4); }
+    static inline int64_t now_ms(void) {
+        struct timespec t; clock_gettime(CLOCK_REALTIME, &t);
+        return (int64_t)t.tv_sec * 1000LL + t.tv_nsec / 1000000;
+    }
+    """
+    int64_t load64(const unsigned char *p) nogil
+    int32_t load32(const unsigned char *p) nogil
+    void store64(unsigned char *p, uint64_t v) nogil
+    void store32(unsigned char *p, uint32_t v) nogil
+    int64_t now_ms() nogil
+
+cdef enum:
+    ADD = 0
+    ADDX = 2
+    ADD_XID = 7
+    CONTINUE = 10
+
+if tuple(OPS[name] for name in ("add", "remove", "addx", "add_xid", "continue")) != (0, 1, 2, 7, 10):
+    raise ImportError("the kernel and records.py disagree about the operations")
+if HEAD_BYTES != {ADD: 9, ADDX: 21, ADD_XID: 25, CONTINUE: 25}:
+    raise ImportError("the kernel and tally.py disagree about the heads of operations")
+
+cdef int64_t NO_LIMIT = <int64_t>1 << 62
+cdef bytes REMOVE_BYTE = b"\x01"
+
+cdef struct Entry:
+    PyObject *data
+    int64_t added
+    int64_t expires
+    int32_t attempts
+    int32_t name
+
+
+cdef class Mutex:
+    """A lock for `with`."""
+
+    cdef PyThread_type_lock _lock
+
+    def __cinit__(self):
+        self._lock = PyThread_allocate_lock()
+        if self._lock == NULL:
+            raise MemoryError
+
+    def __dealloc__(self):
+        if self._lock != NULL:
+            PyThread_free_lock(self._lock)
+
+    cdef void _acquire(self) noexcept:
+        if not PyThread_acquire_lock(self._lock, NOWAIT_LOCK):
+            with nogil:
+                PyThread_acquire_lock(self._lock, WAIT_LOCK)
+
+    def __enter__(self):
+        self._acquire()
+        return True
+
+    def __exit__(self, kind, error, trace):
+        PyThread_release_lock(self._lock)
+
+
+cdef class _View:
+    """The bytes of any object that has some, released with it."""
+
+    cdef Py_buffer view
+    cdef bint held
+    cdef const unsigned char *data
+    cdef Py_ssize_t size
+
+    def __cinit__(self, source):
+        PyObject_GetBuffer(source, &self.view, PyBUF_SIMPLE)
+        self.held = True
+        self.data = <const unsigned char *>self.view.buf
+        self.size = self.view.len
+
+    def __dealloc__(self):
+        if self.held:
+            PyBuffer_Release(&self.view)
+
+
+cdef class Shelf:
+    """Items and operations of one queue; see shelf.Shelf."""
+
+    cdef readonly Mutex mutex
+    cdef public bint refusing
+    # operations on their way
+    cdef public int64_t position
+    cdef public int64_t _file_size
+    cdef public int64_t attention_bytes
+    cdef public int dialect
+    cdef public object write
+    cdef bytearray _buffer
+    cdef bytearray _spare
+    cdef Py_ssize_t _capacity
+    cdef Py_ssize_t _used
+    # items
+    cdef public int64_t items
+    cdef public int64_t data_bytes
+    cdef public int64_t memory_items
+    cdef public int64_t memory_bytes
+    cdef public int64_t added
+    cdef public int64_t taken
+    cdef public int64_t waiting
+    cdef Entry *_ring
+    cdef int64_t _ring_capacity
+    cdef int64_t _head
+    # limits
+    cdef public object clock
+    cdef public int64_t max_items
+    cdef public int64_t max_bytes
+    cdef public int64_t max_item_bytes
+    cdef public int64_t max_memory_items
+    cdef public int64_t max_memory_bytes
+    cdef public int64_t max_age
+    cdef public int64_t max_attempts
+    cdef public int64_t care_bytes
+    cdef public int64_t erase_bytes
+
+    def __cinit__(self, *arguments, **options):
+        self.mutex = Mutex()
+        self._buffer = self._spare = bytearray()
+        self._ring = NULL
+
+    def __init__(self, int64_t position, int64_t attention_bytes, int dialect):
+        self.position = position
+        self.attention_bytes = attention_bytes
+        self.dialect = dialect
+        self._capacity = 4096 + 2 * min(attention_bytes, 1 << 19)
+        self._buffer = PyByteArray_FromStringAndSize(NULL, 4096)
+        self._spare = PyByteArray_FromStringAndSize(NULL, 4096)
+        self.max_items = self.max_bytes = self.max_memory_items = self.max_memory_bytes = NO_LIMIT
+        self.max_item_bytes = MAX_DATA_BYTES
+        self.max_attempts = 0x7FFFFFFF
+        self.care_bytes = self.erase_bytes = NO_LIMIT
+
+    def __dealloc__(self):
+        self._drop_all()
+        free(self._ring)
+
+    # --- what is called all the time --------------------------------------------------------------------------------
+
+    def put(self, data, expires=None):
+        """Add an item at the tail. `expires` is handed to `_deadline`."""
+        cdef int64_t now
+        if not isinstance(data, bytes):
+            data = _as_bytes(data)
+        if self.refusing:
+            self._refuse()
+        self.mutex._acquire()
+        try:
+            now = self._now()
+            self._put(<bytes>data, now, 0 if expires is None else self._deadline(expires, now))
+        finally:
+            PyThread_release_lock(self.mutex._lock)
+
+    def put_held(self, bytes data not None, int64_t added, int64_t expires):
+        """Add an item at the tail; the mutex is held."""
+        self._put(data, added, expires)
+
+    cdef int _put(self, bytes data, int64_t added, int64_t expires) except -1:
+        cdef int64_t size = PyBytes_GET_SIZE(data)
+        cdef int64_t position
+        cdef Entry entry
+        if self.refusing:
+            self._refuse()
+        if size > self.max_item_bytes:
+            raise TooLarge(f"an item of {size} bytes is more than the {self.max_item_bytes} that this queue takes")
+        if self.items >= self.max_items or self.data_bytes + size > self.max_bytes:
+            self._make_room(size)
+        if self.position > self.care_bytes:
+            self._care()
+        position = self._emit_add(data, size, added, expires)
+        self.added += 1
+        if self.items == self.memory_items:
+            if self.memory_items < self.max_memory_items and self.memory_bytes + size <= self.max_memory_bytes:
+                entry.data = <PyObject *>data
+                entry.added = added
+                entry.expires = expires
+                entry.attempts = 0
+                entry.name = 0
+                self._push_back(&entry)
+                self.memory_bytes += size
+            else:
+                self._fall_behind(position)
+        self.items += 1
+        self.data_bytes += size
+        if self.waiting:
+            self._wake()
+        return 0
+
+    def get(self):
+        """Remove the head; its data, None when there is nothing."""
+        cdef Entry *head
+        if self.refusing:
+            self._refuse()
+        self.mutex._acquire()
+        try:
+            if self.refusing:
+                self._refuse()
+            if self.items == 0:
+                return None
+            head = self._ring + self._head
+            if self.memory_items == 0 or self.max_age or head.expires or head.attempts:
+                if not self._ready():
+                    return None
+            self._emit(REMOVE_BYTE)
+            self.taken += 1
+            data = self._pop_data()
+            if self.position > self.care_bytes or (self.items == 0 and self.position >= self.erase_bytes):
+                self._care()
+            return data
+        finally:
+            PyThread_release_lock(self.mutex._lock)
+
+    cdef inline int64_t _now(self) except? -1:
+        return now_ms() if self.clock is None else self.clock()
+
+    def now(self):
+        """Milliseconds since the epoch, by the clock that was given."""
+        return self._now()
+
+    # --- items; the mutex is held -----------------------------------------------------------------------------------
+
+    cdef int _grow(self) except -1:
+        cdef int64_t capacity = self._ring_capacity * 2 if self._ring_capacity else 64
+        cdef int64_t first
+        cdef Entry *ring = <Entry *>malloc(capacity * sizeof(Entry))
+        if ring == NULL:
+            raise MemoryError
+        if self.memory_items:
+            first = min(self.memory_items, self._ring_capacity - self._head)
+            memcpy(ring, self._ring + self._head, first * sizeof(Entry))
+            memcpy(ring + first, self._ring, (self.memory_items - first) * sizeof(Entry))
+        free(self._ring)
+        self._ring = ring
+        self._ring_capacity = capacity
+        self._head = 0
+        return 0
+
+    cdef int _push_back(self, Entry *entry) except -1:
+        """Put an item behind the others on the shelf; its bytes are not counted."""
+        if self.memory_items == self._ring_capacity:
+            self._grow()
+        Py_INCREF(<object>entry.data)
+        self._ring[(self._head + self.memory_items) & (self._ring_capacity - 1)] = entry[0]
+        self.memory_items += 1
+        return 0
+
+    cdef object _pop_data(self):
+        """Take the first item from the shelf; its data. There is one."""
+        cdef object data = <object>self._ring[self._head].data
+        cdef int64_t size = PyBytes_GET_SIZE(<bytes>data)
+        Py_DECREF(data)
+        self._head = (self._head + 1) & (self._ring_capacity - 1)
+        self.memory_items -= 1
+        self.memory_bytes -= size
+        self.items -= 1
+        self.data_bytes -= size
+        return data
+
+    cdef tuple _tuple(self, Entry *entry):
+        return <object>entry.data, entry.added, entry.expires, entry.attempts, entry.name
+
+    def head(self):
+        """The first item on the shelf."""
+        if self.memory_items == 0:
+            raise IndexError("the shelf is empty")
+        return self._tuple(self._ring + self._head)
+
+    def pop(self):
+        """Take the first item from the shelf. The journal is not told."""
+        found = self.head()
+        self._pop_data()
+        return found
+
+    def put_back(self, tuple entry not None):
+        """Put an item to the head, whatever the limits are. The journal is not told."""
+        cdef bytes data = entry[0]
+        cdef Entry found
+        found.data = <PyObject *>data
+        found.added, found.expires, found.attempts, found.name = entry[1], entry[2], entry[3], entry[4]
+        if self.memory_items == self._ring_capacity:
+            self._grow()
+        Py_INCREF(data)
+        self._head = (self._head - 1) & (self._ring_capacity - 1)
+        self._ring[self._head] = found
+        self.memory_items += 1
+        self.memory_bytes += PyBytes_GET_SIZE(data)
+        self.items += 1
+        self.data_bytes += PyBytes_GET_SIZE(data)
+
+    def entries(self):
+        """The items on the shelf from the head on."""
+        cdef int64_t row
+        return [
+            self._tuple(self._ring + ((self._head + row) & (self._ring_capacity - 1)))
+            for row in range(self.memory_items)
+        ]
+
+    def clear(self):
+        """Forget all items. The journal is not told."""
+        self._drop_all()
+        self.items = self.data_bytes = self.memory_bytes = 0
+
+    cdef void _drop_all(self) noexcept:
+        cdef PyObject *data
+        while self.memory_items:
+            data = self._ring[self._head].data
+            self._head = (self._head + 1) & (self._ring_capacity - 1)
+            self.memory_items -= 1
+            Py_DECREF(<object>data)
+
+    def stock(
+        self, buffer, int64_t base, kinds, numbers, positions, int64_t end, int64_t most_items, int64_t most_bytes
+    ):
+        """Put items that are counted already onto the shelf, from the operations that have added them."""
+        cdef _View view = _View(buffer)
+        cdef _View kinds_view = _View(kinds)
+        cdef _View numbers_view = _View(numbers)
+        cdef _View positions_view = _View(positions)
+        cdef Py_ssize_t count = kinds_view.size
+        cdef const uint8_t *kind = <const uint8_t *>kinds_view.data
+        cdef const int32_t *number = <const int32_t *>numbers_view.data
+        cdef const int64_t *position = <const int64_t *>positions_view.data
+        cdef int64_t start, stop, size, head
+        cdef Py_ssize_t row
+        cdef int64_t taken = 0
+        cdef Entry entry
+        cdef bytes data
+        if numbers_view.size != count * 4 or positions_view.size != count * 8:
+            raise ValueError("there must be as many kinds as numbers and positions")
+        for row in range(count):
+            head = 21 if kind[row] == ADDX else 9 if kind[row] == ADD else 25
+            if kind[row] != ADDX and kind[row] != ADD and kind[row] != ADD_XID and kind[row] != CONTINUE:
+                continue
+            start = position[row] - base
+            stop = (position[row + 1] if row + 1 < count else end) - base
+            size = stop - start - head
+            if start < 0 or size < 0 or stop > view.size:
+                raise ValueError("these operations are not within the buffer")
+            if taken and (self.memory_items >= most_items or self.memory_bytes + size > most_bytes):
+                return row
+            data = PyBytes_FromStringAndSize(<const char *>view.data + stop - size, size)
+            entry.data = <PyObject *>data
+            if kind[row] == ADD:
+                entry.added = 0
+                entry.expires = <int64_t>load32(view.data + start + 5) * 1000
+            else:
+                entry.added = load64(view.data + start + head - 16)
+                entry.expires = load64(view.data + start + head - 8)
+            entry.attempts = 0
+            entry.name = number[row] if kind[row] == ADD_XID else 0
+            self._push_back(&entry)
+            self.memory_bytes += size
+            taken += 1
+        return count
+
+    # --- operations on their way ------------------------------------------------------------------------------------
+
+    cdef int64_t _emit_add(self, bytes data, int64_t size, int64_t added, int64_t expires) except -1:
+        """Send an ADDX on its way."""
+        cdef int64_t position = self.position
+        cdef int64_t whole = size + 21
+        cdef unsigned char *out
+        cdef bytes operation = None
+        if self.write is None:
+            out = self._room(whole)
+        else:
+            operation = PyBytes_FromStringAndSize(NULL, whole)
+            out = <unsigned char *>PyBytes_AS_STRING(operation)
+        out[0] = ADDX
+        store32(out + 1, <uint32_t>(size + 16))
+        store64(out + 5, <uint64_t>added)
+        store64(out + 13, <uint64_t>expires)
+        memcpy(out + 21, PyBytes_AS_STRING(data), size)
+        self.position = position + whole
+        if operation is None:
+            self._used += whole
+            if self._used >= self.attention_bytes:
+                self._attend()
+        else:
+            self._write_through(operation)
+        return position
+
+    cdef int64_t _emit(self, bytes data) except -1:
+        cdef int64_t position = self.position
+        cdef Py_ssize_t size = PyBytes_GET_SIZE(data)
+        if self.write is None:
+            memcpy(self._room(size), PyBytes_AS_STRING(data), size)
+            self.position = position + size
+            self._used += size
+            if self._used >= self.attention_bytes:
+                self._attend()
+        else:
+            self.position = position + size
+            self._write_through(data)
+        return position
+
+    cdef int _write_through(self, bytes data) except -1:
+        cdef int64_t written
+        try:
+            written = self.write(self._file_size, data)
+        except BaseException as error:
+            self._write_failed(error)
+            raise
+        if written < PyBytes_GET_SIZE(data):
+            self._write_rest(data, written)
+        self._file_size += PyBytes_GET_SIZE(data)
+        return 0
+
+    cdef unsigned char *_room(self, int64_t size) except NULL:
+        """Where the next `size` bytes go."""
+        if size > len(self._buffer) - self._used:
+            PyByteArray_Resize(self._buffer, max(len(self._buffer) * 2, self._used + size))
+        return <unsigned char *>PyByteArray_AS_STRING(self._buffer) + self._used
+
+    def emit(self, bytes data not None):
+        """Send operations on their way; the position of the first one. The mutex is held."""
+        return self._emit(data)
+
+    @property
+    def buffered_bytes(self):
+        """How many bytes wait to be taken."""
+        return self._used
+
+    def take(self):
+        """What has gathered: a buffer, and how much of it counts. It may be used until the next but one `take`."""
+        cdef bytearray taken = self._buffer
+        cdef Py_ssize_t used = self._used
+        cdef bytearray fresh = self._spare
+        if len(fresh) > 4 * self._capacity:  # one large item must not hold its memory for ever
+            fresh = PyByteArray_FromStringAndSize(NULL, 4096)
+        self._buffer = fresh
+        self._spare = taken
+        self._used = 0
+        return taken, used
+
+    # --- what a subclass has ----------------------------------------------------------------------------------------
+
+    def _refuse(self):
+        raise NotImplementedError
+
+    def _deadline(self, expires, now):
+        raise NotImplementedError
+
+    def _make_room(self, size):
+        raise NotImplementedError
+
+    def _fall_behind(self, position):
+        raise NotImplementedError
+
+    def _ready(self):
+        raise NotImplementedError
+
+    def _care(self):
+        raise NotImplementedError
+
+    def _wake(self):
+        raise NotImplementedError
+
+    def _attend(self):
+        raise NotImplementedError
+
+    def _write_rest(self, data, done):
+        raise NotImplementedError
+
+    def _write_failed(self, error):
+        raise NotImplementedError

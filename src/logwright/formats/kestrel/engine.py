@@ -1,0 +1,429 @@
+"""Engine: a queue, its memory and its journal kept in step. Nothing here waits, and nothing here syncs.
+
+Every method that changes the queue holds the mutex while it checks, sends its operation on its way, and changes what is
+in memory, so the journal tells the same story in the same order. Whether an operation is durable is the affair of the
+caller, who syncs when the mutex is free again, so that many callers share one sync.
+
+An item that has to move to another queue, because it has expired or has failed too often, is reserved here, put there,
+made durable there, and then confirmed here (`finish_moves`). A crash in between leaves it in both: it is reserved here,
+so it comes back, and moves again.
+
+Which files there are, and when they are rotated, rewritten and packed, is in `care.py`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from ...core.disk import Disk
+from ...core.durability import SyncLike
+from ...core.errors import Full, LogwrightError, TooLarge, WrongUse
+from .care import JournalCare
+from .items import Item, as_item
+from .layout import CONFIRM_REMOVE, KESTREL2, REMOVE, REMOVE_TENTATIVE, REMOVE_TENTATIVE_XID, UNREMOVE, XID_HEAD
+from .limits import Limits, deadline_ms
+from .records import Dialect
+from .shelf import NO_LIMIT, Entry
+from .tally import following
+
+_REMOVE: Final = bytes([REMOVE])
+_RESERVE: Final = bytes([REMOVE_TENTATIVE])
+_MOST_MOVES: Final = 1000
+"""How many items are reserved for another queue before they are put there."""
+_SWEPT_AT_ONCE: Final = 10_000
+
+
+class Move(NamedTuple):
+    """An item that is reserved until it is in another queue."""
+
+    target: str
+    xid: int
+    entry: Entry
+
+
+class Engine(JournalCare):
+    """One queue of a directory. `borrow` opens another one of the same directory, for items that move there."""
+
+    def __init__(
+        self,
+        path: Path,
+        limits: Limits,
+        *,
+        sync: SyncLike = "none",
+        dialect: Dialect = "auto",
+        buffer_bytes: int = 0,
+        background: bool = True,
+        clock: Callable[[], float] | None = None,
+        borrow: Callable[[str], Engine] | None = None,
+        disk: Disk,
+    ) -> None:
+        self.holders: set[object] = set()
+        self.handle: object | None = None
+        self.disk = disk
+        self.moves: list[Move] = []
+        self.expired = self.discarded = self.moved = 0
+        self.waiters: deque[Callable[[], None]] = deque()
+        self._borrow = borrow
+        self._clock_seconds = clock
+        self.limits = limits
+        self._moving: set[int] = set()
+        self._open_cared(path, sync, dialect, buffer_bytes, background, disk)
+
+    def _configure(self) -> None:
+        self.configure(self.limits)
+
+    def configure(self, limits: Limits) -> None:
+        """Take these limits from now on."""
+        for target in (limits.expire_to, limits.park):
+            if target == self.queue:
+                raise WrongUse(f"{self.path}: the items of a queue cannot move to the queue itself")
+        self.limits = limits
+        self.max_items = NO_LIMIT if limits.max_items is None else limits.max_items
+        self.max_bytes = NO_LIMIT if limits.max_bytes is None else limits.max_bytes
+        if limits.max_item_bytes is not None:
+            self.max_item_bytes = limits.max_item_bytes
+        self.max_memory_bytes, self.max_memory_items = limits.max_memory_bytes, limits.max_memory_items
+        self.max_age = limits.max_age_ms
+        self.max_attempts = 2**31 - 1 if limits.max_attempts is None else limits.max_attempts
+        clock = self._clock_seconds
+        self.clock = None if clock is None else lambda: int(clock() * 1000)
+        self.set_thresholds()
+        if limits.sweep_seconds is not None and self._caretaker is not None:
+            self._caretaker.repeat(limits.sweep_seconds, self.sweep)
+
+    def _refuse(self) -> None:
+        self._check_process()
+        super()._refuse()
+
+    @property
+    def park(self) -> str:
+        """The queue that items move to which have failed too often."""
+        return self.limits.park or f"{self.queue.replace('+', '-')}_parked"
+
+    def _deadline(self, expires: Any, now: int) -> int:
+        return deadline_ms(expires, now)
+
+    # --- putting ----------------------------------------------------------------------------------------------------
+
+    def put_many_held(self, contents: Sequence[bytes], added: int, expires: int) -> None:
+        """Add items at the tail that there is room for; the mutex is held."""
+        with self.gathered():
+            for data in contents:
+                self.put_held(data, added, expires)
+
+    def check_room(self, contents: Sequence[bytes]) -> None:
+        """Raise what adding these would raise. The mutex is held."""
+        if self.refusing:
+            self._refuse()
+        for data in contents:
+            if len(data) > self.max_item_bytes:
+                raise TooLarge(
+                    f"an item of {len(data)} bytes is more than the {self.max_item_bytes} that this queue takes"
+                )
+        if self.limits.discard_old_when_full:
+            return
+        size = sum(map(len, contents))
+        if self._is_too_much(len(contents), size):
+            self._ready()  # what has expired makes room
+            if self._is_too_much(len(contents), size):
+                self._refuse_more()
+
+    def _is_too_much(self, items: int, size: int) -> bool:
+        return self.items + items > self.max_items or self.data_bytes + size > self.max_bytes
+
+    def _make_room(self, size: int) -> None:
+        self._ready()
+        if self.limits.discard_old_when_full and size <= self.max_bytes:
+            while self.items and self._is_too_much(1, size):
+                if not self.memory_items:
+                    self._refill()
+                self.emit(_REMOVE)
+                self.pop()
+                self.discarded += 1
+        if self._is_too_much(1, size):
+            self._refuse_more()
+
+    def _refuse_more(self) -> None:
+        raise Full(f"{self.path}: {self.items} items of {self.data_bytes} bytes wait, and more are not taken")
+
+    def put_moved(self, items: Sequence[Item]) -> None:
+        """Add items that come from another queue, all of them or none, and make that durable.
+
+        They keep the time when they were added, and do not expire.
+        """
+        with self.mutex:
+            self.check_room([item.data for item in items])
+            with self.gathered():
+                for item in items:
+                    self.put_held(item.data, item.added or self.now(), 0)
+        self.sync()
+
+    # --- what is at the head ----------------------------------------------------------------------------------------
+
+    def _ready(self) -> bool:
+        if self._is_deliverable():
+            return True
+        with self.gathered():
+            while self.items and len(self.moves) < _MOST_MOVES:
+                if not self.memory_items:
+                    self._refill()
+                if self._is_deliverable():
+                    return True
+                self._drop_head()
+        return False
+
+    def _is_deliverable(self) -> bool:
+        """Whether there is something at the head that may be handed out."""
+        if not self.memory_items:
+            return False
+        head = self.head()
+        return head[3] < self.max_attempts and not self._is_expired(head)
+
+    def _is_expired(self, entry: Entry) -> bool:
+        _, added, expires, _, _ = entry
+        if not expires and not self.max_age:
+            return False
+        now = self.now()
+        return bool(expires and expires <= now) or bool(self.max_age and (added or self.opened) + self.max_age <= now)
+
+    def _drop_head(self) -> None:
+        """Take away what has expired, or let it move where it belongs."""
+        has_expired = self._is_expired(self.head())
+        self.expired += has_expired
+        target = self.limits.expire_to if has_expired else self.park
+        if target is None:
+            self.emit(_REMOVE)
+            self.pop()
+        else:
+            xid = self._reserve_head()
+            self._moving.add(xid)
+            self.moves.append(Move(target, xid, self.open_items[xid]))
+
+    def peek(self) -> Item | None:
+        """The head, which stays."""
+        with self.mutex:
+            if self.refusing:
+                self._refuse()
+            return as_item(self.head()) if self._ready() else None
+
+    def get_many(self, most: int) -> list[bytes]:
+        """Remove up to so many items from the head on."""
+        found: list[bytes] = []
+        with self.mutex:
+            if self.refusing:
+                self._refuse()
+            with self.gathered():
+                while len(found) < most and self._ready():
+                    self.emit(_REMOVE)
+                    found.append(self.pop()[0])
+            self.taken += len(found)
+            self.care_if_due()
+        return found
+
+    def flush_all(self) -> int:
+        """Remove all items that wait; how many those were."""
+        with self.mutex:
+            if self.refusing:
+                self._refuse()
+            count = self.items
+            with self.gathered():
+                for start in range(0, count, 1 << 16):
+                    self.emit(_REMOVE * min(1 << 16, count - start))
+                self.clear()
+                self.end_behind()
+            self.discarded += count
+            self.care_if_due()
+        return count
+
+    # --- reserving --------------------------------------------------------------------------------------------------
+
+    def reserve(self) -> Item | None:
+        """Reserve the head; the item with its transaction id, None when there is nothing."""
+        found = self.reserve_many(1)
+        return found[0] if found else None
+
+    def reserve_many(self, most: int) -> list[Item]:
+        """Reserve up to so many items from the head on."""
+        found: list[Item] = []
+        with self.mutex:
+            if self.refusing:
+                self._refuse()
+            with self.gathered() if most > 1 else contextlib.nullcontext():
+                while len(found) < most and self._ready():
+                    xid = self._reserve_head()
+                    found.append(as_item(self.open_items[xid], xid))
+            self.care_if_due()
+        return found
+
+    def _reserve_head(self) -> int:
+        """Reserve the head as a replay of the journal will: under the id that it is named by, else the next one."""
+        name = self.head()[4]
+        if self.dialect != KESTREL2 and name and name not in self.open_items:
+            xid = name
+        else:
+            xid = following(self.xid)
+            while xid in self.open_items:
+                xid = following(xid)
+            self.xid = xid
+        self.emit(XID_HEAD.pack(REMOVE_TENTATIVE_XID, xid) if self.dialect == KESTREL2 else _RESERVE)
+        entry = self.open_items[xid] = self.pop()
+        self.open_bytes += len(entry[0])
+        return xid
+
+    def confirm(self, xids: Sequence[int]) -> None:
+        """Finish reserved items."""
+        with self.mutex:
+            self._check_open(xids)
+            self._confirm(xids)
+
+    def _confirm(self, xids: Sequence[int]) -> None:
+        self.emit(b"".join(XID_HEAD.pack(CONFIRM_REMOVE, xid) for xid in xids))
+        for xid in xids:
+            self._close_item(xid)
+        self.taken += len(xids)
+        self.care_if_due()
+
+    def abort(self, xids: Sequence[int]) -> None:
+        """Put reserved items back to the head, the one with the lowest id first. Those that failed too often move."""
+        with self.mutex:
+            self._check_open(xids)
+            failed = [xid for xid in xids if self.open_items[xid][3] + 1 >= self.max_attempts]
+            self._moving.update(failed)
+            self.moves += [Move(self.park, xid, self.open_items[xid]) for xid in failed]
+            self._put_back(xid for xid in xids if xid not in failed)
+            self.care_if_due()
+
+    def _put_back(self, xids: Iterable[int]) -> None:
+        with self.gathered():
+            for xid in sorted(xids, reverse=True):
+                self.emit(XID_HEAD.pack(UNREMOVE, xid))
+                data, added, expires, attempts, _ = self._close_item(xid)
+                self.put_back((data, added, expires, attempts + 1, 0))
+                if self.waiting:
+                    self._wake()
+
+    def _check_open(self, xids: Sequence[int]) -> None:
+        if self.refusing:
+            self._refuse()
+        for xid in xids:
+            if xid not in self.open_items or xid in self._moving:
+                raise WrongUse(f"{self.path}: no transaction {xid} is open")
+        if len(set(xids)) < len(xids):
+            raise WrongUse(f"{self.path}: a transaction is named twice among {', '.join(map(str, xids))}")
+
+    def _close_item(self, xid: int) -> Entry:
+        entry = self.open_items.pop(xid)
+        self.open_bytes -= len(entry[0])
+        return entry
+
+    # --- moving to other queues -------------------------------------------------------------------------------------
+
+    def finish_moves(self) -> None:
+        """Put what was reserved for other queues there, and finish it here. The mutex is free."""
+        while self.moves:
+            with self.mutex:
+                moves, self.moves = self.moves, []
+            for target in dict.fromkeys(move.target for move in moves):
+                self._move_to(target, [move for move in moves if move.target == target])
+
+    def _move_to(self, target: str, moves: list[Move]) -> None:
+        xids = [move.xid for move in moves]
+        try:
+            if self._borrow is None:
+                raise WrongUse(f"{self.path}: there is no way to the queue {target}")
+            self._borrow(target).put_moved([as_item(move.entry) for move in moves])
+        except LogwrightError:
+            with self.mutex:
+                self._moving.difference_update(xids)
+                if not self.refusing:
+                    self._put_back(xids)
+            raise
+        with self.mutex:
+            self._moving.difference_update(xids)
+            if self.refusing:
+                self._refuse()
+            self._confirm(xids)
+            self.taken -= len(xids)
+            self.moved += len(xids)
+
+    def unpark(self, most: int | None) -> int:
+        """Put parked items back, at the tail; how many those were."""
+        if self._borrow is None:
+            raise WrongUse(f"{self.path}: there is no way to the queue {self.park}")
+        parked = self._borrow(self.park)
+        count = 0
+        while most is None or count < most:
+            items = parked.reserve_many(_MOST_MOVES if most is None else min(_MOST_MOVES, most - count))
+            if not items:
+                break
+            xids = [item.xid for item in items]
+            try:
+                self.put_moved(items)
+            except LogwrightError:
+                if not parked.refusing:
+                    parked.abort(xids)
+                raise
+            parked.confirm(xids)
+            count += len(items)
+        if count:
+            parked.sync()
+        return count
+
+    def sweep(self) -> int:
+        """Drop what has expired at the head, or let it move; how many items that were."""
+        before = self.expired
+        while True:
+            with self.mutex:
+                if self.refusing:
+                    self._refuse()
+                self._ready()
+            if not self.moves:
+                return self.expired - before
+            self.finish_moves()
+
+    def commit(self) -> None:
+        """Make durable what this thread has done; threads that call at the same time share one sync."""
+        self._group.wait()
+
+    def iterate(self) -> Iterator[Item]:
+        """The items that wait, from head to tail, as they are now. What has expired is left out."""
+        return (as_item(entry) for entry in self.waiting_entries() if not self._is_expired(entry))
+
+    # --- those who wait ---------------------------------------------------------------------------------------------
+
+    def _wake(self) -> None:
+        self.waiting -= 1
+        self.waiters.popleft()()
+
+    def wait_for(self, wake: Callable[[], None]) -> None:
+        """Have a function called when an item comes: once, with the mutex held."""
+        with self.mutex:
+            if self.refusing:
+                self._refuse()
+            self.waiters.append(wake)
+            self.waiting += 1
+
+    def stop_waiting(self, wake: Callable[[], None]) -> bool:
+        """Take a function back; False when it was called already."""
+        with self.mutex:
+            try:
+                self.waiters.remove(wake)
+            except ValueError:
+                return False
+            self.waiting -= 1
+            return True
+
+    def pass_on(self) -> None:
+        """Somebody was woken and takes nothing: wake another one."""
+        with self.mutex:
+            if self.waiting and self.items:
+                self._wake()
+
+    def _wake_all(self) -> None:
+        super()._wake_all()
+        while self.waiting:
+            self._wake()

@@ -1,0 +1,212 @@
+"""Which queues this process has open, and how they reach each other.
+
+A queue has one engine in a process, and one handle: the `Queue` or `AsyncQueue` that somebody has opened; a second one
+gets `Locked`. Others may need the engine as well, and share it:
+
+- the handle of the parent of a fan-out queue `parent+child`: whatever is put to the parent is put to every child;
+- an engine whose items move: to `expire_to`, or to where failed items are parked.
+
+An engine is closed when nobody holds it any more. Queues of other processes cannot be reached: they are locked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ...core.disk import REAL_DISK, Disk
+from ...core.durability import SyncLike
+from ...core.errors import Locked, NotFound, WrongUse
+from .engine import Engine
+from .files import list_queues
+from .layout import is_queue_name
+from .limits import Limits
+from .records import Dialect
+
+_lock = threading.RLock()
+"""Held while queues are opened and closed."""
+_engines: dict[tuple[int, Path], Engine] = {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """How a queue is opened, beside its limits."""
+
+    sync: SyncLike = "none"
+    dialect: Dialect = "auto"
+    buffer_bytes: int = 0
+    background: bool = True
+    clock: Callable[[], float] | None = None
+    disk: Disk = REAL_DISK
+
+
+def _hold(path: Path, limits: Limits, settings: Settings, holder: object) -> Engine:
+    """The engine of a queue, opened if it is not; `holder` must `_let_go` of it."""
+    key = id(settings.disk), path
+    engine = _engines.get(key)
+    if engine is not None and engine.refusing and engine.handle is None:
+        _forget(engine)  # it has failed: whoever else holds it opens it again when it needs it
+        engine = None
+    if engine is None:
+        engine = Engine(
+            path,
+            limits,
+            sync=settings.sync,
+            dialect=settings.dialect,
+            buffer_bytes=settings.buffer_bytes,
+            background=settings.background,
+            clock=settings.clock,
+            borrow=_borrower(key, settings),
+            disk=settings.disk,
+        )
+        _engines[key] = engine
+    engine.holders.add(holder)
+    return engine
+
+
+def _borrower(key: tuple[int, Path], settings: Settings) -> Callable[[str], Engine]:
+    """What finds the queues that the items of one move to."""
+    plain = replace(settings, dialect="auto")
+
+    def borrow(name: str) -> Engine:
+        with _lock:
+            return _hold(key[1].with_name(name), Limits(), plain, key)
+
+    return borrow
+
+
+def _let_go(engine: Engine, holder: object) -> None:
+    engine.holders.discard(holder)
+    if not engine.holders:
+        _forget(engine)
+
+
+def _forget(engine: Engine, end: Callable[[], None] | None = None) -> None:
+    """Close an engine, or end it otherwise, and let go of what it has borrowed."""
+    key = id(engine.disk), engine.path
+    if _engines.get(key) is engine:
+        del _engines[key]
+    with contextlib.ExitStack() as stack:
+        for other in list(_engines.values()):
+            if key in other.holders:
+                stack.callback(_let_go, other, key)
+        stack.callback(end or engine.close)
+
+
+class Handle:
+    """A queue that somebody has opened, and its children."""
+
+    def __init__(self, directory: Path, name: str, limits: Limits, settings: Settings) -> None:
+        self._limits, self._settings = limits, settings
+        self._children: dict[str, Engine] = {}
+        self._is_closed = False
+        if not is_queue_name(name):  # alone: a path could hide what is in it
+            raise WrongUse(f"{name!r} is no name of a queue: none of / ~ + . may be in it, but for one + within")
+        path = directory.absolute() / name
+        with _lock:
+            self.engine = _hold(path, limits, settings, self)
+            if self.engine.handle is not None:
+                self.engine.holders.discard(self)
+                raise Locked(f"{path} is open already in this process")
+            self.engine.handle = self
+            try:
+                self.engine.configure(limits)
+                self._meet_family()
+            except BaseException:
+                self.close()
+                raise
+
+    def _meet_family(self) -> None:
+        """Open the children that are there, and let a parent know of this child."""
+        path, disk = self.engine.path, self._settings.disk
+        parent, _, child = path.name.partition("+")
+        if child:
+            above = _engines.get((id(disk), path.with_name(parent)))
+            if above is not None and isinstance(above.handle, Handle):
+                above.handle._add_child(path.name)
+            return
+        with contextlib.suppress(NotFound):
+            for name in list_queues(disk, path.parent):
+                if name.startswith(f"{parent}+"):
+                    self._add_child(name)
+
+    def _add_child(self, name: str) -> None:
+        path = self.engine.path.with_name(name)
+        self._children[name] = _hold(path, self._limits, self._settings, self)
+
+    # --- fan-out ----------------------------------------------------------------------------------------------------
+
+    @property
+    def has_children(self) -> bool:
+        return bool(self._children)
+
+    def family(self) -> list[Engine]:
+        """The queue and its children, by name. A child that has failed is opened again, one that is gone is not."""
+        if any(child.refusing for child in list(self._children.values())):
+            with _lock:
+                self._renew_children()
+        return [self.engine, *(child for _, child in sorted(self._children.items()))]
+
+    def _renew_children(self) -> None:
+        for name, child in list(self._children.items()):
+            if child.refusing:
+                _let_go(child, self)
+                del self._children[name]
+                if self._settings.disk.exists(child.path):
+                    self._add_child(name)
+
+    def put_to_all(self, contents: Sequence[bytes], expires: Any) -> list[Engine]:
+        """Put items to the queue and to every child, all of them or none; the engines of those."""
+        family = self.family()
+        with contextlib.ExitStack() as stack:
+            for engine in family:  # always in this order, so nobody waits for each other
+                stack.enter_context(engine.mutex)
+            now = self.engine.now()
+            deadline = 0 if expires is None else self.engine._deadline(expires, now)
+            for engine in family:
+                engine.check_room(contents)
+            for engine in reversed(family):
+                engine.put_many_held(contents, now, deadline)
+        return family
+
+    # --- the end ----------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Let go of the queue and its children."""
+        self._end(self.engine.close)
+
+    def delete(self) -> None:
+        """Remove the queue; its children stay."""
+        self._end(self.engine.delete)
+
+    def _end(self, end: Callable[[], None]) -> None:
+        with _lock:
+            if self._is_closed:
+                return
+            self._is_closed = True
+            engine = self.engine
+            engine.handle = None
+            with contextlib.ExitStack() as stack:
+                for child in self._children.values():
+                    stack.callback(_let_go, child, self)
+                engine.holders.discard(self)
+                if end == engine.delete or engine.refusing or not engine.holders:
+                    stack.callback(_forget, engine, end)
+
+
+def _after_fork() -> None:
+    """In a child: the queues are the parent's, who goes on to write to them."""
+    global _lock
+    _lock = threading.RLock()
+    for engine in _engines.values():
+        engine.refusing = True
+    _engines.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,130 @@
+"""What a queue can be told: its limits, and how its journal is kept. `Options` are the names, `Limits` the values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final, TypeAlias, TypedDict
+
+from ...core.errors import WrongUse
+from .layout import MAX_DATA_BYTES, is_queue_name
+from .packing import MOST_ATTEMPTS
+
+Seconds: TypeAlias = float | timedelta
+Expires: TypeAlias = float | timedelta | datetime
+"""When an item expires: in so many seconds, after a time, or at one."""
+
+DEFAULT_JOURNAL_BYTES: Final = 16 << 20
+MAX_JOURNAL_BYTES: Final = 1 << 30
+MAX_MEMORY_BYTES: Final = 128 << 20
+_MEMORY_BYTES_OF_ITEM: Final = 128
+"""An item in memory costs at least so much beside its data. So there is one for every so many bytes, at most."""
+_FEW_ITEMS: Final = 1024
+
+
+class Options(TypedDict, total=False):
+    """The names of the limits, for `Queue(directory, name, **options)`. `Limits` says what they mean."""
+
+    max_items: int | None
+    max_bytes: int | None
+    max_item_bytes: int | None
+    discard_old_when_full: bool
+    max_age: Seconds | None
+    expire_to: str | None
+    sweep_seconds: float | None
+    max_attempts: int | None
+    park: str | None
+    max_memory_bytes: int
+    default_journal_bytes: int
+    max_journal_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How large a queue and its journal may become, and what becomes of items that nobody wants.
+
+    max_items, max_bytes    no more wait than this, in items and in bytes of their data; more raise `Full`
+    max_item_bytes          no item is larger than this; a larger one raises `TooLarge`
+    discard_old_when_full   instead of raising `Full`, the oldest items are removed until there is room
+    max_age                 items expire when they are so old, even if they were put without an expiry
+    expire_to               the queue, in the same directory, that expired items move to; else they are removed
+    sweep_seconds           look for expired items at the head so often, not only when somebody asks for an item
+    max_attempts            an item that was put back so often is parked
+    park                    where: the queue, in the same directory, that such items move to; by default NAME_parked
+    max_memory_bytes        more data than this is not held in memory: the queue reads behind
+    default_journal_bytes   a journal so large is erased when the queue is empty
+    max_journal_bytes       a journal larger than this is rewritten, once that makes it half as large or less
+    """
+
+    max_items: int | None = None
+    max_bytes: int | None = None
+    max_item_bytes: int | None = None
+    discard_old_when_full: bool = False
+    max_age: Seconds | None = None
+    expire_to: str | None = None
+    sweep_seconds: float | None = None
+    max_attempts: int | None = None
+    park: str | None = None
+    max_memory_bytes: int = MAX_MEMORY_BYTES
+    default_journal_bytes: int = DEFAULT_JOURNAL_BYTES
+    max_journal_bytes: int = MAX_JOURNAL_BYTES
+
+    def __post_init__(self) -> None:
+        for name in ("max_items", "max_bytes", "max_item_bytes", "max_attempts"):
+            if getattr(self, name) is not None:
+                _check_number(name, getattr(self, name))
+        for name in ("max_memory_bytes", "default_journal_bytes", "max_journal_bytes"):
+            _check_number(name, getattr(self, name))
+        for name in ("max_age", "sweep_seconds"):
+            seconds = getattr(self, name)
+            if seconds is not None and not 0 < as_seconds(seconds) < 2**50:
+                raise WrongUse(f"{name} cannot be {seconds}")
+        for name in ("expire_to", "park"):
+            queue = getattr(self, name)
+            if queue is not None and not is_queue_name(queue):
+                raise WrongUse(f"{name}: {queue!r} is no name of a queue")
+        if self.max_attempts is not None and self.max_attempts > MOST_ATTEMPTS:
+            raise WrongUse(f"max_attempts is {self.max_attempts}, and no more than {MOST_ATTEMPTS} are remembered")
+        if self.max_item_bytes is not None and self.max_item_bytes > MAX_DATA_BYTES:
+            raise WrongUse(f"max_item_bytes is {self.max_item_bytes}, and the format has at most {MAX_DATA_BYTES}")
+        if self.park is not None and self.max_attempts is None:
+            raise WrongUse("park is where items go after max_attempts, and that is not given")
+
+    @property
+    def max_age_ms(self) -> int:
+        """0 for none."""
+        return 0 if self.max_age is None else max(1, round(as_seconds(self.max_age) * 1000))
+
+    @property
+    def max_memory_items(self) -> int:
+        """How many items are held in memory at most, however small they are."""
+        return max(_FEW_ITEMS, self.max_memory_bytes // _MEMORY_BYTES_OF_ITEM)
+
+
+def _check_number(name: str, value: object) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 < value < 2**62:
+        raise WrongUse(f"{name} cannot be {value!r}")
+
+
+def as_seconds(duration: Seconds) -> float:
+    """A duration in seconds."""
+    return duration.total_seconds() if isinstance(duration, timedelta) else duration
+
+
+def deadline_ms(expires: Expires, now: int) -> int:
+    """When an item expires, in milliseconds since the epoch; `now` is such a time as well.
+
+    A time without a zone is one of this machine's clock on the wall, as everywhere in Python.
+    """
+    if isinstance(expires, datetime):
+        found = int(expires.astimezone(UTC).timestamp() * 1000)
+    elif isinstance(expires, int | float | timedelta) and not isinstance(expires, bool):
+        seconds = as_seconds(expires)
+        if not -(2**50) < seconds < 2**50:
+            raise WrongUse(f"an item cannot expire in {expires} seconds")
+        found = now + round(seconds * 1000)
+    else:
+        raise WrongUse(f"{expires!r} is not when an item can expire: give seconds, a timedelta or a datetime")
+    if not -(2**63) <= found < 2**63:
+        raise WrongUse(f"an item cannot expire at {found} ms")
+    return found or 1  # 0 would be never

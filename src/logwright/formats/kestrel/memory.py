@@ -1,0 +1,305 @@
+"""Memory: a queue's journal opened for writing, and as much of the queue as fits in memory beside it.
+
+On opening the files are gone through once, before anything is cut (see `survey.py`). Then the first items are loaded,
+those that were reserved by someone who is gone are put back, and the rest is read when it is needed: the queue reads
+behind. Damage in a file stops the opening and leaves the files as they are, but for a torn tail of the newest.
+
+An operation is written as soon as it is made, unless `buffer_bytes` lets them gather.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Final
+
+from ...core.disk import Disk
+from ...core.durability import SyncLike
+from ...core.errors import DamagedJournal, StorageFailed, WrongUse
+from . import quick
+from .behind import ReadBehind
+from .cursor import Cursor
+from .files import JournalFile, Listing
+from .layout import DOCUMENTED, UNDECIDED, UNREMOVE, XID_HEAD, rotated_name
+from .reader import Reader, decoded
+from .records import Dialect, Operation
+from .shelf import Entry
+from .snapshot import Snapshot
+from .survey import Survey, turns_of
+from .tally import HEAD_BYTES
+from .writing import QueueFiles
+
+GATHER_BYTES: Final = 1 << 20
+"""How much a call that makes many operations gathers before it is written."""
+
+
+class Memory(QueueFiles, quick.Shelf):
+    """The journal and the memory of a queue. `xid` is the last used id, `open_items` what is reserved, by its id."""
+
+    def _open_journal(self, path: Path, sync: SyncLike, dialect: Dialect, buffer_bytes: int, disk: Disk) -> None:
+        if not isinstance(buffer_bytes, int) or not 0 <= buffer_bytes < 2**62:
+            raise WrongUse(f"a buffer of {buffer_bytes} bytes makes no sense")
+        self.xid = 0
+        self.added_before = 0
+        """How many items had been added before this was opened."""
+        self.open_items: dict[int, Entry] = {}
+        self.open_bytes = 0
+        self._rotated: dict[int, int] = {}
+        """The sizes of the rotated files by their numbers."""
+        self._behind: ReadBehind | None = None
+        self._survey: Survey | None = None
+        self._surveying = contextlib.ExitStack()
+        self._asked_dialect = dialect
+        self._is_gathering = False
+        self._names_in_order = threading.Event()
+        """Not set while a file that counts has another name than it will have."""
+        self._names_in_order.set()
+        with self._surveying:
+            self._open_files(path, sync, dialect, disk)
+            gathers = buffer_bytes > 0 or self._always  # many callers share the sync, so let them share the write
+            quick.Shelf.__init__(self, self._file_size, buffer_bytes or GATHER_BYTES, self._dialect)
+            self._writes_through = not gathers
+            self._begin()
+            self._survey = None
+
+    def _configure(self) -> None:
+        """Set the limits: called when the shelf is there, and before anything is put on it."""
+
+    # --- opening ----------------------------------------------------------------------------------------------------
+
+    def _examine(self, listing: Listing) -> None:
+        for file in listing.files:
+            if file.timestamp is not None:
+                self._rotated[file.timestamp] = self._disk.file_size(file.path)
+        if not listing.files:
+            return
+        reader = Reader(self.path, dialect=self._asked_dialect, disk=self._disk)
+        files = self._surveying.enter_context(reader.snapshot())
+        try:
+            self._survey = Survey(reader, files)
+        except DamagedJournal as damage:
+            hint = f"run `logwright verify {self.path}` to see all of it, and `logwright repair {self.path}`"
+            raise DamagedJournal(
+                self.directory / damage.file, damage.position, f"{damage.reason}; nothing was changed: {hint}"
+            ) from None
+
+    def _choose_dialect(self, found: int, wanted: int) -> int:
+        if wanted == UNDECIDED and self._survey is not None:
+            found = self._survey.dialect  # all files were read
+            return DOCUMENTED if found == UNDECIDED else found
+        return super()._choose_dialect(found, wanted)
+
+    def _start(self) -> None:
+        with self._or_released():
+            self._configure()
+            self._rewire()
+            self.opened = self.now()
+            """When that was, in milliseconds: an item of unknown age is as old as this."""
+            if self._survey is not None:
+                self._load(self._survey)
+                if self._always:
+                    self._sync()
+        super()._start()
+
+    def _load(self, survey: Survey) -> None:
+        tally = survey.tally
+        self.xid = tally.xid
+        self.added = self.added_before = tally.added
+        front, reserved = tally.front(), tally.open()
+        loaded = survey.load([item for item, _ in front] + [item for _, item, _ in reserved])
+        for item, attempts in reversed(front):
+            self.put_back(_entry(loaded[item], attempts))
+        with self.gathered():
+            for xid, item, attempts in sorted(reserved, reverse=True):  # the lowest id ends at the head
+                self.emit(XID_HEAD.pack(UNREMOVE, xid))
+                self.put_back(_entry(loaded[item], attempts + 1))
+        self._load_run(survey)
+
+    def _load_run(self, survey: Survey) -> None:
+        """Load the rest of the queue if it fits, else remember where it begins."""
+        tally = survey.tally
+        if tally.first == tally.added:
+            return
+        place = survey.find(tally.first)
+        timestamp = survey.files.files[place.file].timestamp
+        if timestamp is None and self._is_ended:  # a state dump was in it, so it was rotated
+            timestamp = self._last_timestamp
+        self._behind = self._reader_at(timestamp, place.position)
+        self.items += tally.added - tally.first
+        self.data_bytes += tally.added_bytes - place.bytes_before
+        if self.items <= self.max_memory_items and self.data_bytes <= self.max_memory_bytes:
+            while self._behind is not None:
+                self._refill()
+
+    # --- writing ----------------------------------------------------------------------------------------------------
+
+    def _rewire(self) -> None:
+        """The newest file is another one, or it is time to write to it at once again."""
+        self.write = self._file.write_at if self._writes_through and not self._is_gathering else None
+
+    @contextlib.contextmanager
+    def gathered(self) -> Iterator[None]:
+        """Write the operations of a block together. The mutex is held."""
+        if self._is_gathering or not self._writes_through:
+            yield
+            return
+        self._is_gathering = True
+        self._rewire()
+        try:
+            yield
+        finally:
+            self._is_gathering = False
+            if self._failure is None:
+                self._pour()
+            self._rewire()
+
+    def _pour(self) -> None:
+        """Write what has gathered."""
+        with self._writing:
+            if self._failure is not None:
+                self._refuse()
+            self._or_poison(self._write_out)
+
+    def _attend(self) -> None:
+        self._pour()
+
+    def _write_failed(self, error: BaseException) -> None:
+        self._failure = error
+        self._failure_told = True
+        self.refusing = True
+
+    def _write_rest(self, data: bytes, done: int) -> None:
+        with memoryview(data) as view:
+            try:
+                while done < len(data):
+                    done += self._file.write_at(self._file_size + done, view[done:])
+            except BaseException as error:
+                if isinstance(error, StorageFailed):
+                    self._roll_back(view, done)
+                self._write_failed(error)
+                raise
+
+    def _rotate(self) -> None:
+        size = self._file_size
+        super()._rotate()
+        self._rotated[self._last_timestamp] = size
+        if self._behind is not None and self._behind.timestamp is None:
+            self._behind.timestamp = self._last_timestamp
+        self._rewire()
+
+    def _open_replaced(self) -> None:
+        super()._open_replaced()
+        self._rewire()
+
+    # --- reading behind ---------------------------------------------------------------------------------------------
+
+    @property
+    def behind_items(self) -> int:
+        """How many items are not in memory."""
+        return self.items - self.memory_items
+
+    @property
+    def journal_files(self) -> int:
+        """How many files the journal has."""
+        return 1 + len(self._rotated)
+
+    def path_of(self, timestamp: int | None) -> Path:
+        """The path of the file of this number."""
+        return self.path if timestamp is None else self.directory / rotated_name(self.queue, timestamp)
+
+    def _file_behind(self, timestamp: int) -> int | None:
+        """The number of the file behind one; None for the newest."""
+        return min((other for other in self._rotated if other > timestamp), default=None)
+
+    def _reader_at(self, timestamp: int | None, position: int) -> ReadBehind:
+        places = self._file_behind, self.path_of
+        return ReadBehind(self._disk, self.queue, self._dialect, *places, timestamp, position)
+
+    def _fall_behind(self, position: int) -> None:
+        self._behind = self._reader_at(None, position)
+
+    def end_behind(self) -> None:
+        """All items are in memory, or gone."""
+        behind, self._behind = self._behind, None
+        if behind is not None:
+            behind.close()
+
+    def _refill(self) -> None:
+        """Put the next items into memory; there are some that are not."""
+        assert self._behind is not None
+        before, is_flushed = self.memory_items, False
+        while self.memory_items == before:
+            if self._behind.stock(self.stock, self.max_memory_items, self.max_memory_bytes):
+                continue
+            if is_flushed:
+                reason = f"{self.behind_items} more items were to be here; was the file changed by another program?"
+                raise DamagedJournal(self.path, self._behind.position, reason)
+            self._pour()
+            is_flushed = True
+        if not self.behind_items:
+            self.end_behind()
+
+    # --- looking at all of it ---------------------------------------------------------------------------------------
+
+    def waiting_entries(self) -> Iterator[Entry]:
+        """The items that wait, from head to tail, as they are at this moment."""
+        self._names_in_order.wait()
+        with self.mutex:
+            if self.refusing:
+                self._refuse()
+            entries, behind = self.entries(), self._behind
+            if behind is None:
+                return iter(entries)
+            self._pour()
+            files = Snapshot(self._disk, [self._source_of(number) for number in self._numbers_from(behind.timestamp)])
+            files.open_all()
+            return chain(entries, _entries_of(files, behind.position, self.behind_items, self._dialect))
+
+    def _numbers_from(self, timestamp: int | None) -> list[int | None]:
+        rotated = sorted(self._rotated) if timestamp is not None else []
+        return [*(number for number in rotated if timestamp is not None and number >= timestamp), None]
+
+    def _source_of(self, timestamp: int | None) -> JournalFile:
+        path = self.path_of(timestamp)
+        return JournalFile(self.queue, path.name, path, timestamp)
+
+    def _release(self) -> None:
+        with contextlib.ExitStack() as stack:
+            stack.callback(super()._release)
+            stack.callback(self.end_behind)
+
+
+def _entries_of(files: Snapshot, position: int, count: int, dialect: int) -> Iterator[Entry]:
+    """So many items that were added from a position of the first file on. The files are closed then."""
+    try:
+        for source in files.files:
+            cursor = Cursor(files.file(source), source, position, dialect=dialect)
+            position = 0
+            while count and (chunk := cursor.read()) is not None:
+                turns = turns_of(chunk)
+                for row, operation in zip(turns.kinds, decoded(chunk), strict=False):
+                    if row in HEAD_BYTES and count:
+                        count -= 1
+                        yield _entry(operation, 0)
+                if turns.is_last:
+                    break
+            files.done_with(source)
+    finally:
+        files.close()
+
+
+def _entry(operation: Operation, attempts: int) -> Entry:
+    return operation.data or b"", operation.added or 0, operation.expires or 0, attempts, 0
+
+
+def operations_of(entries: Sequence[Entry]) -> list[Operation]:
+    """The operations that add some items."""
+    return [
+        Operation("add_xid", name, added=added, expires=expires or None, data=data)
+        if name
+        else Operation("addx", added=added, expires=expires or None, data=data)
+        for data, added, expires, _, name in entries
+    ]
