@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import os
 import random
 from pathlib import Path
 from typing import Any
@@ -244,6 +245,39 @@ def test_a_filter_that_keeps_one_in_a_hundred_reads_less_than_five(
 
 
 # --- what is wrong --------------------------------------------------------------------------------------------------
+
+
+def test_a_damaged_range_that_no_int_can_hold_is_told_in_pieces(tmp_path: Path) -> None:
+    with Writer(tmp_path / "journal") as writer:
+        writer.append(b"value")
+        writer.append(b"value")
+        writer.append(b"value")
+    (segment,) = (tmp_path / "journal" / "jnl").glob("*.jnl")
+    first, second, third = (segment.read_bytes()[at : at + 31] for at in (0, 31, 62))
+    with segment.open("r+b") as file:
+        file.write(first)
+        file.seek(5 << 29)  # a hole of 2.5 GiB, which takes no room on the disk
+        file.write(second + third)
+    schema = (
+        StructType().add("_position", "long").add("_size", "integer").add("_damage", "string").add("offset", "long")
+    )
+    reader = JournalReader(schema, {"path": str(tmp_path / "journal"), "mode": "permissive"}, "sej")
+    rows = [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
+    wrong = [(row["_position"], row["_size"]) for row in rows if row["_damage"]]
+    assert sum(size for _, size in wrong) == (5 << 29) - 31
+    assert [position + size for position, size in wrong][:-1] == [position for position, _ in wrong][1:]
+    assert [row["offset"] for row in rows if not row["_damage"]] == [0, 1, 2]
+
+
+def test_a_name_that_is_no_text_is_written_out(tmp_path: Path) -> None:
+    with Writer(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9")) as writer:
+        writer.append(b"value")
+    (journal,) = find_journals(str(tmp_path), None)
+    assert journal.name == "caf\\xe9"
+    reader = JournalReader(spark_schema(None), {"path": str(tmp_path)}, None)
+    assert [batch.to_pylist()[0]["journal"] for part in reader.partitions() for batch in reader.read(part)] == [
+        "caf\\xe9"
+    ]
 
 
 def damaged(directory: Path) -> Path:

@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
@@ -25,6 +25,8 @@ from ..location import locate
 from . import schemas
 from .filters import Condition, keep
 from .options import byte_size
+
+_MOST_BYTES_OF_A_ROW: Final = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,15 +75,18 @@ class Reading:
             for item in format.room("splits").chunks(reader, split, self.mode):
                 if isinstance(item, Damage):
                     yield from self._finished(collector.finish(), journal)
-                    yield self._damage_row(journal, split.part, item)
+                    yield from self._damage_rows(journal, split.part, item)
                 else:
                     yield from self._finished(collector.add(item, split.part), journal)
         yield from self._finished(collector.finish(), journal)
 
-    def _damage_row(self, journal: Journal, part: str, damage: Damage) -> pa.RecordBatch:
+    def _damage_rows(self, journal: Journal, part: str, damage: Damage) -> Iterator[pa.RecordBatch]:
+        """One row, or where the size of a range does not fit an INT, several for the pieces of it."""
         file = file_of(journal.format, part, damage.file)
-        place = (journal.format, journal.name, file, damage.start, damage.size)
-        return schemas.damage_row(self.wanted, *place, f"{damage.kind}: {damage.reason}")
+        for start in range(damage.start, max(damage.end, damage.start + 1), _MOST_BYTES_OF_A_ROW):
+            size = min(damage.end - start, _MOST_BYTES_OF_A_ROW)
+            place = (journal.format, journal.name, file, start, size)
+            yield schemas.damage_row(self.wanted, *place, f"{damage.kind}: {damage.reason}")
 
     def _finished(self, batches: Iterator[pa.RecordBatch], journal: Journal) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -145,7 +150,7 @@ def _found_at(disk: Disk, path: Path, location: str, name: str, format: str | No
     except UnknownFormat:
         chosen = ""
     if chosen and format in (None, chosen):
-        return [Journal(chosen, location, name or path.name)]
+        return [Journal(chosen, location, _readable(name or path.name))]
     if chosen or not disk.is_directory(path):
         return []
     found: list[Journal] = []
@@ -156,3 +161,8 @@ def _found_at(disk: Disk, path: Path, location: str, name: str, format: str | No
         with contextlib.suppress(NotFound):  # removed while we looked
             found.extend(_found_at(disk, path / entry, below, f"{name}/{entry}" if name else entry, format))
     return found
+
+
+def _readable(name: str) -> str:
+    """A name as text, for columns: bytes in it that are no UTF-8 are written out."""
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
