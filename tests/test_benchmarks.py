@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
-from benchmarks import report
+from benchmarks import report, spark
 from benchmarks.__main__ import SUBJECTS, main
 from benchmarks.measure import Figure, Turns
 from rich.console import Console
+
+from logwright.formats.sej.reader import Reader
 
 
 def test_a_ratio_above_one_means_that_ours_is_better() -> None:
@@ -76,3 +79,33 @@ def test_an_unknown_subject_is_wrong_use(capsys: pytest.CaptureFixture[str]) -> 
         main(["colour"])
     assert ended.value.code == 2
     assert ", ".join(SUBJECTS) in capsys.readouterr().err
+
+
+# --- what the figures of Spark rest on --------------------------------------------------------------------------------
+
+
+def test_spark_reads_the_same_messages_as_json_and_as_journals_of_one_file_and_of_four(tmp_path: Path) -> None:
+    one, four = spark.write_journal(tmp_path / "one", 1000), spark.write_journal(tmp_path / "four", 1000, 4)
+    lines = spark.write_json(tmp_path / "messages.json", 1000).read_text().splitlines()
+    found = [(m.offset, m.timestamp, m.type, m.key.decode(), m.value.decode()) for m in Reader(one)]
+    assert [tuple(json.loads(line).values()) for line in lines] == found
+    assert list(Reader(four)) == list(Reader(one))
+    sizes = [segment.path.stat().st_size for segment in Reader(four).segments()]
+    assert [size for size in sizes if size] == [1000 * 139 / 4] * 4
+
+
+def test_the_source_that_decodes_nothing_hands_over_the_rows_that_its_tasks_are_to_have(tmp_path: Path) -> None:
+    pytest.importorskip("pyspark")
+    from benchmarks.prepared import PreparedReader, prepare
+
+    batch = pa.record_batch({"offset": pa.array(range(30))})
+    reader = PreparedReader(str(prepare(batch, tmp_path / "batch")), [70, 30, 0])
+    found = [list(reader.read(partition)) for partition in reader.partitions()]
+    assert [[part.num_rows for part in parts] for parts in found] == [[30, 30, 10], [30], []]
+    assert found[0][2].column(0).to_pylist() == list(range(10))
+
+
+def test_one_percent_by_time_is_one_percent(tmp_path: Path) -> None:
+    pytest.importorskip("pyspark")
+    journal = spark.write_journal(tmp_path / "journal", 1000)
+    assert spark.kept_between(journal, 500, 510) == 10
