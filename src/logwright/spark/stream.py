@@ -329,7 +329,7 @@ class JournalStream(Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
         wanted[0] -= least
         shares = share(limit - least, wanted)
         shares[0] += least
-        found, used = dict(begins), dict.fromkeys(places, 0)
+        found, used = begins | {places[0]: number}, dict.fromkeys(places, 0) | {places[0]: least}
         for place, given in zip(places, shares, strict=True):
             number, taken = reach(place, given)
             if taken <= given:

@@ -190,12 +190,17 @@ class Cursor:
     def _is_torn_in(self, block: Span) -> bool:
         """Whether the messages end for good within a block: its checksum may be about bytes that a crash has taken."""
         plain = Cursor(self.file, self.segment, self.position, self.expected)
-        while plain.position < block.end and plain.read() is not None:
-            pass
-        if plain.position >= block.end or plain.ending == codec.CLEAN:
-            return False
-        most = min(MAX_OFFSET, plain.expected + _LOST_OFFSETS)
-        return find_following(self.file, plain.position, self.file.size(), plain.expected, most) is None
+        while plain.position < block.end:
+            if plain.read() is not None:
+                continue
+            if plain.ending == codec.CLEAN:
+                return False
+            size, most = self.file.size(), min(MAX_OFFSET, plain.expected + _LOST_OFFSETS)
+            found = find_following(self.file, plain.position, size, plain.expected, most)
+            if found is None:
+                return True
+            plain.position, plain.expected = found[1].start, found[0]
+        return False
 
     def _walk(self, room: memoryview, have: int, most: int) -> tuple[int, int, int, int]:
         """Walk over what was read. No more messages than bytes, and none behind the last offset that there can be."""
@@ -360,11 +365,9 @@ def _pass_bad_block(cursor: Cursor, following: Segment | None) -> tuple[Damage, 
         if chunk is None:
             size, most = plain.file.size(), most_behind(plain.expected, following)
             found = find_following(plain.file, plain.position, size, plain.expected, most)
-            if found is None and plain.position == start:
+            if found is None:
                 cursor.position = size
                 return Damage(cursor.segment.name, start, size, cursor.reason, "checksum"), None
-            if found is None:
-                break
             plain.position, plain.expected = found[1].start, found[0]
     cursor.position, cursor.expected = plain.position, plain.expected
     return Damage(cursor.segment.name, start, plain.position, cursor.reason, "checksum"), plain.expected

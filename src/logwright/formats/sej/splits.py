@@ -16,6 +16,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Final, TypeAlias
 
+from ...core.checksum import CheckedFile
 from ...core.disk import File
 from ...core.errors import NotFound
 from ...core.outcome import Damage, Mode, check_mode
@@ -25,7 +26,7 @@ from .ending import End, find_end
 from .index import Entry, Index, confirms
 from .layout import HEAD, MAX_KEY_BYTES, NO_TIMESTAMP, VALUE_SIZE
 from .reader import Reader, gap_before
-from .segment import Chunk, Cursor, Segment, judge, message_span, open_segment
+from .segment import BAD_CHECKSUM, Chunk, Cursor, Segment, judge, message_span, open_segment, step_back
 from .shard import ShardedReader
 
 AnyReader = Reader | ShardedReader
@@ -152,11 +153,11 @@ def _reach_in(
         chunk = cursor.read(stop - number)
         if chunk is None:
             goes_on_at = None if cursor.ending == codec.CLEAN else judge(cursor, following)[1]
+            if cursor.position > limit and not (at_least_one and number == first):
+                return number, position - origin
             if goes_on_at is None:
                 number = following.first_offset if following is not None else stop
                 return number, cursor.position - origin
-            if cursor.position > limit and not (at_least_one and number == first):
-                return number, position - origin
         elif cursor.position > limit:
             starts = kernel.spans(chunk.data, chunk.start, chunk.stop, chunk.count)
             rows = bisect_right(starts, limit - chunk.base) - 1
@@ -223,7 +224,7 @@ def _plan(
                 if place == (0, segment.first_offset):
                     splits[0] = replace(splits[0], before=wrong)
                 elif not resumed:
-                    splits[0] = replace(splits[0], before=straddling)
+                    splits[0] = replace(splits[0], before=straddling or _hiding(reader, segment, following, place))
             if following is not None:
                 wrong = _wrong_between(segment, end, following)
             elif splits and stretches[-1][1] == whole[1]:
@@ -408,7 +409,50 @@ def chunks(reader: AnyReader, split: Split, mode: Mode = "failfast") -> Iterator
     for item in found:
         if not isinstance(item, Damage):
             yield item
-        elif item.start >= split.position or item.end > split.position:  # else it belongs to a split before this one
+        elif _begins_in(reader, segment, following, split, item):
             yield from reader.report(item, mode)
     if split.behind is not None:
         yield from reader.report(split.behind, mode)
+
+
+def _begins_in(reader: Reader, segment: Segment, following: Segment | None, split: Split, damage: Damage) -> bool:
+    """Whether damage belongs to a split, and not to one before it."""
+    if damage.kind == "checksum" and damage.start == split.position:
+        return not _is_within_bad(reader, segment, following, (split.position, split.start))
+    return damage.start >= split.position or damage.end > split.position
+
+
+def _is_within_bad(reader: Reader, segment: Segment, following: Segment | None, place: Place) -> bool:
+    """Whether damage by a checksum that hides what begins at a place begins before it.
+
+    It does when the message before it is hidden by a block that reaches over the place. Where that cannot be told from
+    the end of that message, it is read.
+    """
+    position, number = place
+    file = reader.open_file(segment)
+    try:
+        if position == 0 or not isinstance(file, CheckedFile):
+            return False
+        before = step_back(file.file, position)
+        if before is not None and before[0] == number - 1:
+            bad = file.bad_blocks(before[1].start, position)
+            return bool(bad) and bad[0].end > position
+        index = Index.load(reader.disk, segment, file.size())
+        entry = index.before_offset(file.file, number - 1) if index is not None else None
+    finally:
+        file.close()
+    start, at = (entry.offset, entry.position) if entry is not None else (None, None)
+    items = reader.segment_chunks(segment, following, start, number, "permissive", at=at)
+    return any(isinstance(item, Damage) and item.start < position < item.end for item in items)
+
+
+def _hiding(reader: Reader, segment: Segment, following: Segment | None, place: Place) -> Damage | None:
+    """The damage by a checksum that hides what begins at a place, and begins before it; from that place on."""
+    if not _is_within_bad(reader, segment, following, place):
+        return None
+    file = reader.open_file(segment)
+    try:
+        cursor = Cursor(file, segment, *place)
+        return judge(cursor, following)[0] if cursor.read() is None and cursor.ending == BAD_CHECKSUM else None
+    finally:
+        file.close()
