@@ -232,9 +232,8 @@ def restore_command(
         progress_bar("restoring") as progress,
         translated(),
     ):
-        restored = restore(
-            tables, out, journals=journals or None, format=table_format, spark=start(), progress=progress
-        )
+        place = tables if "://" in tables else str(Path(tables).absolute())  # the JVM may be in another directory
+        restored = restore(place, out, journals=journals or None, format=table_format, spark=start(), progress=progress)
     _print_restored(restored, as_json)
     return DAMAGE_FOUND if any(journal.gaps for journal in restored.journals) else GOOD
 

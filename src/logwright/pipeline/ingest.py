@@ -438,7 +438,7 @@ class _Task:
             if mode == "failfast" or self._is_increment:
                 raise
             if mode == "permissive":
-                file = f"{split.part}/{split.file}" if split.part else split.file
+                file = file_of(journal.format, split.part, split.file)
                 yield _Wrong(file, split.position, split.bytes, UNREADABLE, str(error))
 
     def tell_unreadable(self, format: str, name: str, reason: str) -> None:
@@ -455,6 +455,7 @@ class _Task:
         found = self._found(journal)
         found.damage[wrong.kind] = found.damage.get(wrong.kind, 0) + 1
         row = {"format": journal.format, "journal": journal.name, **asdict(wrong)}
+        row = {name: _as_text(value) if isinstance(value, str) else value for name, value in row.items()}
         self._damage.add(pa.RecordBatch.from_pylist([row], DAMAGE))
 
     def finish(self) -> Ingested:
@@ -468,6 +469,11 @@ class _Task:
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         for file in (self._events, self._damage):
             file.__exit__(kind, error, trace)
+
+
+def _as_text(name: str) -> str:
+    """Text for a column: what is no UTF-8 in the name of a file is written out."""
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 @dataclass(frozen=True, slots=True)
@@ -492,9 +498,9 @@ class _Decoding(Reading):
         for batch in batches:
             yield _filled(batch, journal)
 
-    def _damage_row(self, journal: Journal, part: str, damage: Damage) -> Any:
+    def _damage_rows(self, journal: Journal, part: str, damage: Damage) -> Iterator[Any]:
         file = file_of(journal.format, part, damage.file)
-        return _Wrong(file, damage.start, damage.size, damage.kind, damage.reason)
+        yield _Wrong(file, damage.start, damage.size, damage.kind, damage.reason)
 
 
 # --- columns ----------------------------------------------------------------------------------------------------------

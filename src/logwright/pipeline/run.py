@@ -121,10 +121,9 @@ def _maker(spark: SparkSession | SparkMaker | None) -> SparkMaker:
 
 def _placed(settings: Settings) -> Settings:
     """The settings with absolute paths: tasks may have another working directory."""
-    disk, out = locate(settings.out)
-    if not is_local(disk):
+    if "://" in settings.out and not settings.out.startswith("file://"):
         raise WrongUse(f"{settings.out}: tables are written to a file system of this machine, not to a remote store")
-    out = out.absolute()
+    out = locate(settings.out)[1].absolute()
     disk, root = locate(settings.journals)
     if not is_local(disk):
         return replace(settings, out=str(out))

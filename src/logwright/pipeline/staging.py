@@ -9,11 +9,13 @@ knows by the number of the batch that it has it already.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import functions as F  # noqa: N812  # as everywhere with Spark
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -22,6 +24,7 @@ from ..core.disk import REAL_DISK
 from ..core.errors import WrongUse
 from .commit import HOME, Move, Output, Staging, part_name, table_files
 from .ingest import COMPRESSION, COMPRESSIONS, Ingested, write_empty
+from .reducing import MOST_ROWS
 from .settings import FILE_FORMATS, Settings
 from .tables import DAMAGE, EVENTS, Table
 
@@ -34,6 +37,7 @@ _TABLES: Final = "tables"
 _INGESTED: Final = {"events": EVENTS, "damage": DAMAGE}
 _MADE_OF_TIME: Final = ("date", "hour")
 _TIMES: Final = ("timestamp", "minute")
+_TIME_SETTING: Final = "spark.sql.parquet.outputTimestampType"
 _HOUR_US: Final = 3_600_000_000
 
 
@@ -87,10 +91,13 @@ class Batch:
             return None
         return self._read(spark, table, str(self._output.path / table), like.schema)
 
-    def after(self, spark: SparkSession, table: Table) -> DataFrame | None:
-        """A table as it will be after this batch; None when there is none."""
+    def after(self, spark: SparkSession, table: Table) -> DataFrame | pa.Table | None:
+        """A table as it will be after this batch, in Arrow if it is small and of Parquet; None when there is none."""
         if table.name not in self.totals:
             return None
+        is_plain = self._settings.format == "parquet" and not self._settings.table_rule(table.name).partition_by
+        if is_plain and self.totals[table.name].rows <= MOST_ROWS:
+            return self._fetched(table.name)
         if self._settings.format not in FILE_FORMATS:
             return spark.read.format(self._settings.format).load(str(self._output.path / table.name))
         place, schema = self._written.get(table.name, ("", None))
@@ -102,6 +109,14 @@ class Batch:
         if before is None or added is None:
             return before if added is None else added
         return before.unionByName(added, allowMissingColumns=True)
+
+    def _fetched(self, table: str) -> pa.Table:
+        """The files of a table that will be there, read without a job of Spark's."""
+        added = [self.path / move.source for move in self.moves if PurePosixPath(move.target).parts[0] == table]
+        kept = [] if table in self._replaced_tables else table_files(self._output.path, table)
+        return pa.concat_tables(
+            [pq.read_table(path) for path in (*added, *(self._output.path / name for name in kept))]
+        )
 
     def _read(self, spark: SparkSession, table: str, place: str, schema: StructType | None) -> DataFrame:
         """What is at a place in the format of the tables, in the columns of a schema."""
@@ -147,7 +162,8 @@ class Batch:
         writer = frame.write.format(self._settings.format).options(**self._options(table.name)).partitionBy(*columns)
         if self._settings.format in FILE_FORMATS:
             directory = self.path / _TABLES / table.name
-            writer.save(str(directory))
+            with _plain_times(frame.sparkSession):
+                writer.save(str(directory))
             places = list(_data_files(directory, f"{_TABLES}/{table.name}", ""))
             self._written[table.name] = (str(directory), frame.schema)
             self._note(table.name, places, self._count(frame, directory, places), replaces=replaces)
@@ -184,6 +200,17 @@ class Batch:
     def drop(self, table: str) -> None:
         """Let a table go that this batch does not make."""
         self.replaced += table_files(self._output.path, table)
+
+
+@contextlib.contextmanager
+def _plain_times(spark: SparkSession) -> Iterator[None]:
+    """Let times in Parquet be what every reader knows. Spark's own default is a form that was given up long ago."""
+    before = spark.conf.get(_TIME_SETTING)
+    spark.conf.set(_TIME_SETTING, "TIMESTAMP_MICROS")
+    try:
+        yield
+    finally:
+        spark.conf.set(_TIME_SETTING, before)  # type: ignore[arg-type]
 
 
 def _data_files(directory: Path, source: str, folder: str) -> Iterator[tuple[str, str, str, int]]:

@@ -1,0 +1,130 @@
+"""The pipeline on the command line, as far as no Spark is needed: what is wrong is said before it is started."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from logwright.cli.pipeline import _Display, _spark_settings, _Stopping
+from logwright.core.errors import WrongUse
+from logwright.pipeline.failures import SparkFailed, said_by
+from tests.cli.support import Outcome, assert_one_error_line, execute, run
+
+
+def pipeline(journals: object, out: object, *more: object) -> Outcome:
+    return run("pipeline", "run", "--journals", journals, "--out", out, *more)
+
+
+def error_of(outcome: Outcome) -> str:
+    """The last line on stderr: before it are the lines that say what was begun."""
+    assert outcome.code == 2, outcome
+    assert outcome.out == ""
+    return outcome.err.splitlines()[-1].removeprefix("logwright: error: ")
+
+
+# --- where from and where to ------------------------------------------------------------------------------------------
+
+
+def test_a_root_that_is_not_there_or_has_no_journal_is_said(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    missing = pipeline(tmp_path / "missing", tmp_path / "out")
+    assert error_of(missing) == f"{tmp_path / 'missing'}: no such file or directory"
+    nothing = pipeline(tmp_path / "empty", tmp_path / "out")
+    assert error_of(nothing) == f"{tmp_path / 'empty'}: no journal of any known format is here or below"
+    excluded = tmp_path / "pipeline.toml"
+    excluded.write_text('journals = "samples"\nout = "out"\n[[journal]]\nmatch = "*"\nexclude = true\n')
+    assert run("demo", tmp_path / "samples").code == 0
+    assert "no journal of any known format" in error_of(run("pipeline", "run", "--config", excluded))
+    assert not (tmp_path / "out").exists()
+
+
+def test_tables_go_neither_around_the_journals_nor_into_one(demo: Path) -> None:
+    assert "where the tables are to go" in error_of(pipeline(demo, demo.parent))
+    assert "where the tables are to go" in error_of(pipeline(demo, demo))
+    assert "which is no place for tables" in error_of(pipeline(demo, demo / "orders" / "tables"))
+    assert "not to a remote store" in error_of(pipeline(demo, "s3://bucket/tables"))
+
+
+def test_a_directory_with_other_things_is_not_written_to(demo: Path, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "thesis.txt").write_text("precious")
+    assert "holds other things (thesis.txt, …)" in error_of(pipeline(demo, tmp_path / "out"))
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["thesis.txt"]
+
+
+def test_what_is_chosen_and_not_known_is_said(demo: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert "table: there is no 'evnts'; there are events" in error_of(pipeline(demo, out, "--tables", "evnts"))
+    assert "write a setting of Spark's as spark.driver.memory=4g" in error_of(pipeline(demo, out, "--spark", "x=1"))
+    (tmp_path / "p.toml").write_text("jornals = 'x'")
+    assert_one_error_line(run("pipeline", "run", "--config", tmp_path / "p.toml"), 2, "'jornals' is not known")
+    assert not out.exists()
+
+
+def test_settings_of_spark_keep_their_names() -> None:
+    assert _spark_settings(["spark.a_b.c=1=2", "spark.x="]) == {"spark.a_b.c": "1=2", "spark.x": ""}
+    with pytest.raises(WrongUse, match="--spark memory=4g"):
+        _spark_settings(["memory=4g"])
+
+
+# --- what is missing --------------------------------------------------------------------------------------------------
+
+
+def test_without_java_one_line_says_so(demo: Path, tmp_path: Path) -> None:
+    nothing = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"} | {"PATH": str(tmp_path)}
+    outcome = execute("pipeline", "run", "--journals", demo, "--out", tmp_path / "out", env=nothing)
+    assert error_of(outcome) == "Spark needs Java 17 or later, and there is no java on this machine's PATH"
+
+
+@pytest.mark.parametrize("verb", ["run --journals .", "restore --tables ."])
+def test_without_pyspark_one_line_says_so(tmp_path: Path, verb: str) -> None:
+    code = "import sys; sys.modules['pyspark'] = None; from logwright.cli import main; sys.exit(main(sys.argv[1:]))"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "pipeline", *verb.split(), "--out", tmp_path / "out"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    outcome = Outcome(done.returncode, done.stdout, done.stderr)
+    assert_one_error_line(outcome, 2, "the pipeline needs pyspark: pip install 'logwright[spark]'")
+
+
+# --- what Spark says --------------------------------------------------------------------------------------------------
+
+
+def test_of_a_stack_of_exceptions_the_root_is_told_in_one_line() -> None:
+    java = "An error occurred\norg.apache.SparkException: outer\n\tat a.b\nCaused by: x.Y: the root\n\tat c.d\n"
+    assert str(said_by(java)) == "Spark failed: x.Y: the root"
+    python = "Job aborted\nTraceback (most recent call last):\n  File 'x'\nValueError: bad value\n\tat a.b\n"
+    assert str(said_by(python)) == "Spark failed: ValueError: bad value"
+    assert str(said_by("[PATH_NOT_FOUND] no path\n== SQL ==\nmore")) == "Spark failed: [PATH_NOT_FOUND] no path"
+    assert isinstance(said_by(""), SparkFailed)
+
+
+# --- while it runs ----------------------------------------------------------------------------------------------------
+
+
+def test_without_a_terminal_each_step_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with _Display() as display:
+        for what, done, total in [("reading", 0, 0), ("reading", 1, 9), ("reading", 9, 9), ("table a", 0, 0)]:
+            display(what, done, total)
+    assert capsys.readouterr().err == "logwright: reading\nlogwright: table a\n"
+
+
+def test_being_told_to_stop_lets_what_was_begun_be_finished_and_a_second_time_does_not() -> None:
+    stop = threading.Event()
+    before = signal.getsignal(signal.SIGTERM)
+    with _Stopping(stop) as stopping:
+        stopping.install()
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert stop.wait(5)
+        os.kill(os.getpid(), signal.SIGTERM)
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    assert signal.getsignal(signal.SIGTERM) is before

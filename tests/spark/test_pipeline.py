@@ -1,0 +1,373 @@
+"""The pipeline on a real Spark: tables are the journals, however often and however interrupted it runs."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from logwright.cli import every_verb
+from logwright.core.errors import DamagedJournal, WrongUse
+from logwright.formats.sej import Offset, Reader, ShardedWriter, Writer
+from logwright.pipeline import JournalRule, Settings, TableRule, tables
+from logwright.pipeline.commit import is_being_changed, read_checkpoint, table_files
+from logwright.pipeline.failures import SparkFailed
+from logwright.pipeline.ingest import Plan, ingest, to_parquet
+from logwright.pipeline.run import Result, run
+from tests.cli.support import assert_one_error_line
+from tests.cli.support import run as command
+from tests.pipeline.journals import damage, fill, tear, unreadable
+from tests.spark import killed_pipeline
+from tests.support.children import DEADLINE_SECONDS
+from tests.support.counts import COUNTS
+
+ALL = tuple(tables.TABLES)
+
+
+def content(out: Path, table: str) -> list[tuple[Any, ...]]:
+    """The rows of a Parquet table in some fixed order, read without Spark."""
+    files = table_files(out, table)
+    assert files, f"{table} is not there"
+    found = pa.concat_tables([pq.read_table(out / name, partitioning=None) for name in files])
+    for number, column in enumerate(found.schema):
+        if pa.types.is_timestamp(column.type):
+            found = found.set_column(number, column.name, found[column.name].cast(pa.int64()))
+    return sorted((tuple(row.values()) for row in found.to_pylist()), key=repr)
+
+
+def contents(out: Path) -> dict[str, list[tuple[Any, ...]]]:
+    return {table: content(out, table) for table in ALL}
+
+
+def rows(frame: Any) -> list[tuple[Any, ...]]:
+    """The rows of a DataFrame, in the same order and types as `content` has them."""
+    columns = [f"unix_micros({name})" if name in ("timestamp", "minute") else name for name in frame.columns]
+    return sorted((_plain(row) for row in frame.selectExpr(*columns).collect()), key=repr)
+
+
+def _plain(row: Any) -> tuple[Any, ...]:
+    return tuple(bytes(value) if isinstance(value, bytearray) else value for value in row)
+
+
+# --- all that there is ------------------------------------------------------------------------------------------------
+
+
+class World(NamedTuple):
+    """Journals, and the tables that were made of them."""
+
+    root: Path
+    out: Path
+    result: Result
+
+
+@pytest.fixture(scope="module")
+def world(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> World:
+    place = tmp_path_factory.mktemp("pipeline")
+    root = place / "journals"
+    fill(root / "a", 400)
+    fill(root / "deep" / "b", 300, seed=2)
+    with Offset(root / "a", "billing") as offset:
+        offset.commit(390)
+    with ShardedWriter(root / "web", bit=1) as writer:
+        for number in range(100):
+            writer.append(b"v", b"%d" % number, timestamp=number)
+    damage(fill(root / "bad", 200, seed=3), 100)
+    tear(fill(root / "torn", 50, seed=4))
+    (root / "empty" / "jnl").mkdir(parents=True)
+    (root / "empty" / "jnl" / "0000000000000000.jnl").touch()
+    return World(root, place / "tables", run(Settings(str(root), str(place / "tables"), split_bytes=30_000), spark))
+
+
+def test_events_and_damage_are_those_of_the_source_row_for_row(spark: Any, world: World) -> None:
+    records = spark.read.format("logwright").option("mode", "permissive").load(str(world.root))
+    for name, wanted in (("events", tables.events(records)), ("damage", tables.damage(records))):
+        frame = spark.read.parquet(str(world.out / name))
+        assert frame.schema == wanted.schema
+        assert rows(frame) == content(world.out, name) == rows(wanted)
+
+
+def test_the_other_tables_are_about_the_same_records(world: World) -> None:
+    messages = content(world.out, "messages")
+    events = content(world.out, "events")
+    assert sorted((row[0], row[2], row[7]) for row in messages) == sorted((row[1], row[5], row[10]) for row in events)
+    assert {row[1] for row in messages if row[0] == "web"} == {"1.000", "1.001"}
+    activity = content(world.out, "activity")
+    assert sum(row[3] for row in activity) == len(events)
+    assert sum(row[4] for row in activity) == sum(row[4] for row in events)
+    files = {row[3]: row[4] for row in content(world.out, "files") if row[1] == "deep/b"}
+    assert files == {s.name: s.path.stat().st_size for s in Reader(world.root / "deep" / "b").segments()}
+    assert [row[:5] for row in content(world.out, "consumers")] == [("sej", "a", None, "billing", 390)]
+
+
+def test_the_result_says_what_was_made(world: World) -> None:
+    result = world.result
+    assert {name: (one.records, one.damage) for name, one in result.journals.items()} == {
+        "a": (400, {}),
+        "bad": (199, {"malformed": 1}),
+        "deep/b": (300, {}),
+        "torn": (49, {"torn_tail": 1}),
+        "web": (100, {}),
+    }
+    assert result.is_damaged
+    for name, totals in result.tables.items():
+        files = table_files(world.out, name)
+        sizes = sum((world.out / file).stat().st_size for file in files)
+        assert (totals.rows, totals.files, totals.bytes) == (len(content(world.out, name)), len(files), sizes)
+    assert list(result.tables) == list(ALL)
+    assert result.report == str(world.out / "report.html")
+    assert "deep/b" in (world.out / "report.html").read_text()
+    assert [path.name for path in (world.out / "_logwright").iterdir() if path.name != "lock"] == ["pipeline.json"]
+
+
+def test_a_second_run_replaces_the_first_and_what_is_not_asked_for_goes(
+    spark: Any, world: World, tmp_path: Path
+) -> None:
+    out = tmp_path / "tables"
+    shutil.copytree(world.out, out)
+    result = run(Settings(str(world.root), str(out), tables=("events", "activity")), spark)
+    assert content(out, "events") == content(world.out, "events")
+    assert content(out, "activity") == content(world.out, "activity")
+    assert {name: bool(table_files(out, name)) for name in ALL} == {
+        name: name in ("events", "activity") for name in ALL
+    }
+    assert list(result.tables) == ["events", "activity"]
+    assert {Path(name).name[:13] for name in table_files(out, "events")} == {"part-00000002"}
+
+
+def test_journals_alone_become_parquet(spark: Any, world: World, tmp_path: Path) -> None:
+    done = to_parquet(spark, str(world.root), tmp_path / "events")
+    frame = spark.read.parquet(str(tmp_path / "events"))
+    assert rows(frame) == content(world.out, "events")
+    assert done.journals["bad"].damage == {"malformed": 1}
+    with pytest.raises(WrongUse, match="not empty"):
+        to_parquet(spark, str(world.root), tmp_path / "events")
+
+
+def test_what_an_attempt_has_left_that_does_not_count_is_gone(spark: Any, world: World, tmp_path: Path) -> None:
+    (tmp_path / "staging" / "events").mkdir(parents=True)
+    (tmp_path / "staging" / "events" / "000000-dead.parquet").write_bytes(b"half of a file")
+    done = ingest(spark, Plan(Settings(str(world.root / "a"), str(tmp_path / "out")), str(tmp_path / "staging")))
+    assert [path.name for path in (tmp_path / "staging" / "events").iterdir()] == [
+        file.name for file in done.files_of("events")
+    ]
+
+
+# --- increments -------------------------------------------------------------------------------------------------------
+
+
+def grow(root: Path, step: int) -> None:
+    """What happens to journals between runs: they grow and roll over, new ones and new shards come, tails are torn."""
+    if step == 0:
+        fill(root / "a", 300, segment_size=20_000)
+        damage(fill(root / "bad", 60, seed=3), 20)
+        with Writer(root / "web" / "2.001") as writer:
+            writer.append(b"first")
+        unreadable(root / "mixed")
+    elif step == 1:
+        fill(root / "a", 150, segment_size=20_000, seed=5)
+        fill(root / "web" / "2.003", 20, seed=6)
+        fill(root / "late", 30, seed=7)
+        tear(root / "late")
+        with Offset(root / "a", "billing") as offset:
+            offset.commit(12)
+    else:
+        fill(root / "late", 1, seed=8)  # the writer cuts the torn tail off, and writes its own
+        fill(root / "bad", 10, seed=9)
+
+
+def increment(spark: Any, root: Path, out: Path, **options: Any) -> Result:
+    return run(Settings(str(root), str(out), incremental=True, **options), spark)
+
+
+def test_increments_are_in_the_end_what_one_run_would_have_made(spark: Any, tmp_path: Path) -> None:
+    root, out = tmp_path / "root", tmp_path / "growing"
+    batches = []
+    for step, batch_bytes in enumerate((35_000, 1 << 30, 1 << 30)):
+        grow(root, step)
+        batches.append(increment(spark, root, out, batch_bytes=batch_bytes).batches)
+    assert batches[0] >= 2
+    assert batches[1:] == [1, 1]
+    run(Settings(str(root), str(tmp_path / "at once")), spark)
+    growing, at_once = contents(out), contents(tmp_path / "at once")
+    assert growing == at_once
+    assert [row[5] for row in growing["damage"]] == ["malformed", "unreadable"]
+    files = table_files(out, "events")
+    assert increment(spark, root, out).batches == 0
+    with Offset(root / "a", "billing") as offset:
+        offset.commit(13)
+    result = increment(spark, root, out)
+    assert (result.batches, result.records) == (1, 0)
+    assert table_files(out, "events") == files
+    assert content(out, "consumers")[0][4] == 13
+    with pytest.raises(WrongUse, match="were made with format"):
+        increment(spark, root, out, format="orc")
+
+
+@pytest.fixture(scope="module")
+def half_way(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Journals and tables that are one step behind, and what the tables should become."""
+    place = tmp_path_factory.mktemp("killed")
+    grow(place / "root", 0)
+    increment(spark, place / "root", place / "tables")
+    grow(place / "root", 1)
+    increment(spark, place / "root", place / "expected")
+    return place
+
+
+@pytest.mark.parametrize("moment", killed_pipeline.MOMENTS)
+def test_a_run_that_is_killed_has_published_its_batch_or_has_not(
+    spark: Any, half_way: Path, tmp_path: Path, moment: str
+) -> None:
+    out = tmp_path / "tables"
+    shutil.copytree(half_way / "tables", out)
+    before = contents(out)
+    arguments = ["pipeline", "run", "--journals", half_way / "root", "--out", out, "--incremental"]
+    arguments += ["--master", "local[1]", "--spark", "spark.driver.memory=512m"]
+    child = [sys.executable, killed_pipeline.__file__, moment, *map(str, arguments)]
+    with (tmp_path / "log").open("wb") as log:  # no pipes: its JVM would hold them for a while
+        done = subprocess.run(child, stdout=log, stderr=log, timeout=4 * DEADLINE_SECONDS, check=False)
+    assert done.returncode == -9, (tmp_path / "log").read_text()
+    assert is_being_changed(out) == (moment != killed_pipeline.BEFORE)
+    if moment == killed_pipeline.BEFORE:
+        assert contents(out) == before
+    result = increment(spark, half_way / "root", out)
+    assert result.completed == (moment != killed_pipeline.BEFORE)
+    assert result.batches == (1 if moment == killed_pipeline.BEFORE else 0)
+    assert contents(out) == contents(half_way / "expected")
+    assert not is_being_changed(out)
+    COUNTS.add("kill -9", 1, "pipeline")
+
+
+def test_a_run_that_follows_goes_on_until_it_is_stopped(spark: Any, tmp_path: Path) -> None:
+    root, out = tmp_path / "root", tmp_path / "tables"
+    fill(root / "a", 10)
+    stop, results = threading.Event(), []
+    settings = Settings(str(root), str(out), follow=True, tables=("events",))
+    thread = threading.Thread(target=lambda: results.append(run(settings, spark, stop=stop)))
+    thread.start()
+    try:
+        wait_until(lambda: _rows_of(out) == 10)
+        fill(root / "b", 5)
+        wait_until(lambda: _rows_of(out) == 15)
+    finally:
+        stop.set()
+        thread.join(DEADLINE_SECONDS)
+    (result,) = results
+    assert (result.batches, result.records) == (2, 15)
+    assert len(content(out, "events")) == 15
+
+
+def _rows_of(out: Path) -> int:
+    checkpoint = read_checkpoint(out)
+    return 0 if checkpoint is None else int(checkpoint.state["tables"]["events"]["rows"])
+
+
+def wait_until(true: Any) -> None:
+    pause = threading.Event()
+    for _ in range(int(DEADLINE_SECONDS / 0.05)):
+        if true():
+            return
+        pause.wait(0.05)
+    pytest.fail("it did not happen in time")
+
+
+# --- other forms ------------------------------------------------------------------------------------------------------
+
+
+def test_tables_can_be_of_another_format_and_partitioned_and_decoded(spark: Any, tmp_path: Path) -> None:
+    root, out = tmp_path / "root", tmp_path / "tables"
+    with Writer(root / "orders") as writer:
+        for number in range(20):
+            writer.append(b'{"n": %d}' % number, timestamp=number * 3_600_000_000_000)
+    fill(root / "other", 5)
+    settings = Settings(
+        str(root),
+        str(out),
+        format="orc",
+        incremental=True,
+        tables=("events", "messages", "activity"),
+        table_rules={"messages": TableRule(("journal", "date")), "events": TableRule(("hour",))},
+        journal_rules=(JournalRule("orders", decode="json"),),
+    )
+    run(settings, spark)
+    with Writer(root / "orders") as writer:
+        writer.append(b"no JSON", timestamp=0)
+    result = run(settings, spark)
+    assert result.tables["messages"].rows == 26
+    messages = spark.read.orc(str(out / "messages"))
+    found = messages.where("journal = 'orders'").selectExpr("offset", "decoded", "string(date)").orderBy("offset")
+    assert [tuple(row) for row in found.collect()] == [
+        *((number, f'{{"n": {number}}}', "1970-01-01") for number in range(20)),
+        (20, None, "1970-01-01"),
+    ]
+    hours = {row[0] for row in spark.read.orc(str(out / "events")).where("journal = 'orders'").select("hour").collect()}
+    assert hours == set(range(20))
+    total = spark.read.orc(str(out / "activity")).groupBy("journal").sum("records").collect()
+    assert {row[0]: row[1] for row in total} == {"orders": 21, "other": 5}
+
+
+# --- what is wrong ----------------------------------------------------------------------------------------------------
+
+
+def test_what_a_task_or_spark_itself_says_comes_out_as_one_error(spark: Any, world: World, tmp_path: Path) -> None:
+    with pytest.raises(DamagedJournal, match=r"^bad/jnl/0000000000000000\.jnl @ \d+: .+$") as raised:
+        run(Settings(str(world.root), str(tmp_path / "out"), mode="failfast"), spark)
+    assert raised.value.position > 0
+    assert not (tmp_path / "out" / "_logwright" / "staging").exists()
+    assert read_checkpoint(tmp_path / "out") is None
+    settings = Settings(str(world.root), str(tmp_path / "out"), tables=("activity",), format="nonsense")
+    with pytest.raises(SparkFailed, match=r"^Spark failed: [^\n]*nonsense[^\n]*$"):
+        run(settings, spark)
+    wrong = {"activity": TableRule(("colour",))}
+    with pytest.raises(WrongUse, match=r"table\.activity\.partition_by: there is no 'colour'"):
+        run(Settings(str(world.root), str(tmp_path / "out"), tables=("activity",), table_rules=wrong), spark)
+
+
+# --- the command line -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    assert command("demo", tmp_path / "demo").code == 0
+    monkeypatch.chdir(tmp_path / "demo")
+    return tmp_path / "demo"
+
+
+def test_the_examples_run_on_the_sample_journals(spark: Any, demo: Path) -> None:
+    examples = [line for name, verb in every_verb() if name.startswith("pipeline ") for _, line in verb.examples]
+    outcomes = {line: command(*shlex.split(line)[1:]) for line in examples}
+    assert {line: outcome.code for line, outcome in outcomes.items()} == {
+        "logwright pipeline run --journals . --out tables": 1,
+        "logwright pipeline run --journals . --out growing --incremental": 1,
+        "logwright pipeline run --journals orders --out few --tables events,activity --json": 0,
+        "logwright pipeline restore --tables tables --out again": 1,
+        "logwright pipeline restore --tables tables --out some --journal 'ord*' --json": 0,
+    }
+    first = outcomes["logwright pipeline run --journals . --out tables"]
+    lines = [line.split() for line in first.lines]
+    assert lines[1][:3] == ["events", "9598", "1"]
+    assert next(line for line in lines if line[:1] == ["damaged"])[:3] == ["damaged", "sej", "2999"]
+    assert first.lines[-1] == "report: tables/report.html"
+    assert "logwright: warning: torn: 1 torn tail" in first.err.splitlines()
+    told = outcomes["logwright pipeline run --journals orders --out few --tables events,activity --json"].object
+    assert (told["records"], told["tables"]["events"]["rows"], told["batches"]) == (3000, 3000, 1)
+    for path in (demo / "orders" / "jnl").iterdir():
+        if path.suffix == ".jnl":
+            assert (demo / "some" / "orders" / "jnl" / path.name).read_bytes() == path.read_bytes()
+    again = command("pipeline", "run", "--journals", ".", "--out", "growing", "--incremental")
+    assert again.code == 0
+    assert "logwright: nothing is new" in again.err.splitlines()
+    failing = command("pipeline", "run", "--journals", "damaged", "--out", "never", "--mode", "failfast")
+    assert failing.code == 1
+    assert failing.err.splitlines()[-1].startswith("logwright: error: damaged/jnl/")
+    assert_one_error_line(
+        command("pipeline", "restore", "--tables", "orders", "--out", "no"), 2, "there is no table events here"
+    )
