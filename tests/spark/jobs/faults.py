@@ -1,0 +1,84 @@
+"""A driver for what may go wrong with a sink: failing tasks, traps in commits, full disks.
+
+    python faults.py DIRECTORY
+
+See `serving.py` for how it is told what to do. A failing task is tried four times.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from serving import serve
+from trapped import LimitedSource, TrappedSource
+
+from logwright.spark import session
+
+
+def processes() -> list[int]:
+    """The driver's own processes: its JVM, and this one."""
+    return [int(spark._jvm.java.lang.ProcessHandle.current().pid()), os.getpid()]
+
+
+def stream(source: str, target: str, checkpoint: str, **options: Any) -> str:
+    """Write the lines of all new files to a journal, a batch for each file; what it failed with, if it did."""
+    lines = spark.readStream.format("text").option("maxFilesPerTrigger", 1).load(source)
+    frame = lines.selectExpr("value", "value AS key")
+    writing = frame.writeStream.format("trapped").option("shardBit", 1).options(**options)
+    query = writing.option("checkpointLocation", checkpoint).trigger(availableNow=True).start(target)
+    try:
+        query.awaitTermination()
+    except Exception as error:
+        return str(error)
+    return ""
+
+
+def save(source: str, target: str, sink: str = "sej", **options: Any) -> None:
+    """Write the messages of a journal to another one."""
+    frame = spark.read.format("sej").load(source)
+    frame.write.format(sink).options(**options).mode("append").save(target)
+
+
+def save_failing(target: str, rows: int, parts: int, failing_part: int, after: int, attempts: int, by: str) -> None:
+    """Write so many rows, while a task fails after some of them, the first so many times that it is tried."""
+
+    def step(part: int, numbers: Iterator[int]) -> Iterator[tuple[bytes, bytes]]:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None
+        fails = part == failing_part and context.attemptNumber() < attempts
+        for count, number in enumerate(numbers):
+            if fails and count == after:
+                break
+            yield b"value %d" % number, b"key %d" % number
+        if fails:
+            if by == "kill":
+                os.kill(os.getpid(), signal.SIGKILL)
+            raise RuntimeError("this task fails")
+
+    values = spark.sparkContext.parallelize(range(rows), parts).mapPartitionsWithIndex(step)
+    frame = spark.createDataFrame(values, "value BINARY, key BINARY")
+    frame.write.format("sej").option("shardBit", 1).mode("append").save(target)
+
+
+if __name__ == "__main__":
+    (directory,) = sys.argv[1:]
+    spark = session(
+        "local[2,4]",
+        spark_ui_enabled="false",
+        spark_driver_host="127.0.0.1",
+        spark_driver_bindAddress="127.0.0.1",
+        spark_driver_memory="512m",
+        spark_driver_extraJavaOptions="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        spark_sql_warehouse_dir=f"{directory}/warehouse",
+        spark_log_level="OFF",
+    )
+    for trap in (TrappedSource, LimitedSource):
+        spark.dataSource.register(trap)
+    serve({"processes": processes, "stream": stream, "save": save, "save_failing": save_failing})
+    spark.stop()

@@ -1,0 +1,107 @@
+"""A driver whose tasks run on a cluster, with the package in an environment that it has shipped there.
+
+python on_cluster.py MASTER ARCHIVE
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from serving import serve
+
+from logwright.spark import session
+
+SECONDS = 300
+PAUSE_BEFORE_ROW = 60
+
+
+def where() -> list[list[Any]]:
+    """What two tasks, each on a machine of its own, know of the package."""
+
+    def look(_: Iterator[int]) -> Iterator[list[Any]]:
+        import logwright
+        from logwright.formats.sej import kernel
+
+        yield [logwright.__file__, kernel.COMPILED, sys.executable]
+
+    found: list[list[Any]] = spark.sparkContext.parallelize(range(2), 2).barrier().mapPartitions(look).collect()
+    return found
+
+
+def read(path: str, result: str, split: str) -> int:
+    """Keep a journal's rows as Spark sees them; how many tasks it took."""
+    frame = spark.read.format("sej").option("splitBytes", split).load(path)
+    Path(result).write_bytes(pickle.dumps([tuple(row) for row in frame.collect()]))
+    tasks: int = frame.rdd.getNumPartitions()
+    return tasks
+
+
+def stream(path: str, table: str, checkpoint: str, limit: int) -> list[int]:
+    """Read all that is there as a stream into Parquet; how many rows each batch had."""
+    rows = spark.readStream.format("sej").option("maxRecordsPerTrigger", limit).load(path)
+    writing = rows.writeStream.format("parquet").option("path", table).option("checkpointLocation", checkpoint)
+    query = writing.trigger(availableNow=True).start()
+    query.awaitTermination()
+    return [progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]]
+
+
+def write(source: str, target: str, split: str, bit: int, marker: str = "") -> None:
+    """Write a journal's messages to another one. With a marker the second task pauses while it is staging."""
+    frame = spark.read.format("sej").option("splitBytes", split).load(source)
+    if marker:
+        frame = spark.createDataFrame(frame.rdd.mapPartitions(pausing(target, marker)), frame.schema)
+    frame.write.format("sej").option("shardBit", bit).option("segmentSize", "64k").mode("append").save(target)
+
+
+def pausing(target: str, marker: str) -> Callable[[Iterator[Any]], Iterator[Any]]:
+    """A step whose second task waits for its death, at the first try, once the sink behind it has begun to stage.
+
+    By then it has given enough rows for some to have left the buffers in between. The marker says which process is to
+    die: the executor, whose child is Spark's daemon, whose child is this one.
+    """
+
+    def step(rows: Iterator[Any]) -> Iterator[Any]:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None
+        waiting = context.partitionId() == 1 and context.attemptNumber() == 0
+        staging = Path(target, ".logwright", "staging")
+        for number, row in enumerate(rows):
+            if waiting and number == PAUSE_BEFORE_ROW:
+                wait_until(lambda: any(staging.glob("*.000001-*.staged")))
+                status = Path(f"/proc/{os.getppid()}/stat").read_text()
+                Path(marker + ".new").write_text(status.rpartition(")")[2].split()[1])
+                Path(marker + ".new").rename(marker)
+                wait_until(lambda: False)
+            yield row
+        assert not waiting, "there were too few rows"
+
+    def wait_until(condition: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + SECONDS
+        while not condition():
+            if time.monotonic() > deadline:
+                raise TimeoutError("nothing has happened")
+            time.sleep(0.05)
+
+    return step
+
+
+if __name__ == "__main__":
+    master, archive, settings = sys.argv[1:]
+    spark = session(
+        master,
+        spark_archives=f"{archive}#environment",
+        spark_sql_execution_arrow_maxRecordsPerBatch="20",
+        spark_sql_session_timeZone="UTC",
+        **json.loads(settings),
+    )
+    serve({"where": where, "read": read, "stream": stream, "write": write})
+    spark.stop()

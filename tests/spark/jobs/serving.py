@@ -1,0 +1,29 @@
+"""A driver that does what it is told, line by line: a request in JSON comes in, what came of it goes out.
+
+    {"do": "read", "with": {"path": "/journals/orders"}}        ->  {"done": 1000}  or  {"failed": "WrongUse: …"}
+
+The scripts beside this one are run as they stand, by a Python that need not know of the tests: so what they define is
+sent to Spark's tasks by value.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+
+def serve(actions: Mapping[str, Callable[..., Any]]) -> None:
+    """Answer requests until there are no more. Only answers go to stdout: what Spark prints is talk."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    for line in sys.stdin:
+        request = json.loads(line)
+        try:
+            answer = {"done": actions[request["do"]](**request["with"])}
+        except Exception as error:
+            answer = {"failed": f"{type(error).__name__}: {error}"}
+        answers.write(json.dumps(answer) + "\n")
+        answers.flush()

@@ -1,0 +1,66 @@
+"""A job for `spark-submit`, with the package as a zip: tells where that is, and copies a journal, then again by twins.
+
+    spark-submit --py-files logwright.zip submitted.py SOURCE COPY SLOW_COPY EVENTS RESULT
+
+EVENTS is a directory where the attempts of the slow task tell each other how far they are.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from logwright.spark import register
+
+SECONDS = 300
+
+
+def look(_: Iterator[int]) -> Iterator[list[Any]]:
+    import logwright
+    from logwright.formats.sej import kernel
+
+    yield [logwright.__file__, kernel.COMPILED]
+
+
+def save(frame: Any, target: str) -> None:
+    frame.write.format("sej").option("shardBit", 1).mode("append").save(target)
+
+
+def late(rows: Iterator[Any]) -> Iterator[Any]:
+    """A step that keeps the last row of the last task back until another attempt at that task has come as far."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    assert context is not None
+    held = None
+    for row in rows:
+        if held is not None:
+            yield held
+        held = row
+    if context.partitionId() == last:
+        Path(events, f"attempt {context.attemptNumber()}").touch()
+        deadline = time.monotonic() + SECONDS
+        while not Path(events, "attempt 1").exists():
+            if time.monotonic() > deadline:
+                raise TimeoutError("there was no second attempt")
+            time.sleep(0.05)
+    if held is not None:
+        yield held
+
+
+if __name__ == "__main__":
+    source, copy, slow_copy, events, result = sys.argv[1:]
+    spark = register(SparkSession.builder.getOrCreate())
+    places = spark.sparkContext.parallelize(range(2), 2).mapPartitions(look).collect()
+    frame = spark.read.format("sej").option("splitBytes", "150k").load(source)
+    last = frame.rdd.getNumPartitions() - 1
+    save(frame, copy)
+    save(spark.createDataFrame(frame.rdd.mapPartitions(late), frame.schema), slow_copy)
+    Path(result).write_text(json.dumps({"places": places, "tasks": last + 1}))
+    spark.stop()

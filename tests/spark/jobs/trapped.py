@@ -1,0 +1,164 @@
+"""The sink `trapped`: the sink of sej, with a trap before a step that it takes on the disk when it commits.
+
+Options, besides those of sej:
+    trapBatch       the batch whose commit has the trap; -1 for a table
+    trapStep        a regular expression for the step, for instance `rename .*manifest`; steps are `create`, `write`,
+                    `truncate`, `rename` and `remove` with the name of the file: what changes something
+    trapNumber      the trap is before the so manieth step of this kind; behind all of them when there are fewer
+    trap            kill: ends the processes `victims` and this one; fill: fills the file system up
+    victims         numbers of processes, with commas
+    report          a file that gets the steps, one a line, when the commit has come to its end
+
+`limited` is the sink of sej in whose tasks no file may become larger than `fileLimit` bytes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import resource
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql.types import StructType
+
+from logwright.core.disk import Buffer, File, OpenMode, RealDisk
+from logwright.spark.options import folded
+from logwright.spark.sink import JournalStreamWriter, JournalWriter, TaskDone
+from logwright.spark.source import SejSource
+
+
+class TrappedFile:
+    """A file that tells its disk of each step."""
+
+    def __init__(self, file: File, disk: TrappedDisk) -> None:
+        self._file = file
+        self._disk = disk
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+    def write_at(self, position: int, data: Buffer) -> int:
+        self._disk.step("write", self._file.path)
+        return self._file.write_at(position, data)
+
+    def truncate(self, size: int) -> None:
+        self._disk.step("truncate", self._file.path)
+        self._file.truncate(size)
+
+
+class TrappedDisk(RealDisk):
+    """The real disk with a trap before one of its steps."""
+
+    def __init__(self, options: dict[str, str], root: Path) -> None:
+        self.options = options
+        self.root = root
+        self.steps: list[str] = []
+        self.number = int(options.get("trapnumber", "0"))
+
+    def step(self, kind: str, path: Path) -> None:
+        self.steps.append(f"{kind} {path.name}")
+        if re.fullmatch(self.options.get("trapstep", ""), self.steps[-1]):
+            self.number -= 1
+            if self.number == 0:
+                self.spring()
+
+    def spring(self) -> None:
+        if self.options["trap"] == "fill":
+            fill(self.root)
+            return
+        for victim in filter(None, self.options.get("victims", "").split(",")):
+            os.kill(int(victim), signal.SIGKILL)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def finish(self) -> None:
+        if self.number > 0:
+            self.spring()
+        if "report" in self.options:
+            Path(self.options["report"]).write_text("".join(f"{step}\n" for step in self.steps))
+
+    def open(self, path: Path, mode: OpenMode) -> Any:
+        if mode == "create":
+            self.step("create", path)
+        file = super().open(path, mode)
+        return file if mode == "read" else TrappedFile(file, self)
+
+    def rename(self, source: Path, target: Path) -> None:
+        self.step("rename", target)
+        super().rename(source, target)
+
+    def remove(self, path: Path) -> None:
+        self.step("remove", path)
+        super().remove(path)
+
+
+def fill(root: Path) -> None:
+    """Leave not a byte free on a file system; the file `filler` has them all."""
+    descriptor = os.open(root / "filler", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    with contextlib.suppress(OSError):
+        while True:
+            os.write(descriptor, bytes(4096))
+    os.close(descriptor)
+
+
+class TrappedStreamWriter(JournalStreamWriter):
+    def __init__(self, schema: StructType, options: dict[str, str], overwrite: bool) -> None:
+        super().__init__(schema, options, "sej", overwrite)
+        self.options = options
+
+    def commit(self, messages: Any, batchId: int) -> None:  # noqa: N803 - Spark's name
+        if batchId != int(self.options.get("trapbatch", "-1")):
+            super().commit(messages, batchId)
+            return
+        self.disk = trap = TrappedDisk(self.options, self.root)
+        super().commit(messages, batchId)
+        trap.finish()
+
+
+class TrappedWriter(JournalWriter):
+    def __init__(self, schema: StructType, options: dict[str, str], overwrite: bool) -> None:
+        super().__init__(schema, options, "sej", overwrite)
+        self.options = options
+
+    def commit(self, messages: Any) -> None:
+        self.disk = trap = TrappedDisk(self.options, self.root)
+        super().commit(messages)
+        trap.finish()
+
+
+class LimitedWriter(JournalWriter):
+    def __init__(self, schema: StructType, options: dict[str, str], overwrite: bool) -> None:
+        super().__init__(schema, options, "sej", overwrite)
+        self.limit_bytes = int(options["filelimit"])
+
+    def write(self, iterator: Iterator[Any]) -> TaskDone:
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (self.limit_bytes, hard))
+        try:
+            return super().write(iterator)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+class TrappedSource(SejSource):
+    @classmethod
+    def name(cls) -> str:
+        return "trapped"
+
+    def writer(self, schema: StructType, overwrite: bool) -> JournalWriter:
+        return TrappedWriter(schema, folded(self.options), overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> JournalStreamWriter:  # noqa: N802 - Spark's name
+        return TrappedStreamWriter(schema, folded(self.options), overwrite)
+
+
+class LimitedSource(SejSource):
+    @classmethod
+    def name(cls) -> str:
+        return "limited"
+
+    def writer(self, schema: StructType, overwrite: bool) -> JournalWriter:
+        return LimitedWriter(schema, folded(self.options), overwrite)
