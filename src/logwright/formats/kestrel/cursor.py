@@ -6,10 +6,10 @@ used again and again, never mapped: a map of a file that another process cuts sh
 
 The format has no marks to go on from after bad bytes, and nearly any byte can be read as an operation: a 1 removes an
 item. So reading goes on only where something has the looks of an item that was added: an ADDX, ADD_XID or CONTINUE that
-is whole, was added between 2000 and 2100, expires then or never, and is followed by another operation or the end of the
-file. Where no item has such a time, one from 1970 on will do, but only if everything from there to the end of the file
-can be read. Removals between the bad bytes and that item are given up: an item that comes back is better than one that
-a made-up removal takes.
+is whole, was added between 2000 and 2100, and expires then or never; the first one that is followed by another
+operation or the end of the file, or the first one of all if none is. Where no item has such a time, one from 1970 on
+will do, but only if everything from there to the end of the file can be read. Removals between the bad bytes and that
+item are given up: an item that comes back is better than one that a made-up removal takes.
 
 In the newest file bad bytes that nothing of this kind follows are a torn tail: what a crash leaves.
 """
@@ -229,9 +229,13 @@ def judge(cursor: Cursor) -> tuple[Damage, bool]:
 
 def find_next(file: File, source: JournalFile, start: int, size_of_file: int, dialect: int) -> int | None:
     """Where operations go on behind bad bytes at `start`; None when nothing shows it. See the top of this file."""
+    lonely: int | None = None
     for position in _candidates(file, start, size_of_file, dialect, anytime=False):
         if _is_followed(file, position, size_of_file, dialect):
             return position
+        lonely = position if lonely is None else lonely
+    if lonely is not None:
+        return lonely
     tries = 0
     for position in _candidates(file, start, size_of_file, dialect, anytime=True):
         if not _is_followed(file, position, size_of_file, dialect):

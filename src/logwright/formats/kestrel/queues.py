@@ -14,7 +14,7 @@ from ...core.format import Located, find_format
 from ...core.outcome import Damage, Mode
 from ...core.parts import Bound, PartsReader, bound_of
 from .files import list_queues
-from .layout import parse_name
+from .layout import is_queue_name, parse_name
 from .reader import ROW_FIELDS, Reader, operation_as_json
 from .records import Dialect, Operation
 from .writer import Writer
@@ -105,6 +105,8 @@ class QueuesWriter(Closing):
     def _writer(self, queue: str) -> Writer:
         found = self._writers.get(queue)
         if found is None:
+            if not is_queue_name(queue):  # as a path it might lead out of the directory
+                raise WrongUse(f"{queue!r} is no name of a queue")
             found = self._writers[queue] = Writer(self._directory / queue, disk=self._disk)
         return found
 
