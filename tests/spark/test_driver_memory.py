@@ -1,0 +1,99 @@
+"""What the driver's own Python does, planning and committing, takes as much memory for ten times the records.
+
+Counted are allocations, not the size of processes: the same on every machine. No Spark is needed for it.
+"""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+from logwright.formats.sej import Reader, Writer
+from logwright.formats.sej.staging import Batch, Stage, Staged, Target, publish
+from logwright.spark.schemas import spark_schema
+from logwright.spark.source import JournalReader
+from logwright.spark.stream import JournalStream
+
+FEW = 1_000_000
+MANY = 10 * FEW
+PER_BATCH = 50_000
+MOST_BYTES = 3 << 20
+"""What any of it may take: the buffers for one piece of a journal, and a list of tasks."""
+
+
+@dataclass(frozen=True)
+class Places:
+    few: Path
+    many: Path
+
+
+def tiny(count: int) -> pa.RecordBatch:
+    """Messages of 27 bytes."""
+    return pa.record_batch({"value": pa.array([b"v"] * count, pa.binary())})
+
+
+@pytest.fixture(scope="module")
+def journals(tmp_path_factory: pytest.TempPathFactory) -> Places:
+    root = tmp_path_factory.mktemp("sizes")
+    for name, count in (("few", FEW), ("many", MANY)):
+        with Writer(root / name, segment_size=16 << 20) as writer:
+            for _ in range(count // PER_BATCH):
+                writer.append_batch(tiny(PER_BATCH))
+    return Places(root / "few", root / "many")
+
+
+def peak_bytes(work: Callable[[], object]) -> int:
+    """The most memory that some work has at a time. Have it done once before: what is loaded then stays."""
+    tracemalloc.start()
+    try:
+        work()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def plan_table(journal: Path) -> int:
+    options = {"path": str(journal), "splitbytes": "4m"}
+    return len(JournalReader(spark_schema("sej"), options, "sej").partitions())
+
+
+def plan_stream(journal: Path) -> int:
+    stream = JournalStream(spark_schema("sej"), {"path": str(journal), "splitbytes": "4m"}, "sej")
+    start = stream.initialOffset()
+    return len(stream.partitions(start, stream.latestOffset(start, ReadAllAvailable())))
+
+
+@pytest.mark.parametrize("plan", [plan_table, plan_stream])
+def test_planning_ten_times_the_records_takes_no_more_memory(journals: Places, plan: Callable[[Path], int]) -> None:
+    assert plan(journals.few) < plan(journals.many)
+    few, many = (peak_bytes(lambda: plan(journal)) for journal in (journals.few, journals.many))  # noqa: B023
+    assert max(few, many) < MOST_BYTES
+    assert many < few + (64 << 10), (few, many)
+
+
+def stage(root: Path, count: int) -> list[Staged]:
+    """What four tasks stage."""
+    staged = []
+    for order in range(4):
+        task = Stage(root, "run", order, Target())
+        for _ in range(count // 4 // PER_BATCH):
+            task.append_batch(tiny(PER_BATCH))
+        staged.append(task.finish())
+    return staged
+
+
+def test_committing_ten_times_the_records_takes_no_more_memory(tmp_path: Path) -> None:
+    peaks = {}
+    for count in (FEW, FEW, MANY):
+        root = tmp_path / f"{len(peaks)} {count}"
+        staged = stage(root, count)
+        peaks[count] = peak_bytes(lambda: publish(root, "run", staged, Target(), Batch("query", 0)))  # noqa: B023
+        assert Reader(root).count() == count
+    assert max(peaks.values()) < MOST_BYTES
+    assert peaks[MANY] < 1.1 * peaks[FEW], peaks
