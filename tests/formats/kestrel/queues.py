@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 from logwright.core.disk import REAL_DISK, Disk
-from logwright.formats.kestrel import quick, shelf, tally
 from logwright.formats.kestrel.reader import Reader
 
 
@@ -37,13 +34,6 @@ def journal_of(path: Path, disk: Disk = REAL_DISK) -> list[str]:
 def files_of(path: Path) -> list[str]:
     """The files of a queue."""
     return sorted(file.name for file in path.parent.iterdir() if file.name.split(".")[0].split("~")[0] == path.name)
-
-
-def plain_twins(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let queues that are opened from now on have the loops that are not compiled."""
-    monkeypatch.setattr(quick, "Tally", tally.Tally)
-    monkeypatch.setattr(quick, "copy_adds", tally.copy_adds)
-    monkeypatch.setattr(quick, "Shelf", shelf.Shelf)
 
 
 def drained(queue: object) -> Iterator[bytes]:
