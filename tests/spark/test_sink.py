@@ -129,6 +129,18 @@ def test_texts_times_and_missing_columns_are_taken(spark: Any, tmp_path: Path) -
     assert before <= timestamp <= time.time_ns()
 
 
+def test_a_table_with_a_name_and_a_number_is_written_once(spark: Any, tmp_path: Path) -> None:
+    first, second = rows_of(1, 20), rows_of(2, 20)
+    for number, rows in ((3, first), (3, first), (4, second), (3, first)):
+        save(frame_of(spark, rows), tmp_path / "out", txnAppId="a copy", txnVersion=number)
+    save(frame_of(spark, first), tmp_path / "out", txnAppId="another", txnVersion=0)
+    assert in_journal(tmp_path / "out") == [*first, *second, *first]
+    assert staged(tmp_path / "out") == []
+    options = {"path": str(tmp_path), "txnappid": "a", "txnversion": "1"}
+    with pytest.raises(WrongUse, match="txnAppId is for tables"):
+        JournalStreamWriter(StructType().add("value", "binary"), options, "sej", False)
+
+
 def test_nothing_is_written_of_an_empty_table(spark: Any, tmp_path: Path) -> None:
     save(frame_of(spark, [], 2), tmp_path / "out")
     assert not (tmp_path / "out").exists()
@@ -165,6 +177,8 @@ def test_columns_that_cannot_be_messages_are_refused(spark: Any, tmp_path: Path,
         ({"prefix": "a/b"}, "has other characters"),
         ({"segmentSize": "0"}, "is no size"),
         ({"checksums": "perhaps"}, "neither true nor false"),
+        ({"txnAppId": "copy"}, "say both txnAppId and txnVersion"),
+        ({"txnAppId": "copy", "txnVersion": "-1"}, "'-1' is no number"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(tmp_path: Path, options: dict[str, str], reason: str) -> None:
