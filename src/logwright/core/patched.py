@@ -25,6 +25,13 @@ class PatchedFile:
             raise WrongUse(f"{len(data)} bytes are more than one patch can have")
         insort(self._patches, (position, data))
 
+    def with_patch(self, position: int, data: bytes) -> PatchedFile:
+        """Another one that has one more patch."""
+        other = PatchedFile(self.file)
+        other._patches = list(self._patches)
+        other.add(position, data)
+        return other
+
     def read_at(self, position: int, size: int) -> bytes:
         data = bytearray(self.file.read_at(position, size))
         self._patch(position, memoryview(data))

@@ -9,8 +9,7 @@ and where they are asked for
     file       dictionary of string, the segment's name from the journal      position   uint64, in that file
     size       int32, of the whole message                                    shard      dictionary of string
 
-Nothing is copied between the kernel's buffers and Arrow's, in either direction, where the types fit. A batch holds less
-than 2 GiB of keys and of values, because their ends are i32; what is larger comes in several.
+How buffers become arrays and arrays buffers is the same for all formats: see `formats/columns.py`.
 """
 
 from __future__ import annotations
@@ -21,26 +20,37 @@ from typing import Any, Final, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...core.errors import TooLarge, WrongUse
+from ...core.errors import WrongUse
+from ..columns import (
+    BATCH_BYTES,
+    NAMES,
+    allocate,
+    binary_array,
+    bytes_of,
+    check_batch_bytes,
+    chosen_schema,
+    ends_and_bytes,
+    fitting,
+    fixed_memory,
+    plain,
+    repeated,
+    used_buffer,
+)
+from ..columns import record_batches as plain_batches
 from . import codec, kernel
 from .codec import Columns
 from .layout import MAX_KEY_BYTES, NO_TIMESTAMP, OVERHEAD
 
-BATCH_BYTES: Final = 4 << 20
-"""How much one batch holds unless told: enough for whoever gets it, and still in a processor's cache."""
-MAX_BATCH_BYTES: Final = 1 << 30
-
-_NAMES: Final = pa.dictionary(pa.int32(), pa.string())
 _FIELDS: Final = {
     "offset": pa.field("offset", pa.uint64(), nullable=False),
     "timestamp": pa.field("timestamp", pa.timestamp("ns", tz="UTC")),
     "type": pa.field("type", pa.uint8(), nullable=False),
     "key": pa.field("key", pa.binary(), nullable=False),
     "value": pa.field("value", pa.binary(), nullable=False),
-    "file": pa.field("file", _NAMES, nullable=False),
+    "file": pa.field("file", NAMES, nullable=False),
     "position": pa.field("position", pa.uint64(), nullable=False),
     "size": pa.field("size", pa.int32(), nullable=False),
-    "shard": pa.field("shard", _NAMES, nullable=False),
+    "shard": pa.field("shard", NAMES, nullable=False),
 }
 COLUMN_NAMES: Final = tuple(_FIELDS)
 DEFAULT_NAMES: Final = ("offset", "timestamp", "type", "key", "value")
@@ -70,16 +80,7 @@ def schema(names: Sequence[str] | None = None, *, sharded: bool = False) -> pa.S
     """The Arrow schema of these columns, in this order; without names of the usual ones."""
     if names is None:
         names = (*DEFAULT_NAMES, "shard") if sharded else DEFAULT_NAMES
-    if isinstance(names, str):
-        raise WrongUse(f"columns are a list of names, not the string {names!r}")
-    if not names:
-        raise WrongUse("no columns are asked for")
-    for name in names:
-        if name not in _FIELDS:
-            raise WrongUse(f"sej has no column {name!r}; it has {', '.join(COLUMN_NAMES)}")
-    if len(set(names)) < len(names):
-        raise WrongUse(f"a column is asked for twice in {', '.join(names)}")
-    return pa.schema([_FIELDS[name] for name in names])
+    return chosen_schema("sej", _FIELDS, names)
 
 
 def want_bits(names: Iterable[str]) -> int:
@@ -101,9 +102,9 @@ def _array(columns: Columns, name: str) -> pa.Array:
     count = columns.count
     kind = _FIELDS[name].type
     if name == "key":
-        return _binary(columns.key_ends, columns.keys, count)
+        return binary_array(columns.key_ends, columns.keys, count)
     if name == "value":
-        return _binary(columns.value_ends, columns.values, count)
+        return binary_array(columns.value_ends, columns.values, count)
     data = {
         "offset": columns.offsets,
         "timestamp": columns.timestamps,
@@ -115,27 +116,9 @@ def _array(columns: Columns, name: str) -> pa.Array:
         raise WrongUse(f"column {name} was not decoded")
     validity = None
     if name == "timestamp" and columns.untimed:
-        stamps = pa.Array.from_buffers(pa.int64(), count, [None, _buffer(data, count * 8)])
+        stamps = pa.Array.from_buffers(pa.int64(), count, [None, used_buffer(data, count * 8)])
         validity = pc.not_equal(stamps, NO_TIMESTAMP).buffers()[1]  # an array of booleans is a bitmap
-    return pa.Array.from_buffers(kind, count, [validity, _buffer(data, count * _ROW_BYTES[name])])
-
-
-def _binary(ends: Any, data: Any, count: int) -> pa.Array:
-    if ends is None or data is None:
-        raise WrongUse("a column of bytes was not decoded")
-    used = _buffer(ends, (count + 1) * 4)
-    with memoryview(used).cast("i") as rows:
-        last = rows[count]
-    return pa.Array.from_buffers(pa.binary(), count, [None, used, _buffer(data, last)])
-
-
-def _buffer(data: Any, used: int) -> pa.Buffer:
-    """The first `used` bytes as an Arrow buffer, giving memory back when most of it was not needed."""
-    if not isinstance(data, pa.Buffer):
-        return pa.py_buffer(memoryview(data)[:used])
-    if 2 * used < data.size and isinstance(data, pa.ResizableBuffer):
-        data.resize(used, shrink_to_fit=True)
-    return data.slice(0, used)
+    return pa.Array.from_buffers(kind, count, [validity, used_buffer(data, count * _ROW_BYTES[name])])
 
 
 class Chunk(Protocol):
@@ -161,15 +144,14 @@ class Collector:
     def __init__(
         self, names: Sequence[str] | None = None, *, sharded: bool = False, batch_bytes: int = BATCH_BYTES
     ) -> None:
-        if not 0 < batch_bytes <= MAX_BATCH_BYTES:
-            raise WrongUse(f"a batch of {batch_bytes} bytes is not within 1 byte and 1 GiB")
+        check_batch_bytes(batch_bytes)
         self.schema = schema(names, sharded=sharded)
         self._want = want_bits(self.schema.names)
         self._row_bytes = sum(_ROW_BYTES[name] for name in self.schema.names)
         self._batch_bytes = batch_bytes
         self._gatherer: kernel.Gatherer | None = None
         self._runs: dict[str, list[tuple[str, int]]] = {
-            name: [] for name in self.schema.names if _FIELDS[name].type == _NAMES
+            name: [] for name in self.schema.names if _FIELDS[name].type == NAMES
         }
 
     def add(self, chunk: Chunk, shard: str = "") -> Iterator[pa.RecordBatch]:
@@ -191,7 +173,7 @@ class Collector:
         gatherer, self._gatherer = self._gatherer, None
         if gatherer is None or not gatherer.count:
             return
-        names = {name: _repeated(runs) for name, runs in self._runs.items()}
+        names = {name: repeated(runs) for name, runs in self._runs.items()}
         for runs in self._runs.values():
             runs.clear()
         yield to_batch(gatherer.take(), self.schema, names)
@@ -213,23 +195,12 @@ class Collector:
         rows = max(_LEAST_ROWS, int(self._batch_bytes / (self._row_bytes + key_bytes + value_bytes)))
         most_keys = int(rows * key_bytes * _SLACK) + _SAMPLE_ROWS * MAX_KEY_BYTES
         most_values = max(rest, min(self._batch_bytes, int(rows * value_bytes * _SLACK)))
-        return kernel.Gatherer(self._want, rows, most_keys, most_values if self._want & codec.VALUES else 0, _allocate)
-
-
-def _allocate(size: int) -> pa.Buffer:
-    return pa.allocate_buffer(size, resizable=True)
+        return kernel.Gatherer(self._want, rows, most_keys, most_values if self._want & codec.VALUES else 0, allocate)
 
 
 def _key_bytes(chunk: Chunk, position: int, rows: int) -> int:
     sample = kernel.columns(chunk.data, position, chunk.stop, rows, codec.KEYS)
     return len(sample.keys) if sample.keys is not None else 0
-
-
-def _repeated(runs: list[tuple[str, int]]) -> pa.DictionaryArray:
-    """A column of names, each so many rows long."""
-    names = list(dict.fromkeys(name for name, _ in runs))
-    indices = [pa.repeat(pa.scalar(names.index(name), pa.int32()), rows) for name, rows in runs]
-    return pa.DictionaryArray.from_arrays(pa.concat_arrays(indices), pa.array(names, pa.string()))
 
 
 # --- batches to columns -----------------------------------------------------------------------------------------------
@@ -247,20 +218,11 @@ def from_arrow(data: Any) -> list[Columns]:
 
 def record_batches(data: Any) -> Iterator[pa.RecordBatch]:
     """The record batches of anything that is Arrow, one by one."""
-    if isinstance(data, pa.RecordBatch):
-        yield data
-    elif isinstance(data, pa.RecordBatchReader):
+    if not isinstance(data, pa.RecordBatch | pa.RecordBatchReader | pa.Table) and hasattr(data, "__arrow_c_stream__"):
+        data = pa.RecordBatchReader.from_stream(data)
+    if isinstance(data, pa.RecordBatchReader | pa.Table):
         _check_columns(data.schema)
-        yield from data
-    elif isinstance(data, pa.Table):
-        _check_columns(data.schema)
-        yield from data.to_batches()
-    elif hasattr(data, "__arrow_c_stream__"):
-        yield from record_batches(pa.RecordBatchReader.from_stream(data))
-    elif hasattr(data, "__arrow_c_array__"):
-        yield pa.record_batch(data)
-    else:
-        raise WrongUse(f"{type(data).__name__} is not Arrow data: give a record batch, a table or a reader of them")
+    yield from plain_batches(data)
 
 
 def _check_columns(schema: pa.Schema) -> None:
@@ -275,15 +237,17 @@ def _check_columns(schema: pa.Schema) -> None:
 def _from_batch(batch: pa.RecordBatch) -> Iterator[Columns]:
     _check_columns(batch.schema)
     arrays = {name: batch.column(name) for name in ("value", "key", "type", "timestamp") if name in batch.schema.names}
-    value = _bytes_of("value", arrays["value"])
+    value = bytes_of("value", arrays["value"])
     if value.null_count:
         raise WrongUse(f"column value is null in row {pc.index(value.is_null(), True).as_py()}")
-    key = _bytes_of("key", arrays["key"]) if "key" in arrays else None
+    key = bytes_of("key", arrays["key"]) if "key" in arrays else None
+    if key is not None and key.null_count:
+        key = key.fill_null(b"")
     type = _types_of(arrays["type"]) if "type" in arrays else None
     timestamp = _timestamps_of(arrays["timestamp"]) if "timestamp" in arrays else None
     row = 0
     while row < batch.num_rows:
-        count = min(_fitting(value, row), batch.num_rows - row if key is None else _fitting(key, row))
+        count = min(fitting(value, row), batch.num_rows - row if key is None else fitting(key, row))
         yield _window(value, key, type, timestamp, row, count)
         row += count
 
@@ -292,90 +256,18 @@ def _window(
     value: pa.Array, key: pa.Array | None, type: pa.Array | None, timestamp: pa.Array | None, row: int, count: int
 ) -> Columns:
     columns = Columns(count)
-    columns.value_ends, columns.values = _ends_and_bytes(value.slice(row, count))
+    columns.value_ends, columns.values = ends_and_bytes(value.slice(row, count))
     if key is not None:
-        columns.key_ends, columns.keys = _ends_and_bytes(key.slice(row, count))
+        columns.key_ends, columns.keys = ends_and_bytes(key.slice(row, count))
     if type is not None:
-        columns.types = _fixed(type.slice(row, count), 1)
+        columns.types = fixed_memory(type.slice(row, count), 1)
     if timestamp is not None:
-        columns.timestamps = _fixed(timestamp.slice(row, count), 8)
+        columns.timestamps = fixed_memory(timestamp.slice(row, count), 8)
     return columns
 
 
-def _fixed(array: pa.Array, width: int) -> memoryview:
-    """The memory of an array of numbers without nulls."""
-    return memoryview(array.buffers()[1].slice(array.offset * width, len(array) * width)).cast("B")
-
-
-def _ends(array: pa.Array) -> pa.Array:
-    """Where the items of a binary array begin and end, one more than there are items."""
-    kind, width = (pa.int64(), 8) if pa.types.is_large_binary(array.type) else (pa.int32(), 4)
-    ends = array.buffers()[1]
-    if ends is None or ends.size == 0:  # an array without items need not have any
-        return pa.array([0], kind)
-    return pa.Array.from_buffers(kind, len(array) + 1, [None, ends.slice(array.offset * width)])
-
-
-def _ends_and_bytes(array: pa.Array) -> tuple[memoryview, memoryview]:
-    """A binary array in the kernel's terms: i32 ends, and the bytes that they speak of."""
-    data = array.buffers()[2]
-    ends = _ends(array)
-    if ends.type == pa.int64():
-        first, last = ends[0].as_py(), ends[-1].as_py()
-        ends = pc.subtract(ends, first).cast(pa.int32())
-        data = data.slice(first, last - first) if data is not None else None
-    view = memoryview(b"") if data is None else memoryview(data).cast("B")
-    return _fixed(ends, 4), view
-
-
-def _fitting(array: pa.Array, row: int) -> int:
-    """How many items from `row` on can be in one window: their bytes must be less than 2 GiB."""
-    rows = len(array) - row
-    if not pa.types.is_large_binary(array.type):
-        return rows
-    ends = _ends(array)
-    first = ends[row].as_py()
-    if ends[-1].as_py() - first <= codec.MAX_BATCH_BYTES:
-        return rows
-    low, high = 0, rows  # so many items fit, so many do not
-    while high - low > 1:
-        middle = (low + high) // 2
-        if ends[row + middle].as_py() - first <= codec.MAX_BATCH_BYTES:
-            low = middle
-        else:
-            high = middle
-    if low == 0:
-        raise TooLarge(f"row {row} has {ends[row + 1].as_py() - first} bytes, more than a message can hold")
-    return low
-
-
-def _plain(array: pa.Array) -> pa.Array:
-    """An array without the wrappings that say nothing about its items: extension types and dictionaries."""
-    if isinstance(array.type, pa.BaseExtensionType):
-        return _plain(array.storage)
-    if pa.types.is_dictionary(array.type):
-        items = array.dictionary
-        if pa.types.is_binary(items.type) or pa.types.is_string(items.type):
-            items = items.cast(pa.large_binary())  # decoded it may well be larger than 2 GiB
-        return _plain(items.take(array.indices))
-    return array
-
-
-def _bytes_of(name: str, array: pa.Array) -> pa.Array:
-    """A column of bytes as `binary` or `large_binary`. Null keys are empty."""
-    array = _plain(array)
-    kind = array.type
-    if pa.types.is_null(kind) or pa.types.is_string(kind) or pa.types.is_fixed_size_binary(kind):
-        array = array.cast(pa.binary())
-    elif pa.types.is_large_string(kind) or pa.types.is_binary_view(kind) or pa.types.is_string_view(kind):
-        array = array.cast(pa.large_binary())
-    elif not (pa.types.is_binary(kind) or pa.types.is_large_binary(kind)):
-        raise WrongUse(f"column {name} is {kind}, and must be binary or string")
-    return array.fill_null(b"") if name == "key" and array.null_count else array
-
-
 def _types_of(array: pa.Array) -> pa.Array:
-    array = _plain(array)
+    array = plain(array)
     if not (pa.types.is_integer(array.type) or pa.types.is_null(array.type)):
         raise WrongUse(f"column type is {array.type}, and must be a whole number within 0 and 255")
     try:
@@ -386,7 +278,7 @@ def _types_of(array: pa.Array) -> pa.Array:
 
 
 def _timestamps_of(array: pa.Array) -> pa.Array:
-    array = _plain(array)
+    array = plain(array)
     kind = array.type
     if pa.types.is_timestamp(kind):
         try:

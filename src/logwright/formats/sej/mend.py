@@ -21,13 +21,11 @@ A changed timestamp, type, key or value is against no rule, and only a checksum 
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from ...core.disk import Buffer, File
-from ...core.errors import WrongUse
+from ...core.disk import File
 from .layout import HEAD, MAX_KEY_BYTES, MAX_MESSAGE_BYTES, MAX_OFFSET, OFFSET, OVERHEAD, TRAILER, VALUE_SIZE
 from .segment import Segment, find_following, message_span, most_behind, step_back
 
@@ -48,67 +46,6 @@ class Fix:
     new: bytes
     next_position: int
     reason: str
-
-
-class PatchedFile:
-    """A `File` for reading, as it would be with some fixes. No field that is fixed is longer than an offset."""
-
-    def __init__(self, file: File) -> None:
-        self.path = file.path
-        self.file = file
-        self._fixes: list[tuple[int, bytes]] = []
-
-    def add(self, fix: Fix) -> None:
-        """Put one more fix in place."""
-        insort(self._fixes, (fix.position, fix.new))
-
-    def with_fix(self, fix: Fix) -> PatchedFile:
-        """Another one that has one more fix."""
-        other = PatchedFile(self.file)
-        other._fixes = list(self._fixes)
-        other.add(fix)
-        return other
-
-    def read_at(self, position: int, size: int) -> bytes:
-        data = bytearray(self.file.read_at(position, size))
-        self._fix(position, memoryview(data))
-        return bytes(data)
-
-    def read_into(self, position: int, buffer: memoryview) -> int:
-        count = self.file.read_into(position, buffer)
-        self._fix(position, buffer[:count])
-        return count
-
-    def _fix(self, position: int, view: memoryview) -> None:
-        end = position + len(view)
-        for number in range(bisect_left(self._fixes, (position - OFFSET.size, b"")), len(self._fixes)):
-            at, data = self._fixes[number]
-            if at >= end:
-                break
-            first, last = max(at, position), min(at + len(data), end)
-            if first < last:
-                view[first - position : last - position] = data[first - at : last - at]
-
-    def write_at(self, position: int, data: Buffer) -> int:
-        raise WrongUse(f"{self.path}: a file that is only imagined is for reading")
-
-    def truncate(self, size: int) -> None:
-        raise WrongUse(f"{self.path}: a file that is only imagined is for reading")
-
-    def size(self) -> int:
-        return self.file.size()
-
-    def identity(self) -> tuple[int, int]:
-        return self.file.identity()
-
-    def sync(self) -> None:
-        """Nothing was written."""
-
-    def lock(self) -> None:
-        self.file.lock()
-
-    def close(self) -> None:
-        self.file.close()
 
 
 Settles = Callable[[Fix], bool]

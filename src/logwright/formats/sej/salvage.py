@@ -12,10 +12,11 @@ from typing import Final
 from ...core.checksum import ENTRY, HEADER, MAGIC, VERSION, CheckedFile, Checksums, checksum_path, crc32c
 from ...core.disk import Disk, File
 from ...core.outcome import Damage, Span
+from ...core.patched import PatchedFile
 from ...core.repair import find_flipped_bit
 from . import codec
 from .layout import OFFSET
-from .mend import Fix, PatchedFile, find_fix
+from .mend import Fix, find_fix
 from .segment import Cursor, Segment, is_in_value, judge, message_span
 
 _POLYNOMIAL: Final = 0x82F63B78
@@ -124,7 +125,7 @@ class Salvage:
 
     def _add(self, fix: Fix) -> None:
         self.fixes.append(fix)
-        self.view.add(fix)
+        self.view.add(fix.position, fix.new)
 
     # --- checksums --------------------------------------------------------------------------------------------------
 
@@ -161,7 +162,7 @@ class Salvage:
         if self.sums is None:
             return False
         block = self._block(fix.position // self.sums.block_bytes)
-        return block in self.bad_blocks and self._matches(block, self.view.with_fix(fix))
+        return block in self.bad_blocks and self._matches(block, self.view.with_patch(fix.position, fix.new))
 
     def _trusted(self, start: int, end: int) -> bool:
         """Whether every byte of a range is covered by a checksum that matches."""
