@@ -69,9 +69,9 @@ class Split:
 def pack(items: Iterable[T], target_bytes: int, bytes_of: Callable[[T], int]) -> list[list[T]]:
     """Items in groups of about `target_bytes`, in their order: many small files make few tasks."""
     groups: list[list[T]] = []
-    used = target_bytes
+    used = 0
     for item in items:
-        if used + bytes_of(item) > target_bytes:
+        if not groups or used + bytes_of(item) > target_bytes:
             groups.append([])
             used = 0
         groups[-1].append(item)

@@ -322,3 +322,4 @@ def test_small_splits_are_packed_together_in_their_order() -> None:
     assert [[part.bytes for part in group] for group in groups] == [[10, 10], [90, 5], [100], [1, 1]]
     assert [part for group in groups for part in group] == parts
     assert pack([], 100, len) == []
+    assert pack([0, 0, 101], 100, int) == [[0, 0], [101]], "what has no bytes is read too"
