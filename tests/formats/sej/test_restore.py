@@ -52,7 +52,9 @@ def rows_of(directory: Path, *, disk: Disk = REAL_DISK, batch_bytes: int = 1 << 
     """What the table `events` has of a journal."""
     names = ["offset", "timestamp", "type", "key", "value", "file", "position", "size"]
     found: Rows = {}
-    for batch in arrow.batches(directory, names, mode="dropmalformed", batch_bytes=batch_bytes, disk=disk):
+    for batch in arrow.batches(
+        directory, names, mode="dropmalformed", batch_bytes=batch_bytes, format="sej", disk=disk
+    ):
         for file in batch.column("file").unique().to_pylist():
             chosen = batch.filter(pa.compute.equal(batch.column("file").cast(pa.string()), file))
             arrays = {name: column(chosen, name) for name in COLUMNS}

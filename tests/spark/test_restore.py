@@ -1,0 +1,291 @@
+"""Journals that went through the tables of the pipeline come back as what they were; what was damaged is told."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+from logwright.core.errors import DamagedJournal, Locked, LogwrightError, NotFound, WrongUse
+from logwright.core.format import open_journal
+from logwright.formats.sej import Offset, Reader, ShardedWriter, Writer
+from logwright.pipeline import Settings, commit
+from logwright.pipeline.restore import Restored, restore
+from logwright.pipeline.run import run
+from tests.formats.sej.samples import GOLDEN, make_journal
+from tests.formats.sej.test_golden import DAMAGED, OTHERS, SHARDED, TORN, WHOLE
+from tests.formats.sej.test_restore import random_journal
+from tests.support.damage import cut, damage_file, noise_after, overwrite
+
+RANDOM = ["one file", "many files", "cleaned", "deep/er/still"]
+STRAY = "stray/0000000000000000.jnl"
+
+
+class World(NamedTuple):
+    """Journals, the tables made of them, and the journals restored from those."""
+
+    journals: Path
+    tables: Path
+    out: Path
+    restored: Restored
+
+    def told(self, name: str) -> Any:
+        (found,) = [journal for journal in self.restored.journals if journal.journal == name]
+        return found
+
+
+def make_journals(root: Path) -> None:
+    for name in [*WHOLE, *TORN, *DAMAGED, *OTHERS, *SHARDED]:
+        shutil.copytree(GOLDEN / name / ("root" if name in SHARDED else "sej"), root / "golden" / name)
+    for number, name in enumerate(RANDOM):
+        random_journal(root / name, number, segment_size={"one file": 1 << 30, "cleaned": 900}.get(name, 2000))
+        for consumer in ("billing", "audit.2"):
+            with Offset(root / name, consumer) as offset:
+                offset.commit(number + len(consumer))
+    Offset(root / "many files", "fresh").close()
+    for path in sorted((root / "cleaned" / "jnl").iterdir())[:2]:
+        path.unlink()
+    with ShardedWriter(root / "sharded", "web", 3, segment_size=2000) as writer:
+        for number in range(300):
+            writer.append(b"v" * (number % 90), b"%d" % (number % 50), type=number % 256, timestamp=-number)
+    with Offset(root / "sharded" / "web.3.005", "billing") as offset:
+        offset.commit(2)
+    make_journal(root / "whole", 5)
+    (root / STRAY).parent.mkdir()
+    (root / "whole" / "jnl" / "0000000000000000.jnl").rename(root / STRAY)
+    shutil.rmtree(root / "whole")
+    make_damaged(root / "damaged")
+    with Offset(make_journal(root / "broken", 3), "fine") as offset:
+        offset.commit(2)
+    (root / "broken" / "ofs" / "lost.ofs").write_bytes(b"123")
+
+
+def make_damaged(root: Path) -> None:
+    """Ten messages of 40 bytes in each of three segments, before accidents happen to them."""
+    accidents: dict[str, tuple[int, Callable[..., bytes], tuple[Any, ...]]] = {
+        "the beginning": (0, overwrite, (0, b"\xff" * 100)),
+        "the middle": (10, overwrite, (200, b"\xff" * 20)),
+        "the end": (10, cut, (370,)),
+        "a whole segment": (10, noise_after, (0,)),
+        "the last segment": (20, noise_after, (0,)),
+    }
+    for name, (first, accident, arguments) in accidents.items():
+        make_journal(root / name, 30, per_segment=10)
+        for path in sorted((root / name / "jnl").iterdir())[3:]:
+            path.unlink()  # the empty one that follows a full one
+        damage_file(root / name / "jnl" / f"{first:016x}.jnl", accident, *arguments)
+
+
+@pytest.fixture(scope="module")
+def world(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> World:
+    home = tmp_path_factory.mktemp("restore")
+    make_journals(home / "journals")
+    chosen = ("events", "files", "consumers")
+    run(Settings(str(home / "journals"), str(home / "tables"), tables=chosen, split_bytes=100_000), spark)
+    seen: list[tuple[int, int]] = []
+    name = "spark.sql.execution.arrow.maxRecordsPerBatch"
+    spark.conf.set(name, 50)  # so that files come in many batches
+    try:
+        restored = restore(
+            str(home / "tables"), str(home / "out"), spark=spark, progress=lambda *bytes: seen.append(bytes)
+        )
+    finally:
+        spark.conf.unset(name)
+    assert seen[-1] == (restored.bytes, restored.bytes)
+    return World(home / "journals", home / "tables", home / "out", restored)
+
+
+def hashes_of(directory: Path) -> dict[str, str]:
+    """The segments and the offset files of a journal, of all shards of one, or of a single file."""
+    paths = [path for path in directory.rglob("*") if path.suffix in (".jnl", ".ofs")] or [directory]
+    return {str(path.relative_to(directory)): hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
+
+
+# --- what is whole --------------------------------------------------------------------------------------------------
+
+
+def test_every_intact_golden_journal_comes_back_byte_for_byte(world: World) -> None:
+    for name in (*WHOLE, *SHARDED, "midflip_value"):
+        name = f"golden/{name}"
+        assert hashes_of(world.out / name) == hashes_of(world.journals / name), name
+        assert world.told(name).whole, name
+
+
+def test_random_journals_come_back_byte_for_byte_with_their_consumers(world: World) -> None:
+    for name in [*RANDOM, "sharded", STRAY]:
+        assert hashes_of(world.out / name) == hashes_of(world.journals / name), name
+        assert world.told(name).whole, name
+    assert len(hashes_of(world.out / "many files")) > 10
+    assert (world.out / "many files" / "ofs" / "fresh.ofs").read_bytes() == b""
+    assert len(hashes_of(world.out / "sharded")) > 10
+
+
+def test_the_result_says_what_is_there_now(world: World) -> None:
+    names = {str(path.parent.parent.relative_to(world.journals)) for path in world.journals.rglob("jnl/*.jnl")}
+    names = {name.rpartition("/")[0] if name.rpartition(".")[2][:1].isdigit() else name for name in names}
+    assert {journal.journal for journal in world.restored.journals} == {*names, STRAY}
+    for journal in world.restored.journals:
+        reader = open_journal(world.out / journal.journal)
+        hashes = [name for name in hashes_of(world.out / journal.journal) if not name.endswith(".ofs")]
+        assert (journal.format, journal.files) == ("sej", len(hashes))
+        assert journal.records == reader.count()
+        assert journal.bytes == sum((world.out / journal.journal / name).stat().st_size for name in hashes)
+    assert world.restored.out == str(world.out)
+    assert not world.restored.completed
+
+
+def test_a_restored_journal_goes_on_where_it_ended(world: World, tmp_path: Path) -> None:
+    shutil.copytree(world.out / "many files", tmp_path / "copy")
+    following = Reader(world.journals / "many files").next
+    with Writer(tmp_path / "copy") as writer:
+        assert (writer.recovered, writer.append(b"next")) == (None, following)
+    with Offset(tmp_path / "copy", "billing") as offset:
+        assert offset.value == 1 + len("billing")
+
+
+# --- what is not ----------------------------------------------------------------------------------------------------
+
+
+def test_damaged_journals_come_back_sound_but_for_what_is_told(world: World) -> None:
+    names = [f"golden/{name}" for name in (*TORN, *DAMAGED, *OTHERS)]
+    names += [f"damaged/{path.name}" for path in (world.journals / "damaged").iterdir()]
+    for name in names:
+        before, after = Reader(world.journals / name), Reader(world.out / name)
+        whole = list(before.messages(mode="dropmalformed"))
+        assert list(after.messages(mode="dropmalformed")) == whole, name
+        problems = after.verify().problems
+        gaps = [
+            f"the segment begins with offset {gap.next} where {gap.first} was"
+            for gap in world.told(name).gaps
+            if gap.next <= after.next  # what is missing at the end cannot be seen
+        ]
+        assert [problem.kind for problem in problems] == ["gap"] * len(gaps), name
+        assert all(problem.message.startswith(gap) for problem, gap in zip(problems, gaps, strict=True)), name
+        size = sum(path.stat().st_size for path in (world.journals / name / "jnl").iterdir())
+        assert world.told(name).missing_bytes == size - world.told(name).bytes, name
+
+
+def test_what_is_missing_is_told_for_each_journal(world: World) -> None:
+    told = {path.name: world.told(f"damaged/{path.name}") for path in (world.journals / "damaged").iterdir()}
+    assert {name: ([(gap.first, gap.next) for gap in one.gaps], one.missing_bytes) for name, one in told.items()} == {
+        "the beginning": ([(0, 3)], 120),
+        "the middle": ([(15, 16)], 40),
+        "the end": ([(19, 20)], 10),
+        "a whole segment": ([(10, 20)], 400),
+        "the last segment": ([(20, 30)], 400),
+    }
+    assert told["the middle"].files == 4
+    assert not told["the last segment"].whole
+    gap = world.told("golden/gap")
+    assert ([(one.first, one.next) for one in gap.gaps], gap.missing_bytes) == ([(12, 16)], 0)
+
+
+def test_a_consumer_whose_offset_could_not_be_read_is_told(world: World) -> None:
+    assert sorted(path.name for path in (world.out / "broken" / "ofs").iterdir()) == ["fine.ofs"]
+    assert world.told("broken").problems == (
+        "the consumer lost is not restored: ofs/lost.ofs @ 0: an offset file has 0 or 8 bytes, this one has 3",
+    )
+    assert not world.told("broken").whole
+
+
+# --- what is refused ------------------------------------------------------------------------------------------------
+
+
+def visible(out: Path) -> list[str]:
+    return sorted(path.name for path in out.iterdir() if path.name != ".logwright") if out.exists() else []
+
+
+def test_what_is_there_is_not_overwritten_and_patterns_choose(spark: Any, world: World, tmp_path: Path) -> None:
+    before = hashes_of(world.out)
+    with pytest.raises(WrongUse, match="/out/broken is there already, and is not overwritten"):
+        restore(str(world.tables), str(world.out), spark=spark)
+    assert hashes_of(world.out) == before
+    with pytest.raises(WrongUse, match=r"no journal fits 'nothing/\*'"):
+        restore(str(world.tables), str(tmp_path / "out"), journals=["golden/*", "nothing/*"], spark=spark)
+    assert not (tmp_path / "out").exists()
+    chosen = restore(str(world.tables), str(tmp_path / "out"), journals=["golden/one", "deep/*"], spark=spark)
+    assert [journal.journal for journal in chosen.journals] == ["deep/er/still", "golden/one"]
+    assert visible(tmp_path / "out") == ["deep", "golden"]
+    assert visible(tmp_path / "out" / "golden") == ["one"]
+
+
+def test_tables_that_are_being_changed_are_not_read(spark: Any, world: World, tmp_path: Path) -> None:
+    with (
+        commit.Output.open(world.tables),
+        pytest.raises(Locked, match="another run of the pipeline is writing there"),
+    ):
+        restore(str(world.tables), str(tmp_path / "out"), spark=spark)
+    assert not (tmp_path / "out").exists()
+
+
+def test_where_there_are_no_tables_it_says_so(spark: Any, world: World, tmp_path: Path) -> None:
+    with pytest.raises(NotFound, match="there is no table events here"):
+        restore(str(tmp_path / "none"), str(tmp_path / "out"), spark=spark)
+    for inside in (world.tables, world.tables / "below"):
+        with pytest.raises(WrongUse, match="is where the tables are"):
+            restore(str(world.tables), str(inside), spark=spark)
+    with pytest.raises(WrongUse, match="not to a remote store"):
+        restore(str(world.tables), "s3://bucket/out?region=here&endpoint_override=127.0.0.1:9", spark=spark)
+
+
+def events_of(world: World, journal: str) -> pa.Table:
+    rows = pq.read_table(world.tables / "events")
+    return rows.filter(pc.equal(rows["journal"], journal))
+
+
+def save(rows: pa.Table, tables: Path, name: str = "events") -> Path:
+    (tables / name).mkdir(parents=True)
+    pq.write_table(rows, tables / name / "part.parquet")
+    return tables
+
+
+def renamed(rows: pa.Table, column: str, value: str) -> pa.Table:
+    return rows.set_column(rows.schema.get_field_index(column), column, pa.repeat(pa.scalar(value), rows.num_rows))
+
+
+def test_rows_in_any_order_and_in_any_format_are_enough(spark: Any, world: World, tmp_path: Path) -> None:
+    rows = events_of(world, "one file")
+    order = list(range(rows.num_rows))
+    random.Random(1).shuffle(order)
+    shuffled = spark.createDataFrame(rows.take(pa.array(order)))
+    shuffled.repartition(3).write.partitionBy("journal").orc(str(tmp_path / "tables" / "events"))
+    restored = restore(str(tmp_path / "tables"), str(tmp_path / "out"), format="orc", spark=spark)
+    assert (tmp_path / "out/one file/jnl/0000000000000000.jnl").read_bytes() == (
+        world.journals / "one file/jnl/0000000000000000.jnl"
+    ).read_bytes()
+    (journal,) = restored.journals
+    assert journal.problems == (
+        "there is no table files: files without records are not restored",
+        "there is no table consumers: how far they had come is not restored",
+    )
+    assert not journal.whole
+
+
+def doubled(rows: pa.Table) -> pa.Table:
+    return pa.concat_tables([rows, rows.slice(3, 1)])
+
+
+@pytest.mark.parametrize(("change", "kind", "message"), [
+    (doubled, DamagedJournal, r"one file/jnl/0{16}\.jnl @ \d+: the tables have offset 3 where 4 was expected"),
+    (lambda rows: renamed(rows, "detail", "nonsense"), WrongUse, "one file: nonsense does not say the type"),
+    (lambda rows: renamed(rows, "journal", "../elsewhere"), WrongUse, "'../elsewhere' cannot be the name of a journal"),
+    (lambda rows: renamed(rows, "file", "../0.jnl"), WrongUse, "'../0.jnl' cannot be the name of a segment"),
+    (lambda rows: renamed(rows, "format", "unheard of"), LogwrightError, "there is no format 'unheard of'"),
+    (lambda rows: rows.drop_columns("file"), WrongUse, "rows that do not say where they are from"),
+])  # fmt: skip
+def test_tables_that_are_no_journals_are_refused_and_leave_nothing(
+    spark: Any, world: World, tmp_path: Path, change: Any, kind: type[LogwrightError], message: str
+) -> None:
+    tables = save(change(events_of(world, "one file")), tmp_path / "tables")
+    with pytest.raises(kind, match=message):
+        restore(str(tables), str(tmp_path / "out"), spark=spark)
+    assert visible(tmp_path / "out") == []
+    assert not list((tmp_path / "out").glob(".logwright/restore/*/*"))
