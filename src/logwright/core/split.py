@@ -15,6 +15,10 @@ What the room `splits` of a format offers:
     file_of(part, file)                          -> a file of a part as seen from the journal; without this PART/FILE
 
 Record numbers of a part rise, and no record ever gets the number that another one had.
+
+A plan may leave out whatever it knows to hold no record of the `times`, and it need not: who reads a split looks at
+the times again. It must not guess, and never leave out a record that is meant. Damage in what is left out is not told,
+since nobody looks there.
 """
 
 from __future__ import annotations
@@ -36,10 +40,15 @@ Bound: TypeAlias = int | Mapping[str, int] | None
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Times in nanoseconds since the epoch, both included; None is no bound."""
+    """Times in nanoseconds since the epoch, both included; None is no bound. A record without a time is never meant."""
 
     earliest: int | None = None
     latest: int | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no time is meant."""
+        return self.earliest is not None and self.latest is not None and self.earliest > self.latest
 
     def reach(self, smallest: int, largest: int) -> bool:
         """Whether something between two times may be meant."""

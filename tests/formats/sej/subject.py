@@ -21,7 +21,7 @@ from logwright.core.disk import Disk, make_directories
 from logwright.core.errors import LogwrightError, NotFound
 from logwright.core.outcome import Damage, Ending, Malformed, Mode, NeedMore, Span
 from logwright.formats.sej import codec, kernel
-from logwright.formats.sej.index import Entry, Index
+from logwright.formats.sej.index import Entry, Index, packed
 from logwright.formats.sej.journal import recover
 from logwright.formats.sej.layout import MAX_KEY_BYTES, NO_TIMESTAMP, OVERHEAD, segment_name
 from logwright.formats.sej.offset import Offset, list_offsets, stored_offset
@@ -114,7 +114,7 @@ class SejSubject(Subject):
 
     def scan(self, twin: str, data: bytes) -> Scanned:
         module = _TWINS[twin]
-        stop, count, ending, _ = module.walk(data, 0, len(data), 0)
+        stop, count, ending, *_ = module.walk(data, 0, len(data), 0)
         return Scanned(module.messages(data, 0, stop, count), stop, _ENDINGS[ending])
 
     def assert_twins_agree(self, data: bytes, chance: random.Random) -> None:
@@ -153,9 +153,10 @@ class SejSubject(Subject):
 
     def fuzz_seeds(self) -> list[bytes]:
         segment = Segment(0, FIRST_SEGMENT, Path(FIRST_SEGMENT))
-        entries = [Entry(number * 10, number * 300, _START_NS + number, _START_NS + number - 1) for number in (1, 2, 3)]
-        entries.append(Entry(40, 1200, 0, _START_NS + 3, is_end=True))
-        index = struct.pack("<8sQ", b"LWSEJIX1", 0) + b"".join(entry.pack(0) for entry in entries)
+        stamps = [_START_NS + number for number in range(4)]
+        entries = [Entry(n * 10, n * 300, stamps[n], stamps[0], stamps[n - 1]) for n in (1, 2, 3)]
+        entries.append(Entry(40, 1200, stamps[3], stamps[0], stamps[3], is_end=True))
+        index = struct.pack("<8sQ", b"LWSEJIX2", 0) + packed(entries, 0)
         assert _index_of(index, segment) is not None
         return [self.encode(self.records(seed, 1 + seed % 5)) for seed in range(6)] + [index]
 
@@ -346,7 +347,7 @@ def _answer(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
 
 def _walker(twin: ModuleType) -> Callable[[bytes], object]:
     def walk(data: bytes) -> object:
-        stop, count, ending, _ = twin.walk(data, 0, len(data), 0)
+        stop, count, ending, *_ = twin.walk(data, 0, len(data), 0)
         assert 0 <= stop <= len(data)
         assert count * OVERHEAD <= stop
         found = twin.messages(data, 0, stop, count)

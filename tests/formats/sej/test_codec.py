@@ -15,6 +15,7 @@ from logwright.formats.sej.codec import CLEAN, INCOMPLETE, MALFORMED, UNEXPECTED
 from logwright.formats.sej.layout import (
     MAX_MESSAGE_BYTES,
     MAX_OFFSET,
+    MAX_TIMESTAMP,
     NO_TIMESTAMP,
     parse_segment_name,
     segment_name,
@@ -127,44 +128,32 @@ FIRST, SECOND, THIRD = (
 ALL = FIRST + SECOND + THIRD
 SIZE = len(FIRST)
 WALKS = {
-    "to the end": (ALL, (3 * SIZE, 3, CLEAN, 9)),
-    "nothing": (b"", (0, 0, CLEAN, NO_TIMESTAMP)),
-    "cut in a value": (ALL[:-6], (2 * SIZE, 2, INCOMPLETE, 9)),
-    "cut in a head": (ALL[: SIZE + 17], (SIZE, 1, INCOMPLETE, 9)),
-    "zeros behind": (FIRST + bytes(40), (SIZE, 1, MALFORMED, 9)),
-    "few zeros behind": (FIRST + bytes(17), (SIZE, 1, INCOMPLETE, 9)),
-    "noise behind": (FIRST + b"\xf0" * 22, (SIZE, 1, MALFORMED, 9)),
-    "a message left out": (FIRST + THIRD, (SIZE, 1, UNEXPECTED_OFFSET, 9)),
-    "a message twice": (FIRST + FIRST, (SIZE, 1, UNEXPECTED_OFFSET, 9)),
-    "another offset, cut short": (FIRST + THIRD[:-1], (SIZE, 1, MALFORMED, 9)),
-    "a negative key size": (FIRST + overwrite(SECOND, 17, b"\xff"), (SIZE, 1, MALFORMED, 9)),
-    "a negative value size": (FIRST + overwrite(SECOND, 18, b"\xff"), (SIZE, 1, MALFORMED, 9)),
-    "another size at the end": (FIRST + overwrite(SECOND, SIZE - 1, b"\x00") + THIRD, (SIZE, 1, MALFORMED, 9)),
-    "no timestamps": (SECOND, (0, 0, UNEXPECTED_OFFSET, NO_TIMESTAMP)),
+    "to the end": (ALL, (3 * SIZE, 3, CLEAN, 3, 9)),
+    "nothing": (b"", (0, 0, CLEAN, MAX_TIMESTAMP, NO_TIMESTAMP)),
+    "cut in a value": (ALL[:-6], (2 * SIZE, 2, INCOMPLETE, 9, 9)),
+    "cut in a head": (ALL[: SIZE + 17], (SIZE, 1, INCOMPLETE, 9, 9)),
+    "zeros behind": (FIRST + bytes(40), (SIZE, 1, MALFORMED, 9, 9)),
+    "few zeros behind": (FIRST + bytes(17), (SIZE, 1, INCOMPLETE, 9, 9)),
+    "noise behind": (FIRST + b"\xf0" * 22, (SIZE, 1, MALFORMED, 9, 9)),
+    "a message left out": (FIRST + THIRD, (SIZE, 1, UNEXPECTED_OFFSET, 9, 9)),
+    "a message twice": (FIRST + FIRST, (SIZE, 1, UNEXPECTED_OFFSET, 9, 9)),
+    "another offset, cut short": (FIRST + THIRD[:-1], (SIZE, 1, MALFORMED, 9, 9)),
+    "a negative key size": (FIRST + overwrite(SECOND, 17, b"\xff"), (SIZE, 1, MALFORMED, 9, 9)),
+    "a negative value size": (FIRST + overwrite(SECOND, 18, b"\xff"), (SIZE, 1, MALFORMED, 9, 9)),
+    "another size at the end": (FIRST + overwrite(SECOND, SIZE - 1, b"\x00") + THIRD, (SIZE, 1, MALFORMED, 9, 9)),
+    "no timestamps": (SECOND, (0, 0, UNEXPECTED_OFFSET, MAX_TIMESTAMP, NO_TIMESTAMP)),
 }
 
 
 @pytest.mark.parametrize(("data", "answer"), WALKS.values(), ids=WALKS)
-def test_a_walk_ends_where_the_messages_end_and_says_how(data: bytes, answer: tuple[int, int, int, int]) -> None:
+def test_a_walk_ends_where_the_messages_end_and_says_how(data: bytes, answer: tuple[int, int, int, int, int]) -> None:
     assert codec.walk(data, 0, len(data), 5) == answer
 
 
 def test_a_walk_goes_no_further_than_it_is_told() -> None:
-    assert codec.walk(ALL, 0, len(ALL), 5, 2) == (2 * SIZE, 2, CLEAN, 9)
-    assert codec.walk(ALL, 0, len(ALL), 5, 0) == (0, 0, CLEAN, NO_TIMESTAMP)
-    assert codec.walk(ALL, SIZE, len(ALL), 6, 1) == (2 * SIZE, 1, CLEAN, NO_TIMESTAMP)
-
-
-def test_the_smallest_time_of_a_walked_range_is_that_of_messages_which_have_one() -> None:
-    stamps = [5, None, -7, 3, None]
-    data = b"".join(codec.encode(Message(offset, stamp, 0, b"", b"value")) for offset, stamp in enumerate(stamps))
-    size = len(data) // len(stamps)
-    assert codec.smallest_timestamp(data, 0, len(data)) == -7
-    assert codec.smallest_timestamp(data, 0, 2 * size) == 5
-    assert codec.smallest_timestamp(data, size, 2 * size) == NO_TIMESTAMP
-    assert codec.smallest_timestamp(data, 0, 0) == NO_TIMESTAMP
-    with pytest.raises(Malformed, match="not walked"):
-        codec.smallest_timestamp(data, 0, size + 7)
+    assert codec.walk(ALL, 0, len(ALL), 5, 2) == (2 * SIZE, 2, CLEAN, 9, 9)
+    assert codec.walk(ALL, 0, len(ALL), 5, 0) == (0, 0, CLEAN, MAX_TIMESTAMP, NO_TIMESTAMP)
+    assert codec.walk(ALL, SIZE, len(ALL), 6, 1) == (2 * SIZE, 1, CLEAN, MAX_TIMESTAMP, NO_TIMESTAMP)
 
 
 def test_walked_messages_come_as_objects_spans_and_columns() -> None:
@@ -200,7 +189,6 @@ def test_a_range_outside_of_its_buffer_is_refused(start: int, end: int) -> None:
     for use in (
         lambda: codec.walk(ALL, start, end, 5),
         lambda: codec.spans(ALL, start, end, 1),
-        lambda: codec.smallest_timestamp(ALL, start, end),
         lambda: codec.find_head(ALL, start, end, 0, 9, 9),
     ):
         with pytest.raises(WrongUse, match="not within a buffer"):

@@ -17,7 +17,7 @@ from logwright.core.errors import TooLarge, WrongUse
 from logwright.core.outcome import Malformed
 from logwright.formats.sej import codec, columns, kernel
 from logwright.formats.sej.codec import Columns
-from logwright.formats.sej.layout import NO_TIMESTAMP
+from logwright.formats.sej.layout import MAX_TIMESTAMP, NO_TIMESTAMP
 from logwright.formats.sej.records import Message
 from logwright.formats.sej.segment import Chunk, Segment
 
@@ -42,7 +42,8 @@ def chunk_of(messages: list[Message], name: str = "jnl/0000000000000005.jnl", po
     encoded = b"".join(map(codec.encode, messages))
     data = memoryview(b"before" + encoded + b"behind")
     segment = Segment(messages[0].offset, name, Path(name))
-    return Chunk(segment, data, 6, 6 + len(encoded), position, messages[0].offset, len(messages), NO_TIMESTAMP)
+    stop, first = 6 + len(encoded), messages[0].offset
+    return Chunk(segment, data, 6, stop, position, first, len(messages), MAX_TIMESTAMP, NO_TIMESTAMP)
 
 
 def collected(chunks: list[Chunk], names: list[str] | None = None, **options: Any) -> list[pa.RecordBatch]:
@@ -316,10 +317,10 @@ def appended(data: Any) -> list[tuple[int | None, int, bytes, bytes]]:
         for part in parts:
             kernel.check_columns(part)
             assert buffer.extend(part, 0, 1234, 1 << 40) == part.count
-        taken, size, _, _ = buffer.take()
+        taken, size, *_ = buffer.take()
         packed.append(bytes(taken[:size]))
     assert packed[0] == packed[1]
-    _, count, _, _ = kernel.walk(packed[0], 0, len(packed[0]), 0)
+    _, count, *_ = kernel.walk(packed[0], 0, len(packed[0]), 0)
     messages = kernel.messages(packed[0], 0, len(packed[0]), count)
     return [(message.timestamp, message.type, message.key, message.value) for message in messages]
 
@@ -582,8 +583,8 @@ def test_codec_and_kernel_pack_and_cut_the_same(enough_bytes: int, segment_bytes
         row, pieces = 0, []
         while row < part.count:
             row = buffer.extend(part, row, 5, enough_bytes)
-            data, size, cuts, largest = buffer.take()
-            pieces.append((row, bytes(data[:size]), cuts, largest, buffer.segment_used, buffer.next_offset))
+            data, size, cuts, *times = buffer.take()
+            pieces.append((row, bytes(data[:size]), cuts, times, buffer.segment_used, buffer.next_offset))
         taken.append(pieces)
     assert taken[0] == taken[1]
 
@@ -594,7 +595,7 @@ def test_packing_makes_room_for_a_value_larger_than_the_buffer(module: Any) -> N
     (part,) = columns.from_arrow(pa.record_batch({"value": value}))
     buffer = module.AppendBuffer(0, 0, 1 << 40, 1)
     assert buffer.extend(part, 0, 5, 1 << 40) == 3
-    data, size, _, _ = buffer.take()
+    data, size, *_ = buffer.take()
     found = kernel.messages(data, 0, size, 3)
     assert [message.value for message in found] == value.to_pylist()
 

@@ -24,7 +24,7 @@ from logwright.formats.sej.index import (
     remove_index,
     write_index,
 )
-from logwright.formats.sej.layout import NO_TIMESTAMP, segment_name
+from logwright.formats.sej.layout import MAX_TIMESTAMP, NO_TIMESTAMP, segment_name
 from logwright.formats.sej.reader import Reader
 from logwright.formats.sej.segment import Segment, list_segments, open_segment
 from logwright.formats.sej.writer import Writer
@@ -88,22 +88,29 @@ def test_an_entry_is_made_about_every_quarter_of_a_mebibyte(written: Path) -> No
     assert min(gaps) >= STRIDE_BYTES
     assert max(gaps) < 3 * STRIDE_BYTES
     assert (end.is_end, end.offset, end.position) == (True, 3000, 3000 * MESSAGE_BYTES)
-    assert end.largest_before == 29_990
+    assert end.timestamp == 29_990
+    assert with_file(written, index.times) == (0, 29_990)
 
 
-def test_an_entry_knows_the_largest_time_before_it(written: Path) -> None:
+def test_an_entry_knows_the_times_of_the_stretch_before_it(written: Path) -> None:
     index = load(written)
     assert index is not None
+    begin = 0
     for entry in index.entries:
-        assert entry.largest_before == max(map(stamp, range(entry.offset)), default=NO_TIMESTAMP)
+        stamps = [stamp(number) for number in range(begin, entry.offset)]
+        assert (entry.smallest, entry.largest) == (min(stamps), max(stamps))
+        begin = entry.offset
 
 
-def test_an_entry_knows_the_smallest_time_since_the_entry_before(written: Path) -> None:
-    index = load(written)
+def test_messages_without_a_time_do_not_count(tmp_path: Path) -> None:
+    timed = (PER_ENTRY + 10, PER_ENTRY + 20)
+    with Writer(tmp_path, segment_size=3 * PER_ENTRY * MESSAGE_BYTES) as writer:
+        for number in range(3 * PER_ENTRY):
+            writer.append(bytes(VALUE_BYTES), timestamp=number - 1000 if number in timed else None)
+    index = load(tmp_path)
     assert index is not None
-    begins = [0, *(entry.offset for entry in index.entries)]
-    for begin, entry in zip(begins, index.entries, strict=False):
-        assert entry.smallest_between == min(map(stamp, range(begin, entry.offset)))
+    times = [(entry.smallest, entry.largest) for entry in index.entries]
+    assert times == [(MAX_TIMESTAMP, NO_TIMESTAMP), (timed[0] - 1000, timed[1] - 1000), (MAX_TIMESTAMP, NO_TIMESTAMP)]
 
 
 def test_a_writer_that_goes_on_knows_the_times_of_what_was_there(tmp_path: Path) -> None:
@@ -121,10 +128,7 @@ def test_a_writer_that_goes_on_knows_the_times_of_what_was_there(tmp_path: Path)
     begin = 0
     for entry in index.entries:
         between = [time for time in times[begin : entry.offset] if time is not None]
-        assert entry.smallest_between == min(between, default=NO_TIMESTAMP)
-        assert entry.largest_before == max(
-            (time for time in times[: entry.offset] if time is not None), default=NO_TIMESTAMP
-        )
+        assert (entry.smallest, entry.largest) == (min(between), max(between))
         begin = entry.offset
 
 
@@ -133,27 +137,27 @@ def test_the_entries_are_confirmed_by_the_file(written: Path) -> None:
     assert index is not None
     for entry in index.entries:
         assert with_file(written, lambda file, entry=entry: confirms(file, entry)) is True
-        other = Entry(entry.offset + 1, entry.position, entry.timestamp, entry.largest_before, entry.is_end)
-        moved = Entry(entry.offset, entry.position + 1, entry.timestamp, entry.largest_before, entry.is_end)
-        later = Entry(entry.offset, entry.position, entry.timestamp + 1, entry.largest_before, entry.is_end)
-        assert with_file(written, lambda file, moved=moved: confirms(file, moved)) is False
-        if not entry.is_end:
+        for field in ("offset", "position", "timestamp"):
+            other = entry._replace(**{field: getattr(entry, field) + 1})
             assert with_file(written, lambda file, other=other: confirms(file, other)) is False
-            assert with_file(written, lambda file, later=later: confirms(file, later)) is False
 
 
 def test_an_entry_is_packed_and_unpacked() -> None:
-    for entry in (Entry(7, 4096, -5, NO_TIMESTAMP), Entry(2**64 - 1, 2**63, 2**63 - 1, 9, is_end=True)):
-        data = entry.pack(3)
+    for entry in (
+        Entry(7, 4096, -5, MAX_TIMESTAMP, NO_TIMESTAMP),
+        Entry(2**64 - 1, 2**63, 2**63 - 1, -9, 9, is_end=True),
+    ):
+        data = entry.pack(3, 1000)
         assert len(data) == ENTRY_BYTES
-        assert Entry.unpack(data, 3) == entry
-        assert Entry.unpack(data, 4) is None, "an entry of another segment"
+        assert Entry.unpack(data, 3, 1000) == entry
+        assert Entry.unpack(data, 4, 1000) is None, "an entry of another segment"
+        assert Entry.unpack(data, 3, 2000) is None, "an entry that was behind another one"
 
 
 def test_no_flipped_bit_of_an_entry_goes_unnoticed() -> None:
-    entry = Entry(7, 4096, 1_700_000_000, 1_600_000_000)
-    for damaged in bit_flips(entry.pack(0)):
-        assert Entry.unpack(damaged.data, 0) is None
+    entry = Entry(7, 4096, 1_700_000_000, 1_500_000_000, 1_600_000_000)
+    for damaged in bit_flips(entry.pack(0, 0)):
+        assert Entry.unpack(damaged.data, 0, 0) is None
 
 
 def test_the_entries_that_a_walk_finds_lead_to_the_same_places(written: Path) -> None:
@@ -208,16 +212,19 @@ BAD_INDEXES: dict[str, Callable[[bytes], bytes]] = {
     "cut in an entry": lambda data: cut(data, HEADER_BYTES + 3 * ENTRY_BYTES + 5),
     "half of its entries": lambda data: cut(data, HEADER_BYTES + 2 * ENTRY_BYTES),
     "another magic": lambda data: overwrite(data, 0, b"LWSEJIX9"),
+    "of the layout before this one": lambda data: _in_layout_1(data),
     "of another segment": lambda data: overwrite(data, 8, b"\x01"),
     "zeros": lambda data: bytes(len(data)),
     "noise": lambda data: random.Random(1).randbytes(len(data)),
     "noise behind its header": lambda data: data[:HEADER_BYTES] + random.Random(2).randbytes(len(data)),
     "entries in another order": lambda data: _reordered(data),
     "entries twice": lambda data: data + data[HEADER_BYTES:],
-    "a valid entry for a place where no message is": lambda data: _forged(Entry(100, 12_345, 1000, 900)),
-    "a valid entry for another message": lambda data: _forged(Entry(100, 200 * MESSAGE_BYTES, 2000, 1990)),
-    "a valid entry behind the end": lambda data: _forged(Entry(9000, 2**50, 1, 1)),
-    "a valid end before the end": lambda data: _forged(Entry(100, 100 * MESSAGE_BYTES, 0, 5, is_end=True)),
+    "an entry left out": lambda data: data[: HEADER_BYTES + ENTRY_BYTES] + data[HEADER_BYTES + 2 * ENTRY_BYTES :],
+    "a valid entry for a place where no message is": lambda data: _forged(Entry(100, 12_345, 1000, 0, 900)),
+    "a valid entry for another message": lambda data: _forged(Entry(100, 200 * MESSAGE_BYTES, 2000, 0, 1990)),
+    "a valid entry behind the end": lambda data: _forged(Entry(9000, 2**50, 1, 1, 1)),
+    "a valid end before the end": lambda data: _forged(Entry(100, 100 * MESSAGE_BYTES, 0, 0, 5, is_end=True)),
+    "a valid end with another last message": lambda data: _forged(Entry(3000, 3000 * MESSAGE_BYTES, 7, 7, 7, True)),
     "huge": lambda data: data + bytes(5_000_000),
 }
 
@@ -228,7 +235,16 @@ def _reordered(data: bytes) -> bytes:
 
 
 def _forged(entry: Entry) -> bytes:
-    return b"LWSEJIX1" + bytes(8) + entry.pack(0)
+    return b"LWSEJIX2" + bytes(8) + entry.pack(0, 0)
+
+
+def _in_layout_1(data: bytes) -> bytes:
+    """40 bytes an entry, with the largest timestamp of all messages before it."""
+    found = b"LWSEJIX1" + bytes(8)
+    for number in (PER_ENTRY, 2 * PER_ENTRY):
+        fields = struct.pack("<QQqq", number, number * MESSAGE_BYTES, stamp(number), stamp(number - 1))
+        found += fields + struct.pack("<II", zlib.crc32(fields, zlib.crc32(bytes(8))), 0)
+    return found
 
 
 @pytest.mark.parametrize("damage", BAD_INDEXES.values(), ids=BAD_INDEXES)
@@ -285,10 +301,11 @@ def test_a_writer_goes_on_with_the_index_of_an_earlier_one(tmp_path: Path) -> No
     gaps = [after - before for before, after in pairwise(offsets)]
     assert offsets[0] <= 2 * PER_ENTRY
     assert max(gaps) <= 3 * PER_ENTRY
-    assert [entry.largest_before for entry in index.entries] == [offset - 1 for offset in offsets]
+    assert [entry.smallest for entry in index.entries] == [0, *offsets[:-1]]
+    assert [entry.largest for entry in index.entries] == [offset - 1 for offset in offsets]
 
 
 def test_the_checksum_of_an_entry_is_the_one_that_the_layout_says() -> None:
-    entry = Entry(7, 4096, -5, 3, smallest_between=-9)
-    stored = struct.unpack_from("<I", entry.pack(9), 40)[0]
-    assert stored == zlib.crc32(struct.pack("<QQQqqq", 9, 7, 4096, -5, 3, -9))
+    entry = Entry(7, 4096, -5, -6, 3)
+    stored = struct.unpack_from("<I", entry.pack(9, 1000), 40)[0]
+    assert stored == zlib.crc32(struct.pack("<QQQQqqq", 9, 1000, 7, 4096, -5, -6, 3))

@@ -24,12 +24,12 @@ from logwright.core.errors import LogwrightError, TooLarge, WrongUse
 from logwright.core.outcome import Malformed
 from logwright.formats.sej import codec, kernel
 from logwright.formats.sej.codec import Columns
-from logwright.formats.sej.layout import MAX_OFFSET, NO_TIMESTAMP
-from logwright.formats.sej.records import Message
+from logwright.formats.sej.layout import MAX_OFFSET, MAX_TIMESTAMP, NO_TIMESTAMP
 from tests.formats.sej.subject import SejSubject
 
 ROOT = Path(__file__).resolve().parents[3]
 SUBJECT = SejSubject()
+NO_TIMES = (MAX_TIMESTAMP, NO_TIMESTAMP)
 
 compiled = pytest.importorskip("logwright.formats.sej._kernel", reason="the kernel is not built")
 TWINS: tuple[ModuleType, ...] = (codec, compiled)
@@ -73,15 +73,15 @@ class Both:
         answers = [answer_of(getattr(buffer, name), *arguments) for buffer in self.buffers]
         assert answers[0] == answers[1], f"{name}{arguments}"
         assert self.attended[0] == self.attended[1]
-        for state in ("next_offset", "segment_used", "largest_timestamp", "buffered_bytes"):
+        for state in ("next_offset", "segment_used", "smallest_timestamp", "largest_timestamp", "buffered_bytes"):
             assert getattr(self.buffers[0], state) == getattr(self.buffers[1], state)
         return answers[0]
 
-    def take(self) -> tuple[bytes, list[tuple[int, int, int]], int]:
+    def take(self) -> tuple[bytes, list[tuple[int, int, int, int]], tuple[int, int]]:
         found = []
         for buffer in self.buffers:
-            data, used, cuts, largest = buffer.take()
-            found.append((bytes(data[:used]), cuts, largest))
+            data, used, cuts, smallest, largest = buffer.take()
+            found.append((bytes(data[:used]), cuts, (smallest, largest)))
         assert found[0] == found[1]
         return found[0]
 
@@ -117,18 +117,38 @@ def test_appends_gather_the_same_bytes(
         if number in taken_at:
             both.take()
     both.take()
-    assert both.take() == (b"", [], both.buffers[0].largest_timestamp)
+    assert both.take() == (b"", [], NO_TIMES)
 
 
 def test_what_is_gathered_are_messages_with_cuts_behind_those_that_fill_a_segment() -> None:
     both = Both(10, 0, 60, 1 << 20)
     for number in range(5):
         assert both.ask("append", b"v" * number, b"k", 1, 100 - number) == 10 + number
-    data, cuts, largest = both.take()
+    data, cuts, times = both.take()
     sizes = [27 + number for number in range(5)]
     assert [message.offset for message in codec.messages(data, 0, len(data), 5)] == [10, 11, 12, 13, 14]
-    assert cuts == [(sum(sizes[:3]), 13, 100), (sum(sizes), 15, 97)]
-    assert largest == NO_TIMESTAMP
+    assert cuts == [(sum(sizes[:3]), 13, 98, 100), (sum(sizes), 15, 96, 97)]
+    assert times == NO_TIMES
+
+
+def test_smallest_and_largest_time_are_those_of_what_is_taken_and_has_one() -> None:
+    both = Both(0, 0, 10 * 27, 1 << 20)
+    for stamps, expected in (
+        ([5, None, -7, 9], (-7, 9)),
+        ([None, None], NO_TIMES),
+        ([MAX_TIMESTAMP], (MAX_TIMESTAMP, MAX_TIMESTAMP)),
+        ([], NO_TIMES),
+        ([NO_TIMESTAMP + 1, None], (NO_TIMESTAMP + 1, NO_TIMESTAMP + 1)),
+    ):
+        for stamp in stamps:
+            both.ask("append", b"v", b"", 0, stamp)
+        assert both.take()[1:] == ([], expected)
+    both.ask("append", b"v", b"", 0, 3)
+    assert both.take()[1:] == ([(27, 10, 3, 3)], NO_TIMES)
+    timestamps = [4, NO_TIMESTAMP, 2]
+    columns = Columns(3, timestamps=array("q", timestamps).tobytes(), value_ends=bytes(16), values=b"")
+    both.ask("extend", columns, 0, 0, 1 << 20)
+    assert both.take()[1:] == ([], (2, 4))
 
 
 @pytest.mark.parametrize(
@@ -187,9 +207,8 @@ def test_a_refusing_buffer_takes_nothing(twin: ModuleType) -> None:
 @EACH_TWIN
 def test_a_message_without_a_time_gets_that_of_its_append(twin: ModuleType) -> None:
     buffer = twin.AppendBuffer(0, 0, 1000, 1 << 20)
-    before = Message(0, buffer.largest_timestamp + 1, 0, b"", b"")
     buffer.append(b"")
-    assert buffer.largest_timestamp > 1_700_000_000_000_000_000 > (before.timestamp or 0)
+    assert buffer.smallest_timestamp == buffer.largest_timestamp > 1_700_000_000_000_000_000
 
 
 @EACH_TWIN
@@ -215,7 +234,7 @@ def test_threads_gather_each_message_once(twin: ModuleType) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    data, used, _, _ = buffer.take()
+    data, used, *_ = buffer.take()
     assert sorted(chain(*offsets)) == list(range(2000))
     assert codec.walk(data, 0, used, 0)[:3] == (used, 2000, codec.CLEAN)
 
@@ -424,7 +443,6 @@ def test_the_kernel_looks_at_nothing_outside_of_its_buffer(start: int, end: int)
         lambda: compiled.walk(data, start, end, 0),
         lambda: compiled.messages(data, start, end, 1),
         lambda: compiled.spans(data, start, end, 1),
-        lambda: compiled.smallest_timestamp(data, start, end),
         lambda: compiled.columns(data, start, end, 1),
         lambda: compiled.find_head(data, start, end, 0, 1, 100),
         lambda: compiled.Gatherer(127, 1, 10, 10).add(data, start, end, 1),

@@ -571,15 +571,17 @@ def indexed(journal_directory: Path) -> Path:
 
 
 def test_a_wrong_index_is_made_again(indexed: Path) -> None:
-    right = (indexed / "idx" / "0000000000000000.idx").read_bytes()
+    segment = list_segments(REAL_DISK, indexed)[0]
+    size = segment.path.stat().st_size
+    before = Index.load(REAL_DISK, segment, size)
     damage_file(indexed / "idx" / "0000000000000000.idx", overwrite, 30, b"!")
     found = repaired(indexed)
     assert [(step.file, type(step)) for step in found.steps] == [("idx/0000000000000000.idx", Remove)]
     assert Reader(indexed).verify().anomalies == []
-    segment = list_segments(REAL_DISK, indexed)[0]
-    index = Index.load(REAL_DISK, segment, segment.path.stat().st_size)
+    index = Index.load(REAL_DISK, segment, size)
+    assert before is not None
     assert index is not None
-    assert index.entries[-1].pack(0) == right[-40:], "the end entry"
+    assert index.entries[-1][:3] == before.entries[-1][:3], "the end entry"
 
 
 def test_the_indexes_of_split_segments_are_made_again(indexed: Path) -> None:
@@ -605,7 +607,9 @@ def test_missing_indexes_can_be_made_at_any_time(indexed: Path) -> None:
     assert Reader(indexed).verify().anomalies == []
     for segment in list_segments(REAL_DISK, indexed)[:-1]:
         name = f"idx/{index_path(segment).name}"
-        assert (before[name] or b"")[-40:] == (files(indexed)[name] or b"")[-40:]
+        offset_position_and_timestamp = slice(-48, -24)
+        ends = [(tree[name] or b"")[offset_position_and_timestamp] for tree in (before, files(indexed))]
+        assert ends[0] == ends[1]
     with Writer(indexed):
         index_path(list_segments(REAL_DISK, indexed)[-1]).unlink()
         assert rebuild(indexed) == [], "the last one is its writer's"

@@ -51,14 +51,14 @@ def test_a_buffer_numbers_every_message_once_while_it_is_being_emptied(twin: typ
             buffer.append(b"%d %d" % (thread, number), timestamp=None)
             if number % 10 == thread:
                 with taking:
-                    data, used, _, _ = buffer.take()
+                    data, used, *_ = buffer.take()
                     taken.append(bytes(data[:used]))
 
     on_threads(work)
-    data, used, _, _ = buffer.take()
+    data, used, *_ = buffer.take()
     taken.append(bytes(data[:used]))
     whole = b"".join(taken)
-    stop, count, ending, _ = codec.walk(whole, 0, len(whole), 0)
+    stop, count, ending, *_ = codec.walk(whole, 0, len(whole), 0)
     assert (stop, count, ending) == (len(whole), THREADS * MESSAGES, codec.CLEAN)
     values = [message.value.split() for message in codec.messages(whole, 0, stop, count)]
     for thread in range(THREADS):

@@ -410,7 +410,10 @@ def test_an_index_that_is_cut_short_is_only_short(indexed: Path) -> None:
         (lambda data: bytes(len(data)), 0),
         (lambda data: data[:15], 0),
         (lambda data: data[: SECOND + 4] + b"!" + data[SECOND + 5 :], SECOND),
-        (lambda data: data[:HEADER_BYTES] + data[SECOND:THIRD] + data[HEADER_BYTES:SECOND] + data[THIRD:], SECOND),
+        (
+            lambda data: data[:HEADER_BYTES] + data[SECOND:THIRD] + data[HEADER_BYTES:SECOND] + data[THIRD:],
+            HEADER_BYTES,
+        ),
         (lambda data: data + data[-ENTRY_BYTES:], None),
     ],
 )
@@ -423,15 +426,26 @@ def test_an_index_that_is_damaged_is_told(
     assert anomalies_of_index(indexed) == [("idx/0000000000000000.idx", size if position is None else position)]
 
 
-@pytest.mark.parametrize("field", ["offset", "position", "timestamp", "largest_before", "smallest_between"])
+@pytest.mark.parametrize("field", ["offset", "position", "timestamp", "smallest", "largest"])
 def test_an_entry_that_does_not_agree_with_the_segment_is_told(indexed: Path, field: str) -> None:
     segment = list_segments(REAL_DISK, indexed)[0]
     index = Index.load(REAL_DISK, segment, segment.path.stat().st_size)
     assert index is not None
-    wrong = index.entries[1:] if field == "largest_before" else index.entries[1:2]  # which may not fall again
-    changed = [entry._replace(**{field: getattr(entry, field) + 1}) for entry in wrong]
-    write_index(REAL_DISK, segment, [index.entries[0], *changed, *index.entries[1 + len(changed) :]])
+    first, second, *others = index.entries
+    write_index(REAL_DISK, segment, [first, second._replace(**{field: getattr(second, field) + 1}), *others])
     assert anomalies_of_index(indexed) == [("idx/0000000000000000.idx", SECOND)]
+
+
+@pytest.mark.parametrize("field", ["offset", "timestamp", "smallest", "largest"])
+def test_an_end_that_does_not_agree_with_the_segment_is_told(indexed: Path, field: str) -> None:
+    segment = list_segments(REAL_DISK, indexed)[0]
+    index = Index.load(REAL_DISK, segment, segment.path.stat().st_size)
+    assert index is not None
+    *others, end = index.entries
+    assert end.is_end
+    write_index(REAL_DISK, segment, [*others, end._replace(**{field: getattr(end, field) + 1})])
+    position = HEADER_BYTES + ENTRY_BYTES * len(others)
+    assert anomalies_of_index(indexed) == [("idx/0000000000000000.idx", position)]
 
 
 def test_an_index_of_more_than_the_segment_holds_is_stale(indexed: Path) -> None:

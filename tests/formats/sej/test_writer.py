@@ -19,6 +19,7 @@ from logwright.formats.sej.reader import Reader
 from logwright.formats.sej.records import Message
 from logwright.formats.sej.writer import Writer
 from tests.formats.sej.subject import SejSubject
+from tests.support.counting_disk import CountingDisk
 from tests.support.damage import cut, zeros_after
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.simulated_disk import SimulatedDisk
@@ -423,39 +424,6 @@ def test_damage_far_up_does_not_keep_a_writer_from_going_on(tmp_path: Path) -> N
         list(Reader(tmp_path))
 
 
-class CountingDisk:
-    """Passes everything on, and counts the bytes that are read of segments."""
-
-    def __init__(self, inner: Disk) -> None:
-        self.inner = inner
-        self.bytes_read = 0
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.inner, name)
-
-    def open(self, path: Path, mode: Any) -> Any:
-        file = self.inner.open(path, mode)
-        if path.suffix != ".jnl":
-            return file
-        disk = self
-
-        class Counting:
-            def __getattr__(self, name: str) -> Any:
-                return getattr(file, name)
-
-            def read_at(self, position: int, size: int) -> bytes:
-                data = file.read_at(position, size)
-                disk.bytes_read += len(data)
-                return data
-
-            def read_into(self, position: int, buffer: memoryview) -> int:
-                count = file.read_into(position, buffer)
-                disk.bytes_read += count
-                return count
-
-        return Counting()
-
-
 @pytest.mark.parametrize("with_index", [True, False], ids=["with an index", "without"])
 def test_opening_reads_a_small_part_of_a_large_journal(tmp_path: Path, with_index: bool) -> None:
     with Writer(tmp_path) as writer:
@@ -463,7 +431,7 @@ def test_opening_reads_a_small_part_of_a_large_journal(tmp_path: Path, with_inde
             writer.append(bytes(1000))
     if not with_index:
         (tmp_path / "idx" / "0000000000000000.idx").unlink()
-    disk = CountingDisk(REAL_DISK)
+    disk = CountingDisk(".jnl")
     with Writer(tmp_path, disk=disk) as writer:  # type: ignore[arg-type]
         assert writer.next_offset == 12_000
     assert disk.bytes_read < (1 << 20)

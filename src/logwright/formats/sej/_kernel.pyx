@@ -74,6 +74,7 @@ cdef enum:
 cdef bytes _EMPTY = b""
 cdef const char *EMPTY = _EMPTY
 cdef int64_t NO_TIMESTAMP = <int64_t>0x8000000000000000ULL
+cdef int64_t MAX_TIMESTAMP = 0x7FFFFFFFFFFFFFFF
 cdef int64_t MAX_MESSAGE_BYTES = _MAX_MESSAGE_BYTES
 cdef int MAX_KEY_BYTES = _MAX_KEY_BYTES
 if _OVERHEAD != OVERHEAD:
@@ -145,11 +146,12 @@ cdef inline int64_t claimed(const unsigned char *data, Py_ssize_t position, Py_s
 
 cdef int c_walk(
     const unsigned char *data, Py_ssize_t *at, Py_ssize_t end, uint64_t expected, int64_t most,
-    int64_t *passed, int64_t *largest,
+    int64_t *passed, int64_t *smallest, int64_t *largest,
 ) noexcept nogil:
     cdef Py_ssize_t position = at[0]
     cdef int64_t count = 0
     cdef int64_t size, timestamp
+    cdef int64_t bottom = MAX_TIMESTAMP
     cdef int64_t top = NO_TIMESTAMP
     cdef int ending = CLEAN
     cdef bint as_expected
@@ -174,10 +176,13 @@ cdef int c_walk(
         timestamp = <int64_t>load64(data + position + 8)
         if timestamp > top:
             top = timestamp
+        if timestamp < bottom and timestamp != NO_TIMESTAMP:
+            bottom = timestamp
         position += size
         count += 1
     at[0] = position
     passed[0] = count
+    smallest[0] = bottom
     largest[0] = top
     return ending
 
@@ -186,12 +191,13 @@ def walk(buffer, Py_ssize_t start, Py_ssize_t end, uint64_t expected, int64_t mo
     cdef _View view = _View(buffer)
     cdef Py_ssize_t at = start
     cdef int64_t count = 0
+    cdef int64_t smallest = 0
     cdef int64_t largest = 0
     cdef int ending
     check_range(view, start, end)
     with nogil:
-        ending = c_walk(view.data, &at, end, expected, most, &count, &largest)
-    return at, count, ending, largest
+        ending = c_walk(view.data, &at, end, expected, most, &count, &smallest, &largest)
+    return at, count, ending, smallest, largest
 
 
 cdef inline Py_ssize_t next_size(const unsigned char *data, Py_ssize_t position, Py_ssize_t stop) except -1:
@@ -243,38 +249,6 @@ def spans(buffer, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t count):
     result = array("q")
     result.frombytes(starts)
     return result
-
-
-cdef Py_ssize_t c_smallest(
-    const unsigned char *data, Py_ssize_t position, Py_ssize_t stop, int64_t *smallest
-) noexcept nogil:
-    """Where the range turns out not to have been walked, else its end."""
-    # One less than a timestamp, and around the corner for NO_TIMESTAMP: that is then larger than all others.
-    cdef uint64_t least = 0x7FFFFFFFFFFFFFFFULL
-    cdef uint64_t lowered
-    cdef int64_t size
-    while position < stop:
-        size = claimed(data, position, stop)
-        if size <= 0 or stop - position < size:
-            break
-        lowered = load64(data + position + 8) - 1
-        if <int64_t>lowered < <int64_t>least:
-            least = lowered
-        position += size
-    smallest[0] = <int64_t>(least + 1)
-    return position
-
-
-def smallest_timestamp(buffer, Py_ssize_t start, Py_ssize_t stop):
-    cdef _View view = _View(buffer)
-    cdef int64_t smallest = 0
-    cdef Py_ssize_t position
-    check_range(view, start, stop)
-    with nogil:
-        position = c_smallest(view.data, start, stop, &smallest)
-    if position < stop:
-        raise Malformed(position, "the range was not walked")
-    return smallest
 
 
 cdef struct Room:
@@ -580,6 +554,7 @@ cdef struct Target:
     uint64_t next_offset
     int64_t segment_used
     int64_t segment_bytes
+    int64_t smallest_timestamp
     int64_t largest_timestamp
 
 
@@ -654,6 +629,8 @@ cdef int c_pack(const Rows *rows, Py_ssize_t *at, Target *into, Py_ssize_t enoug
         target.segment_used += size
         if timestamp > target.largest_timestamp:
             target.largest_timestamp = timestamp
+        if timestamp < target.smallest_timestamp and timestamp != NO_TIMESTAMP:
+            target.smallest_timestamp = timestamp
         row += 1
         if target.segment_used >= target.segment_bytes:
             answer = SEGMENT_FULL
@@ -683,6 +660,7 @@ cdef class AppendBuffer:
     cdef public int64_t segment_bytes
     cdef public Py_ssize_t attention_bytes
     cdef public bint refusing
+    cdef public int64_t smallest_timestamp
     cdef public int64_t largest_timestamp
     cdef Py_ssize_t _capacity
     cdef Py_ssize_t _used
@@ -692,9 +670,9 @@ cdef class AppendBuffer:
 
     def __init__(
         self, uint64_t next_offset, int64_t segment_used, int64_t segment_bytes, Py_ssize_t attention_bytes,
-        int64_t largest_timestamp=NO_TIMESTAMP,
     ):
-        self.largest_timestamp = largest_timestamp
+        self.smallest_timestamp = MAX_TIMESTAMP
+        self.largest_timestamp = NO_TIMESTAMP
         self.next_offset = next_offset
         self.segment_used = segment_used
         self.segment_bytes = segment_bytes
@@ -802,11 +780,19 @@ cdef class AppendBuffer:
         self.segment_used += size
         if timestamp > self.largest_timestamp:
             self.largest_timestamp = timestamp
+        if timestamp < self.smallest_timestamp and timestamp != NO_TIMESTAMP:
+            self.smallest_timestamp = timestamp
         if self.segment_used >= self.segment_bytes:
-            self._cuts.append((self._used, offset + 1, self.largest_timestamp))
-            self.segment_used = 0
-            self.largest_timestamp = NO_TIMESTAMP
+            self._cut()
         return offset
+
+    cdef int _cut(self) except -1:
+        """What comes after this belongs to the next segment."""
+        self._cuts.append((self._used, self.next_offset, self.smallest_timestamp, self.largest_timestamp))
+        self.segment_used = 0
+        self.smallest_timestamp = MAX_TIMESTAMP
+        self.largest_timestamp = NO_TIMESTAMP
+        return 0
 
     def extend(self, columns, Py_ssize_t start, int64_t now, Py_ssize_t enough_bytes):
         """Add messages of columns from row `start` on, until `enough_bytes` wait; the row to go on with."""
@@ -829,16 +815,16 @@ cdef class AppendBuffer:
             target.next_offset = self.next_offset
             target.segment_used = self.segment_used
             target.segment_bytes = self.segment_bytes
+            target.smallest_timestamp = self.smallest_timestamp
             target.largest_timestamp = self.largest_timestamp
             answer = c_pack(&rows, &row, &target, enough_bytes)
             self._used = target.used
             self.next_offset = target.next_offset
             self.segment_used = target.segment_used
+            self.smallest_timestamp = target.smallest_timestamp
             self.largest_timestamp = target.largest_timestamp
             if answer == SEGMENT_FULL:
-                self._cuts.append((self._used, self.next_offset, self.largest_timestamp))
-                self.segment_used = 0
-                self.largest_timestamp = NO_TIMESTAMP
+                self._cut()
             elif answer == BUFFER_FULL:
                 size = OVERHEAD + MAX_KEY_BYTES
                 if rows.value_ends != NULL:
@@ -852,18 +838,22 @@ cdef class AppendBuffer:
                 return row
 
     def take(self):
-        """What has gathered: a buffer, how much of it counts, the cuts in it, and the largest timestamp so far."""
+        """What has gathered: a buffer, how much of it counts, the cuts in it, and smallest and largest timestamp."""
         cdef bytearray taken = self._buffer
         cdef Py_ssize_t used = self._used
         cdef list cuts = self._cuts
         cdef bytearray fresh = self._spare
+        cdef int64_t smallest = self.smallest_timestamp
+        cdef int64_t largest = self.largest_timestamp
         if len(fresh) > 4 * self._capacity:  # one large message must not hold its memory for ever
             fresh = PyByteArray_FromStringAndSize(NULL, self._capacity)
         self._buffer = fresh
         self._spare = taken
         self._used = 0
         self._cuts = []
-        return taken, used, cuts, self.largest_timestamp
+        self.smallest_timestamp = MAX_TIMESTAMP
+        self.largest_timestamp = NO_TIMESTAMP
+        return taken, used, cuts, smallest, largest
 
     def _attend(self):
         """Called when `attention_bytes` wait."""

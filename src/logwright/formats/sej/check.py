@@ -26,7 +26,7 @@ from ...core.outcome import Damage, Span
 from ...core.report import Problem, Progress, Report, Summary
 from . import codec, kernel
 from .ending import End, find_end, plausible_last
-from .index import ENTRY_BYTES, HEADER_BYTES, Entry, Index, header_of, index_path
+from .index import ENTRY_BYTES, HEADER_BYTES, Entry, Index, Stretch, header_of, index_path, last_timestamp
 from .layout import HEAD, INDEX_DIRECTORY, MAX_KEY_BYTES, NO_TIMESTAMP, VALUE_SIZE
 from .records import Message
 from .replay import Extent, read_consumers
@@ -154,7 +154,7 @@ class _SegmentCheck:
         if self._following is None and cursor.ending == codec.INCOMPLETE and _has_grown(cursor):
             return True, expected
         damage, goes_on_at = judge(cursor, self._following)
-        index.largest = None
+        index.lose_track()
         if damage.kind == "torn_tail":
             self._torn_at = damage.start
             self._problem(damage.start, "torn_tail", f"{damage.reason}; the last {damage.size} bytes are a torn tail")
@@ -248,8 +248,7 @@ class _IndexCheck:
     """Compares a segment's index with the messages as they are passed."""
 
     def __init__(self, reader: Reader, report: Report, segment: Segment, file: File) -> None:
-        self.largest: int | None = NO_TIMESTAMP  # None behind damage, where nobody knows what was there
-        self._smallest = NO_TIMESTAMP  # since the last entry
+        self._stretch: Stretch | None = Stretch()  # None behind damage: nobody knows what was there
         self._report = report
         self._name = f"{INDEX_DIRECTORY}/{index_path(segment).name}"
         self._entries: list[Entry] = []
@@ -267,45 +266,41 @@ class _IndexCheck:
             at = HEADER_BYTES + ENTRY_BYTES * len(self._entries)
             self._anomaly(at, "the entries from here on are damaged, out of order, or beyond the end of the segment")
 
+    def lose_track(self) -> None:
+        """Damage was passed: what the next entry says of the times before it cannot be compared."""
+        self._stretch = None
+
     def note(self, chunk: Chunk) -> None:
-        after = chunk.first_offset + chunk.count
-        passed = chunk.start
+        at, offset, after = chunk.start, chunk.first_offset, chunk.first_offset + chunk.count
         while self._next < len(self._entries) and self._entries[self._next].offset < after:
-            passed = self._compare(chunk, self._entries[self._next], passed)
-            self._next += 1
-        self._pass(chunk, passed, chunk.stop)
-        if self.largest is not None:
-            self.largest = max(self.largest, chunk.largest_timestamp)
-
-    def _pass(self, chunk: Chunk, start: int, stop: int) -> None:
-        self._smallest = codec.earlier(self._smallest, kernel.smallest_timestamp(chunk.data, start, stop))
-
-    def _compare(self, chunk: Chunk, entry: Entry, passed: int) -> int:
-        """Compare an entry with the message that it is about; up to where the chunk has been passed then."""
-        rows = entry.offset - chunk.first_offset
-        if rows < 0 or entry.is_end:
-            if self.largest is not None or entry.is_end:
+            entry = self._entries[self._next]
+            if entry.offset >= offset and not entry.is_end:
+                at, offset = self._compare(chunk, at, offset, entry), entry.offset
+            elif self._stretch is not None or entry.is_end:
                 self._wrong.append(self._next)
-            return passed
-        at, _, _, largest = kernel.walk(chunk.data, chunk.start, chunk.stop, chunk.first_offset, rows)
-        timestamp = HEAD.unpack_from(chunk.data, at)[1]
-        right = (chunk.base + at, timestamp) == (entry.position, entry.timestamp)
-        if right and at >= passed:
-            self._pass(chunk, passed, at)
-            passed = at
-        times = (entry.largest_before, entry.smallest_between)
-        if not right or (self.largest is not None and times != (max(self.largest, largest), self._smallest)):
+            self._next += 1
+        if self._stretch is not None:
+            self._stretch.add(*kernel.walk(chunk.data, at, chunk.stop, offset)[3:])
+
+    def _compare(self, chunk: Chunk, at: int, offset: int, entry: Entry) -> int:
+        """Go on to an entry's message, and compare; where that message is in the chunk."""
+        at, _, _, smallest, largest = kernel.walk(chunk.data, at, chunk.stop, offset, entry.offset - offset)
+        position, timestamp = chunk.base + at, HEAD.unpack_from(chunk.data, at)[1]
+        if self._stretch is None:
+            found = entry._replace(position=position, timestamp=timestamp)
+        else:
+            self._stretch.add(smallest, largest)
+            found = self._stretch.end_at(entry.offset, position, timestamp)
+        if found != entry:
             self._wrong.append(self._next)
-        self._smallest = NO_TIMESTAMP
-        return passed
+        self._stretch = Stretch(position)
+        return at
 
     def finish(self, cursor: Cursor, size: int) -> None:
         """The segment has been passed: what the index says of its end, and beyond."""
-        for number in range(self._next, len(self._entries) if self.largest is not None else 0):
-            entry = self._entries[number]
-            ends_here = entry.is_end and (entry.position, entry.offset) == (size, cursor.expected)
-            if not ends_here or (self.largest, self._smallest) != (entry.largest_before, entry.smallest_between):
-                self._wrong.append(number)
+        if self._stretch is not None and self._next < len(self._entries):
+            end = self._stretch.end_at(cursor.expected, size, last_timestamp(cursor.file, size), is_end=True)
+            self._wrong += [n for n in range(self._next, len(self._entries)) if self._entries[n] != end]
         if self._wrong:
             first = self._wrong[0]
             message = f"{len(self._wrong)} of {len(self._entries)} entries do not agree with the segment"

@@ -28,6 +28,7 @@ from .layout import (
     MAX_KEY_BYTES,
     MAX_MESSAGE_BYTES,
     MAX_OFFSET,
+    MAX_TIMESTAMP,
     NO_TIMESTAMP,
     OVERHEAD,
     TRAILER,
@@ -135,37 +136,45 @@ def explain(buffer: Buffer, position: int, end: int, expected: int) -> str:
 # --- many messages ----------------------------------------------------------------------------------------------
 
 
-def walk(buffer: Buffer, start: int, end: int, expected: int, most: int = -1) -> tuple[int, int, int, int]:
+def walk(buffer: Buffer, start: int, end: int, expected: int, most: int = -1) -> tuple[int, int, int, int, int]:
     """Go from message to message, at most `most` of them (-1: any number).
 
-    Returns where it stopped, how many messages it passed, how it ended (`CLEAN` …), and the largest timestamp passed
-    (`NO_TIMESTAMP` when there was none).
+    Returns where it stopped, how many messages it passed, how it ended (`CLEAN` …), and the smallest and the largest
+    timestamp passed. Messages without one do not count; of none at all the smallest is `MAX_TIMESTAMP` and the largest
+    `NO_TIMESTAMP`, so that the times of two stretches are those of both by `min` and `max`.
     """
     _check_range(buffer, start, end)
-    position, count, largest = start, 0, NO_TIMESTAMP
+    position, count, ending = start, 0, CLEAN
+    smallest, largest = MAX_TIMESTAMP, NO_TIMESTAMP
     while position < end and count != most:
-        if end - position < HEAD.size:
-            return position, count, INCOMPLETE, largest
-        offset, timestamp, _, key_size = HEAD.unpack_from(buffer, position)
-        if key_size < 0:
-            return position, count, MALFORMED, largest
-        as_expected = offset == (expected + count) & MAX_OFFSET
-        size = claimed_size(buffer, position, end)
-        if size is None:
-            complete = end - position >= HEAD.size + key_size + VALUE_SIZE.size
-            ending = MALFORMED if complete or not as_expected else INCOMPLETE
-            return position, count, ending, largest
-        if end - position < size:
-            return position, count, INCOMPLETE if as_expected else MALFORMED, largest
-        (trailing_size,) = TRAILER.unpack_from(buffer, position + size - TRAILER.size)
-        if trailing_size != size:
-            return position, count, MALFORMED, largest
-        if not as_expected:
-            return position, count, UNEXPECTED_OFFSET, largest
-        largest = max(largest, timestamp)
+        size, ending = _judge(buffer, position, end, (expected + count) & MAX_OFFSET)
+        if ending != CLEAN:
+            break
+        timestamp = HEAD.unpack_from(buffer, position)[1]
+        if timestamp != NO_TIMESTAMP:
+            smallest, largest = min(smallest, timestamp), max(largest, timestamp)
         position += size
         count += 1
-    return position, count, CLEAN, largest
+    return position, count, ending, smallest, largest
+
+
+def _judge(buffer: Buffer, position: int, end: int, expected: int) -> tuple[int, int]:
+    """The size of the message at a position, and `CLEAN`; or 0, and how a walk ends there."""
+    if end - position < HEAD.size:
+        return 0, INCOMPLETE
+    offset, _, _, key_size = HEAD.unpack_from(buffer, position)
+    if key_size < 0:
+        return 0, MALFORMED
+    size = claimed_size(buffer, position, end)
+    if size is None:
+        complete = end - position >= HEAD.size + key_size + VALUE_SIZE.size
+        return 0, MALFORMED if complete or offset != expected else INCOMPLETE
+    if end - position < size:
+        return 0, INCOMPLETE if offset == expected else MALFORMED
+    (trailing_size,) = TRAILER.unpack_from(buffer, position + size - TRAILER.size)
+    if trailing_size != size:
+        return 0, MALFORMED
+    return (size, CLEAN) if offset == expected else (0, UNEXPECTED_OFFSET)
 
 
 def messages(buffer: Buffer, start: int, stop: int, count: int) -> list[Message]:
@@ -211,26 +220,6 @@ def spans(buffer: Buffer, start: int, stop: int, count: int) -> array[int]:
         position += size
     starts.append(position)
     return starts
-
-
-def smallest_timestamp(buffer: Buffer, start: int, stop: int) -> int:
-    """The smallest timestamp of a walked range; `NO_TIMESTAMP` when none of its messages has one."""
-    _check_range(buffer, start, stop)
-    smallest, position = NO_TIMESTAMP, start
-    while position < stop:
-        size = claimed_size(buffer, position, stop)
-        if size is None or position + size > stop:
-            raise Malformed(position, "the range was not walked")
-        smallest = earlier(smallest, HEAD.unpack_from(buffer, position)[1])
-        position += size
-    return smallest
-
-
-def earlier(one: int, other: int) -> int:
-    """The smaller one of two timestamps, of which each can be `NO_TIMESTAMP`."""
-    if one == NO_TIMESTAMP or other == NO_TIMESTAMP:
-        return max(one, other)
-    return min(one, other)
 
 
 @dataclass(slots=True)
@@ -410,25 +399,19 @@ class AppendBuffer:
 
     `append` and `extend` add messages, `take` hands over what has gathered. A subclass is told by `_attend` when more
     than `attention_bytes` wait. A message that fills its segment is followed by a cut: what comes after it belongs to
-    the next one.
+    the next one. `smallest_timestamp` and `largest_timestamp` are those of what waits behind the last cut.
     """
 
-    def __init__(
-        self,
-        next_offset: int,
-        segment_used: int,
-        segment_bytes: int,
-        attention_bytes: int,
-        largest_timestamp: int = NO_TIMESTAMP,
-    ) -> None:
-        self.largest_timestamp = largest_timestamp
+    def __init__(self, next_offset: int, segment_used: int, segment_bytes: int, attention_bytes: int) -> None:
+        self.smallest_timestamp = MAX_TIMESTAMP
+        self.largest_timestamp = NO_TIMESTAMP
         self.next_offset = next_offset
         self.segment_used = segment_used
         self.segment_bytes = segment_bytes
         self.attention_bytes = attention_bytes
         self.refusing = False
         self._buffer = bytearray()
-        self._cuts: list[tuple[int, int, int]] = []
+        self._cuts: list[tuple[int, int, int, int]] = []
         self._adding = threading.Lock()  # the kernel needs none: nothing interrupts it
 
     @property
@@ -464,13 +447,19 @@ class AppendBuffer:
         self._buffer += data
         self.next_offset = offset + 1
         self.segment_used += len(data)
-        if timestamp is not None:
+        if timestamp is not None and timestamp != NO_TIMESTAMP:
+            self.smallest_timestamp = min(self.smallest_timestamp, timestamp)
             self.largest_timestamp = max(self.largest_timestamp, timestamp)
         if self.segment_used >= self.segment_bytes:
-            self._cuts.append((len(self._buffer), offset + 1, self.largest_timestamp))
+            self._cuts.append((len(self._buffer), offset + 1, *self._taken_times()))
             self.segment_used = 0
-            self.largest_timestamp = NO_TIMESTAMP
         return offset
+
+    def _taken_times(self) -> tuple[int, int]:
+        """The smallest and the largest timestamp so far, which begin anew."""
+        times = self.smallest_timestamp, self.largest_timestamp
+        self.smallest_timestamp, self.largest_timestamp = MAX_TIMESTAMP, NO_TIMESTAMP
+        return times
 
     def extend(self, columns: Columns, start: int, now: int, enough_bytes: int) -> int:
         """Add messages of columns from row `start` on, until `enough_bytes` wait; the row to go on with.
@@ -490,16 +479,17 @@ class AppendBuffer:
                     break
         return row
 
-    def take(self) -> tuple[bytearray, int, list[tuple[int, int, int]], int]:
-        """What has gathered: a buffer, how much of it counts, the cuts in it, and the largest timestamp so far.
+    def take(self) -> tuple[bytearray, int, list[tuple[int, int, int, int]], int, int]:
+        """What has gathered: a buffer, how much of it counts, the cuts in it, and smallest and largest timestamp.
 
-        A cut is a position in the buffer, the first offset of the segment that begins there, and the largest timestamp
-        of the segment that ends there. The buffer may be used until the next but one `take`.
+        A cut is a position in the buffer, the first offset of the segment that begins there, and the smallest and the
+        largest timestamp of the messages before it, from the cut before on; those of `take` are behind the last cut.
+        The buffer may be used until the next but one `take`.
         """
         with self._adding:
             buffer, self._buffer = self._buffer, bytearray()
             cuts, self._cuts = self._cuts, []
-            return buffer, len(buffer), cuts, self.largest_timestamp
+            return buffer, len(buffer), cuts, *self._taken_times()
 
     def _attend(self) -> None:
         """Called when `attention_bytes` wait."""

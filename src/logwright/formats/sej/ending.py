@@ -20,7 +20,7 @@ from ...core.disk import Disk, File
 from ...core.outcome import Damage
 from .codec import CLEAN
 from .index import Index
-from .layout import OVERHEAD
+from .layout import MAX_TIMESTAMP, NO_TIMESTAMP, OVERHEAD
 from .segment import Cursor, Segment, is_in_value, judge, step_back
 
 STEPS_BACK: Final = 16
@@ -28,13 +28,26 @@ STEPS_BACK: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
+class Walked:
+    """From where on messages were walked over, up to the end, and the smallest and largest timestamp of these."""
+
+    position: int
+    smallest: int
+    largest: int
+
+
+@dataclass(frozen=True, slots=True)
 class End:
-    """Where to go on writing. `torn` is the tail to be cut first; `damage` forbids to write at all."""
+    """Where to go on writing. `torn` is the tail to be cut first; `damage` forbids to write at all.
+
+    `walked` tells what was learned on the way, where there was one and nothing was wrong on it.
+    """
 
     position: int
     next_offset: int
     torn: Damage | None = None
     damage: Damage | None = None
+    walked: Walked | None = None
 
 
 def find_end(disk: Disk, segment: Segment, file: File, *, walk_bytes: int = 0) -> End:
@@ -89,11 +102,13 @@ def _cursor_before_end(disk: Disk, segment: Segment, file: File, size: int) -> C
 def _walk_to_end(cursor: Cursor, size: int) -> End:
     damage: Damage | None = None
     doubt: Damage | None = None  # where what follows may be the value of a message that was cut short
+    start, smallest, largest = cursor.position, MAX_TIMESTAMP, NO_TIMESTAMP
     while True:
-        while cursor.read() is not None:
-            pass
+        while (chunk := cursor.read()) is not None:
+            smallest, largest = min(smallest, chunk.smallest_timestamp), max(largest, chunk.largest_timestamp)
         if cursor.ending == CLEAN:
-            return End(size, cursor.expected, damage=doubt)
+            walked = Walked(start, smallest, largest) if damage is None else None
+            return End(size, cursor.expected, damage=doubt, walked=walked)
         position, next_offset = cursor.position, cursor.expected
         found, goes_on_at = judge(cursor, None)
         if goes_on_at is not None and is_in_value(cursor.file, position, next_offset, cursor.position):

@@ -9,60 +9,20 @@ import os
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .codec import (
-        AppendBuffer,
-        Gatherer,
-        check_columns,
-        columns,
-        find_head,
-        messages,
-        smallest_timestamp,
-        spans,
-        walk,
-    )
+    from .codec import AppendBuffer, Gatherer, check_columns, columns, find_head, messages, spans, walk
 
     COMPILED = True
 elif os.environ.get("LOGWRIGHT_PURE"):
-    from .codec import (
-        AppendBuffer,
-        Gatherer,
-        check_columns,
-        columns,
-        find_head,
-        messages,
-        smallest_timestamp,
-        spans,
-        walk,
-    )
+    from .codec import AppendBuffer, Gatherer, check_columns, columns, find_head, messages, spans, walk
 
     COMPILED = False
 else:
     try:
-        from ._kernel import (
-            AppendBuffer,
-            Gatherer,
-            check_columns,
-            columns,
-            find_head,
-            messages,
-            smallest_timestamp,
-            spans,
-            walk,
-        )
+        from ._kernel import AppendBuffer, Gatherer, check_columns, columns, find_head, messages, spans, walk
 
         COMPILED = True
     except ImportError:
-        from .codec import (
-            AppendBuffer,
-            Gatherer,
-            check_columns,
-            columns,
-            find_head,
-            messages,
-            smallest_timestamp,
-            spans,
-            walk,
-        )
+        from .codec import AppendBuffer, Gatherer, check_columns, columns, find_head, messages, spans, walk
 
         COMPILED = False
 
@@ -74,7 +34,6 @@ __all__ = [
     "columns",
     "find_head",
     "messages",
-    "smallest_timestamp",
     "spans",
     "walk",
 ]

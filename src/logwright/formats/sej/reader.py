@@ -171,14 +171,16 @@ class Reader(Closing):
         report: Callable[[int], None] | None = None,
         *,
         at: int | None = None,
+        near: int | None = None,
     ) -> Generator[Chunk | Damage, None, int]:
         """The chunks of one segment; returns the offset that the next one should begin with.
 
-        `at` is where the message `start`, or one before it, is believed to begin.
+        `at` is where the message `start`, or one before it, is believed to begin, and `near` where `stop` is.
         """
         file = self.open_file(segment)
         try:
             cursor = self._cursor_at(file, segment, start, at)
+            cursor.near = near
             while True:
                 if stop is not None and cursor.expected >= stop:
                     return cursor.expected
@@ -287,9 +289,9 @@ class Reader(Closing):
 
     def _all_earlier(self, file: File, segment: Segment, following: list[Segment], timestamp: int) -> bool:
         index = Index.load(self.disk, segment, file.size())
-        end = index.end(file) if index is not None else None
-        if end is not None:
-            return end.largest_before < timestamp
+        times = index.times(file) if index is not None else None
+        if times is not None:
+            return times[1] < timestamp
         last = self._last_timestamp(file, segment)
         if last is not None and last >= timestamp:
             return False

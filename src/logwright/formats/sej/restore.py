@@ -22,7 +22,7 @@ from ...core.restore import Missing, Written
 from . import kernel
 from .codec import Columns
 from .index import IndexWriter, index_path
-from .layout import HEAD, NO_TIMESTAMP, OFFSET, OFFSET_SUFFIX, SEGMENT_DIRECTORY, parse_segment_name, segment_name
+from .layout import NO_TIMESTAMP, OFFSET, OFFSET_SUFFIX, SEGMENT_DIRECTORY, parse_segment_name, segment_name
 from .offset import offset_path
 from .records import check_offset
 from .segment import Segment
@@ -88,7 +88,6 @@ class FileWriter:
         self._index = IndexWriter.create(self._disk, self._segment) if self._indexed else None
         self._buffer = kernel.AppendBuffer(first_offset, 0, _NO_LIMIT, BUFFER_BYTES)
         self._size = 0
-        self._largest = NO_TIMESTAMP
 
     def append_batch(self, batch: object) -> None:
         """Add rows of the table `events`, which must be of this segment and in the order of their positions."""
@@ -117,15 +116,12 @@ class FileWriter:
                     self._write()
 
     def _write(self) -> None:
-        data, used, _, largest = self._buffer.take()
+        data, used, _, smallest, largest = self._buffer.take()
         with memoryview(data) as view:
-            if used and self._index is not None:
-                offset, timestamp, _, _ = HEAD.unpack_from(view)
-                self._index.note(offset, self._size, timestamp, self._largest)
-                self._index.passed(kernel.smallest_timestamp(view, 0, used))
             write_all(self._file, self._size, view[:used])
+            if used and self._index is not None:
+                self._index.note(view[:used], self._size, smallest, largest)
         self._size += used
-        self._largest = largest
 
     def _end(self) -> None:
         """The segment is complete: make its bytes durable."""
@@ -135,7 +131,7 @@ class FileWriter:
         following: int = self._buffer.next_offset
         beside: tuple[str, ...] = ()
         if self._index is not None:
-            self._index.finish(following, self._size, self._largest)
+            self._index.finish(following, self._size)
             path = index_path(self._segment)
             beside = (path.relative_to(self._home).as_posix(),)
         first = self._segment.first_offset

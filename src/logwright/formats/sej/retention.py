@@ -246,8 +246,8 @@ def newest_timestamp(disk: Disk, segment: Segment) -> int | None:
     file = open_segment(disk, segment)
     try:
         index = Index.load(disk, segment, file.size())
-        end = index.end(file) if index is not None else None
-        newest = end.largest_before if end is not None else _last_timestamp(disk, segment, file)
+        times = index.times(file) if index is not None else None
+        newest = times[1] if times is not None else _last_timestamp(disk, segment, file)
     finally:
         file.close()
     return None if newest == NO_TIMESTAMP else newest

@@ -26,6 +26,7 @@ from .layout import (
     HEAD,
     MAX_KEY_BYTES,
     MAX_OFFSET,
+    MAX_TIMESTAMP,
     NO_TIMESTAMP,
     OVERHEAD,
     SEGMENT_DIRECTORY,
@@ -90,7 +91,8 @@ class CheckedSegment(CheckedFile):
 class Chunk:
     """Whole messages: `data[start:stop]` holds `count` of them from `first_offset` on.
 
-    `position` is where `start` is in the file. The buffer is valid until the cursor reads again.
+    `position` is where `start` is in the file. The smallest and the largest timestamp are those of the messages that
+    have one. The buffer is valid until the cursor reads again.
     """
 
     segment: Segment
@@ -100,6 +102,7 @@ class Chunk:
     position: int
     first_offset: int
     count: int
+    smallest_timestamp: int
     largest_timestamp: int
 
     @property
@@ -117,7 +120,8 @@ class Cursor:
     """Goes through one segment from a message boundary on. After the file has grown it can go on.
 
     A `CheckedFile` is read without raising: `ending` is `BAD_CHECKSUM` and `bad_block` the block that does not match.
-    `file` is the plain one in any case.
+    `file` is the plain one in any case. Set `near` to where the messages that are asked for are believed to end: as
+    long as that holds, no more is read.
     """
 
     def __init__(self, file: File, segment: Segment, position: int, expected: int, *, end: int | None = None) -> None:
@@ -128,6 +132,7 @@ class Cursor:
         self.ending = codec.CLEAN
         self.reason = ""
         self.bad_block: Span | None = None
+        self.near: int | None = None
         self._checked = file if isinstance(file, CheckedFile) else None
         self._is_finished = False  # as far as we know: another segment follows, and nobody writes to this one
         self._end = end
@@ -137,18 +142,23 @@ class Cursor:
     def read(self, most: int = -1) -> Chunk | None:
         """The next whole messages, at most `most`; None when there are none, and `ending` says why."""
         room = self._buffer
+        if self.near is not None and self.position < self.near:
+            room = room[: self.near - self.position]
         while True:
             if self._end is not None:
                 room = room[: max(0, self._end - self.position)]
             have, bad = self._fill(room)
             self._seen = self.position + have if have < len(room) else self._end
             good = have if bad is None else max(0, bad.start - self.position)
-            stop, count, ending, largest = self._walk(room, good, most)
+            stop, count, ending, smallest, largest = self._walk(room, good, most)
             if count:
-                chunk = Chunk(self.segment, room, 0, stop, self.position, self.expected, count, largest)
+                chunk = Chunk(self.segment, room, 0, stop, self.position, self.expected, count, smallest, largest)
                 self.position += stop
                 self.expected += count
                 return chunk
+            if self.near is not None:
+                self.near, room = None, self._buffer  # they end elsewhere: judge by all there is
+                continue
             if bad is not None and ending in (codec.CLEAN, codec.INCOMPLETE):
                 if not self._is_finished and self._has_successor():
                     self._is_finished = True  # it may have been written to since it was read: once more
@@ -202,11 +212,11 @@ class Cursor:
             plain.position, plain.expected = found[1].start, found[0]
         return False
 
-    def _walk(self, room: memoryview, have: int, most: int) -> tuple[int, int, int, int]:
+    def _walk(self, room: memoryview, have: int, most: int) -> tuple[int, int, int, int, int]:
         """Walk over what was read. No more messages than bytes, and none behind the last offset that there can be."""
         left = MAX_OFFSET + 1 - self.expected
         if left <= 0:
-            return 0, 0, codec.MALFORMED if have else codec.CLEAN, NO_TIMESTAMP
+            return 0, 0, codec.MALFORMED if have else codec.CLEAN, MAX_TIMESTAMP, NO_TIMESTAMP
         return kernel.walk(room, 0, have, self.expected, min(have if most < 0 else most, have, left))
 
     def _size_beyond(self, room: memoryview, have: int) -> int | None:

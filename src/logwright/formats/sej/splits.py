@@ -13,8 +13,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from itertools import pairwise
-from typing import Final, TypeAlias
+from typing import Final
 
 from ...core.checksum import CheckedFile
 from ...core.disk import File
@@ -23,11 +22,12 @@ from ...core.outcome import Damage, Mode, check_mode
 from ...core.split import TARGET_BYTES, Bound, Split, Times
 from . import codec, kernel
 from .ending import End, find_end
-from .index import Entry, Index, confirms
-from .layout import HEAD, MAX_KEY_BYTES, NO_TIMESTAMP, VALUE_SIZE
+from .index import Index
+from .layout import HEAD, MAX_KEY_BYTES, VALUE_SIZE
 from .reader import Reader, gap_before
 from .segment import BAD_CHECKSUM, Chunk, Cursor, Segment, judge, message_span, open_segment, step_back
 from .shard import ShardedReader
+from .stretches import Place, is_outside, runs
 
 AnyReader = Reader | ShardedReader
 
@@ -115,12 +115,13 @@ def reach(reader: AnyReader, part: str, start: int, stop: int, max_bytes: int) -
             break
         file = open_segment(journal.disk, segment)
         try:
-            place = _place(journal, segment, file, start, following)[0]
+            index = Index.load(journal.disk, segment, file.size())
+            place = _place(segment, file, index, start, following)[0]
             rest = file.size() - place[0]
             if following is not None and following.first_offset <= stop and used + rest <= max_bytes:
                 number, used = following.first_offset, used + rest
                 continue
-            number, taken = _reach_in(journal, segment, following, file, place, stop, max_bytes - used, used == 0)
+            number, taken = _reach_in(segment, following, file, index, place, stop, max_bytes - used, used == 0)
             used += taken
             if following is None or number < following.first_offset:
                 break
@@ -130,11 +131,11 @@ def reach(reader: AnyReader, part: str, start: int, stop: int, max_bytes: int) -
 
 
 def _reach_in(
-    reader: Reader,
     segment: Segment,
     following: Segment | None,
     file: File,
-    place: tuple[int, int],
+    index: Index | None,
+    place: Place,
     stop: int,
     max_bytes: int,
     at_least_one: bool,
@@ -142,7 +143,6 @@ def _reach_in(
     """`reach` within one segment, from a position and its offset on."""
     origin, first = place
     limit = origin + max_bytes
-    index = Index.load(reader.disk, segment, file.size())
     entry = index.before_position(file, limit) if index is not None else None
     if index is not None and entry is not None and entry.offset > stop:
         entry = index.before_offset(file, stop)
@@ -182,10 +182,15 @@ def plan(
 
     What is appended later is in none of them. Bounds are for every shard, or for each by its name; then those that are
     not named are left out. `resumed` says that what lies before `start` has been read before: damage that began there
-    was told then. With `times`, what the index knows to hold no message of that time is in no split, and so nobody is
-    told of damage in there.
+    was told then.
+
+    With `times`, stretches that are known to have no message of these, by the index or by what was walked anyway, are
+    in no split; damage that begins in them is not told. A segment without an index, or what of it has none, is in
+    splits as a whole: to look for times there would be to read it here instead of where the splits are read.
     """
     found: list[Split] = []
+    if times is not None and times.is_empty:
+        return found
     for part, journal in parts(reader):
         if any(isinstance(bound, Mapping) and part not in bound for bound in (start, stop)):
             continue
@@ -210,26 +215,28 @@ def _plan(
             break
         file = open_segment(reader.disk, segment)
         try:
+            index = Index.load(reader.disk, segment, file.size())
+            if following is not None and index is not None and times is not None and is_outside(index, file, times):
+                wrong = _wrong_between(segment, End(file.size(), index.entries[-1].offset), following)
+                continue
             end = find_end(reader.disk, segment, file, walk_bytes=0 if following is not None else _WALK_BYTES)
             until = following.first_offset if following is not None else end.next_offset
-            place, straddling = _place(reader, segment, file, start, following)
-            whole = (place, (file.size(), max(until, place[1])))
-            stretches = [whole] if times is None else _stretches(reader, segment, file, whole, times)
-            splits = [
-                split
-                for stretch in stretches
-                for split in _split_stretch(reader, segment, file, stretch, stop, target_bytes)
-            ]
-            if splits and stretches[0][0] == place:
-                if place == (0, segment.first_offset):
-                    splits[0] = replace(splits[0], before=wrong)
-                elif not resumed:
-                    splits[0] = replace(splits[0], before=straddling or _hiding(reader, segment, following, place))
-            if following is not None:
-                wrong = _wrong_between(segment, end, following)
-            elif splits and stretches[-1][1] == whole[1]:
-                splits[-1] = replace(splits[-1], behind=end.torn)
-            found.extend(split for split in splits if split.bytes or split.before)
+            place, straddling = _place(segment, file, index, start, following)
+            last = file.size(), max(until, place[1])
+            splits: list[Split] = []
+            for run in [(place, last)] if times is None else runs(index, file, place, last, times, end.walked):
+                first, *others = _split_run(segment, file, index, run, stop, target_bytes)
+                if run[0] == (0, segment.first_offset):
+                    before = wrong
+                elif run[0] == place and (resumed or straddling is not None):
+                    before = None if resumed else straddling
+                else:
+                    before = _hiding(reader, segment, following, run[0])
+                splits += [replace(first, before=before), *others]
+                if run[1] == last and following is None:
+                    splits[-1] = replace(splits[-1], behind=end.torn)
+            found += [split for split in splits if split.bytes or split.before]
+            wrong = None if following is None else _wrong_between(segment, end, following)
         finally:
             file.close()
     return _up_to(found, stop)
@@ -264,12 +271,11 @@ def _wrong_between(segment: Segment, end: End, following: Segment) -> Damage | N
 
 
 def _place(
-    reader: Reader, segment: Segment, file: File, start: int | None, following: Segment | None
-) -> tuple[tuple[int, int], Damage | None]:
+    segment: Segment, file: File, index: Index | None, start: int | None, following: Segment | None
+) -> tuple[Place, Damage | None]:
     """Position and offset of the first message of a segment from `start` on; and the damage that hides `start`."""
     if start is None or start <= segment.first_offset:
         return (0, segment.first_offset), None
-    index = Index.load(reader.disk, segment, file.size())
     entry = index.before_offset(file, start) if index is not None else None
     position, number = (entry.position, entry.offset) if entry is not None else (0, segment.first_offset)
     cursor = Cursor(file, segment, position, number)
@@ -283,95 +289,47 @@ def _place(
     return (cursor.position, cursor.expected), damage if cursor.expected > start else None
 
 
-Place: TypeAlias = tuple[int, int]
-"""A position in a segment, and the offset of the message that begins there."""
-Stretch: TypeAlias = tuple[Place, Place]
-"""Where something begins and ends."""
-
-
-def _stretches(reader: Reader, segment: Segment, file: File, whole: Stretch, times: Times) -> list[Stretch]:
-    """What there is to be read for messages of some time: all that the index does not know to have none of them.
-
-    An index that the file does not confirm where it counts says nothing: then all of it is to be read.
-    """
-    index = Index.load(reader.disk, segment, whole[1][0])
-    if index is None or index.last(file) != index.entries[-1]:
-        return [whole]
-    found: list[Stretch] = []
-    edges: list[Entry] = []
-    before: Entry | None = None
-    for entry in (*index.entries, None):
-        if entry is None:
-            wanted = before is not None and not before.is_end
-        else:
-            wanted = entry.smallest_between != NO_TIMESTAMP
-            wanted = wanted and times.reach(entry.smallest_between, entry.largest_before)
-        begin = (0, segment.first_offset) if before is None else (before.position, before.offset)
-        end = whole[1] if entry is None else (entry.position, entry.offset)
-        begin = max(begin, whole[0])
-        if wanted and begin < end:
-            edges.extend(edge for edge in (before, entry) if edge is not None)
-            if found and found[-1][1] == begin:
-                begin = found.pop()[0]
-            found.append((begin, end))
-        before = entry
-    return found if all(confirms(file, edge) for edge in _outer(edges, found)) else [whole]
-
-
-def _outer(edges: list[Entry], stretches: list[Stretch]) -> list[Entry]:
-    """The entries at which stretches begin and end; not those in their midst."""
-    wanted = {place for stretch in stretches for place in stretch}
-    return [edge for edge in edges if (edge.position, edge.offset) in wanted]
-
-
-def _split_stretch(
-    reader: Reader, segment: Segment, file: File, stretch: Stretch, stop: int | None, target_bytes: int
+def _split_run(
+    segment: Segment, file: File, index: Index | None, run: tuple[Place, Place], stop: int | None, target_bytes: int
 ) -> list[Split]:
-    """A stretch of one segment, also when nothing is there."""
-    place, end = stretch
-    places = [place, *_boundaries(reader, segment, file, end[0], place, stop, target_bytes), end]
+    """All of a segment between two places, also when nothing is there."""
+    place, last = run
+    places = [place, *_boundaries(segment, file, index, place, last[0], stop, target_bytes)]
     return [
-        Split(segment.name, position, first, following, until - position)
-        for (position, first), (until, following) in pairwise(places)
+        Split(segment.name, position, first, behind, end - position)
+        for (position, first), (end, behind) in zip(places, [*places[1:], last], strict=True)
     ]
 
 
 def _boundaries(
-    reader: Reader,
-    segment: Segment,
-    file: File,
-    end: int,
-    place: Place,
-    stop: int | None,
-    target_bytes: int,
+    segment: Segment, file: File, index: Index | None, place: Place, end: int, stop: int | None, target_bytes: int
 ) -> list[Place]:
-    """Positions and offsets of messages behind a place and before `stop` and `end`, about `target_bytes` apart."""
+    """Positions and offsets of messages behind a place and before an end and `stop`, about `target_bytes` apart."""
     if end - place[0] <= target_bytes:
         return []
-    index = Index.load(reader.disk, segment, file.size())
     if index is None:
-        return _hop(file, segment, end, place, stop, target_bytes)
+        return _hop(segment, file, place, end, stop, target_bytes)
     places: list[Place] = []
     wanted = place[0] + target_bytes
     for entry in index.entries:
-        if stop is not None and entry.offset >= stop:
+        if entry.position >= end or (stop is not None and entry.offset >= stop):
             break
-        if entry.position < wanted or entry.is_end or end - entry.position < target_bytes // 2:
+        if entry.position < wanted or end - entry.position < target_bytes // 2:
             continue
         message = message_span(file, entry.position, end)
         if message is None or message[0] != entry.offset:  # the file has become another one: ask it instead
-            return _hop(file, segment, end, place, stop, target_bytes)
+            return _hop(segment, file, place, end, stop, target_bytes)
         places.append((entry.position, entry.offset))
         wanted = entry.position + target_bytes
     return places
 
 
-def _hop(file: File, segment: Segment, size: int, place: Place, stop: int | None, target_bytes: int) -> list[Place]:
+def _hop(segment: Segment, file: File, place: Place, end: int, stop: int | None, target_bytes: int) -> list[Place]:
     places: list[Place] = []
-    cursor = Cursor(file, segment, *place, end=size)
+    cursor = Cursor(file, segment, *place, end=end)
     wanted = place[0] + target_bytes
     while (chunk := cursor.read()) is not None and (stop is None or chunk.first_offset < stop):
-        if chunk.position >= wanted and size - chunk.position >= target_bytes // 2:
+        if chunk.position >= wanted and end - chunk.position >= target_bytes // 2:
             places.append((chunk.position, chunk.first_offset))
             wanted = chunk.position + target_bytes
     return places
@@ -405,7 +363,8 @@ def chunks(reader: AnyReader, split: Split, mode: Mode = "failfast") -> Iterator
     if split.before is not None:
         yield from reader.report(split.before, mode)
     following = segments[number + 1] if number + 1 < len(segments) else None
-    found = reader.segment_chunks(segment, following, split.start, split.stop, "permissive", at=split.position)
+    place, near = split.position, split.position + split.bytes
+    found = reader.segment_chunks(segment, following, split.start, split.stop, "permissive", at=place, near=near)
     for item in found:
         if not isinstance(item, Damage):
             yield item

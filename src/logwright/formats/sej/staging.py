@@ -189,7 +189,7 @@ class _StageFile:
                     self._write()
 
     def _write(self) -> None:
-        data, used, _, _ = self._buffer.take()
+        data, used, *_ = self._buffer.take()
         with memoryview(data) as view:
             write_all(self._file, self._size, view[:used])
         self._size += used

@@ -19,24 +19,26 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...core.appending import Appending
 from ...core.checksum import ChecksumWriter, checksum_path
+from ...core.closing import Closing
 from ...core.disk import REAL_DISK, Disk, File, make_directories
-from ...core.durability import SyncLike
-from ...core.errors import DamagedJournal, LogwrightError, StorageFailed, TooLarge, WrongUse
+from ...core.durability import ALWAYS, GroupCommit, IntervalSync, SyncLike, parse_sync
+from ...core.errors import Closed, DamagedJournal, LogwrightError, Poisoned, StorageFailed, TooLarge, WrongUse
 from ...core.format import find_format
 from ...core.keep import cut_tail
 from ...core.lock import Lock
 from ...core.outcome import Damage
 from . import kernel
 from .ending import End, find_end
-from .index import STRIDE_BYTES, Index, IndexWriter, smallest_of, survey
-from .layout import DEFAULT_SEGMENT_BYTES, HEAD, LOCK_NAME, MAX_OFFSET, NO_TIMESTAMP, SEGMENT_DIRECTORY, segment_name
+from .index import STRIDE_BYTES, Index, IndexWriter
+from .layout import DEFAULT_SEGMENT_BYTES, HEAD, LOCK_NAME, MAX_OFFSET, SEGMENT_DIRECTORY, segment_name
 from .manifest import find_waiting
 from .segment import Cursor, Segment, list_segments
 
@@ -51,7 +53,7 @@ _WALK_BYTES = 16 * STRIDE_BYTES
 """How much of a segment is walked on opening: to find its end beyond doubt, and to go on with its index."""
 
 
-class Writer(Appending, kernel.AppendBuffer):
+class Writer(kernel.AppendBuffer, Closing):
     """Appends messages to the journal in a directory, creating it when there is none.
 
     One writer at a time: a second one gets `Locked` at once, also from another program. Safe to use from many threads.
@@ -72,25 +74,34 @@ class Writer(Appending, kernel.AppendBuffer):
             if not isinstance(size, int) or not 0 < size < 2**62:
                 raise WrongUse(f"a {name} of {size} bytes makes no sense")
         self.directory = Path(directory).absolute()  # so that a change of directory changes nothing
-        self._prepare(self.directory, sync)
+        self.policy = parse_sync(sync)
+        self._always = self.policy == ALWAYS
         self.recovered: Damage | None = None
         self.kept: Path | None = None
         self._disk = disk
         self._want_checksums = checksums
+        self._writing = threading.Lock()
+        self._syncing = threading.Lock()
+        self._failure: BaseException | None = None
+        self._failure_told = False
+        self._closed = False
+        self._process = os.getpid()
         self._checksums: ChecksumWriter | None = None
         self._index: IndexWriter | None = None
+        self._interval: IntervalSync | None = None
         make_directories(disk, self.directory / SEGMENT_DIRECTORY)
         self._lock = self._take_lock()
         try:
-            end, largest = self._open_last_segment()
+            end = self._open_last_segment()
         except BaseException as error:
             self._failure = error
             self._release()
             raise
         attention_bytes = 1 if self._always else buffer_bytes
-        kernel.AppendBuffer.__init__(self, end.next_offset, end.position, segment_size, attention_bytes, largest)
-        self._largest_written = largest
-        self._start()
+        super().__init__(end.next_offset, end.position, segment_size, attention_bytes)
+        self._group = GroupCommit(self.sync)
+        if self.policy.name == "interval":
+            self._interval = IntervalSync(self.policy.interval_ms, self._sync_in_background)
 
     # --- opening ----------------------------------------------------------------------------------------------------
 
@@ -109,12 +120,12 @@ class Writer(Appending, kernel.AppendBuffer):
             for run in find_format("sej").room("staging").complete(root, disk=self._disk):
                 logger.warning("%s: put the rest of the committed batch %s in place", root, run)
 
-    def _open_last_segment(self) -> tuple[End, int]:
-        """Open the last segment where its messages end, cutting off a torn tail; its end and its largest timestamp."""
+    def _open_last_segment(self) -> End:
+        """Open the last segment where its messages end, cutting off a torn tail; that end."""
         segments = list_segments(self._disk, self.directory)
         if not segments:
             self._create_segment(0)
-            return End(0, 0), NO_TIMESTAMP
+            return End(0, 0)
         segment = segments[-1]
         file = self._file = self._disk.open(segment.path, "update")
         end = find_end(self._disk, segment, file, walk_bytes=_WALK_BYTES)
@@ -131,32 +142,31 @@ class Writer(Appending, kernel.AppendBuffer):
             file.sync()  # whoever wrote it may have been killed before that: what we add must not become durable first
         self._disk.sync_directory(segment.path.parent)  # and so may have been whoever gave it its name
         self._segment, self._file_size = segment, end.position
-        largest = self._resume_index(segment, file, end)
+        self._resume_index(segment, file, end)
         self._open_checksums(end.position)
-        return end, largest
+        return end
 
-    def _resume_index(self, segment: Segment, file: File, end: End) -> int:
-        """Go on with the segment's index where that takes a short walk only; the largest timestamp so far."""
+    def _resume_index(self, segment: Segment, file: File, end: End) -> None:
+        """Go on with the segment's index where that takes a short walk only, over messages that are all whole."""
         if end.position <= _WALK_BYTES:
-            found = survey(file, segment, end.position, finished=False)
-            self._index = IndexWriter.create(self._disk, segment)
-            if self._index is not None:
-                for entry in found.entries:
-                    self._index.add(entry)
-                self._index.passed(found.smallest)
-            return found.largest
-        index = Index.load(self._disk, segment, end.position)
-        last = index.last(file) if index is not None else None
-        if index is None or last is None or end.position - last.position > _WALK_BYTES:
-            return NO_TIMESTAMP
-        self._index = IndexWriter.resume(self._disk, segment, index, last)
-        cursor = Cursor(file, segment, last.position, last.offset, end=end.position)
-        largest = last.largest_before
+            writer = IndexWriter.create(self._disk, segment)
+            cursor = Cursor(file, segment, 0, segment.first_offset, end=end.position)
+        else:
+            index = Index.load(self._disk, segment, end.position)
+            last = index.last(file) if index is not None else None
+            if index is None or last is None or end.position - last.position > _WALK_BYTES:
+                return
+            writer = IndexWriter.resume(self._disk, segment, index, last)
+            cursor = Cursor(file, segment, last.position, last.offset, end=end.position)
+        if writer is None:
+            return
         while (chunk := cursor.read()) is not None:
-            largest = max(largest, chunk.largest_timestamp)
-            if self._index is not None:
-                self._index.passed(smallest_of(chunk))
-        return largest
+            messages = chunk.data[chunk.start : chunk.stop]
+            writer.note(messages, chunk.position, chunk.smallest_timestamp, chunk.largest_timestamp)
+        if cursor.position == end.position:
+            self._index = writer
+        else:
+            writer.close()  # damage further up: nobody knows the times that it hides
 
     def _create_segment(self, first_offset: int) -> None:
         folder = self.directory / SEGMENT_DIRECTORY
@@ -205,37 +215,87 @@ class Writer(Appending, kernel.AppendBuffer):
             self._group.wait()
         return first
 
+    def _attend(self) -> None:
+        if self._always:
+            self._group.wait()
+        elif not self._closed:  # else `close` is writing it
+            self.flush()
+
+    def _refuse(self) -> None:
+        if self._failure is not None:
+            self._failure_told = True
+            raise Poisoned(f"{self.directory}: this writer failed earlier ({self._failure})") from self._failure
+        raise Closed(f"{self.directory}: this writer is closed")
+
     # --- writing ----------------------------------------------------------------------------------------------------
 
-    def _to_sync(self) -> Callable[[], None]:
-        file, checksums = self._file, self._checksums
-        held = None if checksums is None else checksums.held()
+    def flush(self) -> None:
+        """Give everything appended so far to the operating system."""
+        self._check_process()
+        with self._writing:
+            if self.refusing:
+                self._refuse()
+            self._or_poison(self._write_out)
 
-        def sync() -> None:
-            if file is self._file:  # else it was rolled over by now, which has synced it
-                file.sync()
+    def sync(self) -> None:
+        """Make everything appended so far durable: it is on the disk when this returns."""
+        if self.refusing:
+            self._refuse()
+        self._sync()
+
+    def _sync(self) -> None:
+        self._check_process()
+        with self._writing:
+            if self._failure is not None:
+                self._refuse()
+            self._or_poison(self._write_out)
+            file, checksums = self._file, self._checksums
+            held = None if checksums is None else checksums.held()
+        # Outside of the lock, so that others can append and write meanwhile. When the file has been rolled over by
+        # then, that has synced it.
+        with self._syncing:
+            if self._failure is not None:
+                self._refuse()  # another thread's sync failed meanwhile: ours could succeed and mean nothing
+            if file is self._file:
+                self._or_poison(file.sync)
                 if checksums is not None and held is not None:
-                    checksums.publish(held)
+                    self._or_poison(lambda: checksums.publish(held))
 
-        return sync
+    def _check_process(self) -> None:
+        """Refuse in a forked child: it shares the file and the lock with its parent, and would write over it."""
+        if os.getpid() != self._process:
+            raise WrongUse(f"{self.directory}: this writer belongs to another process; open one after the fork")
+
+    def _sync_in_background(self) -> None:
+        try:
+            self.sync()
+        except BaseException:
+            self._failure_told = False  # nobody saw it: the next call, or close, will tell
+            raise
+
+    def _or_poison(self, action: Callable[[], None]) -> None:
+        """Do something to the files; whatever fails, fails this writer for good."""
+        try:
+            action()
+        except BaseException as error:
+            self._failure = error
+            self._failure_told = True
+            self.refusing = True
+            raise
 
     def _write_out(self) -> None:
-        buffer, used, cuts, largest = self.take()
+        buffer, used, cuts, *times = self.take()
         start = 0
         with memoryview(buffer) as view:
-            for position, next_offset, largest_before in cuts:
-                self._write_piece(view, start, position, largest_before)
-                self._roll(next_offset, largest_before)
+            for position, next_offset, *times_before in cuts:
+                self._write_piece(view, start, position, *times_before)
+                self._roll(next_offset)
                 start = position
-            self._write_piece(view, start, used, largest)
+            self._write_piece(view, start, used, *times)
 
-    def _write_piece(self, view: memoryview, start: int, stop: int, largest: int) -> None:
+    def _write_piece(self, view: memoryview, start: int, stop: int, smallest: int, largest: int) -> None:
         if start == stop:
             return
-        if self._index is not None:
-            offset, timestamp, _, _ = HEAD.unpack_from(view, start)
-            self._index.note(offset, self._file_size, timestamp, self._largest_written)
-            self._index.passed(kernel.smallest_timestamp(view, start, stop))
         written = start
         try:
             while written < stop:
@@ -245,8 +305,9 @@ class Writer(Appending, kernel.AppendBuffer):
             raise
         if self._checksums is not None:
             self._checksums.hold(self._file_size, view[start:stop])
+        if self._index is not None:
+            self._index.note(view[start:stop], self._file_size, smallest, largest)
         self._file_size += stop - start
-        self._largest_written = largest
 
     def _roll_back(self, view: memoryview, start: int, written: int) -> None:
         """After a write that failed half-way: leave whole messages only, as far as the system lets us."""
@@ -255,24 +316,40 @@ class Writer(Appending, kernel.AppendBuffer):
         with contextlib.suppress(LogwrightError):
             self._file.truncate(self._file_size + whole - start)
 
-    def _roll(self, next_offset: int, largest: int) -> None:
+    def _roll(self, next_offset: int) -> None:
         """Finish this segment and begin the next. Synced first: once the next one exists, this one is never torn."""
         with self._syncing:
-            self._or_poison(lambda: self._begin_next(next_offset, largest))
+            self._or_poison(lambda: self._begin_next(next_offset))
 
-    def _begin_next(self, next_offset: int, largest: int) -> None:
+    def _begin_next(self, next_offset: int) -> None:
         self._file.sync()
         if self._checksums is not None:
             self._checksums.sync()
             self._checksums.close()
             self._checksums = None
         if self._index is not None:
-            self._index.finish(next_offset, self._file_size, largest)
+            self._index.finish(next_offset, self._file_size)
         self._file.close()
         self._create_segment(next_offset)
-        self._largest_written = NO_TIMESTAMP
 
     # --- closing ----------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Flush, sync, and release the lock. A second call does nothing. Appends from now on raise `Closed`."""
+        with self._writing:
+            if self._closed:
+                return
+            self._closed = self.refusing = True  # what is in the buffer now is all that will ever be
+        if self._interval is not None:
+            self._interval.close()
+        try:
+            if self._failure is None:
+                self._sync()
+            elif not self._failure_told:
+                self._refuse()
+        finally:
+            with self._writing, self._syncing:
+                self._release()
 
     def _release(self) -> None:
         with contextlib.ExitStack() as stack:
