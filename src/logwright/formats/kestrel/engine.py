@@ -329,6 +329,8 @@ class Engine(JournalCare):
                 moves, self.moves = self.moves, []
             for target in dict.fromkeys(move.target for move in moves):
                 self._move_to(target, [move for move in moves if move.target == target])
+            if self._always:
+                self.commit()
 
     def _move_to(self, target: str, moves: list[Move]) -> None:
         xids = [move.xid for move in moves]
