@@ -19,18 +19,16 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...core.appending import Appending
 from ...core.checksum import ChecksumWriter, checksum_path
-from ...core.closing import Closing
 from ...core.disk import REAL_DISK, Disk, File, make_directories
-from ...core.durability import ALWAYS, GroupCommit, IntervalSync, SyncLike, parse_sync
-from ...core.errors import Closed, DamagedJournal, LogwrightError, Poisoned, StorageFailed, TooLarge, WrongUse
+from ...core.durability import SyncLike
+from ...core.errors import DamagedJournal, LogwrightError, StorageFailed, TooLarge, WrongUse
 from ...core.format import find_format
 from ...core.keep import cut_tail
 from ...core.lock import Lock
@@ -53,7 +51,7 @@ _WALK_BYTES = 16 * STRIDE_BYTES
 """How much of a segment is walked on opening: to find its end beyond doubt, and to go on with its index."""
 
 
-class Writer(kernel.AppendBuffer, Closing):
+class Writer(Appending, kernel.AppendBuffer):
     """Appends messages to the journal in a directory, creating it when there is none.
 
     One writer at a time: a second one gets `Locked` at once, also from another program. Safe to use from many threads.
@@ -74,21 +72,13 @@ class Writer(kernel.AppendBuffer, Closing):
             if not isinstance(size, int) or not 0 < size < 2**62:
                 raise WrongUse(f"a {name} of {size} bytes makes no sense")
         self.directory = Path(directory).absolute()  # so that a change of directory changes nothing
-        self.policy = parse_sync(sync)
-        self._always = self.policy == ALWAYS
+        self._prepare(self.directory, sync)
         self.recovered: Damage | None = None
         self.kept: Path | None = None
         self._disk = disk
         self._want_checksums = checksums
-        self._writing = threading.Lock()
-        self._syncing = threading.Lock()
-        self._failure: BaseException | None = None
-        self._failure_told = False
-        self._closed = False
-        self._process = os.getpid()
         self._checksums: ChecksumWriter | None = None
         self._index: IndexWriter | None = None
-        self._interval: IntervalSync | None = None
         make_directories(disk, self.directory / SEGMENT_DIRECTORY)
         self._lock = self._take_lock()
         try:
@@ -98,10 +88,8 @@ class Writer(kernel.AppendBuffer, Closing):
             self._release()
             raise
         attention_bytes = 1 if self._always else buffer_bytes
-        super().__init__(end.next_offset, end.position, segment_size, attention_bytes)
-        self._group = GroupCommit(self.sync)
-        if self.policy.name == "interval":
-            self._interval = IntervalSync(self.policy.interval_ms, self._sync_in_background)
+        kernel.AppendBuffer.__init__(self, end.next_offset, end.position, segment_size, attention_bytes)
+        self._start()
 
     # --- opening ----------------------------------------------------------------------------------------------------
 
@@ -215,73 +203,19 @@ class Writer(kernel.AppendBuffer, Closing):
             self._group.wait()
         return first
 
-    def _attend(self) -> None:
-        if self._always:
-            self._group.wait()
-        elif not self._closed:  # else `close` is writing it
-            self.flush()
-
-    def _refuse(self) -> None:
-        if self._failure is not None:
-            self._failure_told = True
-            raise Poisoned(f"{self.directory}: this writer failed earlier ({self._failure})") from self._failure
-        raise Closed(f"{self.directory}: this writer is closed")
-
     # --- writing ----------------------------------------------------------------------------------------------------
 
-    def flush(self) -> None:
-        """Give everything appended so far to the operating system."""
-        self._check_process()
-        with self._writing:
-            if self.refusing:
-                self._refuse()
-            self._or_poison(self._write_out)
+    def _to_sync(self) -> Callable[[], None]:
+        file, checksums = self._file, self._checksums
+        held = None if checksums is None else checksums.held()
 
-    def sync(self) -> None:
-        """Make everything appended so far durable: it is on the disk when this returns."""
-        if self.refusing:
-            self._refuse()
-        self._sync()
-
-    def _sync(self) -> None:
-        self._check_process()
-        with self._writing:
-            if self._failure is not None:
-                self._refuse()
-            self._or_poison(self._write_out)
-            file, checksums = self._file, self._checksums
-            held = None if checksums is None else checksums.held()
-        # Outside of the lock, so that others can append and write meanwhile. When the file has been rolled over by
-        # then, that has synced it.
-        with self._syncing:
-            if self._failure is not None:
-                self._refuse()  # another thread's sync failed meanwhile: ours could succeed and mean nothing
-            if file is self._file:
-                self._or_poison(file.sync)
+        def sync() -> None:
+            if file is self._file:  # else it was rolled over by now, which has synced it
+                file.sync()
                 if checksums is not None and held is not None:
-                    self._or_poison(lambda: checksums.publish(held))
+                    checksums.publish(held)
 
-    def _check_process(self) -> None:
-        """Refuse in a forked child: it shares the file and the lock with its parent, and would write over it."""
-        if os.getpid() != self._process:
-            raise WrongUse(f"{self.directory}: this writer belongs to another process; open one after the fork")
-
-    def _sync_in_background(self) -> None:
-        try:
-            self.sync()
-        except BaseException:
-            self._failure_told = False  # nobody saw it: the next call, or close, will tell
-            raise
-
-    def _or_poison(self, action: Callable[[], None]) -> None:
-        """Do something to the files; whatever fails, fails this writer for good."""
-        try:
-            action()
-        except BaseException as error:
-            self._failure = error
-            self._failure_told = True
-            self.refusing = True
-            raise
+        return sync
 
     def _write_out(self) -> None:
         buffer, used, cuts, *times = self.take()
@@ -333,23 +267,6 @@ class Writer(kernel.AppendBuffer, Closing):
         self._create_segment(next_offset)
 
     # --- closing ----------------------------------------------------------------------------------------------------
-
-    def close(self) -> None:
-        """Flush, sync, and release the lock. A second call does nothing. Appends from now on raise `Closed`."""
-        with self._writing:
-            if self._closed:
-                return
-            self._closed = self.refusing = True  # what is in the buffer now is all that will ever be
-        if self._interval is not None:
-            self._interval.close()
-        try:
-            if self._failure is None:
-                self._sync()
-            elif not self._failure_told:
-                self._refuse()
-        finally:
-            with self._writing, self._syncing:
-                self._release()
 
     def _release(self) -> None:
         with contextlib.ExitStack() as stack:
