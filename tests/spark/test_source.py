@@ -5,33 +5,40 @@ from __future__ import annotations
 import datetime
 import os
 import random
+from collections.abc import Sequence
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import datasource as filters
 from pyspark.sql.types import StructType
 
-from logwright.core.disk import RealFile
 from logwright.core.errors import LogwrightError, UnknownFormat, WrongUse
 from logwright.core.outcome import Damage
 from logwright.formats.sej import Reader, ShardedWriter, Writer
 from logwright.spark import session
+from logwright.spark.filters import keep, understood
 from logwright.spark.reading import find_journals
 from logwright.spark.schemas import spark_schema
-from logwright.spark.source import JournalReader
+from logwright.spark.source import JournalReader, SejSource
+from tests.support.counting_disk import CountingDisk
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "sej"
+KEYS = [b"%d" % number for number in range(7)]
 SOUND = ["empty", "one", "fifty", "types256", "zero_timestamp", "multi", "multi_exact", "first_deleted", "torn_25"]
 
 
-def make(directory: Path, count: int, *, segment_size: int = 1 << 30, seed: int = 1) -> Path:
+def make(
+    directory: Path, count: int, *, segment_size: int = 1 << 30, seed: int = 1, keys: Sequence[bytes] = KEYS
+) -> Path:
     dice = random.Random(seed)
     with Writer(directory, segment_size=segment_size) as writer:
         for number in range(count):
             timestamp = dice.choice([None, -1, number * 1_000_000_007])
-            writer.append(dice.randbytes(dice.randrange(3000)), b"%d" % (number % 7), number % 256, timestamp)
+            writer.append(dice.randbytes(dice.randrange(3000)), keys[number % 7], number % 256, timestamp)
     return directory
 
 
@@ -143,33 +150,55 @@ def test_any_mix_below_a_root_comes_in_the_columns_that_all_share(spark: Any, tm
 # --- filters --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "condition",
-    [
-        "offset >= 300 and offset < 320",
-        "offset = 7",
-        "offset in (3, 500, 999)",
-        "offset > 995",
-        "timestamp_ns >= 900000000000",
-        "timestamp >= timestamp_micros(900000000)",
-        "timestamp < timestamp_micros(5000000)",
-        "type = 3 and offset < 600",
-        "key = X'33'",
-        "timestamp is null",
-        "offset < 0",
-        "not (offset = 5)",
-    ],
-)
-def test_a_filter_gives_what_it_gives_without_pushing_it_down(spark: Any, tmp_path: Path, condition: str) -> None:
-    directory = make(tmp_path / "journal", 1000)
-    frame = spark.read.format("sej").option("splitBytes", "200k").load(str(directory))
-    pushed = sorted(row.offset for row in frame.filter(condition).collect())
+CONDITIONS = [
+    "offset >= 300 and offset < 320",
+    "offset in (3, 500, 999)",
+    "offset <=> 7",
+    "offset < 0",
+    "not (offset = 5) and offset < 20",
+    "timestamp_ns > 300000002100 and timestamp_ns <= 310000002170",
+    "timestamp > timestamp_micros(500000003) and timestamp <= timestamp_micros(520000003)",
+    "timestamp = timestamp_micros(-1)",
+    "timestamp in (timestamp_micros(-1), timestamp_micros(600000004))",
+    "timestamp is null",
+    "type in (3, 4) and offset < 600",
+    "key > X'33'",
+    "key in (X'33', X'80FF', X'')",
+    "startswith(key, X'80')",
+    "_position >= 300000 and _position < 400000",
+    "_file like '%.jnl' and _journal = 'journal' and shard is null and offset < 10",
+]
+
+
+def test_a_filter_gives_what_it_gives_without_pushing_it_down(spark: Any, tmp_path: Path) -> None:
+    directory = make(tmp_path / "journal", 1000, keys=[b"", b"3", b"33", b"4", b"\x7f", b"\x80", b"\x80\xff"])
+    schema = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in spark_schema("sej"))
+    schema += ", _position bigint, _size int, _file string, _journal string"
+    source = spark.read.schema(schema).format("sej").option("splitBytes", "200k")
+    frame = source.load(str(directory))
     everything = spark.createDataFrame(frame.collect(), frame.schema)
-    assert pushed == sorted(row.offset for row in everything.filter(condition).collect())
+    # One query for all of them, each with a table of its own: where a row meets one, its number is in the answer.
+    pushed = [
+        source.option("pushFilters", True).load(str(directory)).filter(condition).selectExpr(f"{n} as n", "offset")
+        for n, condition in enumerate(CONDITIONS)
+    ]
+    found = {tuple(row) for row in reduce(lambda one, other: one.unionAll(other), pushed).collect()}
+    numbers = ", ".join(f"if({condition}, {n}, null)" for n, condition in enumerate(CONDITIONS))
+    rows = everything.selectExpr(f"explode(array_compact(array({numbers}))) as n", "offset").collect()
+    for number, condition in enumerate(CONDITIONS):
+        expected = sorted(row.offset for row in rows if row.n == number)
+        assert sorted(offset for n, offset in found if n == number) == expected, condition
 
 
-def plan(directory: Path, *pushed: filters.Filter) -> list[Any]:
-    reader = JournalReader(spark_schema("sej"), {"path": str(directory), "splitbytes": "1"}, "sej")
+def test_one_table_can_be_used_with_many_filters(spark: Any, tmp_path: Path) -> None:
+    """Spark reads by the filters that it has pushed last, so none is used unless one asks for it."""
+    frame = spark.read.format("sej").load(str(make(tmp_path / "journal", 1000)))
+    assert frame.filter("offset < 10").count() == 10
+    assert frame.filter("offset < 10").unionAll(frame.filter("offset >= 980")).unionAll(frame).count() == 1030
+
+
+def plan(directory: Path, *pushed: filters.Filter, format: str | None = "sej") -> list[Any]:
+    reader = JournalReader(spark_schema(format), {"path": str(directory), "splitbytes": "1"}, format)
     assert list(reader.pushFilters(list(pushed))) == list(pushed), "Spark applies them again"
     return [split for partition in reader.partitions() for _, split in partition.parts]  # type: ignore[attr-defined]
 
@@ -182,66 +211,166 @@ def test_bounds_of_offset_and_time_keep_files_from_being_read(tmp_path: Path) ->
     low = filters.GreaterThanOrEqual(("offset",), 45)
     assert [(split.start, split.stop) for split in plan(tmp_path / "journal", low)][:2] == [(45, 50), (50, 60)]
     high = filters.LessThan(("offset",), 52)
-    assert [(split.start, split.stop) for split in plan(tmp_path / "journal", low, high)] == [(45, 50), (50, 53)]
-    late = filters.GreaterThan(("timestamp_ns",), 88_000_000)
-    assert [(split.start, split.stop) for split in plan(tmp_path / "journal", late)] == [(80, 90), (90, 100)]
-    early = filters.LessThanOrEqual(("timestamp_ns",), 19_999_999)
-    assert [split.start for split in plan(tmp_path / "journal", early)] == [0, 10]
-    behind = filters.GreaterThan(("_position",), 899)
-    assert [split.start for split in plan(tmp_path / "journal", behind)] == list(range(0, 100, 10))
-    assert plan(tmp_path / "journal", filters.GreaterThanOrEqual(("_position",), 1000)) == []
+    assert [(split.start, split.stop) for split in plan(tmp_path / "journal", low, high)] == [(45, 50), (50, 52)]
+    late = filters.GreaterThan(("timestamp_ns",), 78_000_000)
+    assert [split.start for split in plan(tmp_path / "journal", late)] == [70, 80, 90]
+    early = filters.LessThanOrEqual(("timestamp_ns",), 81_000_000)
+    assert [split.start for split in plan(tmp_path / "journal", late, early)] == [70, 80]
+    one = filters.In(("timestamp_ns",), (31_000_000, 31_500_000, 42_000_000))
+    assert [split.start for split in plan(tmp_path / "journal", one)] == [30, 40]
+    behind = filters.GreaterThan(("_position",), 1000)
+    assert plan(tmp_path / "journal", behind) == []
 
 
-def test_a_time_is_compared_as_it_is_shown_in_microseconds(tmp_path: Path) -> None:
-    """999 ns behind a microsecond still are that microsecond for Spark."""
-    second = datetime.datetime(1970, 1, 1, 0, 0, 1, tzinfo=datetime.UTC)
-    with Writer(tmp_path / "journal", segment_size=100) as writer:
-        for nanoseconds in (-1, 0, 999, 1000):
-            writer.append(b"v" * 74, timestamp=1_000_000_000 + nanoseconds)
-        writer.append(b"behind")
-    for condition, numbers in (
-        (filters.EqualTo(("timestamp",), second), [1, 2]),
-        (filters.LessThanOrEqual(("timestamp",), second), [0, 1, 2]),
-        (filters.GreaterThanOrEqual(("timestamp",), second), [1, 2, 3]),
-        (filters.EqualTo(("timestamp_ns",), 1_000_000_000), [1]),
-        (filters.In(("timestamp_ns",), (999_999_999, 1_000_000_000)), [0, 1]),
+def test_times_keep_shards_and_journals_from_being_read(tmp_path: Path) -> None:
+    with ShardedWriter(tmp_path / "root" / "sharded", bit=1, segment_size=1000) as writer:
+        for number in range(200):
+            writer.append(b"v" * 74, b"%d" % number, timestamp=number * 1_000_000)
+    middle = filters.GreaterThan(("timestamp_ns",), 100_000_000), filters.LessThan(("timestamp_ns",), 110_000_000)
+    planned = plan(tmp_path / "root" / "sharded", *middle)
+    assert {split.part for split in planned} == {"1.000", "1.001"}
+    assert len(planned) < 6 < len(plan(tmp_path / "root" / "sharded"))
+    shard = filters.EqualTo(("shard",), "1.001")
+    assert {split.part for split in plan(tmp_path / "root" / "sharded", shard)} == {"1.001"}
+    make(tmp_path / "root" / "plain", 10)
+    assert {split.part for split in plan(tmp_path / "root", format=None)} == {"", "1.000", "1.001"}
+    journal = filters.In(("journal",), ("plain", "nothing"))
+    assert {split.part for split in plan(tmp_path / "root", journal, format=None)} == {""}
+
+
+@pytest.mark.parametrize(
+    ("kind", "kept"),
+    [
+        (filters.LessThan, [999_999]),
+        (filters.LessThanOrEqual, [999_999, 1_000_000, 1_000_999]),
+        (filters.EqualTo, [1_000_000, 1_000_999]),
+        (filters.GreaterThanOrEqual, [1_000_000, 1_000_999, 1_001_000]),
+        (filters.GreaterThan, [1_001_000]),
+    ],
+)
+def test_a_microsecond_is_a_thousand_nanoseconds(tmp_path: Path, kind: type[Any], kept: list[int]) -> None:
+    """Each message is a segment of its own, so that what is planned is what the bounds let through."""
+    with Writer(tmp_path / "journal", segment_size=1) as writer:
+        stamps = [999_999, 1_000_000, 1_000_999, 1_001_000]
+        for timestamp in stamps:
+            writer.append(b"", timestamp=timestamp)
+    moment = datetime.datetime(1970, 1, 1, 0, 0, 0, 1000, datetime.UTC)
+    planned = plan(tmp_path / "journal", kind(("timestamp",), moment))
+    assert [stamps[split.start] for split in planned] == kept
+    if kind is filters.EqualTo:
+        assert plan(tmp_path / "journal", filters.EqualNullSafe(("timestamp",), moment)) == planned
+        assert plan(tmp_path / "journal", filters.In(("timestamp",), (moment,))) == planned
+
+
+def test_filters_that_are_not_understood_leave_everything_to_spark(tmp_path: Path) -> None:
+    directory = make(tmp_path / "journal", 20)
+    everything = plan(directory)
+    for pushed in (
+        filters.Not(filters.EqualTo(("offset",), 5)),
+        filters.EqualTo(("offset", "nested"), 5),
+        filters.EqualTo(("offset",), None),
+        filters.EqualNullSafe(("offset",), None),
+        filters.In(("offset",), (5, None)),
+        filters.EqualTo(("offset",), 2.5),
+        filters.EqualTo(("offset",), True),
+        filters.StringStartsWith(("key",), "3"),
+        filters.IsNotNull(("timestamp",)),
+        filters.IsNull(("timestamp",)),
     ):
-        assert [split.start for split in plan(tmp_path / "journal", condition)][: len(numbers)] == numbers
-        assert len(plan(tmp_path / "journal", condition)) == len(numbers) + 1, "and the last one, which has no index"
+        assert plan(directory, pushed) == everything, pushed
+    batch = pa.record_batch({"offset": pa.array([1, 2]), "key": pa.array([b"a", b"b"])})
+    for column, value in (("offset", 2.5), ("offset", 2**70), ("offset", "x"), ("key", 5), ("missing", 1)):
+        for filter in (filters.EqualTo((column,), value), filters.In((column,), (value,))):
+            assert keep(batch, understood([filter])) == batch, filter
 
 
-def test_a_filter_that_keeps_one_in_a_hundred_reads_less_than_five(
+def test_one_percent_by_time_is_read_by_reading_less_than_five_percent(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    count, size = 40_000, 1000
-    with ShardedWriter(tmp_path / "journal", "s", 1, segment_size=16 << 20) as writer:
+    """In the middle of a journal whose clock goes back now and then: the bytes of driver and tasks are counted."""
+    directory, count = tmp_path / "journal", 150_000
+    dice = random.Random(7)
+    with Writer(directory, segment_size=8 << 20) as writer:
         for number in range(count):
-            writer.append(bytes(size), key=b"%d" % number, timestamp=number * 1_000_000)
-    total = sum(path.stat().st_size for path in (tmp_path / "journal").rglob("*.jnl"))
-    read = 0
-
-    def counted(function: Any) -> Any:
-        def call(self: Any, position: int, what: Any) -> Any:
-            nonlocal read
-            found = function(self, position, what)
-            read += found if isinstance(found, int) else len(found)
-            return found
-
-        return call
-
-    for name in ("read_at", "read_into"):
-        monkeypatch.setattr(RealFile, name, counted(getattr(RealFile, name)))
-    low, high = 20_000 * 1_000_000, 20_399 * 1_000_000
-    reader = JournalReader(spark_schema("sej"), {"path": str(tmp_path / "journal")}, "sej")
-    reader.pushFilters(
-        [filters.GreaterThanOrEqual(("timestamp_ns",), low), filters.LessThanOrEqual(("timestamp_ns",), high)]
-    )
-    rows = sum(batch.num_rows for partition in reader.partitions() for batch in reader.read(partition))
-    assert rows == 400
-    assert 400 * size < read < total / 20
+            late = dice.randrange(500_000_000) if number % 50 == 0 else 0
+            writer.append(bytes(100), b"customer-%04d" % (number % 7), timestamp=number * 1_000_000 - late)
+    size = sum(path.stat().st_size for path in (directory / "jnl").iterdir())
+    disk = CountingDisk()
+    monkeypatch.setattr("logwright.spark.reading.locate", lambda location: (disk, Path(location)))
+    low, high = (datetime.datetime.fromtimestamp(seconds, datetime.UTC) for seconds in (75.0, 76.5))
+    for pushed in (
+        (filters.GreaterThanOrEqual(("timestamp",), low), filters.LessThan(("timestamp",), high)),
+        (filters.LessThan(("timestamp_ns",), 1_500_000_000),),
+        (filters.GreaterThanOrEqual(("timestamp_ns",), (count - 1500) * 1_000_000),),
+    ):
+        disk.bytes_read = 0
+        reader = JournalReader(spark_schema("sej"), {"path": str(directory)}, "sej")
+        reader.pushFilters(list(pushed))
+        rows = sum(batch.num_rows for partition in reader.partitions() for batch in reader.read(partition))
+        assert 1480 < rows < 1520
+        assert disk.bytes_read < 0.05 * size
+    disk.bytes_read = 0
+    options = {"path": str(directory), "since": "1970-01-01T00:01:15", "until": "76500000000"}
+    reader = JournalReader(StructType.fromDDL("offset BIGINT"), options, "sej")
+    batches = [batch for partition in reader.partitions() for batch in reader.read(partition)]
+    assert disk.bytes_read < 0.05 * size
     monkeypatch.undo()
-    frame = spark.read.format("sej").load(str(tmp_path / "journal"))
-    assert frame.filter(f"timestamp_ns between {low} and {high}").count() == 400
+    stamps = [message.timestamp or 0 for message in Reader(directory)]
+    expected = [number for number in range(count) if 75_000_000_000 <= stamps[number] < 76_500_000_000]
+    assert batches[0].schema.names == ["offset"]
+    assert [offset for batch in batches for offset in batch.column("offset").to_pylist()] == expected
+    source = spark.read.format("sej").option("pushFilters", True)
+    found = source.load(str(directory)).filter("timestamp >= timestamp_seconds(75) and timestamp_ns < 76500000000")
+    assert sorted(row.offset for row in found.select("offset").collect()) == expected
+
+
+# --- options that choose records ------------------------------------------------------------------------------------
+
+
+def offsets(directory: Path, schema: str = "offset BIGINT", **options: str) -> list[int]:
+    reader = JournalReader(StructType.fromDDL(schema), {"path": str(directory), **options}, "sej")
+    batches = [batch for partition in reader.partitions() for batch in reader.read(partition)]
+    assert all(batch.schema.names == reader.names for batch in batches)
+    return [offset for batch in batches for offset in batch.column("offset").to_pylist()]
+
+
+def test_numbers_and_times_choose_records_whatever_the_columns_are(tmp_path: Path) -> None:
+    directory = make(tmp_path / "journal", 300, segment_size=50_000)
+    stamps = [message.timestamp for message in Reader(directory)]
+    assert offsets(directory, **{"from": "100", "to": "120"}) == list(range(100, 120))
+    assert offsets(directory, **{"from": "290"}) == list(range(290, 300))
+    chosen = [n for n, stamp in enumerate(stamps) if stamp is not None and 50_000_000_350 <= stamp < 60_000_000_420]
+    assert 3 < len(chosen) < 9
+    assert offsets(directory, since="50000000350", until="60000000420") == chosen
+    assert offsets(directory, "timestamp TIMESTAMP, offset BIGINT", since="50000000350", until="60000000420") == chosen
+    assert offsets(directory, since="50000000350", until="60000000420", to="55") == [n for n in chosen if n < 55]
+    before = [n for n, stamp in enumerate(stamps) if stamp is not None and stamp < 0]
+    assert offsets(directory, until="1970-01-01") == before
+    assert offsets(directory, until="1970-01-01T01:00:00+01:00", **{"from": "100"}) == [n for n in before if n >= 100]
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"from": "-1"}, "option from: '-1' is no number of at least 0"),
+        ({"to": "x"}, "option to: 'x' is no number"),
+        ({"since": "yesterday"}, "option since: 'yesterday' is neither ISO 8601 nor nanoseconds"),
+    ],
+)
+def test_a_choice_that_makes_no_sense_is_refused(options: dict[str, str], reason: str) -> None:
+    with pytest.raises(WrongUse, match=reason):
+        JournalReader(spark_schema("sej"), {"path": str(GOLDEN / "one" / "sej"), **options}, "sej")
+
+
+def test_records_without_a_time_cannot_be_chosen_by_it() -> None:
+    with pytest.raises(WrongUse, match="option since: these records have no timestamp_ns"):
+        JournalReader(spark_schema("kestrel"), {"path": "queues", "since": "5"}, "kestrel")
+
+
+def test_a_stream_does_not_choose_records() -> None:
+    for name in ("from", "to", "since", "until"):
+        with pytest.raises(WrongUse, match=f"option {name} is for tables"):
+            SejSource({"path": str(GOLDEN / "one" / "sej"), name: "5"}).streamReader(spark_schema("sej"))
 
 
 # --- what is wrong --------------------------------------------------------------------------------------------------

@@ -1,57 +1,85 @@
-"""Filters that Spark pushes down: what they let us leave out, of files and of records.
+"""Filters that Spark pushes down: what they let us leave out, of journals, of files and of records.
 
 Each is used twice and given back to Spark all the same, which applies it again: a filter here may only ever leave out
-what Spark would leave out. From the bounds of a number or a time whole parts of a journal are never read; what is read
-is filtered as a batch before it crosses over to the JVM, which is the dear part of the way.
+what Spark would leave out. From the bounds of a number, a time or a position whole parts of a journal are never read;
+what is read is filtered as a batch before it crosses over to the JVM, which is the dear part of the way.
+
+Comparisons with a value, `in`, `is null` and `is not null` are used, on columns of any type: Arrow compares bytes as
+Spark does. Negations, parts of strings, and values that the column's type cannot hold are Spark's alone.
 """
 
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import datasource as spark
 
+from ..core.errors import WrongUse
 from ..core.split import Split, Times
+from .options import any_number, time_ns
 
 _COMPARE: Final = {
     spark.EqualTo: pc.equal,
+    spark.EqualNullSafe: pc.equal,  # with a value that is not null, which is the only one that gets here
     spark.GreaterThan: pc.greater,
     spark.GreaterThanOrEqual: pc.greater_equal,
     spark.LessThan: pc.less,
     spark.LessThanOrEqual: pc.less_equal,
 }
 _NUMBERS: Final = ("offset", "sequence")
-_TIMES: Final = ("timestamp", "timestamp_ns")
 _POSITIONS: Final = ("position", "_position")
-_MICROSECOND_NS: Final = 1000
+_NANOSECONDS: Final = {"timestamp": 1000, "timestamp_ns": 1}
+"""How many nanoseconds have the same value in a column of times: `timestamp` is cut to microseconds."""
+CHOICES: Final = ("from", "to", "since", "until")
+"""The options that choose records of a table."""
 _EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
-
-
-Range: TypeAlias = tuple[int | None, int | None]
-"""The smallest and the largest; None is no bound."""
+_MICROSECOND: Final = datetime.timedelta(microseconds=1)
+_Range: TypeAlias = tuple[int | None, int | None]
+"""The smallest and the largest number, both included; None is no bound."""
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """One comparison of a column with a value; `In` has several values."""
+    """One condition on a column; `value` is what it is compared with, several of them for `In`, None for `IsNull`."""
 
     column: str
     kind: type[spark.Filter]
-    value: Any
+    value: Any = None
 
     def mask(self, batch: pa.RecordBatch) -> pa.Array | None:
-        """Which rows may stay; None when the batch does not have the column."""
+        """Which rows may stay, null for no; None when the batch does not have the column, or cannot be compared."""
         if self.column not in batch.schema.names:
             return None
         data = batch.column(self.column)
-        if self.kind is spark.In:
-            return pc.is_in(data, pa.array(self.value, data.type))
-        return _COMPARE[self.kind](data, pa.scalar(self.value, data.type))
+        if self.kind is spark.IsNull:
+            return pc.is_null(data)
+        if self.kind is spark.IsNotNull:
+            return pc.is_valid(data)
+        values = _as_arrow(self.value if self.kind is spark.In else [self.value], data.type)
+        if values is None:
+            return None
+        return pc.is_in(data, values) if self.kind is spark.In else _COMPARE[self.kind](data, values[0])
+
+
+def _as_arrow(values: Sequence[Any], type: pa.DataType) -> pa.Array | None:
+    """Values as a column's type has them; None where it cannot: Arrow would cut 2.5 to 2."""
+    if pa.types.is_timestamp(type):
+        values = [_aware(value) if isinstance(value, datetime.datetime) else value for value in values]
+    try:
+        array = pa.array(values, type)
+    except (pa.ArrowException, OverflowError, TypeError):
+        return None
+    return array if array.to_pylist() == list(values) else None
+
+
+def _aware(moment: datetime.datetime) -> datetime.datetime:
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=datetime.UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +101,11 @@ class Bounds:
         return Times(self.earliest_ns, self.latest_ns)
 
     def leave(self, split: Split) -> bool:
-        """Whether records of a split may be at the positions that are left. Of a part of a split nobody knows."""
-        if self.start is not None or self.stop is not None:
+        """Whether records of a split may be at the positions that are left.
+
+        Where a split ends that was cut at a number nobody knows; and damage before a split lies somewhere else.
+        """
+        if self.stop is not None or split.before is not None:
             return True
         begins_in_time = self.last_position is None or split.position <= self.last_position
         return begins_in_time and (self.first_position is None or split.position + split.bytes > self.first_position)
@@ -85,74 +116,104 @@ def understood(filters: Iterable[spark.Filter]) -> list[Condition]:
     found = []
     for filter in filters:
         kind = type(filter)
-        if (kind in _COMPARE or kind is spark.In) and len(filter.attribute) == 1:  # type: ignore[attr-defined]
-            value = filter.value  # type: ignore[attr-defined]
-            if value is not None and not (kind is spark.In and None in value):
-                found.append(Condition(filter.attribute[0], kind, value))  # type: ignore[attr-defined]
+        path: tuple[str, ...] = getattr(filter, "attribute", ())
+        value: Any = getattr(filter, "value", None)
+        if len(path) != 1:
+            continue
+        if kind is spark.IsNull or kind is spark.IsNotNull:
+            found.append(Condition(path[0], kind))
+        elif (kind in _COMPARE and value is not None) or (kind is spark.In and None not in value):
+            found.append(Condition(path[0], kind, value))
     return found
+
+
+def chosen_by(options: Mapping[str, str], columns: Sequence[str]) -> list[Condition]:
+    """What the options `from`, `to`, `since` and `until` stand for, of a source with these columns; options are folded.
+
+    Spark knows nothing of these conditions: batches must have their columns, so that they can be applied here.
+    """
+    number = "sequence" if "sequence" in columns else "offset"
+    found = []
+    for name, column, kind, parse in (
+        ("from", number, spark.GreaterThanOrEqual, any_number),
+        ("to", number, spark.LessThan, any_number),
+        ("since", "timestamp_ns", spark.GreaterThanOrEqual, time_ns),
+        ("until", "timestamp_ns", spark.LessThan, time_ns),
+    ):
+        value = parse(options, name)
+        if value is not None and column not in columns:
+            raise WrongUse(f"option {name}: these records have no {column}; there are {', '.join(columns)}")
+        if value is not None:
+            found.append(Condition(column, kind, value))
+    return found
+
+
+# --- of journals and files ------------------------------------------------------------------------------------------
 
 
 def bounds_of(conditions: Iterable[Condition]) -> Bounds:
     """The range of records that conditions leave."""
-    numbers: Range = (None, None)
-    times: Range = (None, None)
-    positions: Range = (None, None)
+    numbers: _Range = (None, None)
+    times: _Range = (None, None)
+    positions: _Range = (None, None)
     for condition in conditions:
-        found = _range(condition)
         if condition.column in _NUMBERS:
-            numbers = _both(numbers, found)
-        elif condition.column in _TIMES:
-            times = _both(times, found)
+            numbers = _both(numbers, _range(condition))
+        elif condition.column in _NANOSECONDS:
+            times = _both(times, _range(condition, _NANOSECONDS[condition.column]))
         elif condition.column in _POSITIONS:
-            positions = _both(positions, found)
+            positions = _both(positions, _range(condition))
     start, last = numbers
     return Bounds(start, None if last is None else last + 1, *times, *positions)
 
 
-def _both(one: Range, other: Range) -> Range:
-    return _largest(one[0], other[0]), _smallest(one[1], other[1])
-
-
-def _range(condition: Condition) -> Range:
-    """The smallest and the largest value that a condition lets through; times in nanoseconds."""
-    if condition.column not in (*_NUMBERS, *_TIMES, *_POSITIONS):
+def _range(condition: Condition, width: int = 1) -> _Range:
+    """The numbers that a condition lets through; each value of the column stands for `width` numbers."""
+    if condition.value is None:
         return None, None
     values = condition.value if condition.kind is spark.In else (condition.value,)
-    numbers = [_number(value) for value in values]
-    if not numbers or None in numbers:
+    numbers = [number for value in values if (number := _number(value)) is not None]
+    if not numbers or len(numbers) < len(values):
         return None, None
-    low, high = min(numbers), max(numbers)  # type: ignore[type-var]
-    if condition.column == "timestamp":  # which is cut to microseconds: so many later ones look the same
-        assert high is not None
-        high += _MICROSECOND_NS - 1
-    if condition.kind is spark.GreaterThan or condition.kind is spark.GreaterThanOrEqual:
-        return low, None
-    if condition.kind is spark.LessThan or condition.kind is spark.LessThanOrEqual:
-        return None, high
-    return low, high
+    first, last = min(numbers) * width, max(numbers) * width + width - 1
+    if condition.kind is spark.GreaterThan:
+        return last + 1, None
+    if condition.kind is spark.GreaterThanOrEqual:
+        return first, None
+    if condition.kind is spark.LessThan:
+        return None, first - 1
+    if condition.kind is spark.LessThanOrEqual:
+        return None, last
+    return first, last
 
 
 def _number(value: Any) -> int | None:
+    """A number, or a time in microseconds."""
     if isinstance(value, datetime.datetime):
-        aware = value if value.tzinfo is not None else value.replace(tzinfo=datetime.UTC)
-        return (aware - _EPOCH) // datetime.timedelta(microseconds=1) * 1000
+        return (_aware(value) - _EPOCH) // _MICROSECOND
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
-def _largest(one: int | None, other: int | None) -> int | None:
-    return one if other is None else other if one is None else max(one, other)
+def _both(one: _Range, other: _Range) -> _Range:
+    """What is in two ranges."""
+    lows = [low for low in (one[0], other[0]) if low is not None]
+    highs = [high for high in (one[1], other[1]) if high is not None]
+    return max(lows, default=None), min(highs, default=None)
 
 
-def _smallest(one: int | None, other: int | None) -> int | None:
-    return one if other is None else other if one is None else min(one, other)
+def can_match(conditions: Iterable[Condition], known: Mapping[str, str | None]) -> bool:
+    """Whether a record can meet conditions if these columns of it, strings or null, are as is known."""
+    arrays = [pa.array([value], pa.string()) for value in known.values()]
+    return bool(keep(pa.RecordBatch.from_arrays(arrays, list(known)), conditions).num_rows)
+
+
+# --- of records -----------------------------------------------------------------------------------------------------
 
 
 def keep(batch: pa.RecordBatch, conditions: Iterable[Condition]) -> pa.RecordBatch:
     """The rows of a batch that all conditions let through."""
-    for condition in conditions:
-        if batch.num_rows == 0:
-            break
-        mask = condition.mask(batch)
-        if mask is not None:
-            batch = batch.filter(mask)
-    return batch
+    masks = [mask for condition in conditions if (mask := condition.mask(batch)) is not None]
+    if not masks or not batch.num_rows:
+        return batch
+    mask = reduce(pc.and_, masks)
+    return batch if pc.all(mask, skip_nulls=False).as_py() else batch.filter(mask)

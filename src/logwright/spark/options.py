@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import datetime
 import re
 from collections.abc import Mapping
 from typing import Final
 
 from ..core.errors import WrongUse
 
+_EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _UNITS: Final = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 _SIZE: Final = re.compile(r"(\d+)\s*([kmg]?)b?", re.IGNORECASE)
 
@@ -42,6 +44,36 @@ def whole_number(options: Mapping[str, str], name: str) -> int | None:
     if not text.strip().isdecimal() or int(text) < 1:
         raise WrongUse(f"option {name}: {text!r} is no number of at least 1")
     return int(text)
+
+
+def any_number(options: Mapping[str, str], name: str) -> int | None:
+    """A number of at least 0, None where the option is not set. `options` are folded."""
+    text = options.get(name.lower())
+    if text is None:
+        return None
+    if not text.strip().isdecimal():
+        raise WrongUse(f"option {name}: {text!r} is no number of at least 0")
+    return int(text)
+
+
+def time_ns(options: Mapping[str, str], name: str) -> int | None:
+    """A time in nanoseconds since the epoch, None where the option is not set. `options` are folded.
+
+    It is written as ISO 8601, in UTC where it does not say, or as such a number.
+    """
+    text = options.get(name.lower())
+    if text is None:
+        return None
+    try:
+        return int(text)
+    except ValueError:
+        pass
+    try:
+        moment = datetime.datetime.fromisoformat(text)
+    except ValueError:
+        raise WrongUse(f"option {name}: {text!r} is neither ISO 8601 nor nanoseconds") from None
+    aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=datetime.UTC)
+    return (aware - _EPOCH) // datetime.timedelta(microseconds=1) * 1000
 
 
 def flag(options: Mapping[str, str], name: str, default: bool) -> bool:

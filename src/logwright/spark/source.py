@@ -1,31 +1,41 @@
 """JournalSource: any journal as a Spark table, written once over `Format`; a source per format is a thin subclass.
 
-The way of a read: the driver finds the journals below the path, cuts them into splits at exact record boundaries, packs
-small ones together, and drops what the pushed filters rule out. A task opens the journal again, decodes the columns
-that are asked for into Arrow batches of bounded size, filters them, and hands them over.
+The way of a read: the driver finds the journals below the path, leaves out what the pushed filters rule out, cuts the
+rest into splits at exact record boundaries, and packs small ones together. A task opens the journal again, decodes the
+columns that are asked for into Arrow batches of bounded size, filters them, and hands them over.
 
 Options:
     path                a journal, a root of shards, a root of journals (source `logwright`), or a URI
     mode                failfast (default), permissive (a damaged range is a row), dropmalformed
+    from, to            from this record number on, which is the offset in sej; up to, without, that one
+    since, until        what is not earlier than this time; what is earlier than that: ISO 8601, or nanoseconds
+    pushFilters         true: leave out what Spark's filters rule out; false by default, and for a reason
     splitBytes          how much one task reads, about; 128m by default
     batchBytes          how much one Arrow batch holds, about; 4m by default
+
+Why Spark's filters are not used unless one asks for it: Spark 4.3 keeps one plan of reading for each `load`, that of
+the filters it has pushed last, and reads by it whatever is made of that table. `table.filter("offset < 10").count()`
+lets a `table.count()` behind it answer 10, and two filters of one table in one query fare no better. So `pushFilters`
+is for a table that is used with one filter only. `from`, `to`, `since` and `until` are part of the table: always right.
 
 As a stream it has more of them: see `stream.py`; and for writing: see `sink.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition, IsNull
 from pyspark.sql.types import StructType
 
+from ..core.errors import WrongUse
 from ..core.format import FORMATS, find_format
 from ..core.split import Split, pack
 from . import schemas
-from .filters import Bounds, bounds_of, understood
-from .options import folded
+from .filters import CHOICES, Bounds, bounds_of, can_match, chosen_by, understood
+from .options import flag, folded
 from .reading import Journal, Part, Reading, find_journals, open_journal
 from .sink import JournalStreamWriter, JournalWriter
 from .stream import JournalStream
@@ -34,24 +44,46 @@ from .stream import JournalStream
 class JournalReader(Reading, DataSourceReader):
     """Plans on the driver, reads in the tasks. It is pickled in between, so it holds options and numbers only."""
 
+    def __init__(self, schema: StructType, options: dict[str, str], format: str | None) -> None:
+        super().__init__(schema, options, format)
+        self.names = self.wanted.names
+        self.uses_filters = True
+        known = schemas.columns_of(format)
+        self.conditions = chosen_by(options, known.names)
+        for condition in self.conditions:
+            if condition.column not in self.wanted.names:  # it is decoded to be compared, and not handed over
+                self.wanted = self.wanted.append(known.field(condition.column))
+
     def pushFilters(self, filters: list[Filter]) -> list[Filter]:  # noqa: N802 - Spark's name
         """Note what can be left out. All filters go back: Spark applies them again, and may."""
-        self.conditions = understood(filters)
+        if self.uses_filters:
+            self.conditions = [*self.conditions, *understood(filters)]
         return filters
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The record batches of one task."""
+        batches = super().read(partition)
+        return batches if self.names == self.wanted.names else (batch.select(self.names) for batch in batches)
 
     def partitions(self) -> Sequence[InputPartition]:
         """The tasks of this read."""
         bounds = bounds_of(self.conditions)
-        journals = find_journals(self.location, self.format)
+        journals = [journal for journal in find_journals(self.location, self.format) if self._is_wanted(journal)]
         parts = [(journal, split) for journal in journals for split in self._plan(journal, bounds)]
         return [Part(group) for group in pack(parts, self.split_bytes, lambda part: part[1].bytes)] or [Part([])]
+
+    def _is_wanted(self, journal: Journal) -> bool:
+        return can_match(self.conditions, {"journal": journal.name, "_journal": journal.name, "format": journal.format})
 
     def _plan(self, journal: Journal, bounds: Bounds) -> list[Split]:
         format = find_format(journal.format)
         numbers = (bounds.start, bounds.stop) if "prune_numbers" in format.traits else (None, None)
         options = {"times": bounds.times} if "prune_times" in format.traits and bounds.times is not None else {}
         planned: list[Split] = format.room("splits").plan(open_journal(journal), self.split_bytes, *numbers, **options)
-        return [split for split in planned if bounds.leave(split)]
+        # A row that tells of damage has no shard: whoever asks for rows without one gets it from every shard.
+        conditions = [condition for condition in self.conditions if condition.kind is not IsNull]
+        wanted = [split for split in planned if can_match(conditions, {"shard": split.part or None})]
+        return [split for split in wanted if bounds.leave(split)]
 
 
 class JournalSource(DataSource):
@@ -67,10 +99,17 @@ class JournalSource(DataSource):
         return schemas.spark_schema(self.format)
 
     def reader(self, schema: StructType) -> JournalReader:
-        return JournalReader(schema, folded(self.options), self.format)
+        options = folded(self.options)
+        reader = JournalReader(schema, options, self.format)
+        reader.uses_filters = flag(options, "pushFilters", False)
+        return reader
 
     def streamReader(self, schema: StructType) -> JournalStream:  # noqa: N802 - Spark's name
-        return JournalStream(schema, folded(self.options), self.format)
+        options = folded(self.options)
+        for name in CHOICES:
+            if name in options:
+                raise WrongUse(f"option {name} is for tables; see startingOffsets and startingTimestamp for streams")
+        return JournalStream(schema, options, self.format)
 
     def writer(self, schema: StructType, overwrite: bool) -> JournalWriter:
         return JournalWriter(schema, folded(self.options), self.format, overwrite)

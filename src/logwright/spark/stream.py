@@ -21,7 +21,6 @@ the others. Parts take turns at being first, so the smallest limit starves none.
 
 from __future__ import annotations
 
-import datetime
 import json
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -42,7 +41,7 @@ from pyspark.sql.types import StructType
 from ..core.errors import HistoryUnavailable, NotFound, WrongUse
 from ..core.format import find_format
 from ..core.split import Split, pack
-from .options import byte_size, flag, whole_number
+from .options import byte_size, flag, time_ns, whole_number
 from .reading import Journal, Part, Reading, list_journals, open_journal
 
 T = TypeVar("T")
@@ -51,7 +50,6 @@ Place: TypeAlias = tuple[str, str]
 Offset: TypeAlias = dict[str, dict[str, Any]]
 
 _LOG: Final = logging.getLogger(__name__)
-_EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _ATTEMPTS: Final = 5
 """How often we look again when files go while we look."""
 
@@ -137,20 +135,6 @@ def _given_offset(text: str) -> dict[Place, int]:
     return positions
 
 
-def _given_time(text: str) -> int:
-    """`startingTimestamp` in nanoseconds since the epoch."""
-    try:
-        return int(text)
-    except ValueError:
-        pass
-    try:
-        moment = datetime.datetime.fromisoformat(text)
-    except ValueError:
-        raise WrongUse(f"option startingTimestamp: {text!r} is neither ISO 8601 nor nanoseconds") from None
-    aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=datetime.UTC)
-    return (aware - _EPOCH) // datetime.timedelta(microseconds=1) * 1000
-
-
 # --- sharing a limit --------------------------------------------------------------------------------------------------
 
 
@@ -181,12 +165,10 @@ class JournalStream(Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
         self.max_bytes = byte_size(options, "maxBytesPerTrigger", 0) or None
         self.fail_on_data_loss = flag(options, "failOnDataLoss", True)
         self.starting_offsets = options.get("startingoffsets", "earliest").strip()
-        self.starting_timestamp = options.get("startingtimestamp")
+        self.starting_timestamp = time_ns(options, "startingTimestamp")
         if self.starting_timestamp is not None and "startingoffsets" in options:
             raise WrongUse("say startingOffsets or startingTimestamp, not both")
-        if self.starting_timestamp is not None:
-            _given_time(self.starting_timestamp)
-        elif self.starting_offsets not in ("earliest", "latest"):
+        if self.starting_timestamp is None and self.starting_offsets not in ("earliest", "latest"):
             _given_offset(self.starting_offsets)
         self._target: dict[Place, int] | None = None
         self._turn = 0
@@ -211,7 +193,7 @@ class JournalStream(Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
         """Where a query without a checkpoint begins."""
         standings = self._look()
         if self.starting_timestamp is not None:
-            positions = _found_times(standings, _given_time(self.starting_timestamp))
+            positions = _found_times(standings, self.starting_timestamp)
         elif self.starting_offsets == "earliest":
             positions = {place: standing.first for place, standing in standings.items()}
         elif self.starting_offsets == "latest":
