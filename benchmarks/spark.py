@@ -4,14 +4,14 @@ Peers: a Python source of the same shape that decodes nothing, which is the limi
 JSON, their keys and values as text. That is JSON's best case: bytes that are no text would have to be in base64. Spark
 reads of JSON only the columns that a query needs, so the peer of the full scan parses two of its five.
 
-Each query runs once before it counts, and from the page cache. The bytes that a filter by time leaves are what this
-process read from files, to plan it and to read it. The memory of planning is the peak of a process that does only that.
+Each query runs once before it counts, and reads from the page cache. What is read for a hundredth of the time is all
+that this process reads from files, to plan it and to read it. The memory of planning is the peak of a process that
+does only that.
 """
 
 from __future__ import annotations
 
 import contextlib
-import datetime
 import json
 import os
 import shutil
@@ -88,19 +88,19 @@ def seconds(action: Callable[[], object]) -> float:
     return time.perf_counter() - started
 
 
-def asked(frame: Any, *questions: str, answer: tuple[int, ...] | None = None) -> Callable[[], float]:
-    """How long Spark takes to answer, every time anew. A wrong answer is no figure."""
+def asked(load: Callable[[], Any], *questions: str, answer: tuple[int, ...] | None = None) -> Callable[[], float]:
+    """How long Spark takes to plan the read of a table anew, and to answer. A wrong answer is no figure."""
 
     def measure() -> float:
         found: list[Any] = []
-        took = seconds(lambda: found.extend(frame.selectExpr(*questions).collect()))
+        took = seconds(lambda: found.extend(load().selectExpr(*questions).collect()))
         assert answer is None or tuple(found[0]) == answer
         return took
 
     return measure
 
 
-def of_the_same_shape(spark: Any, journal: Path, place: Path) -> Any:
+def of_the_same_shape(spark: Any, journal: Path, place: Path) -> Callable[[], Any]:
     """The source that decodes nothing, with the tasks, the batches and the bytes of the typed columns of a journal."""
     from benchmarks.prepared import PreparedSource, prepare
     from logwright.spark.schemas import spark_schema
@@ -112,7 +112,8 @@ def of_the_same_shape(spark: Any, journal: Path, place: Path) -> Any:
     rows = [sum(split.stop - split.start for _, split in partition.parts) for partition in partitions]
     path = prepare(next(reader.read(partitions[0])), place / "batch.arrow")
     spark.dataSource.register(PreparedSource)
-    return spark.read.schema(schema).format("prepared").options(path=str(path), rows=json.dumps(rows)).load()
+    prepared = spark.read.schema(schema).format("prepared").options(path=str(path), rows=json.dumps(rows))
+    return lambda: prepared.load()
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------
@@ -120,16 +121,19 @@ def of_the_same_shape(spark: Any, journal: Path, place: Path) -> Any:
 
 def reading(plan: Plan, spark: Any, one: Path, four: Path, lines: Path, rows: int) -> list[Figure]:
     """Tables: all columns, one column, one file and four."""
-    sej = spark.read.format("sej")
-    answer = (rows * len(VALUE), rows - 1)
-    offset = ("max(offset)",)
+    sej, sej_offset = spark.read.format("sej"), spark.read.schema("offset BIGINT").format("sej")
+    answer, offset = (rows * len(VALUE), rows - 1), ("max(offset)",)
+
+    def in_json(schema: str) -> Callable[[], Any]:
+        return lambda: spark.read.schema(schema).json(str(lines))
+
     things = {
-        "full": asked(sej.load(str(one)), *QUESTION, answer=answer),
+        "full": asked(lambda: sej.load(str(one)), *QUESTION, answer=answer),
         "prepared": asked(of_the_same_shape(spark, one, plan.place), *QUESTION),
-        "four": asked(sej.load(str(four)), *QUESTION, answer=answer),
-        "json": asked(spark.read.schema(JSON_COLUMNS).json(str(lines)), *QUESTION, answer=answer),
-        "offset": asked(spark.read.schema("offset BIGINT").format("sej").load(str(one)), *offset, answer=answer[1:]),
-        "json offset": asked(spark.read.schema("offset BIGINT").json(str(lines)), *offset, answer=answer[1:]),
+        "four": asked(lambda: sej.load(str(four)), *QUESTION, answer=answer),
+        "json": asked(in_json(JSON_COLUMNS), *QUESTION, answer=answer),
+        "offset": asked(lambda: sej_offset.load(str(one)), *offset, answer=answer[1:]),
+        "json offset": asked(in_json("offset BIGINT"), *offset, answer=answer[1:]),
     }
     turns = measured(plan, things)
     size = f"{rows / 1e6:g} M messages"
@@ -187,7 +191,7 @@ def to_parquet(plan: Plan, spark: Any, one: Path, lines: Path, rows: int) -> lis
 
 
 def by_time(plan: Plan, journal: Path, rows: int) -> list[Figure]:
-    """The bytes that are read when a filter by time keeps one message in a hundred."""
+    """The bytes that are read where `since` and `until` keep one message in a hundred."""
     counter = Path("/proc/self/io")
     if not counter.exists():
         plan.tell("spark: this system does not say what a process has read")
@@ -213,21 +217,13 @@ def by_time(plan: Plan, journal: Path, rows: int) -> list[Figure]:
 
 
 def kept_between(journal: Path, first: int, last: int) -> int:
-    """Plan and read, as Spark does it, what a filter on the column `timestamp` keeps; how many messages that were."""
-    from pyspark.sql.datasource import GreaterThanOrEqual, LessThan
-
+    """Plan and read, as Spark does it, the messages of the time from one to another; how many that were."""
     from logwright.spark.schemas import spark_schema
     from logwright.spark.source import JournalReader
 
-    reader = JournalReader(spark_schema("sej"), {"path": str(journal)}, "sej")
-    column = ("timestamp",)
-    reader.pushFilters([GreaterThanOrEqual(column, moment_of(first)), LessThan(column, moment_of(last))])
+    options = {"path": str(journal), "since": str(time_of(first)), "until": str(time_of(last))}
+    reader = JournalReader(spark_schema("sej"), options, "sej")
     return sum(batch.num_rows for partition in reader.partitions() for batch in reader.read(partition))
-
-
-def moment_of(offset: int) -> datetime.datetime:
-    epoch = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
-    return epoch + datetime.timedelta(microseconds=time_of(offset) // 1000)
 
 
 # --- planning ---------------------------------------------------------------------------------------------------------
