@@ -138,7 +138,7 @@ def batches(
     options = {} if batch_bytes is None else {"batch_bytes": batch_bytes}
     collector = room.Collector(columns, sharded=_has_parts(reader), **options)
     result = Batches(collector.schema)
-    parts = _parts(reader, progress) if _has_parts(reader) else [Part("", reader, progress, _joined)]
+    parts = _parts(reader, progress) if _has_parts(reader) else [Part("", reader, progress, lambda _, file: file)]
     result._batches = _through(result, collector, parts, (start, stop, from_time, to_time), mode, on_damage)
     return result
 
@@ -159,36 +159,21 @@ Choice: TypeAlias = tuple[int | None, int | None, int | None, int | None]
 """start, stop, from_time, to_time"""
 
 
-def _joined(part: str, file: str) -> str:
-    return f"{part}/{file}" if part else file
-
-
 def _has_parts(reader: Any) -> bool:
     """Whether several journals are read as one: shards below a root, queues of a directory."""
-    return hasattr(reader, "shards") or hasattr(reader, "parts")
+    return hasattr(reader, "parts")
 
 
 def _parts(reader: Any, progress: Progress | None) -> Iterable[Part]:
     """The parts of what is read, which report their progress as one."""
-    within = getattr(reader, "within", _joined)
-    if hasattr(reader, "parts"):
-        readers = reader.parts()
-    else:
-        readers = [(shard.name, reader.open(shard)) for shard in reader.shards()]
+    readers = reader.parts()
     if progress is None:
-        return [Part(name, part, None, within) for name, part in readers]
-    sizes = [_bytes_of(part) for _, part in readers]
+        return [Part(name, part, None, reader.within) for name, part in readers]
+    sizes = [part.total_bytes() for _, part in readers]
     return [
-        Part(name, part, _shifted(progress, sum(sizes[:number]), sum(sizes)), within)
+        Part(name, part, _shifted(progress, sum(sizes[:number]), sum(sizes)), reader.within)
         for number, (name, part) in enumerate(readers)
     ]
-
-
-def _bytes_of(reader: Any) -> int:
-    """How large the files of a journal are together."""
-    if hasattr(reader, "total_bytes"):
-        return int(reader.total_bytes())
-    return sum(reader.disk.file_size(segment.path) for segment in reader.segments())
 
 
 def _shifted(progress: Progress, before: int, total: int) -> Progress:

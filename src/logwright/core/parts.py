@@ -154,17 +154,20 @@ class PartsReader(Closing):
             files=sum(summary.files for _, summary in found),
             bytes=sum(summary.bytes for _, summary in found),
             records=None if None in counts else sum(count or 0 for count in counts),
-            first=self._shown(found[0]) if found else None,
-            last=self._shown(found[-1], last=True) if found else None,
+            first=self.outermost([self._shown(part, summary.first) for part, summary in found], min),
+            last=self.outermost([self._shown(part, summary.last) for part, summary in found], max),
             health=worst_health([(part, summary.health) for part, summary in found]),
             details={f"{self.part_name}s": lines},
         )
 
-    def _shown(self, found: tuple[str, Summary], *, last: bool = False) -> dict[str, Any] | None:
+    def _shown(self, part: str, record: dict[str, Any] | None) -> dict[str, Any] | None:
         """A record of a part as its summary has it, with the part's name."""
-        part, summary = found
-        record = summary.last if last else summary.first
         return None if record is None else {**record, "file": self.within(part, record["file"]), self.part_name: part}
+
+    def outermost(self, records: list[dict[str, Any] | None], choose: Callable[..., Any]) -> dict[str, Any] | None:
+        """Of the first records of all parts the very first (`choose` is min), of the last ones the very last (max)."""
+        there = [record for record in records if record is not None]
+        return None if not there else there[0] if choose is min else there[-1]
 
     def verify(self, *, progress: Progress | None = None) -> Report:
         """Check every part."""

@@ -82,6 +82,10 @@ class Reader(Closing):
             return [Segment(self._single, self.path.name, self.path)]
         return list_segments(self.disk, self.path)
 
+    def total_bytes(self) -> int:
+        """How large the segments are together."""
+        return sum(self.disk.file_size(segment.path) for segment in self.segments())
+
     def open_file(self, segment: Segment) -> File:
         """A segment's file, checked against its checksums where it has some."""
         file: File = open_segment(self.disk, segment)

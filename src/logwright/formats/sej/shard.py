@@ -17,23 +17,19 @@ import contextlib
 import heapq
 import re
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
-from ...core.closing import Closing
 from ...core.disk import REAL_DISK, Buffer, Disk
 from ...core.errors import DamagedJournal, NotFound, WrongUse
 from ...core.format import Located
-from ...core.outcome import Damage, Mode, check_mode
-from ...core.report import Progress, Report, Summary
+from ...core.outcome import Damage, Mode
+from ...core.parts import Bound, PartsReader, bound_of
 from .layout import NO_TIMESTAMP, SEGMENT_DIRECTORY
 from .reader import Reader, message_as_json
 from .records import Message
-
-Bound: TypeAlias = int | Mapping[str, int] | None
-"""A bound of offsets: one for all shards, or one for each by its name."""
 
 MAX_BIT: Final = 10
 _PREFIX: Final = re.compile(r"[a-zA-Z0-9_-]*")
@@ -134,14 +130,6 @@ def naming(shard: Shard) -> Iterator[None]:
         raise type(error)(f"{shard.name}/{error.file}", error.position, error.reason) from error
 
 
-def _bound_of(shard: Shard, bound: Bound) -> int | None:
-    return bound.get(shard.name) if isinstance(bound, Mapping) else bound
-
-
-def _told_from_root(shard: Shard, on_damage: Callable[[Damage], None]) -> Callable[[Damage], None]:
-    return lambda damage: on_damage(in_shard(shard, damage))
-
-
 def _time_of(item: Located) -> int:
     timestamp: int | None = item.record.timestamp
     return NO_TIMESTAMP if timestamp is None else timestamp
@@ -150,7 +138,7 @@ def _time_of(item: Located) -> int:
 # --- reading --------------------------------------------------------------------------------------------------------
 
 
-class ShardedReader(Closing):
+class ShardedReader(PartsReader):
     """All shards below a root opened for reading, of one prefix or of all.
 
     The verbs are those of `Reader`. Shards come one after the other, by prefix and index; `start` and `stop` are
@@ -158,11 +146,14 @@ class ShardedReader(Closing):
     with the shard's directory. Shards that appear later are found by the next call.
     """
 
+    format = "sej"
+    part_name = "shard"
+
     def __init__(self, root: Path | str, prefix: str | None = None, *, disk: Disk = REAL_DISK) -> None:
+        super().__init__()
         self.path = Path(root)
         self.disk = disk
         self.prefix = prefix
-        self.torn_tails: list[Damage] = []
         if prefix is not None:
             check_prefix(prefix)
         if not self.shards():
@@ -179,70 +170,25 @@ class ShardedReader(Closing):
         """The reader of one shard."""
         return Reader(shard.path, disk=self.disk)
 
-    @property
-    def torn_tail(self) -> Damage | None:
-        """The first of the torn tails that the last pass met; `torn_tails` has all of them."""
-        return self.torn_tails[0] if self.torn_tails else None
-
-    # --- going through them -----------------------------------------------------------------------------------------
-
-    def __iter__(self) -> Iterator[Message]:
-        for shard, reader in self._each():
-            with naming(shard):
-                yield from reader
+    def parts(self) -> list[tuple[str, Reader]]:
+        """The shards, each with its reader."""
+        return [(shard.name, self.open(shard)) for shard in self.shards()]
 
     def messages(
         self, start: Bound = None, stop: Bound = None, *, mode: Mode = "failfast"
     ) -> Iterator[Message | Damage]:
         """The messages of every shard with `start` <= offset < `stop`."""
         for shard, reader in self._each():
-            with naming(shard):
-                for item in reader.messages(_bound_of(shard, start), _bound_of(shard, stop), mode=mode):
-                    yield in_shard(shard, item) if isinstance(item, Damage) else item
-
-    def scan(
-        self,
-        start: Bound = None,
-        stop: Bound = None,
-        *,
-        mode: Mode = "failfast",
-        progress: Progress | None = None,
-    ) -> Iterator[Located | Damage]:
-        """Every message of every shard with the place of its bytes."""
-        check_mode(mode)
-        part_of = self._parts(progress)
-        for shard, reader in self._each():
-            with naming(shard):
-                first, end = _bound_of(shard, start), _bound_of(shard, stop)
-                for item in reader.scan(first, end, mode=mode, progress=part_of(shard)):
-                    yield in_shard(shard, item)
-
-    def _each(self) -> Iterator[tuple[Shard, Reader]]:
-        """The shards one by one, each with its reader, whose torn tail is noted once the next one is asked for."""
-        self.torn_tails = []
-        for shard in self.shards():
-            reader = self.open(shard)
-            yield shard, reader
-            if reader.torn_tail is not None:
-                self.torn_tails.append(in_shard(shard, reader.torn_tail))
-
-    def _parts(self, progress: Progress | None) -> Callable[[Shard], Progress | None]:
-        """What one shard reports its progress to, so that the whole goes from nothing to all bytes once."""
-        if progress is None:
-            return lambda shard: None
-        before: dict[Shard, int] = {}
-        total = 0
-        for shard in self.shards():
-            before[shard] = total
-            total += sum(self.disk.file_size(segment.path) for segment in self.open(shard).segments())
-        return lambda shard: lambda done, _: progress(before.get(shard, total) + done, total)
+            with self._naming(shard):
+                for item in reader.messages(bound_of(shard, start), bound_of(shard, stop), mode=mode):
+                    yield self._seen(shard, item) if isinstance(item, Damage) else item
 
     def last(self, count: int) -> list[Located]:
         """The last messages of all shards together, by time, oldest first; each shard's own stay in their order."""
         ends: list[list[Located]] = []
         for shard, reader in self._each():
-            with naming(shard):
-                ends.append([in_shard(shard, item) for item in reader.last(count)])
+            with self._naming(shard):
+                ends.append([self._seen(shard, item) for item in reader.last(count)])
         heap = [(-_time_of(items[-1]), -number) for number, items in enumerate(ends) if items]
         heapq.heapify(heap)
         found: list[Located] = []
@@ -254,93 +200,15 @@ class ShardedReader(Closing):
         found.reverse()
         return found
 
-    def count(
-        self,
-        start: Bound = None,
-        stop: Bound = None,
-        *,
-        progress: Progress | None = None,
-        on_damage: Callable[[Damage], None] | None = None,
-    ) -> int:
-        """How many whole messages all shards have, in a range of their offsets; `on_damage` gets what is not one."""
-        part_of = self._parts(progress)
-        records = 0
-        for shard, reader in self._each():
-            tell = None if on_damage is None else _told_from_root(shard, on_damage)
-            first, end = _bound_of(shard, start), _bound_of(shard, stop)
-            records += reader.count(first, end, progress=part_of(shard), on_damage=tell)
-        return records
-
-    def find_time(self, timestamp: int) -> dict[str, int]:
-        """For each shard the offset of its first message that is not earlier than `timestamp`; see `Reader`."""
-        return {shard.name: reader.find_time(timestamp) for shard, reader in self._each()}
-
-    # --- what they are ----------------------------------------------------------------------------------------------
-
-    def summary(self) -> Summary:
-        """What this is, quickly; `shards` in it has a line for each."""
-        parts = [(shard, reader.summary()) for shard, reader in self._each()]
-        counts = [part.records for _, part in parts]
-        return Summary(
-            format="sej",
-            path=str(self.path),
-            files=sum(part.files for _, part in parts),
-            bytes=sum(part.bytes for _, part in parts),
-            records=None if None in counts else sum(count or 0 for count in counts),
-            first=_outermost([_shown(shard, part.first) for shard, part in parts], min),
-            last=_outermost([_shown(shard, part.last) for shard, part in parts], max),
-            health=_worst_health([(shard.name, part.health) for shard, part in parts]),
-            details={
-                "shards": {
-                    shard.name: {"records": part.records, "bytes": part.bytes, "health": part.health}
-                    for shard, part in parts
-                }
-            },
-        )
-
-    def verify(self, *, progress: Progress | None = None) -> Report:
-        """Check every byte of every shard."""
-        part_of = self._parts(progress)
-        whole = Report("sej")
-        for shard, reader in self._each():
-            report = reader.verify(progress=part_of(shard))
-            whole.records += report.records
-            whole.bytes += report.bytes
-            whole.problems += [in_shard(shard, problem) for problem in report.problems]
-            whole.anomalies += [in_shard(shard, anomaly) for anomaly in report.anomalies]
-        return whole
-
-    def state(self, at: int | None = None) -> dict[str, Any]:
-        """The state of each shard under its name; see `Reader.state`."""
-        return {"shards": {shard.name: reader.state(at) for shard, reader in self._each()}}
+    def outermost(self, records: list[dict[str, Any] | None], choose: Callable[..., Any]) -> dict[str, Any] | None:
+        """The earliest or the latest of some records, by time."""
+        there = [record for record in records if record is not None]
+        if not there:
+            return None
+        found: dict[str, Any] = choose(there, key=lambda r: NO_TIMESTAMP if r["timestamp"] is None else r["timestamp"])
+        return found
 
     def as_json(self, located: Located) -> dict[str, Any]:
         """A message as `dump --json` prints it, with its shard."""
         name, _, _ = located.file.rpartition(f"/{SEGMENT_DIRECTORY}/")
         return {**message_as_json(located), "shard": name}
-
-    def close(self) -> None:
-        """Nothing is held between calls."""
-
-
-def _shown(shard: Shard, record: dict[str, Any] | None) -> dict[str, Any] | None:
-    if record is None:
-        return None
-    return {**record, "file": f"{shard.name}/{record['file']}" if shard.name else record["file"], "shard": shard.name}
-
-
-def _outermost(records: list[dict[str, Any] | None], choose: Callable[..., Any]) -> dict[str, Any] | None:
-    """The earliest or the latest of some records, by time."""
-    there = [record for record in records if record is not None]
-    if not there:
-        return None
-    found: dict[str, Any] = choose(there, key=lambda r: NO_TIMESTAMP if r["timestamp"] is None else r["timestamp"])
-    return found
-
-
-def _worst_health(healths: list[tuple[str, str]]) -> str:
-    """One word for all when they agree, else what is wrong with which shard."""
-    kinds = {health for _, health in healths}
-    if len(kinds) == 1:
-        return kinds.pop()
-    return "; ".join(f"{name}: {health}" for name, health in healths if not health.startswith("sound"))
