@@ -15,8 +15,9 @@ from logwright.core.disk import RealFile
 from logwright.core.errors import DamagedJournal, HistoryUnavailable, LogwrightError, StorageFailed, UnknownFormat
 from logwright.core.outcome import Damage
 from logwright.formats.sej import Reader, ShardedWriter, Writer
-from logwright.pipeline import ingest
-from logwright.pipeline.ingest import Ingested, IngestReader, PipelineStream, Plan
+from logwright.pipeline import parquet
+from logwright.pipeline.ingest import Ingested, IngestReader
+from logwright.pipeline.planning import PipelineStream, Plan
 from logwright.pipeline.settings import JournalRule, Settings
 from logwright.pipeline.tables import DAMAGE, EVENTS
 from tests.pipeline.journals import damage, fill, tear, unreadable
@@ -106,11 +107,11 @@ def test_a_task_holds_one_row_group_at_a_time(tmp_path: Path, monkeypatch: pytes
     with Writer(tmp_path / "root" / "a") as writer:
         for _ in range(2000):
             writer.append(bytes(10_000))
-    monkeypatch.setattr(ingest, "ROW_GROUP_BYTES", 6 << 20)
+    monkeypatch.setattr(parquet, "ROW_GROUP_BYTES", 6 << 20)
     plan = plan_for(tmp_path / "root", tmp_path)
     (file,) = work(plan).files
-    parquet = pq.ParquetFile(tmp_path / "staging" / "events" / file.name)
-    sizes = [parquet.metadata.row_group(number).num_rows for number in range(parquet.num_row_groups)]
+    file_ = pq.ParquetFile(tmp_path / "staging" / "events" / file.name)
+    sizes = [file_.metadata.row_group(number).num_rows for number in range(file_.num_row_groups)]
     assert sum(sizes) == 2000
     assert 2 <= len(sizes) <= 4
 
@@ -120,9 +121,9 @@ def test_few_small_journals_share_a_row_group(tmp_path: Path) -> None:
         fill(tmp_path / "root" / str(number), 10, seed=number)
     plan = plan_for(tmp_path / "root", tmp_path)
     (file,) = work(plan).files
-    parquet = pq.ParquetFile(tmp_path / "staging" / "events" / file.name)
-    assert parquet.num_row_groups == 1
-    assert parquet.metadata.row_group(0).column(1).encodings[-1] == "RLE_DICTIONARY"
+    file_ = pq.ParquetFile(tmp_path / "staging" / "events" / file.name)
+    assert file_.num_row_groups == 1
+    assert file_.metadata.row_group(0).column(1).encodings[-1] == "RLE_DICTIONARY"
     assert set(rows(plan)["journal"].to_pylist()) == {str(number) for number in range(20)}
 
 
@@ -219,7 +220,7 @@ def _bytes(read: Any, file: RealFile, position: int, size: int) -> bytes:
 
 def test_a_task_that_fails_leaves_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     damage(fill(tmp_path / "root" / "a", 500), 400)
-    monkeypatch.setattr(ingest, "ROW_GROUP_BYTES", 1)
+    monkeypatch.setattr(parquet, "ROW_GROUP_BYTES", 1)
     plan = plan_for(tmp_path / "root", tmp_path, mode="failfast")
     with pytest.raises(DamagedJournal):
         work(plan)

@@ -20,7 +20,8 @@ from logwright.formats.sej import Offset, Reader, ShardedWriter, Writer
 from logwright.pipeline import JournalRule, Settings, TableRule, tables
 from logwright.pipeline.commit import is_being_changed, read_checkpoint, table_files
 from logwright.pipeline.failures import SparkFailed
-from logwright.pipeline.ingest import Plan, ingest, to_parquet
+from logwright.pipeline.ingest import ingest, to_parquet
+from logwright.pipeline.planning import Plan
 from logwright.pipeline.run import Result, run
 from tests.cli.support import assert_one_error_line
 from tests.cli.support import run as command
@@ -336,7 +337,7 @@ def test_what_a_task_or_spark_itself_says_comes_out_as_one_error(spark: Any, wor
 
 @pytest.fixture
 def demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    assert command("demo", tmp_path / "demo").code == 0
+    assert command("demo", tmp_path / "demo", "--format", "sej").code == 0
     monkeypatch.chdir(tmp_path / "demo")
     return tmp_path / "demo"
 

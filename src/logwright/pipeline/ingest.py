@@ -21,24 +21,22 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from ..core.disk import REAL_DISK, make_directories, remove_tree
-from ..core.errors import HistoryUnavailable, LogwrightError, NotFound, StorageFailed, UnknownFormat, WrongUse
-from ..core.format import find_format
+from ..core.errors import LogwrightError, NotFound, StorageFailed, WrongUse
 from ..core.outcome import Damage
 from ..core.split import TARGET_BYTES, Split, pack
-from ..location import is_local, locate
 from ..spark import schemas
-from ..spark.reading import Journal, Part, Reading, file_of, list_journals, open_journal
-from ..spark.stream import JournalStream, Offset, Place, Standing, looking_again
+from ..spark.reading import Journal, Part, Reading, file_of
 from .commit import part_name
-from .settings import JournalRule, Settings
+from .parquet import COMPRESSION, COMPRESSIONS, WRITTEN, ParquetFile, Written, filled, write_empty
+from .planning import PipelineStream, Plan, Unreadable, everything
+from .settings import Settings
 from .tables import DAMAGE, EVENTS
 
 if TYPE_CHECKING:
@@ -48,186 +46,11 @@ if TYPE_CHECKING:
 SOURCE: Final = "logwright.ingest"
 UNREADABLE: Final = "unreadable"
 """The kind of damage of what could not even be opened."""
-COMPRESSION: Final = "lz4"
-"""The fastest that makes it smaller; every reader of Parquet knows it as LZ4_RAW."""
-COMPRESSIONS: Final = {
-    "none": "none",
-    "uncompressed": "none",
-    "lz4": "lz4",
-    "lz4_raw": "lz4",
-    "snappy": "snappy",
-    "zstd": "zstd",
-    "gzip": "gzip",
-}
-"""What Spark calls them, and what Arrow does."""
-ROW_GROUP_BYTES: Final = 32 << 20
 _BATCH_BYTES: Final = 4 << 20
 """How much is decoded at once: what the processor's cache holds."""
 
-_NAMES: Final = pa.dictionary(pa.int32(), pa.string())
-_REPEATING: Final = ("format", "journal", "file", "op", "detail")
-"""Columns in which few values repeat: these go through Arrow, and into Parquet, as dictionaries."""
-_RISING: Final = ("position", "size", "sequence", "timestamp", "timestamp_ns")
-"""Numbers that differ little from one row to the next, so that only the differences are kept."""
-_WRITTEN: Final = pa.schema(
-    [pa.field(column.name, _NAMES if column.name in _REPEATING else column.type) for column in EVENTS]
-)
-_PAGE_BYTES: Final = 1 << 20
-
-Unreadable: TypeAlias = tuple[str, str, str]
-"""Format and name of a journal that cannot be opened, and why."""
-
-
-# --- what is to be read -----------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What is to be read, and where to. It goes to whoever plans and to the tasks, as JSON.
-
-    Without `end` all that there is now is read, torn tails are told, and journals that cannot be opened as well. With
-    it the records from `start` to `end` are, which are offsets of a stream, and `unreadable` is what is told.
-    """
-
-    settings: Settings
-    staging: str
-    start: Offset = field(default_factory=dict)
-    end: Offset | None = None
-    unreadable: tuple[Unreadable, ...] = ()
-    compression: str = COMPRESSION
-
-    def as_json(self) -> str:
-        chosen = self.settings
-        return json.dumps(
-            {
-                "settings": {
-                    "journals": chosen.journals,
-                    "out": chosen.out,
-                    "mode": chosen.mode,
-                    "split_bytes": chosen.split_bytes,
-                    "fail_on_data_loss": chosen.fail_on_data_loss,
-                    "journal_rules": [asdict(rule) for rule in chosen.journal_rules],
-                },
-                "staging": self.staging,
-                "start": self.start,
-                "end": self.end,
-                "unreadable": self.unreadable,
-                "compression": self.compression,
-            }
-        )
-
-    @classmethod
-    def from_json(cls, text: str) -> Plan:
-        found = json.loads(text)
-        rules = tuple(JournalRule(**rule) for rule in found["settings"].pop("journal_rules"))
-        settings = Settings(**found.pop("settings"), journal_rules=rules)
-        found["unreadable"] = tuple((format, name, reason) for format, name, reason in found["unreadable"])
-        return cls(settings, **found)
-
-
-def chosen_journals(settings: Settings) -> list[Journal]:
-    """The journals at or below the root that no rule excludes. The tables themselves are not looked through."""
-    found = list_journals(settings.journals, None)
-    disk, out = locate(settings.out)
-    return [
-        journal
-        for journal in found
-        if not settings.rule_of(journal.name).exclude
-        and not (is_local(disk) and is_local(locate(journal.location)[0]) and is_below(Path(journal.location), out))
-    ]
-
-
-def is_below(path: Path, directory: Path) -> bool:
-    """Whether a path is a directory or something in it, whatever links lead there."""
-    return path.resolve().is_relative_to(directory.resolve())
-
-
-class PipelineStream(JournalStream):
-    """What is new in the journals that are chosen. Those that cannot be opened rest, unless they are to be failed for.
-
-    `unreadable` are these, as they were found by the last look; `lost` is what went before it was read.
-    """
-
-    def __init__(self, settings: Settings) -> None:
-        options = {
-            "path": settings.journals,
-            "splitbytes": str(settings.split_bytes),
-            "failondataloss": str(settings.fail_on_data_loss).lower(),
-        }
-        super().__init__(schemas.spark_schema(None), options, None)
-        self.settings = settings
-        self.unreadable: list[Unreadable] = []
-        self.lost: list[str] = []
-        self._seen: dict[Place, Standing] | None = None
-
-    def following(self, start: Offset) -> Offset:
-        """Where the batch that begins at `start` ends; equal to it when nothing is new.
-
-        What is excluded now, or cannot be opened, stays where it is, and goes on from there some day.
-        """
-
-        def look() -> Offset:
-            self._seen = None
-            self._seen = self._look()
-            resting = {name for _, name, _ in self.unreadable}
-            resting |= {name for name in start if self.settings.rule_of(name).exclude}
-            active = {name: parts for name, parts in start.items() if name not in resting}
-            end = self._latest(active, None, self.settings.batch_bytes)
-            return dict(sorted({**end, **{name: start[name] for name in resting if name in start}}.items()))
-
-        try:
-            return looking_again(look)
-        finally:
-            self._seen = None
-
-    def note_target(self) -> None:
-        """Let all batches from now on end with what there is now."""
-        self._target = {place: standing.next for place, standing in looking_again(self._look).items()}
-
-    def _look(self) -> dict[Place, Standing]:
-        if self._seen is not None:
-            return self._seen
-        found: dict[Place, Standing] = {}
-        self.unreadable = []
-        for journal in chosen_journals(self.settings):
-            try:
-                reader = open_journal(journal)
-                extents = find_format(journal.format).room("splits").extent(reader)
-            except NotFound:  # removed while we looked
-                continue
-            except LogwrightError as error:
-                if self.settings.mode_of(journal.name) == "failfast":
-                    raise
-                self.unreadable.append((journal.format, journal.name, str(error)))
-                continue
-            for part, (first, following) in extents.items():
-                found[journal.name, part] = Standing(journal, reader, part, first, following)
-        return found
-
-    def _lose(self, what: str) -> None:
-        if self.fail_on_data_loss:
-            raise HistoryUnavailable(
-                f"{what}. To go on without them write fail_on_data_loss = false into a --config file"
-            )
-        if what not in self.lost:
-            self.lost.append(what)
-
-    def splits_between(self, start: Offset, end: Offset) -> list[tuple[Journal, Split]]:
-        """What has to be read for one batch."""
-        return looking_again(lambda: self._plan(start, end))
-
 
 # --- what was done ----------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Written:
-    """A file that a task has written: of which table, its name in the directory of that table, and its size."""
-
-    table: str
-    name: str
-    rows: int
-    bytes: int
 
 
 @dataclass(slots=True)
@@ -324,12 +147,6 @@ def to_parquet(
             remove_tree(REAL_DISK, staging)
 
 
-def write_empty(directory: Path, schema: pa.Schema) -> Written:
-    """A Parquet file without rows, so that a table has its columns also when nothing is in it."""
-    with _File(directory, directory.name, 0, schema, COMPRESSION) as file:
-        return file.finish()
-
-
 # --- the source -------------------------------------------------------------------------------------------------------
 
 
@@ -365,7 +182,7 @@ class IngestReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """The tasks."""
         if self.plan.end is None:
-            parts, unreadable = _everything(self.plan.settings)
+            parts, unreadable = everything(self.plan.settings)
         else:
             parts = PipelineStream(self.plan.settings).splits_between(self.plan.start, self.plan.end)
             unreadable = list(self.plan.unreadable)
@@ -384,25 +201,6 @@ class IngestReader(DataSourceReader):
         yield (done.as_json(),)
 
 
-def _everything(settings: Settings) -> tuple[list[tuple[Journal, Split]], list[Unreadable]]:
-    """All splits of all journals, and the journals that cannot be opened."""
-    journals = chosen_journals(settings)
-    if not journals:
-        raise UnknownFormat(f"{settings.journals}: no journal of any known format is here or below")
-    parts: list[tuple[Journal, Split]] = []
-    unreadable: list[Unreadable] = []
-    for journal in journals:
-        try:
-            planned = find_format(journal.format).room("splits").plan(open_journal(journal), settings.split_bytes)
-        except LogwrightError as error:
-            if settings.mode_of(journal.name) == "failfast":
-                raise
-            unreadable.append((journal.format, journal.name, str(error)))
-        else:
-            parts.extend((journal, split) for split in planned)
-    return parts, unreadable
-
-
 # --- a task -----------------------------------------------------------------------------------------------------------
 
 
@@ -413,8 +211,8 @@ class _Task:
         staging = Path(plan.staging)
         self._settings = plan.settings
         self._is_increment = plan.end is not None
-        self._events = _File(staging / "events", "events", number, _WRITTEN, plan.compression)
-        self._damage = _File(staging / "damage", "damage", number, DAMAGE, plan.compression)
+        self._events = ParquetFile(staging / "events", "events", number, WRITTEN, plan.compression)
+        self._damage = ParquetFile(staging / "damage", "damage", number, DAMAGE, plan.compression)
         self._decoding = _Decoding()
         self._done = Ingested()
 
@@ -496,133 +294,8 @@ class _Decoding(Reading):
 
     def _finished(self, batches: Iterator[pa.RecordBatch], journal: Journal) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            yield _filled(batch, journal)
+            yield filled(batch, journal)
 
     def _damage_rows(self, journal: Journal, part: str, damage: Damage) -> Iterator[Any]:
         file = file_of(journal.format, part, damage.file)
         yield _Wrong(file, damage.start, damage.size, damage.kind, damage.reason)
-
-
-# --- columns ----------------------------------------------------------------------------------------------------------
-
-
-def _filled(batch: pa.RecordBatch, journal: Journal) -> pa.RecordBatch:
-    """The columns of `events` out of a batch of the format's columns, as `schemas.fill` makes them for Spark."""
-    room = find_format(journal.format).room("tables")
-    constant = {"format": journal.format, "journal": journal.name}
-    arrays = []
-    for column in _WRITTEN:
-        if column.name in constant:
-            arrays.append(_repeated(constant[column.name], batch.num_rows))
-        elif column.name in _REPEATING:
-            arrays.append(_encoded(room, batch, column.name))
-        else:
-            found = room.column(batch, column.name)
-            arrays.append(pa.nulls(batch.num_rows, column.type) if found is None else found)
-    return pa.RecordBatch.from_arrays(arrays, schema=_WRITTEN)
-
-
-def _repeated(value: str, rows: int) -> pa.DictionaryArray:
-    return pa.DictionaryArray.from_arrays(pa.repeat(pa.scalar(0, pa.int32()), rows), pa.array([value], pa.string()))
-
-
-def _encoded(room: Any, batch: pa.RecordBatch, name: str) -> pa.Array:
-    """A column of texts as a dictionary. What is made of one column of the format is made of its distinct values."""
-    given = batch.column(name) if name in batch.schema.names else None
-    if given is not None and given.type == _NAMES:
-        return given
-    sources = [source for source in room.sources([name], sharded=False) if source in batch.schema.names]
-    if len(sources) == 1:
-        source = batch.column(sources[0]).dictionary_encode("encode")
-        values = room.column(pa.RecordBatch.from_arrays([source.dictionary], names=sources), name)
-        if values is not None and values.null_count == 0:
-            return pa.DictionaryArray.from_arrays(source.indices, values)
-    found = room.column(batch, name)
-    return pa.nulls(batch.num_rows, _NAMES) if found is None else found.dictionary_encode()
-
-
-# --- files ------------------------------------------------------------------------------------------------------------
-
-
-class _File:
-    """A Parquet file that a task writes: created with its first rows, on the disk when it is finished."""
-
-    def __init__(self, directory: Path, table: str, number: int, schema: pa.Schema, compression: str) -> None:
-        # No two attempts at one task write to the same name.
-        self._path = directory / f"{number:06d}-{secrets.token_hex(8)}.parquet"
-        self._table = table
-        self._schema = schema
-        self._compression = compression
-        self._waiting: list[pa.RecordBatch] = []
-        self._waiting_bytes = 0
-        self._sink: Any = None
-        self._writer: Any = None
-        self.rows = 0
-
-    def add(self, batch: pa.RecordBatch) -> None:
-        self.rows += batch.num_rows
-        self._waiting.append(batch)
-        self._waiting_bytes += batch.nbytes
-        if self._waiting_bytes >= ROW_GROUP_BYTES:
-            self._write()
-
-    def _write(self) -> None:
-        """Write what has gathered as one row group."""
-        with _translated(self._path):
-            if self._writer is None:
-                self._open()
-            table = pa.Table.from_batches(self._waiting, self._schema).unify_dictionaries()
-            if table.num_rows:
-                self._writer.write_table(table, row_group_size=table.num_rows)
-        self._waiting = []
-        self._waiting_bytes = 0
-
-    def _open(self) -> None:
-        repeating = [column.name for column in self._schema if pa.types.is_dictionary(column.type)]
-        rising = {name: "DELTA_BINARY_PACKED" for name in self._schema.names if name in _RISING}
-        self._sink = pa.OSFile(str(self._path), "wb")
-        self._writer = pq.ParquetWriter(
-            self._sink,
-            self._schema,
-            compression=self._compression,
-            use_dictionary=repeating,
-            column_encoding=rising,
-            write_statistics=[name for name in self._schema.names if name not in ("key", "value")],
-            data_page_size=_PAGE_BYTES,
-            store_schema=False,  # who reads it gets texts, and not Arrow's dictionaries
-        )
-
-    def finish(self) -> Written:
-        """Complete the file and sync it."""
-        if self._waiting or self._writer is None:
-            self._write()
-        with _translated(self._path):
-            self._writer.close()
-            self._sink.close()
-        file = REAL_DISK.open(self._path, "read")
-        try:
-            file.sync()
-            return Written(self._table, self._path.name, self.rows, file.size())
-        finally:
-            file.close()
-
-    def __enter__(self) -> _File:
-        return self
-
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
-        if kind is None:
-            return
-        for opened in (self._writer, self._sink):
-            with contextlib.suppress(Exception):  # it failed already, and what is written is of no use
-                if opened is not None:
-                    opened.close()
-        with contextlib.suppress(LogwrightError):
-            REAL_DISK.remove(self._path)
-
-
-@contextlib.contextmanager
-def _translated(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise StorageFailed("write", path, error) from error

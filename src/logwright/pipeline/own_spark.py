@@ -59,7 +59,11 @@ def own_spark(
     try:
         yield start
     except SparkFailed as error:
-        raise LogwrightError(f"{error} (Spark's own log: {log})" if log else str(error)) from error
+        if not log:
+            raise
+        with open(log, "a", errors="backslashreplace") as file:
+            file.write(f"\n{error.__cause__}\n")
+        raise LogwrightError(f"{error} (Spark's own log: {log})") from error
     except BaseException:
         _remove(log)
         raise

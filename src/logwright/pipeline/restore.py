@@ -51,7 +51,7 @@ from ..core.split import TARGET_BYTES, pack
 from ..location import is_local, locate
 from . import commit
 from .failures import translated
-from .ingest import is_below
+from .planning import is_below
 from .settings import FILE_FORMATS
 from .tables import EVENTS, FILES
 

@@ -15,13 +15,11 @@ opened are rows of `damage`, each once, unless they are to be failed for.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
-import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -35,8 +33,10 @@ from . import listing as listings
 from .commit import REPORT, Checkpoint, Move, Output
 from .failures import translated
 from .figures import TableFigures, gather
-from .ingest import Found, Ingested, PipelineStream, Plan, Unreadable, chosen_journals, ingest, is_below
+from .ingest import Found, Ingested, ingest
 from .listing import Listing
+from .planning import PipelineStream, Plan, Unreadable, chosen_journals, is_below
+from .progress import Progress, tell, watched
 from .report import write_report
 from .settings import Settings
 from .staging import Batch, Totals
@@ -46,8 +46,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-Progress: TypeAlias = Callable[[str, int, int], None]
-"""Gets what is being done, how much of it is done and how much there is; 0 of 0 where that cannot be said."""
 SparkMaker: TypeAlias = Callable[[], "SparkSession"]
 
 POLL_SECONDS: Final = 1.0
@@ -56,8 +54,6 @@ REFRESH_SECONDS: Final = 30.0
 """How old the lists of files and consumers may get while nothing else is new."""
 SHOWN: Final = ("activity", "files", "damage", "consumers")
 """The tables that the report is made of."""
-_LOOK_SECONDS: Final = 0.2
-_LOG: Final = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -96,7 +92,7 @@ def run(
     """Make the tables that the settings ask for. `spark` is a session, or what makes one when it is needed."""
     given, settings = settings, _placed(settings)
     tables = [TABLES[name] for name in settings.chosen(TABLES)]
-    _tell(progress, "looking for journals")
+    tell(progress, "looking for journals")
     journals = chosen_journals(settings)
     _check_journals(settings, journals)
     with translated(), Output.open(settings.out) as output:
@@ -217,7 +213,7 @@ class _Run:
     @property
     def _spark(self) -> SparkSession:
         if self._session is None:
-            _tell(self._progress, "starting Spark")
+            tell(self._progress, "starting Spark")
             self._session = self._make_spark()
         return self._session
 
@@ -297,7 +293,7 @@ class _Run:
                 batch.compression,
             )
             is_new = batch.anew or end != state.offsets or bool(unreadable)
-            found = self._read(plan) if is_new else Ingested()
+            found = self._read(plan, _journals_of(plan, listing)) if is_new else Ingested()
             if is_new:
                 self._make_tables(batch, found)
             digests = self._list_tables(batch, listing, state.listings)
@@ -310,7 +306,7 @@ class _Run:
                 journals=_added(state.journals, found.journals),
                 listings=digests,
             )
-            _tell(self._progress, "publishing")
+            tell(self._progress, "publishing")
             staging.publish(batch.moves, batch.replaced, asdict(state))
         except BaseException:
             staging.discard()
@@ -322,8 +318,8 @@ class _Run:
         self._note_result()
         return state
 
-    def _read(self, plan: Plan) -> Ingested:
-        with _watched(self._spark, self._progress, "reading journals"):
+    def _read(self, plan: Plan, journals: int) -> Ingested:
+        with watched(self._spark, self._progress, f"reading {journals} journal{'' if journals == 1 else 's'}"):
             return ingest(self._spark, plan)
 
     def _make_tables(self, batch: Batch, found: Ingested) -> None:
@@ -337,7 +333,7 @@ class _Run:
                     self._write(batch, table)
 
     def _write(self, batch: Batch, table: Table) -> None:
-        with _watched(self._spark, self._progress, f"table {table.name}"):
+        with watched(self._spark, self._progress, f"table {table.name}"):
             if table.source == "records":
                 made = batch.ingested(self._spark, table.name)
             else:
@@ -353,7 +349,7 @@ class _Run:
         digests = self._digests(listing)
         for table in self._tables:
             if table.source in digests and (batch.anew or digests[table.source] != known.get(table.source)):
-                with _watched(self._spark, self._progress, f"table {table.name}"):
+                with watched(self._spark, self._progress, f"table {table.name}"):
                     rows: DataFrame = self._spark.createDataFrame(_listed(listing)[table.source])
                     batch.write(table, table.make(rows), is_small=True)
         return digests
@@ -371,7 +367,7 @@ class _Run:
 
     def _draw_report(self, batch: Batch) -> None:
         """Stage the report about the tables as they will be."""
-        with _watched(self._spark, self._progress, "report"):
+        with watched(self._spark, self._progress, "report"):
             frames = {table.name: batch.after(self._spark, table) for table in self._tables if table.name in SHOWN}
             figures = gather(
                 {name: frame for name, frame in frames.items() if frame is not None},
@@ -393,6 +389,13 @@ class _Run:
                 self.result.report = str(Path(self.result.out) / REPORT)
 
 
+def _journals_of(plan: Plan, listing: Listing) -> int:
+    """How many journals there are to be read."""
+    if plan.end is None:
+        return len({row["journal"] for row in listing.files} | set(listing.problems))
+    return sum(parts != plan.start.get(name) for name, parts in plan.end.items())
+
+
 def _listed(listing: Listing) -> dict[str, pa.Table]:
     return {"files": listing.file_table(), "offsets": listing.offset_table()}
 
@@ -405,54 +408,3 @@ def _added(before: Mapping[str, Found], found: Mapping[str, Found]) -> dict[str,
     total = Ingested([], {name: replace(one) for name, one in before.items()})
     total.add(Ingested([], dict(found)))
     return dict(sorted(total.journals.items()))
-
-
-# --- progress -------------------------------------------------------------------------------------------------------
-
-
-def _tell(progress: Progress | None, what: str) -> None:
-    if progress is not None:
-        progress(what, 0, 0)
-
-
-@contextlib.contextmanager
-def _watched(spark: SparkSession, progress: Progress | None, what: str) -> Iterator[None]:
-    """Tell how many of the tasks are done that Spark does for us meanwhile."""
-    _tell(progress, what)
-    if progress is None:
-        yield
-        return
-    context = spark.sparkContext
-    group = f"logwright: {what} ({time.monotonic_ns()})"
-    context.setJobGroup(group, what)
-    ended = threading.Event()
-
-    def look() -> None:
-        while not ended.wait(_LOOK_SECONDS):
-            with contextlib.suppress(Exception):  # a look that fails is one that nobody misses
-                done, total = _tasks(context.statusTracker(), group)
-                if total:
-                    progress(what, done, total)
-
-    thread = threading.Thread(target=look, name="logwright pipeline progress", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
-        for name in ("spark.jobGroup.id", "spark.job.description"):
-            context.setLocalProperty(name, None)  # type: ignore[arg-type]
-
-
-def _tasks(tracker: Any, group: str) -> tuple[int, int]:
-    """How many tasks of a group of jobs are done, and how many there are as far as Spark knows."""
-    done = total = 0
-    for job in tracker.getJobIdsForGroup(group):
-        information = tracker.getJobInfo(job)
-        for stage in information.stageIds if information is not None else ():
-            found = tracker.getStageInfo(stage)
-            if found is not None:
-                done += found.numCompletedTasks
-                total += found.numTasks
-    return done, total

@@ -23,7 +23,8 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from ..core.disk import REAL_DISK
 from ..core.errors import WrongUse
 from .commit import HOME, Move, Output, Staging, part_name, table_files
-from .ingest import COMPRESSION, COMPRESSIONS, Ingested, write_empty
+from .ingest import Ingested
+from .parquet import COMPRESSION, COMPRESSIONS, write_empty
 from .reducing import MOST_ROWS
 from .settings import FILE_FORMATS, Settings
 from .tables import DAMAGE, EVENTS, Table

@@ -1,0 +1,180 @@
+"""What a run of the pipeline is to read: which journals, and in increments from where to where.
+
+What is new is found by `JournalStream`, as for a streaming query: rotation, new shards and journals, records that went
+before they were read, and how much goes into one batch are known there.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TypeAlias
+
+from ..core.errors import HistoryUnavailable, LogwrightError, NotFound, UnknownFormat
+from ..core.format import find_format
+from ..core.split import Split
+from ..location import is_local, locate
+from ..spark import schemas
+from ..spark.reading import Journal, list_journals, open_journal
+from ..spark.stream import JournalStream, Offset, Place, Standing, looking_again
+from .parquet import COMPRESSION
+from .settings import JournalRule, Settings
+
+Unreadable: TypeAlias = tuple[str, str, str]
+"""Format and name of a journal that cannot be opened, and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is to be read, and where to. It goes to whoever plans and to the tasks, as JSON.
+
+    Without `end` all that there is now is read, torn tails are told, and journals that cannot be opened as well. With
+    it the records from `start` to `end` are, which are offsets of a stream, and `unreadable` is what is told.
+    """
+
+    settings: Settings
+    staging: str
+    start: Offset = field(default_factory=dict)
+    end: Offset | None = None
+    unreadable: tuple[Unreadable, ...] = ()
+    compression: str = COMPRESSION
+
+    def as_json(self) -> str:
+        chosen = self.settings
+        return json.dumps(
+            {
+                "settings": {
+                    "journals": chosen.journals,
+                    "out": chosen.out,
+                    "mode": chosen.mode,
+                    "split_bytes": chosen.split_bytes,
+                    "fail_on_data_loss": chosen.fail_on_data_loss,
+                    "journal_rules": [asdict(rule) for rule in chosen.journal_rules],
+                },
+                "staging": self.staging,
+                "start": self.start,
+                "end": self.end,
+                "unreadable": self.unreadable,
+                "compression": self.compression,
+            }
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> Plan:
+        found = json.loads(text)
+        rules = tuple(JournalRule(**rule) for rule in found["settings"].pop("journal_rules"))
+        settings = Settings(**found.pop("settings"), journal_rules=rules)
+        found["unreadable"] = tuple((format, name, reason) for format, name, reason in found["unreadable"])
+        return cls(settings, **found)
+
+
+def chosen_journals(settings: Settings) -> list[Journal]:
+    """The journals at or below the root that no rule excludes. The tables themselves are not looked through."""
+    found = list_journals(settings.journals, None)
+    disk, out = locate(settings.out)
+    return [
+        journal
+        for journal in found
+        if not settings.rule_of(journal.name).exclude
+        and not (is_local(disk) and is_local(locate(journal.location)[0]) and is_below(Path(journal.location), out))
+    ]
+
+
+def is_below(path: Path, directory: Path) -> bool:
+    """Whether a path is a directory or something in it, whatever links lead there."""
+    return path.resolve().is_relative_to(directory.resolve())
+
+
+def everything(settings: Settings) -> tuple[list[tuple[Journal, Split]], list[Unreadable]]:
+    """All splits of all journals, and the journals that cannot be opened."""
+    journals = chosen_journals(settings)
+    if not journals:
+        raise UnknownFormat(f"{settings.journals}: no journal of any known format is here or below")
+    parts: list[tuple[Journal, Split]] = []
+    unreadable: list[Unreadable] = []
+    for journal in journals:
+        try:
+            planned = find_format(journal.format).room("splits").plan(open_journal(journal), settings.split_bytes)
+        except LogwrightError as error:
+            if settings.mode_of(journal.name) == "failfast":
+                raise
+            unreadable.append((journal.format, journal.name, str(error)))
+        else:
+            parts.extend((journal, split) for split in planned)
+    return parts, unreadable
+
+
+class PipelineStream(JournalStream):
+    """What is new in the journals that are chosen. Those that cannot be opened rest, unless they are to be failed for.
+
+    `unreadable` are these, as they were found by the last look; `lost` is what went before it was read.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        options = {
+            "path": settings.journals,
+            "splitbytes": str(settings.split_bytes),
+            "failondataloss": str(settings.fail_on_data_loss).lower(),
+        }
+        super().__init__(schemas.spark_schema(None), options, None)
+        self.settings = settings
+        self.unreadable: list[Unreadable] = []
+        self.lost: list[str] = []
+        self._seen: dict[Place, Standing] | None = None
+
+    def following(self, start: Offset) -> Offset:
+        """Where the batch that begins at `start` ends; equal to it when nothing is new.
+
+        What is excluded now, or cannot be opened, stays where it is, and goes on from there some day.
+        """
+
+        def look() -> Offset:
+            self._seen = None
+            self._seen = self._look()
+            resting = {name for _, name, _ in self.unreadable}
+            resting |= {name for name in start if self.settings.rule_of(name).exclude}
+            active = {name: parts for name, parts in start.items() if name not in resting}
+            end = self._latest(active, None, self.settings.batch_bytes)
+            return dict(sorted({**end, **{name: start[name] for name in resting if name in start}}.items()))
+
+        try:
+            return looking_again(look)
+        finally:
+            self._seen = None
+
+    def note_target(self) -> None:
+        """Let all batches from now on end with what there is now."""
+        self._target = {place: standing.next for place, standing in looking_again(self._look).items()}
+
+    def _look(self) -> dict[Place, Standing]:
+        if self._seen is not None:
+            return self._seen
+        found: dict[Place, Standing] = {}
+        self.unreadable = []
+        for journal in chosen_journals(self.settings):
+            try:
+                reader = open_journal(journal)
+                extents = find_format(journal.format).room("splits").extent(reader)
+            except NotFound:  # removed while we looked
+                continue
+            except LogwrightError as error:
+                if self.settings.mode_of(journal.name) == "failfast":
+                    raise
+                self.unreadable.append((journal.format, journal.name, str(error)))
+                continue
+            for part, (first, following) in extents.items():
+                found[journal.name, part] = Standing(journal, reader, part, first, following)
+        return found
+
+    def _lose(self, what: str) -> None:
+        if self.fail_on_data_loss:
+            raise HistoryUnavailable(
+                f"{what}. To go on without them write fail_on_data_loss = false into a --config file"
+            )
+        if what not in self.lost:
+            self.lost.append(what)
+
+    def splits_between(self, start: Offset, end: Offset) -> list[tuple[Journal, Split]]:
+        """What has to be read for one batch."""
+        return looking_again(lambda: self._plan(start, end))
