@@ -10,6 +10,7 @@ What the rooms of a format offer to the rest of the house, the command line and 
     repair.plan(path), …             see core/repair.py
     splits.plan(reader, ...), …      see core/split.py
     inventory.take(reader)           -> Inventory           see core/inventory.py
+    restore.FileWriter(...), …       see core/restore.py
 """
 
 from __future__ import annotations

@@ -110,9 +110,12 @@ class Room(Protocol):
 
 def room_of(format: str) -> Room:
     """How journals of a format are restored."""
+    known = find_format(format)
     try:
-        return cast(Room, find_format(format).room("restore"))
+        return cast(Room, known.room("restore"))
     except ModuleNotFoundError as error:
+        if error.name is None or not f"{known.package}.restore".startswith(error.name):
+            raise  # something else is missing
         raise WrongUse(f"journals of the format {format} cannot be restored") from error
 
 
