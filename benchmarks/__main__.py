@@ -14,7 +14,10 @@ from rich.console import Console
 from benchmarks import machine, report
 from benchmarks.measure import Figure, Plan
 
-SUBJECTS = ("append", "append_batch", "scan_objects", "to_arrow", "durable", "seek", "bonjson", "memory", "spark")
+SUBJECTS = (
+    *("append", "append_batch", "scan_objects", "to_arrow", "durable", "seek", "replay", "bonjson", "memory"),
+    "spark",
+)
 NEEDED_BYTES = {False: 7 << 30, True: 1 << 30}
 RESULTS = Path(__file__).parent / "results"
 

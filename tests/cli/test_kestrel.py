@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.cli.support import assert_one_error_line, run
+from logwright.formats.kestrel import Writer
+from tests.cli.support import assert_one_error_line, run, start
 from tests.formats.kestrel.samples import (
     ADDED,
     REMOVE,
@@ -109,9 +110,22 @@ def test_tail_and_what_it_cannot(queues: Path) -> None:
         "addx",
         "remove_tentative",
     ]
-    assert_one_error_line(run("tail", queues, "-f"), 2, "cannot be followed")
     assert_one_error_line(run("offsets", queues), 2, "have no consumers")
     assert_one_error_line(run("dump", queues, "--type", "2"), 2, "have no type")
+
+
+def test_tail_follows_across_files_and_queues(queues: Path) -> None:
+    with start("tail", queues, "-n", 1, "-f", "--timeout", 60, "--json") as child:
+        assert json.loads(child.line())["op"] == "remove_tentative"
+        with Writer(queues / "cars") as writer:
+            writer.addx(b"one")
+            writer.rotate()
+            writer.addx(b"two")
+        with Writer(queues / "boats") as writer:
+            writer.addx(b"three")
+        found = [json.loads(child.line()) for _ in range(3)]
+    assert [record["data"] for record in found] == [text(b"one"), text(b"two"), text(b"three")]
+    assert [record["queue"] for record in found] == ["cars", "cars", "boats"]
 
 
 def test_inspect_tells_the_dialect(queues: Path) -> None:

@@ -87,7 +87,7 @@ def command(
         else:
             found = _since(reader, since, local, count, mode)
         for item in found:
-            if isinstance(item, Damage) or _is_before(item, ends):
+            if isinstance(item, Damage) or _is_before(reader, item, ends):
                 _print(printer, item, mode)
         printer.flush()
         tell_torn_tails(reader)
@@ -114,27 +114,21 @@ def _since(reader: Reader, since: str, local: bool, count: int | None, mode: Mod
 
 
 def _ends(reader: Any) -> Any:
-    """The offset that the next message will get; below a root of shards, for each."""
-    if hasattr(reader, "shards"):
-        return {shard.name: reader.open(shard).next for shard in reader.shards()}
+    """The number that the next record will get; where several journals are read as one, for each."""
+    if hasattr(reader, "parts"):
+        return {name: part.next for name, part in reader.parts()}
     return reader.next
 
 
-def _is_before(item: Located, ends: Any) -> bool:
+def _is_before(reader: Any, item: Located, ends: Any) -> bool:
     if ends is None:
         return True
-    if isinstance(ends, dict):
-        shard = item.file.rpartition("/")[0].rpartition("/")[0]
-        return bool(item.record.offset < ends.get(shard, 0))
-    return bool(item.record.offset < ends)
+    part, number = reader.number_of(item)
+    return bool(number < (ends.get(part, 0) if isinstance(ends, dict) else ends))
 
 
 def _follow(format: Format, path: Path, ends: Any, timeout: float | None, mode: Mode, printer: Printer) -> None:
-    if isinstance(ends, dict):
-        scanner = format.room("shard_scanner").ShardedScanner(path, ends, timeout=timeout, mode=heedful(mode))
-    else:
-        scanner = format.room("scanner").Scanner(path, ends, timeout=timeout, mode=heedful(mode))
-    with scanner:
+    with format.room("journal").follow(path, ends, timeout=timeout, mode=heedful(mode)) as scanner:
         for item in scanner.located():
             _print(printer, item, mode)
             sys.stdout.flush()

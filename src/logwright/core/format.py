@@ -7,6 +7,7 @@ What the rooms of a format offer to the rest of the house, the command line and 
 
     journal.looks_like(disk, path)   -> Evidence | None    does this path hold such a journal?
     journal.open_reader(path, ...)   -> Reader              read-only, without the writer's lock
+    journal.follow(path, ends, ...)  -> something with `located`, of formats with the trait `follow`
     repair.plan(path), …             see core/repair.py
     splits.plan(reader, ...), …      see core/split.py
     inventory.take(reader)           -> Inventory           see core/inventory.py
@@ -138,7 +139,7 @@ FORMATS: dict[str, Format] = {
             "kestrel",
             "queue journal of Kestrel",
             "logwright.formats.kestrel",
-            frozenset(),
+            frozenset({"follow"}),
         ),
     )
 }

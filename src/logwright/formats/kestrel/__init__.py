@@ -30,6 +30,7 @@ from .queues import QueuesReader, QueuesWriter
 from .reader import Reader
 from .records import Operation
 from .replay import QueueItem, QueueState
+from .scanner import Scanner
 from .stats import Stats
 from .writer import Writer
 
@@ -47,6 +48,7 @@ __all__ = [
     "QueuesWriter",
     "Reader",
     "Recovery",
+    "Scanner",
     "Stats",
     "Sync",
     "Writer",

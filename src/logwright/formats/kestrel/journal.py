@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from ...core.disk import REAL_DISK, Disk
 from ...core.errors import LogwrightError, NotFound
 from ...core.format import Evidence
 from ...core.format import Reader as AnyReader
-from ...core.outcome import Damage
+from ...core.outcome import Damage, Mode
 from . import codec, kernel
 from .files import list_files, list_queues
 from .layout import DOCUMENTED, KESTREL2, TEMPORARY, lock_name, parse_name
 from .queues import QueuesReader, QueuesWriter
 from .reader import Reader
 from .records import Dialect
+from .scanner import Scanner
 from .writer import Writer
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "QueuesWriter",
     "Reader",
     "Recovery",
+    "Scanner",
     "Writer",
     "looks_like",
     "open_reader",
@@ -126,6 +128,11 @@ def open_reader(path: Path, *, disk: Disk = REAL_DISK) -> AnyReader:
     if not queues:
         raise NotFound(f"{path}: no queues are here")
     return Reader(path / queues[0], disk=disk) if len(queues) == 1 else QueuesReader(path, disk=disk)
+
+
+def follow(path: Path, ends: Any, *, timeout: float | None, mode: Mode) -> Scanner:
+    """A scanner of a queue from a number on, or of all queues of a directory, from a number of each."""
+    return Scanner(path, ends, timeout=timeout, mode=mode)
 
 
 def open_target(directory: Path, name: str, *, disk: Disk = REAL_DISK) -> QueuesWriter:

@@ -81,6 +81,11 @@ class QueuesReader(PartsReader):
         (queue,) = self.find_place(key)
         return self.open(queue).history(key)
 
+    def number_of(self, located: Located) -> tuple[str, int]:
+        """The queue that an operation belongs to, and its number there."""
+        parsed = parse_name(located.file)
+        return self.open(parsed[0] if parsed else located.file).number_of(located)
+
     def as_json(self, located: Located) -> dict[str, Any]:
         """An operation as `dump --json` prints it, with its queue."""
         parsed = parse_name(located.file)

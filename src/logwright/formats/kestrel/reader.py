@@ -425,6 +425,13 @@ class Reader(Closing):
 
         return verify(self, progress=progress)
 
+    def number_of(self, located: Located) -> tuple[str, int]:
+        """The queue that an operation belongs to, and its number there."""
+        for source in self.files():
+            if source.name == located.file:
+                return self.queue, source.first_number + located.span.start
+        return self.queue, located.span.start  # its file was packed meanwhile
+
     def as_json(self, located: Located) -> dict[str, Any]:
         """An operation as `dump --json` prints it."""
         return operation_as_json(located)

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ...core.disk import REAL_DISK, Disk
 from ...core.errors import LogwrightError, NotFound, WrongUse
 from ...core.format import Evidence
 from ...core.format import Reader as AnyReader
-from ...core.outcome import Damage
+from ...core.outcome import Damage, Mode
 from .layout import HEAD, SEGMENT_DIRECTORY, parse_segment_name
 from .reader import Reader
 from .scanner import Scanner
 from .segment import Segment, list_segments
 from .shard import ShardedReader, find_shards
+from .shard_scanner import ShardedScanner
 from .writer import Writer
 
 __all__ = ["Reader", "Recovery", "Scanner", "Writer", "looks_like", "open_reader", "recover"]
@@ -74,6 +76,13 @@ def open_reader(path: Path, *, disk: Disk = REAL_DISK) -> AnyReader:
     if any(shard.bit > 0 for shard in shards):
         raise WrongUse(f"{path} is a journal and a root of shards at once: say which shard, or use sej.Reader")
     return Reader(path, disk=disk)
+
+
+def follow(path: Path, ends: Any, *, timeout: float | None, mode: Mode) -> Scanner | ShardedScanner:
+    """A scanner of a journal from an offset on, or of all shards below a root, from an offset of each."""
+    if isinstance(ends, dict):
+        return ShardedScanner(path, ends, timeout=timeout, mode=mode)
+    return Scanner(path, ends, timeout=timeout, mode=mode)
 
 
 @dataclass(frozen=True, slots=True)

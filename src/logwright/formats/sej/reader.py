@@ -422,6 +422,10 @@ class Reader(Closing):
 
         return read_state(self, at).as_json()
 
+    def number_of(self, located: Located) -> tuple[str, int]:
+        """The part that a record belongs to, of which there is only one here, and its number in that."""
+        return "", located.record.offset
+
     def as_json(self, located: Located) -> dict[str, Any]:
         """A message as `dump --json` prints it."""
         return message_as_json(located)

@@ -208,6 +208,10 @@ class ShardedReader(PartsReader):
         found: dict[str, Any] = choose(there, key=lambda r: NO_TIMESTAMP if r["timestamp"] is None else r["timestamp"])
         return found
 
+    def number_of(self, located: Located) -> tuple[str, int]:
+        """The shard that a message belongs to, and its offset there."""
+        return located.file.rpartition(f"/{SEGMENT_DIRECTORY}/")[0], located.record.offset
+
     def as_json(self, located: Located) -> dict[str, Any]:
         """A message as `dump --json` prints it, with its shard."""
         name, _, _ = located.file.rpartition(f"/{SEGMENT_DIRECTORY}/")
