@@ -31,10 +31,11 @@ from ...core.tasks import opened, to_the_end
 from .codec import Buffer, _as_bytes
 from .engine import Engine
 from .hub import Handle, Settings
-from .items import Item
+from .items import Item, as_item
 from .limits import Expires, Limits, Options
 from .queue import _check_count
 from .records import Dialect
+from .shelf import Entry
 from .stats import Stats, stats_of
 
 Result = TypeVar("Result")
@@ -237,15 +238,19 @@ class AsyncQueue:
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         """The data of all items that wait, from head to tail, as they are when this begins."""
-        async for item in self.items():
-            yield item.data
+        async for entry in self._entries():
+            yield entry[0]
 
     async def items(self) -> AsyncIterator[Item]:
         """All items that wait, from head to tail, as they are when this begins. Nothing is removed."""
-        items = await asyncio.to_thread(self.handle.engine.iterate)
-        while batch := await asyncio.to_thread(_next_of, items):
-            for item in batch:
-                yield item
+        async for entry in self._entries():
+            yield as_item(entry)
+
+    async def _entries(self) -> AsyncIterator[Entry]:
+        entries = await asyncio.to_thread(self.handle.engine.iterate)
+        while batch := await asyncio.to_thread(_next_of, entries):
+            for entry in batch:
+                yield entry
 
     async def flush(self) -> int:
         """Remove all items that wait; how many those were. Those that are open stay."""
@@ -324,5 +329,5 @@ def _set(woken: asyncio.Future[None]) -> None:
         woken.set_result(None)
 
 
-def _next_of(items: Iterable[Item], most: int = 1000) -> list[Item]:
-    return list(islice(items, most))
+def _next_of(entries: Iterable[Entry], most: int = 1000) -> list[Entry]:
+    return list(islice(entries, most))

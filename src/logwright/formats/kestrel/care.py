@@ -58,6 +58,10 @@ class JournalCare(Memory):
         """False after a failure that only opening the queue again will put right."""
         self._open_journal(path, sync, dialect, buffer_bytes, disk)
 
+    def _start(self) -> None:
+        super()._start()
+        self.set_thresholds()
+
     # --- when something is due --------------------------------------------------------------------------------------
 
     @property
@@ -70,29 +74,34 @@ class JournalCare(Memory):
         waiting = self.data_bytes + ADDX_HEAD.size * self.items
         return waiting + self.open_bytes + (ADD_XID_HEAD.size + 1) * len(self.open_items)
 
-    def set_thresholds(self, retry_later: bool = False) -> None:
-        """Say at which sizes of the newest file care is due, or should be thought about again."""
+    def set_thresholds(self, *, later: bool = False) -> None:
+        """Say at which sizes of the newest file care is due, or is to be thought about again.
+
+        `later` says that now is not the time, although one of them is reached.
+        """
         if not self._cares:
             self.care_bytes = self.erase_bytes = NO_LIMIT
             return
-        rotated, total = self.journal_bytes - self.position, self.journal_bytes
-        most = self.limits.max_journal_bytes
-        if total > most or retry_later:
-            most = total + max(_STEP_BYTES, most // 16)
-        self.care_bytes = max(0, min(self.limits.max_memory_bytes, most - rotated))
-        if retry_later or self.position > self.care_bytes:
-            self.care_bytes = self.position + max(_STEP_BYTES, self.position // 4)
-        least = max(self.limits.default_journal_bytes, 2 * self._restated_bytes)
-        self.erase_bytes = self.care_bytes if retry_later else max(0, least - rotated)
+        rotated, most = self.journal_bytes - self.position, self.limits.max_journal_bytes
+        again = self.position + max(_STEP_BYTES, min(self.position, most) // 16)
+        sizes = most - rotated, self.limits.max_memory_bytes
+        self.care_bytes = min(again if size < self.position else size for size in sizes)
+        self.erase_bytes = max(0, self.limits.default_journal_bytes - rotated)
+        if later:
+            self.erase_bytes = max(self.erase_bytes, self.position + _STEP_BYTES)
 
     def _due(self) -> Callable[[], None] | None:
         """What has to be done to the journal, if anything has."""
         total, live = self.journal_bytes, self.live_bytes()
-        is_idle = not self.items and total >= max(self.limits.default_journal_bytes, 2 * self._restated_bytes)
-        if is_idle or (total > self.limits.max_journal_bytes and total >= 2 * live):
-            is_small = live <= SMALL_BYTES and not self.behind_items and not self._rotated
-            return self._restate if is_small else self._rewrite
+        is_idle = not self.items and total >= self.limits.default_journal_bytes
+        if is_idle and total >= 2 * min(live, self._restated_bytes):  # so that it is not done again and again
+            return self._restate if self._is_small(live) else self._rewrite
+        if total > self.limits.max_journal_bytes and total >= 2 * live:
+            return self._restate if self._is_small(live) else self._rewrite
         return self._rotate_held if self.position > self.limits.max_memory_bytes else None
+
+    def _is_small(self, live: int) -> bool:
+        return live <= SMALL_BYTES and not self.behind_items and not self._rotated
 
     def care_if_due(self) -> None:
         """What a call does at its end that has taken items away."""
@@ -110,12 +119,18 @@ class JournalCare(Memory):
     def _care(self) -> None:
         due = self._due()
         if due is None:
-            self.set_thresholds()
-        elif self._caretaker is not None and due != self._restate and self.position > SMALL_BYTES:
+            self.set_thresholds(later=True)
+        elif self._caretaker is not None and self._takes_time(due):
             self.care_bytes = self.erase_bytes = NO_LIMIT  # until it is done
             self._caretaker.request()
         else:
             self._attempt(due)
+
+    def _takes_time(self, due: Callable[[], None]) -> bool:
+        """Whether it is for the thread to do."""
+        if due == self._restate:
+            return False
+        return (self.position if due == self._rotate_held else self.journal_bytes) > SMALL_BYTES
 
     def _attempt(self, action: Callable[[], None]) -> None:
         """Care for the journal; put it off if that fails and nothing has happened. The mutex is held."""
@@ -127,7 +142,7 @@ class JournalCare(Memory):
                 raise
             failed = True
             logger.warning("%s: the journal is left as it is for now: %s", self.path, error)
-        self.set_thresholds(retry_later=failed)
+        self.set_thresholds(later=failed)
 
     # --- restating --------------------------------------------------------------------------------------------------
 
@@ -160,27 +175,27 @@ class JournalCare(Memory):
         self._pack(contextlib.nullcontext())
 
     def _care_in_background(self) -> None:
-        """What the thread does when it was asked to."""
-        with self.mutex:
-            due = None if self.refusing else self._due()
-        if due is None or due == self._restate:
+        """What the thread does when it was asked to. The mutex is free."""
+        later = False
+        while not later:
             with self.mutex:
-                self._attempt(due or (lambda: None))
-            return
-        self._sync()  # so that rotating, for which others wait, has little to sync
-        try:
-            if due == self._rotate_held:
-                with self.mutex:
-                    self._rotate_held()
-            else:
-                self._pack(self.mutex)
-            retry_later = False
-        except LogwrightError as error:
-            retry_later = True
-            if not isinstance(error, Closed):
-                logger.warning("%s: the journal is left as it is for now: %s", self.path, error)
-        with self.mutex:
-            self.set_thresholds(retry_later)
+                due = None if self.refusing else self._due()
+                if due is None or not self._takes_time(due):
+                    self._attempt(due or (lambda: None))
+                    return
+            try:
+                self._sync()  # so that rotating, for which others wait, has little to sync
+                if due == self._rotate_held:
+                    with self.mutex:
+                        self._rotate_held()
+                else:
+                    self._pack(self.mutex)
+            except LogwrightError as error:
+                later = True
+                if not isinstance(error, Closed):
+                    logger.warning("%s: the journal is left as it is for now: %s", self.path, error)
+            with self.mutex:
+                self.set_thresholds(later=later)
 
     def _pack(self, mutex: contextlib.AbstractContextManager[Any]) -> None:
         """Rotate, and pack all that was rotated. `mutex` is held where others must wait."""
@@ -206,11 +221,13 @@ class JournalCare(Memory):
             with mutex:
                 self._names_in_order.clear()
                 self._adopt(packed, added, path)
-            listing = list_files(self._disk, self.directory, self.queue)
-            self._or_poison(lambda: finish_pack(self._disk, self.directory, listing))
+            self._or_poison(self._finish_pack)
         finally:
             self._names_in_order.set()
         self._restated_bytes = packed.size_bytes
+
+    def _finish_pack(self) -> None:
+        finish_pack(self._disk, self.directory, list_files(self._disk, self.directory, self.queue))
 
     def _go_on(self) -> None:
         if self._is_closing:

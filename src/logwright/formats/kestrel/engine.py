@@ -391,9 +391,9 @@ class Engine(JournalCare):
         """Make durable what this thread has done; threads that call at the same time share one sync."""
         self._group.wait()
 
-    def iterate(self) -> Iterator[Item]:
+    def iterate(self) -> Iterator[Entry]:
         """The items that wait, from head to tail, as they are now. What has expired is left out."""
-        return (as_item(entry) for entry in self.waiting_entries() if not self._is_expired(entry))
+        return (entry for entry in self.waiting_entries() if not self._is_expired(entry))
 
     # --- those who wait ---------------------------------------------------------------------------------------------
 

@@ -24,12 +24,11 @@ from .behind import ReadBehind
 from .cursor import Cursor
 from .files import JournalFile, Listing
 from .layout import DOCUMENTED, UNDECIDED, UNREMOVE, XID_HEAD, rotated_name
-from .reader import Reader, decoded
+from .reader import Reader
 from .records import Dialect, Operation
-from .shelf import Entry
+from .shelf import NO_LIMIT, Entry
 from .snapshot import Snapshot
 from .survey import Survey, turns_of
-from .tally import HEAD_BYTES
 from .writing import QueueFiles
 
 GATHER_BYTES: Final = 1 << 20
@@ -274,17 +273,19 @@ class Memory(QueueFiles, quick.Shelf):
 
 def _entries_of(files: Snapshot, position: int, count: int, dialect: int) -> Iterator[Entry]:
     """So many items that were added from a position of the first file on. The files are closed then."""
+    shelf = quick.Shelf(0, 1, dialect)
     try:
         for source in files.files:
             cursor = Cursor(files.file(source), source, position, dialect=dialect)
             position = 0
             while count and (chunk := cursor.read()) is not None:
-                turns = turns_of(chunk)
-                for row, operation in zip(turns.kinds, decoded(chunk), strict=False):
-                    if row in HEAD_BYTES and count:
-                        count -= 1
-                        yield _entry(operation, 0)
-                if turns.is_last:
+                kinds, numbers, positions, end, is_last = turns_of(chunk)
+                shelf.stock(chunk.data, chunk.base, kinds, numbers, positions, end, NO_LIMIT, NO_LIMIT)
+                entries = shelf.entries()[:count]
+                shelf.clear()
+                count -= len(entries)
+                yield from entries
+                if is_last:
                     break
             files.done_with(source)
     finally:

@@ -49,7 +49,7 @@ from ...core.outcome import Damage
 from .codec import Buffer, _as_bytes
 from .engine import Engine
 from .hub import Handle, Settings
-from .items import Item
+from .items import Item, as_item
 from .limits import Expires, Limits, Options
 from .records import Dialect
 from .stats import Stats, stats_of
@@ -242,11 +242,11 @@ class Queue(Closing):
 
     def __iter__(self) -> Iterator[bytes]:
         """The data of all items that wait, from head to tail, as they are now. Nothing is removed."""
-        return (item.data for item in self.items())
+        return (entry[0] for entry in self._engine.iterate())
 
     def items(self) -> Iterator[Item]:
         """All items that wait, from head to tail, as they are now. Nothing is removed."""
-        return self._engine.iterate()
+        return map(as_item, self._engine.iterate())
 
     def flush(self) -> int:
         """Remove all items that wait; how many those were. Those that are open stay."""

@@ -137,24 +137,23 @@ class Writer(Appending, kernel.AppendBuffer):
     def _resume_index(self, segment: Segment, file: File, end: End) -> None:
         """Go on with the segment's index where that takes a short walk only, over messages that are all whole."""
         if end.position <= _WALK_BYTES:
-            writer = IndexWriter.create(self._disk, segment)
+            writer = self._index = IndexWriter.create(self._disk, segment)
             cursor = Cursor(file, segment, 0, segment.first_offset, end=end.position)
         else:
             index = Index.load(self._disk, segment, end.position)
             last = index.last(file) if index is not None else None
             if index is None or last is None or end.position - last.position > _WALK_BYTES:
                 return
-            writer = IndexWriter.resume(self._disk, segment, index, last)
+            writer = self._index = IndexWriter.resume(self._disk, segment, index, last)
             cursor = Cursor(file, segment, last.position, last.offset, end=end.position)
         if writer is None:
             return
         while (chunk := cursor.read()) is not None:
             messages = chunk.data[chunk.start : chunk.stop]
             writer.note(messages, chunk.position, chunk.smallest_timestamp, chunk.largest_timestamp)
-        if cursor.position == end.position:
-            self._index = writer
-        else:
+        if cursor.position != end.position:
             writer.close()  # damage further up: nobody knows the times that it hides
+            self._index = None
 
     def _create_segment(self, first_offset: int) -> None:
         folder = self.directory / SEGMENT_DIRECTORY
