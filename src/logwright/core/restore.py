@@ -116,7 +116,7 @@ def room_of(format: str) -> Room:
     except ModuleNotFoundError as error:
         if error.name is None or not f"{known.package}.restore".startswith(error.name):
             raise  # something else is missing
-        raise WrongUse(f"journals of the format {format} cannot be restored") from error
+        raise WrongUse(f"journals of the format {format} cannot be restored; choose others by their names") from error
 
 
 # --- what came of it ------------------------------------------------------------------------------------------------
