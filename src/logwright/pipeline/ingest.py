@@ -32,7 +32,7 @@ from ..core.errors import LogwrightError, NotFound, StorageFailed, WrongUse
 from ..core.outcome import Damage
 from ..core.split import TARGET_BYTES, Split, pack
 from ..spark import schemas
-from ..spark.reading import Journal, Part, Reading, file_of
+from ..spark.reading import Journal, Part, Reading, file_of, readable
 from .commit import part_name
 from .parquet import COMPRESSION, COMPRESSIONS, WRITTEN, ParquetFile, Written, filled, write_empty
 from .planning import PipelineStream, Plan, Unreadable, everything
@@ -253,7 +253,7 @@ class _Task:
         found = self._found(journal)
         found.damage[wrong.kind] = found.damage.get(wrong.kind, 0) + 1
         row = {"format": journal.format, "journal": journal.name, **asdict(wrong)}
-        row = {name: _as_text(value) if isinstance(value, str) else value for name, value in row.items()}
+        row = {name: readable(value) if isinstance(value, str) else value for name, value in row.items()}
         self._damage.add(pa.RecordBatch.from_pylist([row], DAMAGE))
 
     def finish(self) -> Ingested:
@@ -267,11 +267,6 @@ class _Task:
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         for file in (self._events, self._damage):
             file.__exit__(kind, error, trace)
-
-
-def _as_text(name: str) -> str:
-    """Text for a column: what is no UTF-8 in the name of a file is written out."""
-    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ import pyarrow as pa
 from ..core.errors import LogwrightError
 from ..core.format import find_format
 from ..core.inventory import ConsumerEntry, FileEntry, Inventory
-from ..spark.reading import Journal, open_journal
+from ..spark.reading import Journal, open_journal, readable
 from .tables import FILES, OFFSETS
 
 _MOST_BIGINT = (1 << 63) - 1
@@ -55,7 +55,7 @@ def _file_row(journal: Journal, entry: FileEntry) -> dict[str, Any]:
         "format": journal.format,
         "journal": journal.name,
         "part": entry.part,
-        "file": _text(entry.file),
+        "file": readable(entry.file),
         "bytes": entry.bytes,
         "first": _bigint(entry.first),
         "next": _bigint(entry.next),
@@ -70,19 +70,14 @@ def _offset_row(journal: Journal, entry: ConsumerEntry) -> dict[str, Any]:
         "format": journal.format,
         "journal": journal.name,
         "part": entry.part,
-        "consumer": _text(entry.consumer),
+        "consumer": readable(entry.consumer),
         "offset": _bigint(entry.offset),
         "first": _bigint(entry.first),
         "next": _bigint(entry.next),
-        "problem": None if problem is None else _text(problem),
+        "problem": None if problem is None else readable(problem),
     }
 
 
 def _bigint(number: int | None) -> int | None:
     """A number as a table can hold it; null for one beyond, never another number."""
     return number if number is not None and number <= _MOST_BIGINT else None
-
-
-def _text(name: str) -> str:
-    """A name that is no valid text, with what is wrong in it written out."""
-    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")

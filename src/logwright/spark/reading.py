@@ -150,7 +150,7 @@ def _found_at(disk: Disk, path: Path, location: str, name: str, format: str | No
     except UnknownFormat:
         chosen = ""
     if chosen and format in (None, chosen):
-        return [Journal(chosen, location, _readable(name or path.name))]
+        return [Journal(chosen, location, readable(name or path.name))]
     if chosen or not disk.is_directory(path):
         return []
     found: list[Journal] = []
@@ -163,6 +163,6 @@ def _found_at(disk: Disk, path: Path, location: str, name: str, format: str | No
     return found
 
 
-def _readable(name: str) -> str:
+def readable(name: str) -> str:
     """A name as text, for columns: bytes in it that are no UTF-8 are written out."""
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
