@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -30,6 +31,10 @@ LEAST_JAVA: Final = 17
 _SETTINGS: Final = {
     "spark.sql.python.filterPushdown.enabled": "true",  # off by default, and half of what makes a source fast
 }
+_AT_START: Final = {
+    # A fifth less time for rows on their way from Python into the JVM than through TCP. Only before Spark starts.
+    "spark.python.unix.domain.socket.enabled": str(hasattr(socket, "AF_UNIX")).lower(),
+}
 
 
 def session(master: str = "local[*]", name: str = "logwright", **settings: Any) -> SparkSession:
@@ -44,7 +49,7 @@ def session(master: str = "local[*]", name: str = "logwright", **settings: Any) 
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     builder = SparkSession.builder.master(master).appName(name)
     given = {key if "." in key else key.replace("_", "."): value for key, value in settings.items()}
-    for key, value in {**_SETTINGS, **given}.items():
+    for key, value in {**_SETTINGS, **_AT_START, **given}.items():
         builder = builder.config(key, value)
     return register(builder.getOrCreate())
 
