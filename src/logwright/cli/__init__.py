@@ -40,6 +40,7 @@ VERBS: Final = {
     "offsets": "How far the consumers have come.",
     "reset": "Move a consumer to an offset or a time.",
     "clean": "Remove old segments that no consumer needs.",
+    "unpark": "Put items back that have failed too often.",
     "pipeline": "Journals as tables on Spark, and back.",
     "demo": "Write sample journals, and show what can be done with them.",
     "completion": "The completion script of a shell.",

@@ -103,9 +103,9 @@ class Reader(Protocol):
 class Format:
     """What the house knows of a format before any of its code is loaded.
 
-    Traits that others ask for: `consumers` (their offsets are kept), `follow` (it can be followed), `prune_numbers`
-    (the column `sequence` on Spark is the record number that splits are planned by), `prune_times` (splits are planned
-    by time as well).
+    Traits that others ask for: `consumers` (their offsets are kept), `follow` (it can be followed), `park` (its items
+    can be parked, and put back), `prune_numbers` (the column `sequence` on Spark is the record number that splits are
+    planned by), `prune_times` (splits are planned by time as well).
     """
 
     name: str
@@ -139,7 +139,7 @@ FORMATS: dict[str, Format] = {
             "kestrel",
             "queue journal of Kestrel",
             "logwright.formats.kestrel",
-            frozenset({"follow"}),
+            frozenset({"follow", "park"}),
         ),
     )
 }

@@ -16,8 +16,8 @@
             print(operation.op, operation.data)
         print(reader.queue_state().items)                           # the queue that they stand for
 
-`AsyncQueue` is the same in asyncio. `QueuesReader` reads all queues of a directory. Loading this package loads neither
-pyarrow nor pyspark.
+`AsyncQueue` is the same in asyncio. `unpark` puts back what a queue has parked, while no program has it open.
+`QueuesReader` reads all queues of a directory. Loading this package loads neither pyarrow nor pyspark.
 """
 
 from ...core.durability import ALWAYS, NONE, Sync, interval
@@ -25,6 +25,7 @@ from .aio import AsyncQueue
 from .items import Item
 from .journal import Recovery, looks_like, open_reader, recover
 from .limits import Limits
+from .parking import Unparked, unpark
 from .queue import Queue
 from .queues import QueuesReader, QueuesWriter
 from .reader import Reader
@@ -51,9 +52,11 @@ __all__ = [
     "Scanner",
     "Stats",
     "Sync",
+    "Unparked",
     "Writer",
     "interval",
     "looks_like",
     "open_reader",
     "recover",
+    "unpark",
 ]

@@ -24,7 +24,16 @@ from ...core.durability import SyncLike
 from ...core.errors import Full, LogwrightError, TooLarge, WrongUse
 from .care import JournalCare
 from .items import Item, as_item
-from .layout import CONFIRM_REMOVE, KESTREL2, REMOVE, REMOVE_TENTATIVE, REMOVE_TENTATIVE_XID, UNREMOVE, XID_HEAD
+from .layout import (
+    CONFIRM_REMOVE,
+    KESTREL2,
+    REMOVE,
+    REMOVE_TENTATIVE,
+    REMOVE_TENTATIVE_XID,
+    UNREMOVE,
+    XID_HEAD,
+    parked_name,
+)
 from .limits import Limits, deadline_ms
 from .records import Dialect
 from .shelf import NO_LIMIT, Entry
@@ -102,7 +111,7 @@ class Engine(JournalCare):
     @property
     def park(self) -> str:
         """The queue that items move to which have failed too often."""
-        return self.limits.park or f"{self.queue.replace('+', '-')}_parked"
+        return self.limits.park or parked_name(self.queue)
 
     def _deadline(self, expires: Any, now: int) -> int:
         return deadline_ms(expires, now)
@@ -356,7 +365,14 @@ class Engine(JournalCare):
         """Put parked items back, at the tail; how many those were."""
         if self._borrow is None:
             raise WrongUse(f"{self.path}: there is no way to the queue {self.park}")
-        parked = self._borrow(self.park)
+        return self.take_over(self._borrow(self.park), most)
+
+    def take_over(self, parked: Engine, most: int | None) -> int:
+        """Move items from the head of another queue to the tail of this one; how many those were.
+
+        A crash in between leaves items that are here already reserved there, on the disk: so they come back there with
+        an attempt counted, which is what tells them apart.
+        """
         count = 0
         while most is None or count < most:
             items = parked.reserve_many(_MOST_MOVES if most is None else min(_MOST_MOVES, most - count))
@@ -364,15 +380,15 @@ class Engine(JournalCare):
                 break
             xids = [item.xid for item in items]
             try:
+                parked.sync()
                 self.put_moved(items)
             except LogwrightError:
                 if not parked.refusing:
                     parked.abort(xids)
                 raise
             parked.confirm(xids)
-            count += len(items)
-        if count:
             parked.sync()
+            count += len(items)
         return count
 
     def sweep(self) -> int:

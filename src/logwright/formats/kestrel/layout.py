@@ -70,6 +70,7 @@ PACK_SUFFIX: Final = ".pack"
 TEMPORARY: Final = "~~"
 HOME_DIRECTORY: Final = ".logwright"
 LOCK_SUFFIX: Final = ".lck"
+PARKED_SUFFIX: Final = "_parked"
 
 _ROTATED_NAME: Final = re.compile(r"([^./~\x00][^./\x00]*)\.([0-9]{1,20})(\.pack)?", re.DOTALL)
 _NEWEST_NAME: Final = re.compile(r"[^./~\x00][^./\x00]*", re.DOTALL)
@@ -103,6 +104,11 @@ def parse_name(name: str) -> tuple[str, int | None, bool] | None:
 def rotated_name(queue: str, timestamp_ms: int) -> str:
     """The name of a file that was rotated at this time."""
     return f"{queue}.{timestamp_ms}"
+
+
+def parked_name(queue: str) -> str:
+    """Where the items of a queue are parked that have failed too often, unless it says otherwise."""
+    return f"{queue.replace('+', '-')}{PARKED_SUFFIX}"  # without the +: it would be a child of the parent, and get all
 
 
 def lock_name(queue: str) -> str:
