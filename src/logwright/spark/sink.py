@@ -1,6 +1,7 @@
 """Journals as sinks on Spark, for tables and for streams: each batch whole or not at all, and exactly once.
 
     df.write.format("sej").option("shardBit", 4).mode("append").save("out")
+    df.write.format("kestrel").option("queue", "orders").mode("append").save("queues")
     df.writeStream.format("sej").option("checkpointLocation", "progress").start("out")
 
 Tasks stage their records in the target, where nobody sees them, and the driver publishes what the successful attempts
@@ -19,7 +20,10 @@ Options of sej:
     segmentSize         how large a segment grows; 1g by default
     checksums           keep checksums beside the segments; false by default
 
-What the room `staging` of a format offers:
+Options of kestrel:
+    queue               the queue of items that name none in a column `queue`
+
+How it is done is in `core.staging`, for every format the same. What the room `staging` of a format offers:
 
     OPTIONS, Target(...)                       the options, and what they say
     Stage(root, run, order, target)            `append_batch`, `finish` and `discard` of one task
@@ -29,7 +33,8 @@ What the room `staging` of a format offers:
     refuse_live_writers(root, target)          before the work begins
 all of them with `disk=`,
 and the room `tables`:
-    check_writable(schema), writable(batch)    Spark's columns as the format takes them
+    check_writable(schema, target)             what is wrong with Spark's columns, before there are rows
+    writable(batch)                            Spark's columns as the format takes them
 """
 
 from __future__ import annotations
@@ -53,7 +58,7 @@ from pyspark.sql.types import StructType
 
 from ..core.disk import REAL_DISK, Disk
 from ..core.errors import LogwrightError, WrongUse
-from ..core.format import find_format
+from ..core.format import FORMATS, find_format
 from ..location import is_local, locate
 from .options import byte_size, flag
 
@@ -81,7 +86,7 @@ class _Sink:
 
     def __init__(self, schema: StructType, options: dict[str, str], format: str | None, overwrite: bool) -> None:
         if format is None:
-            raise WrongUse("say which format to write: sej")
+            raise WrongUse(f"say which format to write: {' or '.join(FORMATS)}")
         if overwrite:
             raise WrongUse("a journal is never overwritten: write with mode append, or to another path")
         self.format = format
@@ -89,7 +94,8 @@ class _Sink:
         self.run = new_run()
         room = _room(format)
         self.target = room.Target(**_fields(options, room.OPTIONS))
-        find_format(format).room("tables").check_writable(to_arrow_schema(schema, timezone="UTC"))
+        columns = to_arrow_schema(schema, timezone="UTC")
+        find_format(format).room("tables").check_writable(columns, self.target)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskDone:
         """Stage the records of one task."""
@@ -227,7 +233,7 @@ def _transaction_of(options: Mapping[str, str]) -> tuple[str | None, int]:
 
 
 def _allow_open_files() -> None:
-    """Let this process open as many files as it may: there can be a thousand shards."""
+    """Let this process open as many files as it may: there can be a thousand shards, or more queues than that."""
     try:
         import resource
     except ImportError:  # pragma: no cover - Windows

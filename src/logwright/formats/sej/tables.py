@@ -118,7 +118,7 @@ def _floored(data: pa.Array) -> pa.Array:
 # --- writing --------------------------------------------------------------------------------------------------------
 
 
-def check_writable(schema: pa.Schema) -> None:
+def check_writable(schema: pa.Schema, target: Any = None) -> None:
     """Raise `WrongUse` for columns that cannot be written, before there are any rows."""
     unknown = [name for name in schema.names if name not in (*_WRITTEN, *_GIVEN_ANEW)]
     if unknown:

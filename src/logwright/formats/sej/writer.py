@@ -21,6 +21,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,7 @@ from ...core.format import find_format
 from ...core.keep import cut_tail
 from ...core.lock import Lock
 from ...core.outcome import Damage
+from ...core.staging import lock_journal
 from . import kernel
 from .ending import End, find_end
 from .index import STRIDE_BYTES, Index, IndexWriter
@@ -95,18 +97,8 @@ class Writer(Appending, kernel.AppendBuffer):
 
     def _take_lock(self) -> Lock:
         """Lock the journal. A batch that a killed publisher has left half in place here is completed first."""
-        while True:
-            lock = Lock.acquire(self._disk, self.directory / LOCK_NAME)
-            try:
-                root = find_waiting(self._disk, self.directory)
-            except BaseException:
-                lock.release()
-                raise
-            if root is None:
-                return lock
-            lock.release()
-            for run in find_format("sej").room("staging").complete(root, disk=self._disk):
-                logger.warning("%s: put the rest of the committed batch %s in place", root, run)
+        find = partial(find_waiting, self._disk, self.directory)
+        return lock_journal(self._disk, self.directory / LOCK_NAME, find)
 
     def _open_last_segment(self) -> End:
         """Open the last segment where its messages end, cutting off a torn tail; that end."""
