@@ -5,12 +5,17 @@ Items are places of operations, 16 bytes each: a ring for the queue, a hash tabl
 over operations releases the GIL.
 """
 
+import os
+
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcpy, memset
 
+from ._ids cimport MOST_STEPS, OpenIds, add_id, begin_ids, free_behind, mixed, remove_id
+
 from ...core.errors import WrongUse
+from .ids import MOST_STEPS as _MOST_STEPS
 from .replay import MOST_ANOMALIES as _MOST_ANOMALIES
 from .replay import Anomaly, Event, Item
 from .records import OPS
@@ -30,6 +35,8 @@ cdef enum:
 
 if (OPS["addx"], OPS["state_dump"], OPS["remove_tentative_xid"], OPS["continue"]) != (2, 8, 9, 10):
     raise ImportError("the kernel and layout.py disagree about the operations")
+if MOST_STEPS != _MOST_STEPS:
+    raise ImportError("the kernel and ids.py disagree about the steps")
 
 cdef enum:
     NOTHING_TO_REMOVE = 0
@@ -79,6 +86,9 @@ cdef struct Queue:
     int64_t table_capacity
     int64_t open_count
     int64_t order
+    uint64_t seed
+    bint has_ids
+    OpenIds ids
     # Where we are.
     int32_t xid
     int32_t file
@@ -164,10 +174,14 @@ cdef inline Ref pop_front(Queue *queue) noexcept nogil:
     return item
 
 
+cdef inline int64_t home_of(Queue *queue, int32_t xid) noexcept nogil:
+    return <int64_t>mixed(<uint32_t>xid, queue.seed) & (queue.table_capacity - 1)
+
+
 cdef inline int64_t slot_of(Queue *queue, int32_t xid) noexcept nogil:
     """Where an id is in the table, or where it would be."""
     cdef int64_t mask = queue.table_capacity - 1
-    cdef int64_t at = <int64_t>((<uint64_t><uint32_t>xid * 0x9E3779B97F4A7C15ULL) >> 32) & mask
+    cdef int64_t at = home_of(queue, xid)
     while queue.table[at].used and queue.table[at].item.xid != xid:
         at = (at + 1) & mask
     return at
@@ -197,6 +211,8 @@ cdef inline int put_open(Queue *queue, Ref *item, int32_t xid) noexcept nogil:
     cdef int64_t at
     if queue.open_count * 2 >= queue.table_capacity and grow_table(queue) < 0:
         return -1
+    if queue.has_ids and add_id(&queue.ids, xid) < 0:
+        return -1
     at = slot_of(queue, xid)
     queue.table[at].item = item[0]
     queue.table[at].item.xid = xid
@@ -222,13 +238,40 @@ cdef inline bint take_open(Queue *queue, int32_t xid, Ref *item) noexcept nogil:
         at = (at + 1) & mask
         if not queue.table[at].used:
             break
-        home = <int64_t>((<uint64_t><uint32_t>queue.table[at].item.xid * 0x9E3779B97F4A7C15ULL) >> 32) & mask
+        home = home_of(queue, queue.table[at].item.xid)
         if ((at - home) & mask) >= ((at - hole) & mask):
             queue.table[hole] = queue.table[at]
             hole = at
     queue.table[hole].used = False
     queue.open_count -= 1
+    if queue.has_ids:
+        remove_id(&queue.ids, xid)
     return True
+
+
+cdef int32_t find_free(Queue *queue) noexcept nogil:
+    """The next id behind many that are open; 0 when there is no memory."""
+    cdef int64_t row
+    if not queue.has_ids:
+        if begin_ids(&queue.ids, queue.seed) < 0:
+            return 0
+        queue.has_ids = True
+        for row in range(queue.table_capacity):
+            if queue.table[row].used and add_id(&queue.ids, queue.table[row].item.xid) < 0:
+                return 0
+    return free_behind(&queue.ids, queue.xid)
+
+
+cdef inline int32_t next_xid(Queue *queue) noexcept nogil:
+    """The next id; 0 when there is no memory."""
+    cdef int32_t xid = queue.xid
+    cdef int step
+    if not queue.has_ids:
+        for step in range(MOST_STEPS):
+            xid = <int32_t>(<uint32_t>xid + 1)
+            if xid != 0 and not is_open(queue, xid):
+                return xid
+    return find_free(queue)
 
 
 cdef inline int reserve(Queue *queue, int64_t position) noexcept nogil:
@@ -243,9 +286,9 @@ cdef inline int reserve(Queue *queue, int64_t position) noexcept nogil:
             return -1
         xid = 0
     if xid == 0:
-        xid = <int32_t>(<uint32_t>queue.xid + 1)
-        while xid == 0 or is_open(queue, xid):
-            xid = <int32_t>(<uint32_t>xid + 1)
+        xid = next_xid(queue)
+        if xid == 0:
+            return -1
         queue.xid = xid
     if put_open(queue, &item, xid) < 0:
         return -1
@@ -356,6 +399,7 @@ cdef class Replay:
     def __cinit__(self, watch=None):
         memset(&self._queue, 0, sizeof(Queue))
         self._queue.dumped = -2
+        self._queue.seed = int.from_bytes(os.urandom(8), "little")
         self._queue.most_anomalies = _MOST_ANOMALIES
         if watch is not None:
             self._queue.watch_file, self._queue.watch_position = watch
@@ -364,6 +408,7 @@ cdef class Replay:
     def __dealloc__(self):
         free(self._queue.ring)
         free(self._queue.table)
+        free(self._queue.ids.words)
         free(self._queue.anomalies.notes)
         free(self._queue.events.notes)
 

@@ -5,14 +5,21 @@ What was put back is a ring, what is reserved a hash table; both are of 16 bytes
 reserved. Names of items are rare, and in a dictionary.
 """
 
+import os
+
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memset
 
+from ._ids cimport MOST_STEPS, OpenIds, add_id, begin_ids, free_behind, mixed, remove_id
+
+from .ids import MOST_STEPS as _MOST_STEPS
 from .records import OPS
 from .tally import HEAD_BYTES
+
+cdef uint64_t SEED = int.from_bytes(os.urandom(8), "little")
 
 cdef enum:
     ADD = 0
@@ -31,6 +38,8 @@ if tuple(OPS[name] for name in ("add", "addx", "add_xid", "state_dump", "continu
     raise ImportError("the kernel and records.py disagree about the operations")
 if HEAD_BYTES != {ADD: 9, ADDX: 21, ADD_XID: 25, CONTINUE: 25}:
     raise ImportError("the kernel and tally.py disagree about the heads of operations")
+if MOST_STEPS != _MOST_STEPS:
+    raise ImportError("the kernel and ids.py disagree about the steps")
 
 cdef struct Known:
     # An item by its number, with the id that it is reserved under, if it is.
@@ -89,6 +98,8 @@ cdef class Tally:
     cdef int64_t _capacity, _head, _count
     cdef Slot *_table
     cdef int64_t _slots, _open_count, _order
+    cdef OpenIds _ids
+    cdef bint _has_ids
     cdef dict _named
     cdef bint _is_dumped
 
@@ -100,6 +111,8 @@ cdef class Tally:
     def __dealloc__(self):
         free(self._ring)
         free(self._table)
+        if self._has_ids:
+            free(self._ids.words)
 
     def begin_file(self):
         """What comes now is in another file."""
@@ -145,10 +158,7 @@ cdef class Tally:
         if kind == REMOVE_TENTATIVE:
             if self._take(&known):
                 if known.xid == 0 or self._find(known.xid) >= 0:
-                    known.xid = after(self.xid)
-                    while self._find(known.xid) >= 0:
-                        known.xid = after(known.xid)
-                    self.xid = known.xid
+                    self.xid = known.xid = self._next_xid()
                 self._reserve(&known)
         elif kind == REMOVE_TENTATIVE_XID:
             if self._find(number) < 0 and self._take(&known):
@@ -165,6 +175,27 @@ cdef class Tally:
             self.xid = number
         else:
             raise ValueError(f"there is no operation {kind}")
+        return 0
+
+    cdef int32_t _next_xid(self) except 0:
+        cdef int32_t xid = self.xid
+        cdef int step
+        if not self._has_ids:
+            for step in range(MOST_STEPS):
+                xid = after(xid)
+                if self._find(xid) < 0:
+                    return xid
+            self._begin_ids()
+        return free_behind(&self._ids, self.xid)
+
+    cdef int _begin_ids(self) except -1:
+        cdef int64_t row
+        if begin_ids(&self._ids, SEED) < 0:
+            raise MemoryError
+        self._has_ids = True
+        for row in range(self._slots):
+            if self._table[row].used and add_id(&self._ids, self._table[row].known.xid) < 0:
+                raise MemoryError
         return 0
 
     cdef bint _take(self, Known *known) except -1:
@@ -209,7 +240,7 @@ cdef class Tally:
         return 0
 
     cdef inline int64_t _home(self, int32_t xid) noexcept:
-        return <int64_t>((<uint64_t><uint32_t>xid * 0x9E3779B97F4A7C15ULL) >> 32) & (self._slots - 1)
+        return <int64_t>mixed(<uint32_t>xid, SEED) & (self._slots - 1)
 
     cdef int64_t _find(self, int32_t xid) noexcept:
         """Where an open id is in the table; -1 when it is not open."""
@@ -244,6 +275,8 @@ cdef class Tally:
                 if old[row].used:
                     self._put(&old[row])
             free(old)
+        if self._has_ids and add_id(&self._ids, known.xid) < 0:
+            raise MemoryError
         slot.known = known[0]
         slot.order = self._order
         slot.used = True
@@ -272,6 +305,8 @@ cdef class Tally:
                 hole = at
         self._table[hole].used = False
         self._open_count -= 1
+        if self._has_ids:
+            remove_id(&self._ids, xid)
         return True
 
     def __len__(self):

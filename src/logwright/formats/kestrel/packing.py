@@ -34,12 +34,12 @@ from ...core.disk import Disk, File, write_all
 from ...core.errors import LogwrightError
 from . import codec, quick
 from .files import Listing, list_files
+from .ids import preceding
 from .layout import KESTREL2, PACK_SUFFIX, TEMPORARY, rotated_name
 from .reader import Reader
 from .records import Operation
 from .snapshot import snapshot
 from .survey import Survey
-from .tally import preceding
 
 _PIECE_BYTES: Final = 1 << 20
 MOST_ATTEMPTS: Final = 1000

@@ -25,6 +25,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
+from .ids import MOST_STEPS, OpenIds, following
 from .records import OPS
 
 _ADD, _ADDX, _ADD_XID, _CONTINUE = OPS["add"], OPS["addx"], OPS["add_xid"], OPS["continue"]
@@ -91,6 +92,7 @@ class Replay:
         self._watch = watch
         self._queue: deque[Item] = deque()
         self._open: dict[int, Item] = {}
+        self._ids: OpenIds | None = None
         self._file = 0
         self._dumped: int | None = None
         """How many ADD_XID of a state dump are still to come in this file."""
@@ -154,8 +156,7 @@ class Replay:
             xid = 0
         if xid == 0:
             xid = self.xid = self._next_xid()
-        self._open[xid] = item._replace(xid=xid)
-        self._tell(item, position, RESERVED, xid)
+        self._reserve_item(position, item, xid)
 
     def _reserve_as(self, position: int, xid: int) -> None:
         if not self._queue:
@@ -165,19 +166,30 @@ class Replay:
         else:
             item = self._queue.popleft()
             self.xid = xid
-            self._open[xid] = item._replace(xid=xid)
-            self._tell(item, position, RESERVED, xid)
+            self._reserve_item(position, item, xid)
+
+    def _reserve_item(self, position: int, item: Item, xid: int) -> None:
+        self._open[xid] = item._replace(xid=xid)
+        if self._ids is not None:
+            self._ids.add(xid)
+        self._tell(item, position, RESERVED, xid)
 
     def _next_xid(self) -> int:
-        xid = _wrapped(self.xid + 1)
-        while xid == 0 or xid in self._open:
-            xid = _wrapped(xid + 1)
-        return xid
+        if self._ids is None:
+            xid = self.xid
+            for _ in range(MOST_STEPS):
+                xid = following(xid)
+                if xid not in self._open:
+                    return xid
+            self._ids = OpenIds(self._open)
+        return self._ids.following(self.xid)
 
     def _close(self, position: int, xid: int) -> Item | None:
         item = self._open.pop(xid, None)
         if item is None:
             self._odd(position, NOT_OPEN, xid)
+        elif self._ids is not None:
+            self._ids.remove(xid)
         return item
 
     def _pass(self, kind: int, number: int, position: int) -> None:
@@ -208,10 +220,6 @@ class Replay:
 
     def __len__(self) -> int:
         return len(self._queue)
-
-
-def _wrapped(xid: int) -> int:
-    return (xid + 2**31) % 2**32 - 2**31
 
 
 # --- for people and programs ----------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
+from .ids import MOST_STEPS, OpenIds, following
 from .layout import ADD_HEAD, ADD_XID_HEAD, ADDX, ADDX_HEAD
 from .records import OPS
 
@@ -48,6 +49,7 @@ class Tally:
         self.added_bytes = 0
         self._front: deque[tuple[int, int]] = deque()
         self._open: dict[int, tuple[int, int]] = {}
+        self._ids: OpenIds | None = None
         self._named: dict[int, int] = {}
         self._is_dumped = False
 
@@ -65,7 +67,7 @@ class Tally:
             if kind in HEAD_BYTES:
                 size = (positions[row + 1] if row + 1 < len(positions) else end) - positions[row]
                 if kind == _CONTINUE:
-                    self._open.pop(numbers[row], None)
+                    self._close(numbers[row])
                 elif kind == _ADD_XID and numbers[row]:
                     self._named[self.added] = numbers[row]
                 self.added += 1
@@ -85,18 +87,19 @@ class Tally:
                 item, attempts, xid = head
                 if xid == 0 or xid in self._open:
                     xid = self.xid = self._next_xid()
-                self._open[xid] = item, attempts
+                self._reserve(xid, item, attempts)
         elif kind == _REMOVE_TENTATIVE_XID:
             if len(self) and number not in self._open:
                 item, attempts, _ = self._take() or (0, 0, 0)
                 self.xid = number
-                self._open[number] = item, attempts
+                self._reserve(number, item, attempts)
         elif kind == _UNREMOVE:
-            if number in self._open:
-                item, attempts = self._open.pop(number)
+            closed = self._close(number)
+            if closed is not None:
+                item, attempts = closed
                 self._front.appendleft((item, attempts + 1))
         elif kind == _CONFIRM_REMOVE:
-            self._open.pop(number, None)
+            self._close(number)
         elif kind == _SAVE_XID:
             self.xid = number
         else:
@@ -113,10 +116,25 @@ class Tally:
         return item, 0, self._named.pop(item, 0)
 
     def _next_xid(self) -> int:
-        xid = following(self.xid)
-        while xid in self._open:
-            xid = following(xid)
-        return xid
+        if self._ids is None:
+            xid = self.xid
+            for _ in range(MOST_STEPS):
+                xid = following(xid)
+                if xid not in self._open:
+                    return xid
+            self._ids = OpenIds(self._open)
+        return self._ids.following(self.xid)
+
+    def _reserve(self, xid: int, item: int, attempts: int) -> None:
+        self._open[xid] = item, attempts
+        if self._ids is not None:
+            self._ids.add(xid)
+
+    def _close(self, xid: int) -> tuple[int, int] | None:
+        closed = self._open.pop(xid, None)
+        if closed is not None and self._ids is not None:
+            self._ids.remove(xid)
+        return closed
 
     def __len__(self) -> int:
         return len(self._front) + self.added - self.first
@@ -128,16 +146,6 @@ class Tally:
     def open(self) -> list[tuple[int, int, int]]:
         """The reserved items in the order in which they were reserved: id, number, attempts."""
         return [(xid, item, attempts) for xid, (item, attempts) in self._open.items()]
-
-
-def following(xid: int) -> int:
-    """The id behind one, which is never 0."""
-    return 1 if xid == -1 else -(2**31) if xid == 2**31 - 1 else xid + 1
-
-
-def preceding(xid: int) -> int:
-    """The last used id that makes this one the next, if it is not open."""
-    return 2**31 - 1 if xid == -(2**31) else xid - 1
 
 
 def copy_adds(
