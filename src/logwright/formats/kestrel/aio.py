@@ -8,37 +8,48 @@
 With `sync="always"` all tasks that call at the same time share one sync, which is done in a thread while the loop goes
 on. The memory is changed at once, and in the order of the calls.
 
-A task that is cancelled while it waits for an item takes none. One that is cancelled while the sync of its `open` runs
-has the item put back; that of a `get` or a `put` is done all the same.
+A task that is cancelled loses no item. While it waits for one it takes none. If it is cancelled while its call is being
+synced, what a `put`, `confirm` or `abort` does is done; an item that an `open` has reserved goes back to the head, and
+that counts as an attempt; one that a `get` has removed is added again at the tail, the only place where a journal lets
+items in. Where the order matters use `open`, or the `timeout` of `get` in the place of `asyncio.wait_for`.
+
+A queue belongs to the event loop in which it was opened. Other loops get `WrongUse`.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TypeVar, Unpack
+from typing import Generic, NamedTuple, NoReturn, Self, TypeVar, Unpack
 
 from ...core.disk import REAL_DISK, Disk
-from ...core.durability import ALWAYS, NONE, AsyncGroupCommit, SyncLike, parse_sync
-from ...core.errors import Closed
+from ...core.durability import ALWAYS, AsyncGroupCommit, SyncLike, parse_sync
+from ...core.errors import Closed, LogwrightError, WrongUse
 from ...core.outcome import Damage
 from ...core.tasks import opened, to_the_end
 from .codec import Buffer, _as_bytes
 from .engine import Engine
 from .hub import Handle, Settings
-from .items import Item, as_item
+from .items import Item, as_item, xids_of
 from .limits import Expires, Limits, Options
-from .queue import _check_count
+from .queue import _check_count, describe
 from .records import Dialect
 from .shelf import Entry
 from .stats import Stats, stats_of
 
-Result = TypeVar("Result")
+Found = TypeVar("Found")
+
+
+class Wish(NamedTuple, Generic[Found]):
+    """What somebody wants of a queue: how to get it, and what to do with it when nobody wants it any more."""
+
+    attempt: Callable[[], Found | None]
+    give_back: Callable[[Found], None]
 
 
 class AsyncQueue:
@@ -66,45 +77,72 @@ class AsyncQueue:
         self._open_handle = partial(Handle, Path(directory), name, Limits(**options), settings)
         self._handle: Handle | None = None
         self._groups: dict[Engine, AsyncGroupCommit] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._is_always = self.policy == ALWAYS
+
+    def __repr__(self) -> str:
+        return describe(type(self), self.path, None if self._handle is None else self._handle.engine)
 
     @property
     def handle(self) -> Handle:
         """The queue beneath. `Closed` unless this one is open."""
         if self._handle is None:
-            raise Closed(f"{self.path}: this queue is not open")
+            self._refuse_closed()
         return self._handle
+
+    def _refuse_closed(self) -> NoReturn:
+        raise Closed(f"{self.path}: this queue is not open")
+
+    def _handle_here(self) -> Handle:
+        """The queue beneath, for the tasks of its loop."""
+        handle = self.handle
+        if asyncio.get_running_loop() is not self._loop:
+            raise WrongUse(f"{self.path}: this queue belongs to another event loop: open it in the one that uses it")
+        return handle
+
+    def _engine_here(self) -> Engine:
+        return self._handle_here().engine
 
     @property
     def recovered(self) -> Damage | None:
         """The torn tail that was cut off the journal on opening; None when it was whole."""
         return self.handle.engine.recovered
 
+    @property
+    def kept(self) -> Path | None:
+        """Where the torn tail is kept."""
+        return self.handle.engine.kept
+
     async def _commit(self, engine: Engine) -> None:
-        if self.policy != ALWAYS:
+        if not self._is_always:
+            return
+        if self._handle is None:  # it is being closed, and so are the groups
+            await asyncio.to_thread(engine.commit)
             return
         group = self._groups.get(engine)
         if group is None:
-            group = self._groups[engine] = AsyncGroupCommit(engine.sync)
+            group = self._groups[engine] = AsyncGroupCommit(engine.commit)
         await group.wait()
 
     # --- putting ----------------------------------------------------------------------------------------------------
 
     async def put(self, data: Buffer, expires: Expires | None = None) -> None:
         """Add an item at the tail; see `Queue.put`."""
-        handle = self.handle
+        handle = self._handle_here()
         if handle.has_children:
             await self._put_to_all(handle, [_as_bytes(data)], expires)
             return
-        handle.engine.put(data, expires)
-        if self.policy is not NONE:
-            await self._commit(handle.engine)
-        if handle.engine.moves:
-            await asyncio.to_thread(handle.engine.finish_moves)
+        engine = handle.engine
+        engine.put(data, expires)
+        if self._is_always:
+            await self._commit(engine)
+        if engine.moves:
+            await asyncio.to_thread(engine.try_moves)
 
     async def put_many(self, items: Iterable[Buffer], expires: Expires | None = None) -> int:
         """Add items at the tail, all of them or none; how many those were."""
         contents = [_as_bytes(data) for data in items]
-        await self._put_to_all(self.handle, contents, expires)
+        await self._put_to_all(self._handle_here(), contents, expires)
         return len(contents)
 
     async def _put_to_all(self, handle: Handle, contents: Sequence[bytes], expires: Expires | None) -> None:
@@ -112,33 +150,31 @@ class AsyncQueue:
         await asyncio.gather(*(self._commit(engine) for engine in family))
         for engine in family:
             if engine.moves:
-                await asyncio.to_thread(engine.finish_moves)
+                await asyncio.to_thread(engine.try_moves)
 
     # --- taking -----------------------------------------------------------------------------------------------------
 
     async def get(self, timeout: float | None = 0) -> bytes | None:
         """Remove the head and return its data; None when there is nothing."""
-        engine = self.handle.engine
-        data = engine.get()
-        if data is None or engine.moves:
-            data = await self._settled(engine, data, engine.get, timeout)
-        if data is not None:
-            await self._commit(engine)
-        return data
+        engine = self._engine_here()
+        if not self._is_always and not engine.can_move:  # then nothing is waited for once there is an item
+            data = engine.get()
+            if data is not None:
+                return data
+        found = await self._taken(engine, _removing(engine, 1), timeout)
+        return found[0][0] if found else None
 
     async def get_many(self, most: int, timeout: float | None = 0) -> list[bytes]:
         """Remove up to so many items from the head on; waits for the first one only."""
         _check_count(most)
-        engine = self.handle.engine
-        found = await self._taken(engine, lambda: engine.get_many(most) or None, timeout) or []
-        if found:
-            await self._commit(engine)
-        return found
+        engine = self._engine_here()
+        found = await self._taken(engine, _removing(engine, most), timeout)
+        return [entry[0] for entry in found or ()]
 
     async def peek(self) -> bytes | None:
         """The data of the head, which stays; None when there is nothing."""
-        engine = self.handle.engine
-        item = await self._taken(engine, engine.peek, 0)
+        engine = self._engine_here()
+        item = await self._settled(engine, Wish(engine.peek, lambda item: None), 0)
         return None if item is None else item.data
 
     async def open(self, timeout: float | None = 0) -> Item | None:
@@ -149,61 +185,67 @@ class AsyncQueue:
     async def open_many(self, most: int, timeout: float | None = 0) -> list[Item]:
         """Reserve up to so many items from the head on; waits for the first one only."""
         _check_count(most)
-        engine = self.handle.engine
-        found = await self._taken(engine, lambda: engine.reserve_many(most) or None, timeout) or []
-        if found:
-            try:
-                await self._commit(engine)
-            except asyncio.CancelledError:
-                await to_the_end(self.abort(*(item.xid for item in found)))
-                raise
-        return found
+        engine = self._engine_here()
+        return await self._taken(engine, _reserving(engine, most), timeout) or []
 
-    async def confirm(self, *xids: int) -> None:
+    async def confirm(self, *items: Item | int) -> None:
         """Finish items that were reserved; see `Queue.confirm`."""
-        engine = self.handle.engine
-        engine.confirm(xids)
+        engine = self._engine_here()
+        engine.confirm(xids_of(items))
         await self._commit(engine)
 
-    async def abort(self, *xids: int) -> None:
+    async def abort(self, *items: Item | int) -> None:
         """Put items that were reserved back to the head; see `Queue.abort`."""
-        engine = self.handle.engine
-        engine.abort(xids)
+        engine = self._engine_here()
+        engine.abort(xids_of(items))
         await self._commit(engine)
         if engine.moves:
             await asyncio.to_thread(engine.finish_moves)
 
     @asynccontextmanager
     async def reserved(self, timeout: float | None = 0) -> AsyncIterator[Item | None]:
-        """The head for the length of a block: confirmed at its end, aborted if that is an exception."""
+        """The head for the length of a block: confirmed at its end, aborted if that is an exception.
+
+        None when there is nothing. What the block has confirmed or aborted itself is left at that.
+        """
         item = await self.open(timeout)
         try:
             yield item
         except BaseException:
-            if item is not None:
-                await to_the_end(self.abort(item.xid))
+            if item is not None and self._engine_here().is_open(item.xid):
+                await to_the_end(self.abort(item))
             raise
-        if item is not None:
-            await self.confirm(item.xid)
+        if item is not None and self._engine_here().is_open(item.xid):
+            await self.confirm(item)
 
-    async def _taken(
-        self, engine: Engine, attempt: Callable[[], Result | None], timeout: float | None
-    ) -> Result | None:
-        found = attempt()
-        if found is not None and not engine.moves:
-            return found
-        return await self._settled(engine, found, attempt, timeout)
+    async def _taken(self, engine: Engine, wish: Wish[Found], timeout: float | None) -> Found | None:
+        """What is wished for, taken durably; None when there is nothing."""
+        found = await self._settled(engine, wish, timeout)
+        if found is not None and self._is_always:
+            await self._holding(engine, found, wish, self._commit(engine))
+        return found
 
-    async def _settled(
-        self, engine: Engine, found: Result | None, attempt: Callable[[], Result | None], timeout: float | None
-    ) -> Result | None:
+    async def _settled(self, engine: Engine, wish: Wish[Found], timeout: float | None) -> Found | None:
         """Move what has expired or failed too often, and wait for an item if there is none."""
-        while engine.moves:
+        found = wish.attempt()
+        while found is None and engine.moves:
             await asyncio.to_thread(engine.finish_moves)
-            found = attempt() if found is None else found
-        return await self._wait(engine, attempt, timeout) if found is None and timeout != 0 else found
+            found = wish.attempt()
+        if engine.moves and found is not None:
+            await self._holding(engine, found, wish, asyncio.to_thread(engine.try_moves))
+        return await self._wait(engine, wish, timeout) if found is None and timeout != 0 else found
 
-    async def _wait(self, engine: Engine, attempt: Callable[[], Result | None], timeout: float | None) -> Result | None:
+    async def _holding(self, engine: Engine, found: Found, wish: Wish[Found], work: Awaitable[object]) -> None:
+        """Wait for something with items in the hand. If we are cancelled meanwhile they go back, durably."""
+        try:
+            await work
+        except asyncio.CancelledError:
+            with suppress(LogwrightError):
+                wish.give_back(found)
+                await to_the_end(self._commit(engine))
+            raise
+
+    async def _wait(self, engine: Engine, wish: Wish[Found], timeout: float | None) -> Found | None:
         loop = asyncio.get_running_loop()
         deadline = None if timeout is None else loop.time() + timeout
         while True:
@@ -211,16 +253,18 @@ class AsyncQueue:
             wake = partial(_wake, loop, woken)
             engine.wait_for(wake)
             try:
-                found = await self._settled(engine, attempt(), attempt, 0)
+                found = await self._settled(engine, wish, 0)
                 left = None if deadline is None else max(0.0, deadline - loop.time())
                 is_over = found is None and not (await asyncio.wait([woken], timeout=left))[0]
+                if self._handle is None and found is None:  # the engine may go on: see `Queue.close`
+                    self._refuse_closed()
             except BaseException:
                 if not engine.stop_waiting(wake):
                     engine.pass_on()
                 raise
             was_woken = not engine.stop_waiting(wake)
             if found is None:
-                found = await self._settled(engine, attempt(), attempt, 0)
+                found = await self._settled(engine, wish, 0)
             elif was_woken:
                 engine.pass_on()
             if found is not None or is_over:
@@ -247,28 +291,28 @@ class AsyncQueue:
             yield as_item(entry)
 
     async def _entries(self) -> AsyncIterator[Entry]:
-        entries = await asyncio.to_thread(self.handle.engine.iterate)
+        entries = await asyncio.to_thread(self._engine_here().iterate)
         while batch := await asyncio.to_thread(_next_of, entries):
             for entry in batch:
                 yield entry
 
     async def flush(self) -> int:
         """Remove all items that wait; how many those were. Those that are open stay."""
-        engine = self.handle.engine
+        engine = self._engine_here()
         count = await asyncio.to_thread(engine.flush_all)
         await self._commit(engine)
         return count
 
     async def sweep(self) -> int:
         """Remove items that have expired at the head, or let them move; how many those were."""
-        engine = self.handle.engine
+        engine = self._engine_here()
         count = await asyncio.to_thread(engine.sweep)
         await self._commit(engine)
         return count
 
     async def unpark(self, most: int | None = None) -> int:
         """Put items that were parked back, at the tail and with no attempts counted; how many those were."""
-        return await asyncio.to_thread(self.handle.engine.unpark, most)
+        return await asyncio.to_thread(self._engine_here().unpark, most)
 
     def stats(self) -> Stats:
         """What there is to know about the queue at this moment."""
@@ -278,19 +322,24 @@ class AsyncQueue:
 
     async def flush_buffer(self) -> None:
         """Give all operations so far to the operating system."""
-        await asyncio.to_thread(self.handle.engine.flush)
+        await asyncio.to_thread(self._engine_here().flush)
 
     async def sync(self) -> None:
         """Make all operations so far durable."""
-        await asyncio.to_thread(self.handle.engine.sync)
+        await asyncio.to_thread(self._engine_here().sync)
 
     async def delete(self) -> None:
         """Remove the queue with all its items and files, and close it."""
-        await self._end(self.handle.delete)
+        await self._end(self._handle_here().delete)
 
     async def close(self) -> None:
-        """Sync, and let others open the queue. A second call does nothing."""
+        """Sync, and let others open the queue. A second call does nothing.
+
+        Whoever waits for an item gets `Closed`, and so does every call from now on.
+        """
         if self._handle is not None:
+            if self._loop is not None and not self._loop.is_closed():
+                self._handle_here()
             await self._end(self._handle.close)
 
     async def _end(self, end: Callable[[], None]) -> None:
@@ -300,20 +349,35 @@ class AsyncQueue:
     async def _ended(self, end: Callable[[], None]) -> None:
         groups, self._groups = self._groups, {}
         try:
-            for group in groups.values():
-                await group.close()
+            if self._loop is asyncio.get_running_loop():  # else it has ended, and all that was under way in it
+                for group in groups.values():
+                    await group.close()
         finally:
             await asyncio.to_thread(end)
 
     async def __aenter__(self) -> Self:
         if self._handle is None:
             self._handle = await opened(self._open_handle)
+            self._loop = asyncio.get_running_loop()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+
+def _removing(engine: Engine, most: int) -> Wish[list[Entry]]:
+    """Up to so many items, and gone."""
+    return Wish(lambda: engine.take_many(most) or None, engine.give_back)
+
+
+def _reserving(engine: Engine, most: int) -> Wish[list[Item]]:
+    """Up to so many items, reserved."""
+    return Wish(
+        lambda: engine.reserve_many(most) or None,
+        lambda items: engine.put_back_unseen(xids_of(items)),
+    )
 
 
 def _wake(loop: asyncio.AbstractEventLoop, woken: asyncio.Future[None]) -> None:

@@ -14,19 +14,23 @@ Which files there are, and when they are rotated, rewritten and packed, is in `c
 from __future__ import annotations
 
 import contextlib
+import logging
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from ...core.disk import Disk
-from ...core.durability import SyncLike
-from ...core.errors import Full, LogwrightError, TooLarge, WrongUse
+from ...core.durability import ALWAYS, IntervalSync, Sync, SyncLike
+from ...core.errors import Closed, Full, LogwrightError, TooLarge, WrongUse
 from .care import JournalCare
+from .ids import following
 from .items import Item, as_item
 from .layout import (
     CONFIRM_REMOVE,
     KESTREL2,
+    MAX_DATA_BYTES,
     REMOVE,
     REMOVE_TENTATIVE,
     REMOVE_TENTATIVE_XID,
@@ -37,7 +41,8 @@ from .layout import (
 from .limits import Limits, deadline_ms
 from .records import Dialect
 from .shelf import NO_LIMIT, Entry
-from .tally import following
+
+logger = logging.getLogger("logwright.kestrel")
 
 _REMOVE: Final = bytes([REMOVE])
 _RESERVE: Final = bytes([REMOVE_TENTATIVE])
@@ -80,6 +85,9 @@ class Engine(JournalCare):
         self._clock_seconds = clock
         self.limits = limits
         self._moving: set[int] = set()
+        self._moves_under_way = threading.Lock()
+        self._is_over = threading.Event()
+        """Set when closing is done, and with it the last sync."""
         self._open_cared(path, sync, dialect, buffer_bytes, background, disk)
 
     def _configure(self) -> None:
@@ -93,8 +101,7 @@ class Engine(JournalCare):
         self.limits = limits
         self.max_items = NO_LIMIT if limits.max_items is None else limits.max_items
         self.max_bytes = NO_LIMIT if limits.max_bytes is None else limits.max_bytes
-        if limits.max_item_bytes is not None:
-            self.max_item_bytes = limits.max_item_bytes
+        self.max_item_bytes = MAX_DATA_BYTES if limits.max_item_bytes is None else limits.max_item_bytes
         self.max_memory_bytes, self.max_memory_items = limits.max_memory_bytes, limits.max_memory_items
         self.max_age = limits.max_age_ms
         self.max_attempts = 2**31 - 1 if limits.max_attempts is None else limits.max_attempts
@@ -104,9 +111,45 @@ class Engine(JournalCare):
         if limits.sweep_seconds is not None and self._caretaker is not None:
             self._caretaker.repeat(limits.sweep_seconds, self.sweep)
 
+    def keep_promises(self, policy: Sync, buffer_bytes: int) -> None:
+        """Be as durable as this policy asks for: somebody else, who asked for less, may have opened the engine."""
+        self._always = self._always or policy == ALWAYS
+        if policy.name == "interval" and self._interval is None:
+            self._interval = IntervalSync(policy.interval_ms, self._sync_in_background)
+        if not buffer_bytes and policy != ALWAYS and not self._writes_through:
+            with self.mutex:
+                self._pour()
+                self._writes_through = True
+                self._rewire()
+
+    @property
+    def can_move(self) -> bool:
+        """Whether there are items at all that move to other queues."""
+        return self.limits.expire_to is not None or self.limits.max_attempts is not None
+
+    @property
+    def is_closing(self) -> bool:
+        return self._is_closing or self._closed
+
     def _refuse(self) -> None:
         self._check_process()
         super()._refuse()
+
+    def _or_poison(self, action: Callable[[], None]) -> None:
+        try:
+            super()._or_poison(action)
+        except BaseException:
+            self._alarm()
+            raise
+
+    def _write_failed(self, error: BaseException) -> None:
+        super()._write_failed(error)
+        self._alarm()
+
+    def _alarm(self) -> None:
+        """Let all who wait find out that the queue has failed. Whether the mutex is held nobody knows."""
+        for wake in list(self.waiters):
+            wake()
 
     @property
     def park(self) -> str:
@@ -221,17 +264,41 @@ class Engine(JournalCare):
 
     def get_many(self, most: int) -> list[bytes]:
         """Remove up to so many items from the head on."""
-        found: list[bytes] = []
+        return [entry[0] for entry in self.take_many(most)]
+
+    def take_many(self, most: int) -> list[Entry]:
+        """Remove up to so many items from the head on; all that is known of them."""
+        found: list[Entry] = []
         with self.mutex:
             if self.refusing:
                 self._refuse()
             with self.gathered():
                 while len(found) < most and self._ready():
                     self.emit(_REMOVE)
-                    found.append(self.pop()[0])
+                    found.append(self.pop())
             self.taken += len(found)
             self.care_if_due()
         return found
+
+    def give_back(self, entries: Sequence[Entry]) -> None:
+        """Add items again that were removed for somebody who is gone: at the tail, there is no other way in a journal.
+
+        There is always room for them.
+        """
+        with self.mutex:
+            if self.refusing:
+                logger.warning("%s: %d items were removed for tasks that were cancelled", self.path, len(entries))
+                return
+            limits = self.max_items, self.max_bytes
+            self.max_items = self.max_bytes = NO_LIMIT
+            try:
+                with self.gathered():
+                    for data, added, expires, _, _ in entries:
+                        self.put_held(data, added or self.now(), expires)
+            finally:
+                self.max_items, self.max_bytes = limits
+            self.taken -= len(entries)
+            self.added_before += len(entries)
 
     def flush_all(self) -> int:
         """Remove all items that wait; how many those were."""
@@ -306,6 +373,16 @@ class Engine(JournalCare):
             self._put_back(xid for xid in xids if xid not in failed)
             self.care_if_due()
 
+    def put_back_unseen(self, xids: Sequence[int]) -> None:
+        """Put items back that were reserved for somebody who is gone."""
+        with self.mutex:
+            if not self.refusing:
+                self._put_back(xid for xid in xids if self.is_open(xid))
+
+    def is_open(self, xid: int) -> bool:
+        """Whether an item is reserved under this id, by somebody who may confirm or abort it."""
+        return xid in self.open_items and xid not in self._moving
+
     def _put_back(self, xids: Iterable[int]) -> None:
         with self.gathered():
             for xid in sorted(xids, reverse=True):
@@ -319,8 +396,10 @@ class Engine(JournalCare):
         if self.refusing:
             self._refuse()
         for xid in xids:
-            if xid not in self.open_items or xid in self._moving:
-                raise WrongUse(f"{self.path}: no transaction {xid} is open")
+            if not self.is_open(xid):
+                raise WrongUse(
+                    f"{self.path}: no transaction {xid} is open: it was confirmed or aborted before, or there was none"
+                )
         if len(set(xids)) < len(xids):
             raise WrongUse(f"{self.path}: a transaction is named twice among {', '.join(map(str, xids))}")
 
@@ -334,12 +413,23 @@ class Engine(JournalCare):
     def finish_moves(self) -> None:
         """Put what was reserved for other queues there, and finish it here. The mutex is free."""
         while self.moves:
-            with self.mutex:
-                moves, self.moves = self.moves, []
-            for target in dict.fromkeys(move.target for move in moves):
-                self._move_to(target, [move for move in moves if move.target == target])
-            if self._always:
-                self.commit()
+            with self._moves_under_way:
+                with self.mutex:
+                    moves, self.moves = self.moves, []
+                with contextlib.ExitStack() as stack:  # what fails for one target does not stop the others
+                    for target in dict.fromkeys(move.target for move in moves):
+                        stack.callback(self._move_to, target, [move for move in moves if move.target == target])
+                if self._always and moves:
+                    self.commit()
+
+    def try_moves(self) -> None:
+        """The same for a call that has done its work: what fails is told in the log, and to whoever finds nothing."""
+        try:
+            self.finish_moves()
+        except LogwrightError as error:
+            if self._failure is not None:
+                raise
+            logger.warning("%s: items that expired or failed too often could not be moved: %s", self.path, error)
 
     def _move_to(self, target: str, moves: list[Move]) -> None:
         xids = [move.xid for move in moves]
@@ -404,8 +494,16 @@ class Engine(JournalCare):
             self.finish_moves()
 
     def commit(self) -> None:
-        """Make durable what this thread has done; threads that call at the same time share one sync."""
-        self._group.wait()
+        """Make durable what this thread has done; threads that call at the same time share one sync.
+
+        If the queue is closed meanwhile, the sync of that will do.
+        """
+        try:
+            self._group.wait()
+        except Closed:
+            self._is_over.wait()
+            if self._failure is not None:
+                self._refuse()
 
     def iterate(self) -> Iterator[Entry]:
         """The items that wait, from head to tail, as they are now. What has expired is left out."""
@@ -445,3 +543,32 @@ class Engine(JournalCare):
         super()._wake_all()
         while self.waiting:
             self._wake()
+
+    # --- the end ----------------------------------------------------------------------------------------------------
+
+    def release(self) -> None:
+        """Whoever had opened the queue is gone, and others still need the engine: nothing is open, and nobody waits."""
+        with self.mutex:
+            if not self.refusing:
+                self._put_back([xid for xid in self.open_items if self.is_open(xid)])
+            while self.waiting:
+                self._wake()
+
+    def close(self) -> None:
+        """Let items that are on their way to other queues get there, or come back; then close."""
+        self._end(super().close)
+
+    def delete(self) -> None:
+        """Remove all items and all files, and close."""
+        self._end(super().delete)
+
+    def _end(self, end: Callable[[], None]) -> None:
+        self._is_closing = True
+        if self._caretaker is not None:
+            self._caretaker.stop()
+        with self._moves_under_way:
+            try:
+                end()
+            finally:
+                if self._closed:
+                    self._is_over.set()

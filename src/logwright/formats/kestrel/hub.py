@@ -17,11 +17,11 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from ...core.disk import REAL_DISK, Disk
-from ...core.durability import SyncLike
-from ...core.errors import Locked, NotFound, WrongUse
+from ...core.durability import SyncLike, parse_sync
+from ...core.errors import Closed, Locked, NotFound, WrongUse
 from .engine import Engine
 from .files import list_queues
 from .layout import is_queue_name
@@ -31,6 +31,7 @@ from .records import Dialect
 _lock = threading.RLock()
 """Held while queues are opened and closed."""
 _engines: dict[tuple[int, Path], Engine] = {}
+_PATIENCE_SECONDS: Final = 0.01
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +66,8 @@ def _hold(path: Path, limits: Limits, settings: Settings, holder: object) -> Eng
             disk=settings.disk,
         )
         _engines[key] = engine
+    else:
+        engine.keep_promises(parse_sync(settings.sync), settings.buffer_bytes)
     engine.holders.add(holder)
     return engine
 
@@ -74,10 +77,21 @@ def _borrower(key: tuple[int, Path], settings: Settings) -> Callable[[str], Engi
     plain = replace(settings, dialect="auto")
 
     def borrow(name: str) -> Engine:
-        with _lock:
+        while not _lock.acquire(timeout=_PATIENCE_SECONDS):  # whoever has it may be closing our queue, and wait for us
+            _check_borrower(key)
+        try:
+            _check_borrower(key)  # what a closed queue borrows would never be given back
             return _hold(key[1].with_name(name), Limits(), plain, key)
+        finally:
+            _lock.release()
 
     return borrow
+
+
+def _check_borrower(key: tuple[int, Path]) -> None:
+    engine = _engines.get(key)
+    if engine is None or engine.is_closing:
+        raise Closed(f"{key[1]}: this queue is closed")
 
 
 def _let_go(engine: Engine, holder: object) -> None:
@@ -104,6 +118,8 @@ class Handle:
     def __init__(self, directory: Path, name: str, limits: Limits, settings: Settings) -> None:
         self._limits, self._settings = limits, settings
         self._children: dict[str, Engine] = {}
+        self.has_children = False
+        """Asked by every put, so it is no property."""
         self._is_closed = False
         if not is_queue_name(name):  # alone: a path could hide what is in it
             raise WrongUse(f"{name!r} is no name of a queue: none of / ~ + . may be in it, but for one + within")
@@ -138,12 +154,9 @@ class Handle:
     def _add_child(self, name: str) -> None:
         path = self.engine.path.with_name(name)
         self._children[name] = _hold(path, self._limits, self._settings, self)
+        self.has_children = True
 
     # --- fan-out ----------------------------------------------------------------------------------------------------
-
-    @property
-    def has_children(self) -> bool:
-        return bool(self._children)
 
     def family(self) -> list[Engine]:
         """The queue and its children, by name. A child that has failed is opened again, one that is gone is not."""
@@ -159,9 +172,12 @@ class Handle:
                 del self._children[name]
                 if self._settings.disk.exists(child.path):
                     self._add_child(name)
+        self.has_children = bool(self._children)
 
     def put_to_all(self, contents: Sequence[bytes], expires: Any) -> list[Engine]:
         """Put items to the queue and to every child, all of them or none; the engines of those."""
+        if self._is_closed:
+            raise Closed(f"{self.engine.path}: this queue is closed")
         family = self.family()
         with contextlib.ExitStack() as stack:
             for engine in family:  # always in this order, so nobody waits for each other
@@ -191,12 +207,15 @@ class Handle:
             self._is_closed = True
             engine = self.engine
             engine.handle = None
+            children, self._children = self._children, {}
             with contextlib.ExitStack() as stack:
-                for child in self._children.values():
+                for child in children.values():
                     stack.callback(_let_go, child, self)
                 engine.holders.discard(self)
                 if end == engine.delete or engine.refusing or not engine.holders:
                     stack.callback(_forget, engine, end)
+                else:
+                    stack.callback(engine.release)
 
 
 def _after_fork() -> None:

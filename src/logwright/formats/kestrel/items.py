@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from .shelf import Entry
@@ -26,3 +27,8 @@ def as_item(entry: Entry, xid: int = 0) -> Item:
     """An entry of the shelf for people."""
     data, added, expires, attempts, _ = entry
     return Item(data, xid, added or None, expires or None, attempts)
+
+
+def xids_of(items: Iterable[Item | int]) -> list[int]:
+    """The ids that some items are reserved under, each given by the item or by the id itself."""
+    return [item.xid if isinstance(item, Item) else item for item in items]

@@ -51,7 +51,6 @@ class Memory(QueueFiles, quick.Shelf):
         self._behind: ReadBehind | None = None
         self._survey: Survey | None = None
         self._surveying = contextlib.ExitStack()
-        self._asked_dialect = dialect
         self._is_gathering = False
         self._names_in_order = threading.Event()
         """Not set while a file that counts has another name than it will have."""
@@ -80,10 +79,10 @@ class Memory(QueueFiles, quick.Shelf):
         try:
             self._survey = Survey(reader, files)
         except DamagedJournal as damage:
-            hint = f"run `logwright verify {self.path}` to see all of it, and `logwright repair {self.path}`"
-            raise DamagedJournal(
-                self.directory / damage.file, damage.position, f"{damage.reason}; nothing was changed: {hint}"
-            ) from None
+            raise self._explained(damage) from None
+
+    def _check_rotated(self, listing: Listing) -> None:
+        """All files were gone through already."""
 
     def _choose_dialect(self, found: int, wanted: int) -> int:
         if wanted == UNDECIDED and self._survey is not None:

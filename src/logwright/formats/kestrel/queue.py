@@ -4,13 +4,11 @@
         queue.put(b"an order", expires=3600)
         data = queue.get(timeout=5)                     gone once it is returned
 
-        item = queue.open(timeout=5)                    reserved, until one says what became of it
-        try:
-            handle(item.data)
-        except Exception:
-            queue.abort(item.xid)                       back to the head; `item.attempts` counts this
-        else:
-            queue.confirm(item.xid)
+        with queue.reserved(timeout=5) as item:         confirmed at the end of the block; an exception aborts it:
+            handle(item.data)                           back to the head, and `item.attempts` counts this
+
+        item = queue.open(timeout=5)                    the same by hand: reserved, until one says what became of it
+        queue.confirm(item)                             or `abort`
 
 What a call guarantees when it returns, by the sync policy:
 
@@ -37,9 +35,9 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TypeVar, Unpack
+from typing import NoReturn, TypeVar, Unpack, cast
 
 from ...core.closing import Closing
 from ...core.disk import REAL_DISK, Disk
@@ -49,7 +47,7 @@ from ...core.outcome import Damage
 from .codec import Buffer, _as_bytes
 from .engine import Engine
 from .hub import Handle, Settings
-from .items import Item, as_item
+from .items import Item, as_item, xids_of
 from .limits import Expires, Limits, Options
 from .records import Dialect
 from .stats import Stats, stats_of
@@ -91,6 +89,9 @@ class Queue(Closing):
     def name(self) -> str:
         return self._engine.queue
 
+    def __repr__(self) -> str:
+        return describe(type(self), self.path, None if self._is_closed else self._engine)
+
     @property
     def path(self) -> Path:
         """The path of the newest file of the journal."""
@@ -121,7 +122,7 @@ class Queue(Closing):
         if self._is_always:
             engine.commit()
         if engine.moves:
-            engine.finish_moves()
+            engine.try_moves()
 
     def put_many(self, items: Iterable[Buffer], expires: Expires | None = None) -> int:
         """Add items at the tail, all of them or none, with one write and one sync; how many those were."""
@@ -134,7 +135,7 @@ class Queue(Closing):
         for engine in family:
             if self._is_always:
                 engine.commit()
-            engine.finish_moves()
+            engine.try_moves()
 
     # --- taking -----------------------------------------------------------------------------------------------------
 
@@ -143,7 +144,7 @@ class Queue(Closing):
         engine = self._engine
         data = engine.get()
         if data is None or engine.moves:
-            data = self._settled(data, engine.get, timeout)
+            data = self._settled(engine, data, engine.get, timeout)
         if self._is_always and data is not None:
             engine.commit()
         return data
@@ -151,80 +152,94 @@ class Queue(Closing):
     def get_many(self, most: int, timeout: float | None = 0) -> list[bytes]:
         """Remove up to so many items from the head on; waits for the first one only."""
         _check_count(most)
-        return self._committed(self._taken(lambda: self._engine.get_many(most) or None, timeout) or [])
+        engine = self._engine
+        return self._committed(engine, self._taken(engine, lambda: engine.get_many(most) or None, timeout) or [])
 
     def peek(self) -> bytes | None:
         """The data of the head, which stays; None when there is nothing."""
-        item = self._taken(self._engine.peek, 0)
+        item = self._taken(self._engine, self._engine.peek, 0)
         return None if item is None else item.data
 
     def open(self, timeout: float | None = 0) -> Item | None:
-        """Reserve the head: nobody else gets it. Then `confirm` or `abort` it by its `xid`; None for nothing."""
-        return self._committed(self._taken(self._engine.reserve, timeout))
+        """Reserve the head: nobody else gets it. Then `confirm` or `abort` it; None for nothing."""
+        engine = self._engine
+        return self._committed(engine, self._taken(engine, engine.reserve, timeout))
 
     def open_many(self, most: int, timeout: float | None = 0) -> list[Item]:
         """Reserve up to so many items from the head on; waits for the first one only."""
         _check_count(most)
-        return self._committed(self._taken(lambda: self._engine.reserve_many(most) or None, timeout) or [])
+        engine = self._engine
+        return self._committed(engine, self._taken(engine, lambda: engine.reserve_many(most) or None, timeout) or [])
 
-    def confirm(self, *xids: int) -> None:
-        """Finish items that were reserved: they are gone. `WrongUse` for an id that is not open; then none is."""
-        self._engine.confirm(xids)
-        self._committed(True)
+    def confirm(self, *items: Item | int) -> None:
+        """Finish items that were reserved, given by themselves or by their ids: they are gone.
 
-    def abort(self, *xids: int) -> None:
+        `WrongUse` for one that is not open; then nothing is changed.
+        """
+        engine = self._engine
+        engine.confirm(xids_of(items))
+        self._committed(engine, True)
+
+    def abort(self, *items: Item | int) -> None:
         """Put items that were reserved back to the head, the one with the lowest id first.
 
         One that came back `max_attempts` times by then is parked instead.
         """
-        self._engine.abort(xids)
-        self._committed(True)
-        self._engine.finish_moves()
+        engine = self._engine
+        engine.abort(xids_of(items))
+        self._committed(engine, True)
+        engine.finish_moves()
 
     @contextmanager
     def reserved(self, timeout: float | None = 0) -> Iterator[Item | None]:
-        """The head for the length of a `with` block: confirmed at its end, aborted if that is an exception."""
+        """The head for the length of a `with` block: confirmed at its end, aborted if that is an exception.
+
+        None when there is nothing. What the block has confirmed or aborted itself is left at that.
+        """
         item = self.open(timeout)
         try:
             yield item
         except BaseException:
-            if item is not None:
-                self.abort(item.xid)
+            if item is not None and self._engine.is_open(item.xid):
+                self.abort(item)
             raise
-        if item is not None:
-            self.confirm(item.xid)
+        if item is not None and self._engine.is_open(item.xid):
+            self.confirm(item)
 
-    def _taken(self, attempt: Callable[[], Result | None], timeout: float | None) -> Result | None:
+    def _taken(self, engine: Engine, attempt: Callable[[], Result | None], timeout: float | None) -> Result | None:
         found = attempt()
-        return self._settled(found, attempt, timeout) if found is None or self._engine.moves else found
+        return self._settled(engine, found, attempt, timeout) if found is None or engine.moves else found
 
     def _settled(
-        self, found: Result | None, attempt: Callable[[], Result | None], timeout: float | None
+        self, engine: Engine, found: Result | None, attempt: Callable[[], Result | None], timeout: float | None
     ) -> Result | None:
         """Move what has expired or failed too often, and wait for an item if there is none."""
-        while self._engine.moves:
-            self._engine.finish_moves()
-            found = attempt() if found is None else found
-        return self._wait(attempt, timeout) if found is None and timeout != 0 else found
+        while found is None and engine.moves:
+            engine.finish_moves()
+            found = attempt()
+        if engine.moves:
+            engine.try_moves()  # what we have found must not be lost if that fails
+        return self._wait(engine, attempt, timeout) if found is None and timeout != 0 else found
 
-    def _wait(self, attempt: Callable[[], Result | None], timeout: float | None) -> Result | None:
-        engine = self._engine
+    def _wait(self, engine: Engine, attempt: Callable[[], Result | None], timeout: float | None) -> Result | None:
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
-            turnstile = threading.Lock()
-            turnstile.acquire()
-            engine.wait_for(turnstile.release)
+            turnstile = _Turnstile()
+            engine.wait_for(turnstile.wake)
             try:
-                found = self._settled(attempt(), attempt, 0)  # one may have come before anybody knew of us
-                left = -1 if deadline is None else max(0.0, deadline - time.monotonic())
-                is_over = found is None and not turnstile.acquire(timeout=left)
+                if self._is_closed:  # the engine may not be: see `close`
+                    _refuse_closed(self.path)
+                found = self._settled(engine, attempt(), attempt, 0)  # one may have come before anybody knew of us
+                is_over = found is None and not turnstile.wait(deadline)
+                if self._is_closed and found is None:
+                    _refuse_closed(self.path)
             except BaseException:
-                if not engine.stop_waiting(turnstile.release):
+                if not engine.stop_waiting(turnstile.wake):
                     engine.pass_on()
                 raise
-            was_woken = not engine.stop_waiting(turnstile.release)
+            was_woken = not engine.stop_waiting(turnstile.wake)
             if found is None:
-                found = self._settled(attempt(), attempt, 0)
+                found = self._settled(engine, attempt(), attempt, 0)
             elif was_woken:
                 engine.pass_on()  # that was for another item, or for somebody else
             if found is not None or is_over:
@@ -250,11 +265,13 @@ class Queue(Closing):
 
     def flush(self) -> int:
         """Remove all items that wait; how many those were. Those that are open stay."""
-        return self._committed(self._engine.flush_all())
+        engine = self._engine
+        return self._committed(engine, engine.flush_all())
 
     def sweep(self) -> int:
         """Remove items that have expired at the head, or let them move; how many those were."""
-        return self._committed(self._engine.sweep())
+        engine = self._engine
+        return self._committed(engine, engine.sweep())
 
     def unpark(self, most: int | None = None) -> int:
         """Put items that were parked back, at the tail and with no attempts counted; how many those were."""
@@ -266,9 +283,9 @@ class Queue(Closing):
 
     # --- durability, and the end --------------------------------------------------------------------------------------
 
-    def _committed(self, result: Result) -> Result:
+    def _committed(self, engine: Engine, result: Result) -> Result:
         if self._is_always and result:
-            self._engine.commit()
+            engine.commit()
         return result
 
     def flush_buffer(self) -> None:
@@ -282,14 +299,63 @@ class Queue(Closing):
     def delete(self) -> None:
         """Remove the queue with all its items and files, and close it."""
         if self._is_closed:
-            raise Closed(f"{self.path}: this queue is closed")
-        self._is_closed = True
+            _refuse_closed(self.path)
+        self._forget_engine()
         self._handle.delete()
 
     def close(self) -> None:
-        """Sync, and let others open the queue. Items that are open come back then. A second call does nothing."""
-        self._is_closed = True
+        """Sync, and let others open the queue. Items that are open come back then. A second call does nothing.
+
+        Whoever waits for an item gets `Closed`, and so does every call from now on.
+        """
+        self._forget_engine()
         self._handle.close()
+
+    def _forget_engine(self) -> None:
+        # The engine may outlive this: a parent puts to its children, others move items there.
+        if not self._is_closed:
+            self._is_closed = True
+            self._engine = cast(Engine, _ClosedEngine(self._engine))
+
+
+class _ClosedEngine:
+    """What a closed queue has in the place of its engine: what it was like, and nothing to call."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.queue, self.path = engine.queue, engine.path
+        self.recovered, self.kept = engine.recovered, engine.kept
+
+    def __getattr__(self, name: str) -> NoReturn:
+        _refuse_closed(self.path)
+
+
+class _Turnstile:
+    """Where a thread waits. It may be woken more than once."""
+
+    __slots__ = ("_lock",)
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._lock.acquire()
+
+    def wake(self) -> None:
+        with suppress(RuntimeError):  # it is awake already
+            self._lock.release()
+
+    def wait(self, deadline: float | None) -> bool:
+        """Whether it was woken before a time of the monotonic clock, None for none."""
+        left = -1 if deadline is None else min(max(0.0, deadline - time.monotonic()), threading.TIMEOUT_MAX)
+        return self._lock.acquire(timeout=left)
+
+
+def describe(kind: type, path: Path, engine: Engine | None) -> str:
+    """A queue in a line, for people."""
+    state = "closed" if engine is None else f"{engine.items} items, {len(engine.open_items)} open"
+    return f"<{kind.__name__} {path}: {state}>"
+
+
+def _refuse_closed(path: Path) -> NoReturn:
+    raise Closed(f"{path}: this queue is closed")
 
 
 def _check_count(most: int) -> None:

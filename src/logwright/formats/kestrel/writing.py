@@ -1,8 +1,9 @@
 """QueueFiles: the files of a queue opened for writing, whatever gathers the operations for them.
 
-Opening takes the lock, finishes a pack that a crash has interrupted, removes what is temporary, and cuts a torn tail
-off the newest file, keeping it. From then on operations are written to the newest file, it is rotated, and rotated
-files are packed. A file is synced before it is rotated, so only the newest can ever be torn.
+Opening takes the lock, completes a batch that a publisher has left half in place (see `staging.py`), finishes a pack
+that a crash has interrupted, removes what is temporary, and cuts a torn tail off the newest file, keeping it. From then
+on operations are written to the newest file, it is rotated, and rotated files are packed. A file is synced before it is
+rotated, so only the newest can ever be torn.
 """
 
 from __future__ import annotations
@@ -18,8 +19,10 @@ from ...core.durability import SyncLike
 from ...core.errors import DamagedJournal, LogwrightError, StorageFailed, WrongUse
 from ...core.keep import cut_tail
 from ...core.lock import Lock
+from ...core.manifest import is_waiting
 from ...core.outcome import Damage
 from ...core.repair import find_interrupted
+from ...core.staging import lock_journal
 from . import codec, kernel
 from .cursor import Cursor, judge
 from .files import JournalFile, Listing, list_files
@@ -37,6 +40,7 @@ from .layout import (
 from .packing import finish_pack, next_timestamp, pack, remove_temporary, write_temporary
 from .reader import Reader
 from .records import DIALECTS, Dialect, check_dialect
+from .snapshot import snapshot
 
 logger = logging.getLogger("logwright.kestrel")
 
@@ -62,12 +66,13 @@ class QueueFiles(Appending):
         if not is_queue_name(self.queue):
             raise WrongUse(f"{self.queue!r} is no name of a queue: none of / ~ + . may be in it, but for one + within")
         self._prepare(self.path, sync)
+        self._asked_dialect = dialect
         self.recovered: Damage | None = None
         self.kept: Path | None = None
         self._disk = disk
         wanted = DIALECTS[check_dialect(dialect)]
         make_directories(disk, self.directory / HOME_DIRECTORY)
-        self._lock = Lock.acquire(disk, self.directory / lock_name(self.queue))
+        self._lock = self._take_lock()
         with self._or_released():
             self._is_ended = self._open_newest(wanted)
 
@@ -90,11 +95,20 @@ class QueueFiles(Appending):
 
     # --- opening ----------------------------------------------------------------------------------------------------
 
+    def _take_lock(self) -> Lock:
+        """Lock the queue. A batch that a killed publisher has left half in place here is completed first."""
+
+        def find_waiting() -> Path | None:
+            return self.directory if is_waiting(self._disk, self.directory, "kestrel", self.queue) else None
+
+        return lock_journal(self._disk, self.directory / lock_name(self.queue), find_waiting)
+
     def _open_newest(self, wanted: int) -> bool:
         """Bring the files in order and open the newest where its operations end; whether a state dump has ended it."""
         disk, directory = self._disk, self.directory
         self._refuse_half_repaired()
         listing = list_files(disk, directory, self.queue)
+        self._check_pack(listing)
         remove_temporary(disk, directory, listing)
         finish_pack(disk, directory, listing)
         listing = list_files(disk, directory, self.queue)
@@ -106,6 +120,7 @@ class QueueFiles(Appending):
         end, dialect, is_ended = self._find_end(wanted)
         self._dialect = self._choose_dialect(dialect, wanted)
         if end is not None:
+            self._check_rotated(listing)
             self.recovered = end
             self.kept = cut_tail(disk, directory, self._file, end.start)
             logger.warning("%s: cut off a torn tail, kept in %s", end, self.kept)
@@ -117,6 +132,34 @@ class QueueFiles(Appending):
 
     def _examine(self, listing: Listing) -> None:
         """Look at the files before anything of them is cut; what this raises leaves them as they are."""
+
+    def _check_rotated(self, listing: Listing) -> None:
+        """Raise what is wrong with a rotated file: then the newest one is not cut, torn as it may be.
+
+        Whoever repairs the journal wants to see it as the accident has left it.
+        """
+        self._check_files([file for file in listing.files if not file.is_newest])
+
+    def _check_pack(self, listing: Listing) -> None:
+        """Raise what is wrong with a pack while files that it has replaced are still there: they may be wanted."""
+        if listing.pack is not None and listing.dead:
+            dead = ", ".join(listing.dead)
+            self._check_files([listing.pack], f"; look first at what it was to replace and is still there: {dead}")
+
+    def _check_files(self, listed: list[JournalFile], more: str = "") -> None:
+        reader = Reader(self.path, dialect=self._asked_dialect, disk=self._disk)
+        with snapshot(self._disk, lambda: listed) as files:
+            try:
+                for _ in reader.snapshot_chunks(files, None, None, "failfast", load=False):
+                    pass
+            except DamagedJournal as damage:
+                raise self._explained(damage, more) from None
+
+    def _explained(self, damage: DamagedJournal, more: str = "") -> DamagedJournal:
+        """The same with the path of the file, and what one can do."""
+        hint = f"run `logwright verify {self.path}` to see all of it, and `logwright repair {self.path}`"
+        reason = f"{damage.reason}; nothing was changed: {hint}{more}"
+        return DamagedJournal(self.directory / damage.file, damage.position, reason)
 
     def _refuse_half_repaired(self) -> None:
         repair = find_interrupted(self._disk, self.directory)
