@@ -15,8 +15,8 @@ from benchmarks import machine, report
 from benchmarks.measure import Figure, Plan
 
 SUBJECTS = (
-    *("append", "append_batch", "scan_objects", "to_arrow", "durable", "seek", "replay", "bonjson", "memory"),
-    "spark",
+    *("append", "append_batch", "scan_objects", "to_arrow", "durable", "seek"),
+    *("kestrel", "replay", "bonjson", "memory", "spark"),
 )
 NEEDED_BYTES = {False: 7 << 30, True: 1 << 30}
 RESULTS = Path(__file__).parent / "results"

@@ -7,77 +7,40 @@ is there for comparison.
 from __future__ import annotations
 
 import asyncio
-import os
 import shutil
 import sqlite3
-import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks.measure import KEY, MESSAGE_BYTES, VALUE, Clock, Figure, Plan, Turns
+from benchmarks.measure import KEY, MESSAGE_BYTES, VALUE, Figure, Plan, Turns
+from benchmarks.together import beside_bare, by_tasks, by_threads
 from logwright.formats.sej.aio import AsyncWriter
 from logwright.formats.sej.writer import Writer
 
 
+def append(writer: Writer) -> Callable[[], int]:
+    return lambda: writer.append(VALUE, KEY)
+
+
 def one_thread(place: Path, seconds: float) -> dict[str, float]:
-    """One append of S, one of ours, and so on: a disk that others use as well changes its pace all the time."""
-    data = bytes(MESSAGE_BYTES)
-    path = place / "bare"
-    descriptor = os.open(path, os.O_CREAT | os.O_WRONLY)
-    bare, ours, count = Clock(), Clock(), 0
     with Writer(place / "one", sync="always") as writer:
-        while bare.seconds + ours.seconds < 2 * seconds:
-            with bare.running():
-                os.write(descriptor, data)
-                os.fdatasync(descriptor)
-            with ours.running():
-                writer.append(VALUE, KEY)
-            count += 1
-    os.close(descriptor)
-    path.unlink()
+        bare, ours = beside_bare(place, bytes(MESSAGE_BYTES), append(writer), seconds)
     shutil.rmtree(place / "one")
-    return {"S": count / bare.seconds, "one thread": count / ours.seconds}
+    return {"S": bare, "one thread": ours}
 
 
 def threads(place: Path, seconds: float, number: int) -> float:
-    counts = [0] * number
-    begin = threading.Barrier(number + 1)
-
-    def work(which: int) -> None:
-        begin.wait()
-        while time.perf_counter() < stop_at:
-            writer.append(VALUE, KEY)
-            counts[which] += 1
-
     with Writer(place / "threads", sync="always") as writer:
-        stop_at = float("inf")
-        workers = [threading.Thread(target=work, args=(which,)) for which in range(number)]
-        for worker in workers:
-            worker.start()
-        started = time.perf_counter()
-        stop_at = started + seconds
-        begin.wait()
-        for worker in workers:
-            worker.join()
-        elapsed = time.perf_counter() - started
+        rate = by_threads(append(writer), seconds, number)
     shutil.rmtree(place / "threads")
-    return sum(counts) / elapsed
+    return rate
 
 
 def tasks(place: Path, seconds: float, number: int) -> float:
     async def measure() -> float:
-        counts = [0] * number
-
-        async def work(which: int) -> None:
-            while time.perf_counter() < stop_at:
-                await writer.append(VALUE, KEY)
-                counts[which] += 1
-
         async with AsyncWriter(place / "tasks", sync="always") as writer:
-            started = time.perf_counter()
-            stop_at = started + seconds
-            await asyncio.gather(*(work(which) for which in range(number)))
-            return sum(counts) / (time.perf_counter() - started)
+            return await by_tasks(lambda: writer.append(VALUE, KEY), seconds, number)
 
     rate = asyncio.run(measure())
     shutil.rmtree(place / "tasks")

@@ -34,7 +34,7 @@ OPTIONAL = {
 }
 PURE_ROOMS = {"layout", "records", "codec", "kernel", "errors"}
 """What is bytes and meaning only."""
-ARROW_ROOMS = {"columns", "tables"}
+ARROW_ROOMS = {"columns", "messages", "tables"}
 """Where, in a format, Arrow may be known."""
 ARROW_PLACES = {"arrow.py", "location.py"}
 """And where above the formats: columns of files, and files by `pyarrow.fs`."""

@@ -3,6 +3,7 @@
     arrow.to_arrow("orders")                          a table of all messages
     arrow.read("orders", ["offset", "value"])         a stream of record batches, which DuckDB and others take
     arrow.to_parquet("orders", "orders.parquet")      streamed, in bounded memory, whole or not at all
+    arrow.items("queues/jobs")                        what a queue holds now, a row for each item
     arrow.append(writer, table)                       and back
 
 `read`, `batches` and `to_parquet` hold a batch or two at a time, whatever the size of the journal. Columns that are not
@@ -226,6 +227,48 @@ def _naming(part: Part) -> Iterator[None]:
         raise type(error)(file, error.position, error.reason) from error
 
 
+def items(
+    source: Source,
+    *,
+    mode: Mode = "failfast",
+    on_damage: OnDamage | None = None,
+    format: str | None = None,
+    disk: Disk = REAL_DISK,
+) -> Batches:
+    """What a queue holds now as record batches, a row for each item; of a directory those of all its queues.
+
+    The items are as whoever opens the queue finds them, from the head on: those that are reserved come first. Items
+    that have expired are among them.
+    """
+    check_mode(mode)
+    reader, _ = _opened(source, format, disk)
+    room = _format_of(reader).room("messages")
+    if not hasattr(room, "item_batches"):
+        raise WrongUse(f"{reader.path}: journals of the format {_format_of(reader).name} hold no items that wait")
+    parts = _parts(reader, None) if _has_parts(reader) else [Part("", reader, None, lambda _, file: file)]
+    result = Batches(room.ITEM_SCHEMA)
+    result._batches = _items_through(result, room, parts, mode, on_damage)
+    return result
+
+
+def _items_through(
+    result: Batches, room: ModuleType, parts: Iterable[Part], mode: Mode, on_damage: OnDamage | None
+) -> Iterator[pa.RecordBatch]:
+    def note(damage: Damage) -> None:
+        if damage.kind == "torn_tail":
+            result.torn_tails.append(damage)
+            return
+        result.damages.append(damage)
+        if on_damage is not None:
+            on_damage(damage)
+
+    for part in parts:
+        with _naming(part):
+            yield from room.item_batches(part.reader, mode, note)
+        if mode == "failfast" and part.reader.torn_tail is not None:
+            result.torn_tails.append(_in_part(part, part.reader.torn_tail))
+
+
 def read(source: Source, columns: Sequence[str] | None = None, **options: Any) -> pa.RecordBatchReader:
     """A journal as a stream of record batches, for whoever takes Arrow; the options are those of `batches`."""
     found = batches(source, columns, **options)
@@ -262,6 +305,12 @@ def as_messages(format: str, batch: pa.RecordBatch) -> pa.RecordBatch:
     """
     convert = getattr(find_format(format).room("columns"), "as_messages", None)
     return batch if convert is None else convert(batch)
+
+
+def left_out(format: str, batch: pa.RecordBatch) -> dict[str, int]:
+    """What messages have that a format has no place for: what it is, and how many of these messages have it."""
+    found: dict[str, int] = find_format(format).room("messages").left_out(batch)
+    return found
 
 
 # --- Parquet ----------------------------------------------------------------------------------------------------------
@@ -318,6 +367,7 @@ def to_parquet(
     destination: Path | str,
     columns: Sequence[str] | None = None,
     *,
+    waiting: bool = False,
     compression: str = "zstd",
     row_group_bytes: int = ROW_GROUP_BYTES,
     overwrite: bool = False,
@@ -326,13 +376,20 @@ def to_parquet(
 ) -> Converted:
     """Write a journal as a Parquet file, streamed; the other options are those of `batches`.
 
+    With `waiting` it is what a queue holds now, and the other options are those of `items`.
+
     The file gets its name once all of it is on the disk: a crash leaves at most `.NAME.partial`, which the next attempt
     replaces. A file that is there is left alone, unless `overwrite` is set.
     """
     target = Path(destination)
     if disk.exists(target) and not overwrite:
         raise WrongUse(f"{target} is there already")
-    found = batches(source, columns, batch_bytes=row_group_bytes, disk=disk, **options)
+    if waiting:
+        if columns is not None:
+            raise WrongUse("the columns of what waits cannot be chosen")
+        found = items(source, disk=disk, **options)
+    else:
+        found = batches(source, columns, batch_bytes=row_group_bytes, disk=disk, **options)
     temporary = target.with_name(f".{target.name}.partial")
     try:
         size = _write_parquet(disk, temporary, found, compression)

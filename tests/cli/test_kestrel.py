@@ -243,3 +243,121 @@ def test_values_are_decoded(queues: Path) -> None:
     assert records[0]["decoded"] == {"n": 1}
     assert "decoded" not in records[2], "a removal has no value"
     assert json.loads(run("dump", queues / "cars", "--decode", "json").lines[2].split(maxsplit=7)[7]) == {"n": 1}
+
+
+# --- to and from messages ---------------------------------------------------------------------------------------------
+
+
+def test_a_queue_that_becomes_messages_and_a_queue_again_is_the_same(tmp_path: Path) -> None:
+    write(tmp_path / "queues" / "cars", A, C, addx(b"", added=ADDED + 1))
+    assert run("convert", tmp_path / "queues" / "cars", tmp_path / "messages", "--to", "sej", "--strict").code == 0
+    records = run("dump", tmp_path / "messages", "--json").objects
+    assert [(record["value"], record["key"], record["timestamp"], record["type"]) for record in records] == [
+        (text(b'{"n": 1}'), text(b"cars"), ADDED * 1_000_000, 0),
+        (text(b"\xff"), text(b"cars"), ADDED * 1_000_000, 0),
+        ("", text(b"cars"), (ADDED + 1) * 1_000_000, 0),
+    ]
+    outcome = run("convert", tmp_path / "messages", tmp_path / "again", "--to", "kestrel", "--by-key", "--strict")
+    assert (outcome.code, outcome.err) == (0, "")
+    assert (tmp_path / "again" / "cars").read_bytes() == (tmp_path / "queues" / "cars").read_bytes()
+
+
+def test_all_queues_of_a_directory_become_one_journal_and_queues_again(queues: Path, tmp_path: Path) -> None:
+    assert run("convert", queues, tmp_path / "messages", "--to", "sej").code == 0
+    assert run("convert", tmp_path / "messages", tmp_path / "again", "--to", "kestrel", "--by-key").code == 0
+    items = run("state", tmp_path / "again", "--json").object["queues"]
+    assert {queue: [item["data"] for item in state["items"]] for queue, state in items.items()} == {
+        "bikes": [text(b'{"n": 1}')],
+        "cars": [text(b'{"n": 1}'), text(b"B"), text(b"\xff")],
+    }
+
+
+def test_what_waits_goes_along_without_what_was_removed(queues: Path, tmp_path: Path) -> None:
+    outcome = run("convert", queues, tmp_path / "messages", "--to", "sej", "--waiting", "--json")
+    assert outcome.object["records"] == 3
+    assert outcome.err == "logwright: warning: left out: the expiry of 1 records, which sej has no place for\n"
+    records = run("dump", tmp_path / "messages", "--json").objects
+    assert [(record["key"], record["value"]) for record in records] == [
+        (text(b"bikes"), text(b'{"n": 1}')),
+        (text(b"cars"), text(b"B")),
+        (text(b"cars"), text(b"\xff")),
+    ]
+    assert run("convert", queues, tmp_path / "copy", "--to", "kestrel", "--waiting").code == 0
+    state = run("state", tmp_path / "copy", "--json").object["queues"]["cars"]
+    assert [(item["data"], item["expires"]) for item in state["items"]] == [
+        (text(b"B"), ADDED + 60_000),
+        (text(b"\xff"), None),
+    ]
+
+
+def test_what_waits_becomes_parquet(queues: Path, tmp_path: Path) -> None:
+    import pyarrow.parquet as pq
+
+    assert run("convert", queues, tmp_path / "items.parquet", "--waiting").code == 0
+    rows = pq.read_table(tmp_path / "items.parquet").to_pylist()
+    assert [(row["queue"], row["state"], row["xid"], row["data"]) for row in rows] == [
+        ("bikes", "waiting", None, b'{"n": 1}'),
+        ("cars", "open", 1, b"B"),
+        ("cars", "waiting", None, b"\xff"),
+    ]
+    assert [row["expires"] is None for row in rows] == [True, False, True]
+
+
+def test_what_has_no_place_is_told_and_with_strict_refused(queues: Path, samples: Path, tmp_path: Path) -> None:
+    outcome = run("convert", queues / "cars", tmp_path / "messages", "--to", "sej")
+    assert outcome.err.splitlines() == [
+        "logwright: warning: left out: 2 records that hold no value, which sej has no place for",
+        "logwright: warning: left out: the expiry of 1 records, which sej has no place for",
+    ]
+    typed = sum(record["type"] != 0 for record in run("dump", samples / "orders", "--json").objects)
+    outcome = run("convert", samples / "orders", tmp_path / "items", "--to", "kestrel")
+    assert [line.partition("left out: ")[2] for line in outcome.err.splitlines()] == [
+        "the key of 3000 records, which kestrel has no place for",
+        f"the type of {typed} records, which kestrel has no place for",
+        "the fraction of a millisecond of 3000 records, which kestrel has no place for",
+    ]
+    for source, target in ((queues / "cars", "sej"), (samples / "orders", "kestrel")):
+        outcome = run("convert", source, tmp_path / "strict", "--to", target, "--strict")
+        assert_one_error_line(outcome, 2, f"{source}: {target} has no place for the ")
+        assert not (tmp_path / "strict").exists()
+
+
+def test_what_cannot_be_a_key_or_a_queue_is_refused(queues: Path, samples: Path, tmp_path: Path) -> None:
+    write(queues / ("x" * 128), A)
+    assert_one_error_line(run("convert", queues, tmp_path / "out", "--to", "sej"), 2, "key", "128")
+    by_key = ("--to", "kestrel", "--by-key")
+    assert_one_error_line(
+        run("convert", samples / "orders", tmp_path / "out", *by_key), 2, "'customer/", "is no name of a queue"
+    )
+    assert_one_error_line(run("convert", queues, tmp_path / "out", *by_key), 2, "--by-key is for messages")
+    chosen = ("--to", "sej", "--waiting", "--since", "2011-01-01")
+    assert_one_error_line(run("convert", queues, tmp_path / "out", *chosen), 2, "what waits now")
+    waiting = run("convert", samples / "orders", tmp_path / "out", "--to", "kestrel", "--waiting")
+    assert_one_error_line(waiting, 2, "hold no items that wait")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["queues"]
+
+
+def test_messages_without_a_key_go_to_the_queue_of_the_destination(tmp_path: Path) -> None:
+    from logwright.formats.sej import Writer as MessageWriter
+
+    with MessageWriter(tmp_path / "messages") as writer:
+        writer.append(b"one", timestamp=ADDED * 1_000_000)
+        writer.append(b"two", key=b"cars", timestamp=ADDED * 1_000_000)
+        writer.append(b"no text", key=b"\xff", timestamp=ADDED * 1_000_000)
+    by_key = ("--to", "kestrel", "--by-key")
+    outcome = run("convert", tmp_path / "messages", tmp_path / "jobs", *by_key)
+    assert_one_error_line(outcome, 2, "a key is no text")
+    assert run("convert", tmp_path / "messages", tmp_path / "jobs", "--to", "kestrel").code == 0
+    assert len(run("state", tmp_path / "jobs" / "jobs", "--json").object["items"]) == 3
+
+
+def test_damage_stops_it_or_what_waits_is_what_is_whole(queues: Path, tmp_path: Path) -> None:
+    write(queues / "cars", RESERVE, behind=b"\x7f\x7f" + encoded([C]) + b"\x02")
+    chosen = ("--to", "sej", "--waiting", "--format", "kestrel")
+    outcome = run("convert", queues / "cars", tmp_path / "out", *chosen)
+    assert_one_error_line(outcome, 1, f"{queues / 'cars'} @ 1: ")
+    outcome = run("convert", queues / "cars", tmp_path / "out", *chosen, "--mode", "permissive")
+    kinds = [line.rpartition(", ")[2] for line in outcome.err.splitlines()]
+    assert (outcome.code, kinds) == (1, ["which sej has no place for", "malformed)", "torn_tail)"])
+    values = [record["value"] for record in run("dump", tmp_path / "out", "--json").objects]
+    assert values == [text(b"B"), text(b"\xff")]

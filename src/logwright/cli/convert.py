@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shutil
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -44,6 +46,11 @@ _PARQUET_MAGIC: Final = b"PAR1"
         ("and back", "logwright convert orders.parquet again --to sej"),
         ("an hour of it", "logwright convert orders ten.parquet --since 2026-01-15T10:00Z --until 2026-01-15T11:00Z"),
         ("all that is whole of a damaged journal", "logwright convert damaged salvaged --to sej --mode permissive"),
+        ("what waits in a queue, as messages", "logwright convert queues/mail unsent --to sej --waiting"),
+        (
+            "all queues as one journal, and back",
+            "logwright convert queues all --to sej && logwright convert all back --to kestrel --by-key",
+        ),
     ],
 )
 @click.argument("source", type=click.Path(path_type=Path))
@@ -54,6 +61,11 @@ _PARQUET_MAGIC: Final = b"PAR1"
     type=click.Choice([PARQUET, *FORMATS]),
     help="What to make; can be left out when DESTINATION ends in .parquet.",
 )
+@click.option(
+    "--waiting", is_flag=True, help="Of a queue only what whoever opens it finds: no items that were removed."
+)
+@click.option("--by-key", is_flag=True, help="To kestrel: the key of a message names its queue.")
+@click.option("--strict", is_flag=True, help="Refuse what DESTINATION has no place for, instead of leaving it out.")
 @since_option
 @until_option
 @local_option
@@ -69,6 +81,9 @@ def command(
     source: Path,
     destination: Path,
     target: str | None,
+    waiting: bool,
+    by_key: bool,
+    strict: bool,
     since: str | None,
     until: str | None,
     local: bool,
@@ -79,9 +94,12 @@ def command(
     """Convert a journal to Parquet or to another journal, or Parquet to a journal.
 
     Streams, so the size does not matter. DESTINATION gets its name when all of it is on the disk, and what is there
-    already is never overwritten. Records that go into a journal get new offsets, from 0. From kestrel to another format
-    only items that were added go along; to kestrel everything is an item of the queue that is called like DESTINATION,
-    unless a column `queue` says otherwise.
+    already is never overwritten. Records that go into a journal get new offsets, from 0.
+
+    From kestrel to sej every item that was added becomes a message: its data the value, its queue the key, its time the
+    time; with --waiting only those that are still there. To kestrel every message becomes an item of the queue that is
+    called like DESTINATION, or that its key names (--by-key). What has no place there (expiries in sej, types, keys and
+    fractions of a millisecond in kestrel) is left out, and counted on stderr.
     """
     target = target or (PARQUET if destination.suffix == f".{PARQUET}" else None)
     if target is None:
@@ -93,14 +111,14 @@ def command(
         "from_time": None if since is None else parse_time(since, local=local),
         "to_time": None if until is None else parse_time(until, local=local),
     }
+    _check_choice(origin, target, waiting, by_key, since is not None or until is not None)
     with damage_placed(source), progress_bar("converting") as progress:
         if origin == PARQUET:
-            if any(value is not None for value in chosen.values()):
-                raise WrongUse("a range can be chosen from a journal only, not from Parquet")
             result = _from_parquet(source, destination, target, progress)
         else:
-            chosen.update(mode=heedful(mode), format=origin, progress=progress)
-            result = _from_journal(source, destination, origin, target, chosen)
+            chosen.update(mode=heedful(mode), format=origin)
+            chosen = {"mode": chosen["mode"], "format": origin} if waiting else {**chosen, "progress": progress}
+            result = _from_journal(source, destination, _Change(origin, target, waiting, by_key, strict), chosen)
     for damage in (*result.damages, *result.torn_tails):
         warn(f"left out: {describe(source, damage)}")
     if as_json:
@@ -110,25 +128,69 @@ def command(
     return DAMAGE_FOUND if any(damage.kind != "torn_tail" for damage in result.damages) else GOOD
 
 
-def _from_journal(source: Path, destination: Path, origin: str, target: str, chosen: dict[str, Any]) -> Converted:
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """Of which format what is, of which it shall be, and what was asked for on the way."""
+
+    origin: str
+    target: str
+    waiting: bool
+    by_key: bool
+    strict: bool
+
+
+def _check_choice(origin: str, target: str, waiting: bool, by_key: bool, has_range: bool) -> None:
+    if origin == PARQUET and (has_range or waiting or by_key):
+        raise WrongUse("what goes along, and where, can be chosen from a journal only, not from Parquet")
+    if waiting and has_range:
+        raise WrongUse("what waits is what waits now: --waiting goes with neither --since nor --until")
+    if by_key and (target != "kestrel" or origin == "kestrel"):
+        raise WrongUse("--by-key is for messages that become items of queues: --to kestrel")
+
+
+def _from_journal(source: Path, destination: Path, change: _Change, chosen: dict[str, Any]) -> Converted:
     from .. import arrow
 
-    if target == PARQUET:
-        return arrow.to_parquet(source, destination, **chosen)
-    found = arrow.batches(source, **chosen)
+    if change.target == PARQUET:
+        return arrow.to_parquet(source, destination, waiting=change.waiting, **chosen)
+    found = (arrow.items if change.waiting else arrow.batches)(source, **chosen)
+    left_out: Counter[str] = Counter()
     rows = 0
 
     def fill(writer: Any) -> None:
         nonlocal rows
         for batch in found:
-            taken = batch if origin == target else arrow.as_messages(origin, batch)
+            taken = batch if change.origin == change.target else _as_messages(change, batch)
+            if change.origin != change.target:
+                left_out.update(arrow.left_out(change.target, taken))
             arrow.append(writer, taken)
             rows += taken.num_rows
+        if change.strict:
+            _refuse(source, change, left_out, found.rows - rows)
 
-    size = _write_journal(destination, target, fill)
+    size = _write_journal(destination, change.target, fill)
     if rows < found.rows:
-        warn(f"left out: {found.rows - rows} records that hold no value, which {target} has no place for")
+        warn(f"left out: {found.rows - rows} records that hold no value, which {change.target} has no place for")
+    for what, count in left_out.items():
+        if count:
+            warn(f"left out: the {what} of {count} records, which {change.target} has no place for")
     return arrow.Converted(rows, size, found.damages, found.torn_tails)
+
+
+def _as_messages(change: _Change, batch: Any) -> Any:
+    from .. import arrow
+
+    messages = arrow.as_messages(change.origin, batch)
+    return find_format(change.target).room("messages").named_by_key(messages) if change.by_key else messages
+
+
+def _refuse(source: Path, change: _Change, left_out: Counter[str], without_value: int) -> None:
+    """Raise `WrongUse` when something would be left out."""
+    lost = [f"the {what} of {count} records" for what, count in left_out.items() if count]
+    if without_value:
+        lost.append(f"{without_value} records that hold no value")
+    if lost:
+        raise WrongUse(f"{source}: {change.target} has no place for {', '.join(lost)}")
 
 
 def _from_parquet(source: Path, destination: Path, target: str, progress: Progress | None) -> Converted:

@@ -189,13 +189,19 @@ class Collector:
 
 
 def as_messages(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The items of a batch as what every format of messages takes: `value` and `timestamp`.
+    """The items of a batch as what every format of messages takes: `value`, `timestamp` and `key`, which is the queue.
 
-    Operations without an item have nothing to tell there, and are left out.
+    Operations without an item have nothing to tell there, and are left out. `expires` comes along for who has a place
+    for it.
     """
     items = batch.filter(pc.is_valid(batch.column("data")))
-    added = items.column("added") if "added" in items.schema.names else pa.nulls(items.num_rows, _TIME)
-    return pa.RecordBatch.from_arrays([items.column("data"), added], names=["value", "timestamp"])
+    found = {"value": items.column("data"), "timestamp": pa.nulls(items.num_rows, _TIME)}
+    for name, column in (("timestamp", "added"), ("key", "queue"), ("expires", "expires")):
+        if column in items.schema.names:
+            found[name] = items.column(column)
+    if "key" in found:
+        found["key"] = plain(found["key"]).cast(pa.binary())
+    return pa.RecordBatch.from_pydict(found)
 
 
 def by_queue(batch: pa.RecordBatch, default: str) -> list[tuple[str, pa.RecordBatch]]:
