@@ -64,9 +64,10 @@ def persist_queue_file(place: Path) -> Iterator[Pair]:
 
     queue = FileQueue(str(place / "persist-file"), tempdir=str(place))
 
-    def get() -> None:
-        queue.get(block=False)
+    def get() -> object:
+        item = queue.get(block=False)
         queue.task_done()
+        return item
 
     yield lambda: queue.put(ITEM), get
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from benchmarks import report, spark
+from benchmarks import kestrel, report, spark
 from benchmarks.__main__ import SUBJECTS, main
-from benchmarks.measure import Figure, Turns
+from benchmarks.measure import Figure, Plan, Turns
 from rich.console import Console
 
 from logwright.formats.sej.reader import Reader
@@ -79,6 +79,42 @@ def test_an_unknown_subject_is_wrong_use(capsys: pytest.CaptureFixture[str]) -> 
         main(["colour"])
     assert ended.value.code == 2
     assert ", ".join(SUBJECTS) in capsys.readouterr().err
+
+
+# --- the queue and its peers ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", kestrel.PEERS)
+def test_a_peer_hands_out_what_was_put_and_leaves_nothing_behind(name: str, tmp_path: Path) -> None:
+    module, opened = kestrel.PEERS[name]
+    pytest.importorskip(module, reason="peers are installed for benchmarks only")
+    (tmp_path / "own").mkdir()
+    with opened(tmp_path / "own") as (put, get):
+        put()
+        got = get()
+    assert getattr(got, "data", got) in (kestrel.ITEM, kestrel.ITEM.decode())
+    assert kestrel.pairs(tmp_path, opened, 3) > 0
+    assert [path.name for path in tmp_path.iterdir()] == ["own"]
+
+
+def test_the_queue_is_measured_in_every_way(tmp_path: Path) -> None:
+    assert kestrel.our_pairs(tmp_path, 100) > 0
+    assert kestrel.our_pairs(tmp_path, 100, buffer_bytes=4096) > 0
+    assert kestrel.bare_writes(tmp_path, 100) > 0
+    assert kestrel.one_writer(tmp_path, 0.01).keys() == {"S", "one writer"}
+    assert kestrel.threads(tmp_path, 0.02, 4) > 0
+    assert kestrel.tasks(tmp_path, 0.02, 4) > 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_backlog_is_filled_opened_and_drained_in_processes_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Plan, "amount", lambda self, whole, quick: 20_000 if whole == 10_000_000 else 1 << 20)
+    filled, opened, drained, seconds = kestrel.backlog(Plan(tmp_path, quick=True, tell=lambda line: None))
+    assert all(figure.reached for figure in (filled, opened, drained))
+    assert (seconds.peer_name, seconds.goal) == ("reading its files", None)
+    assert list(tmp_path.iterdir()) == []
 
 
 # --- what the figures of Spark rest on --------------------------------------------------------------------------------
