@@ -1,12 +1,15 @@
-"""What the tests of the queue share: a clock that stands still, and the journal of a queue as a list of names."""
+"""What the tests of the queue share: a clock that stands still, a gate for syncs, the journal as a list of names."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from logwright.core.disk import REAL_DISK, Disk
 from logwright.formats.kestrel.reader import Reader
+from tests.support.threads import DEADLINE_SECONDS
 
 
 class Clock:
@@ -40,3 +43,38 @@ def drained(queue: object) -> Iterator[bytes]:
     """All that can be got."""
     while (data := queue.get()) is not None:  # type: ignore[attr-defined]
         yield data
+
+
+class Gate:
+    """A disk where syncs of queues' newest files wait until the gate is open; `arrived` is set when one does.
+
+    `syncs` counts them.
+    """
+
+    def __init__(self, inner: Disk = REAL_DISK) -> None:
+        self.arrived = threading.Event()
+        self.opened = threading.Event()
+        self.syncs = 0
+        self._inner = inner
+
+    def open(self, path: Path, mode: Any) -> Any:
+        file = self._inner.open(path, mode)
+        return _GatedFile(self, file) if mode in ("update", "create") and path.parent.name != ".logwright" else file
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+class _GatedFile:
+    def __init__(self, gate: Gate, inner: Any) -> None:
+        self._gate = gate
+        self._inner = inner
+
+    def sync(self) -> None:
+        self._gate.syncs += 1
+        self._gate.arrived.set()
+        assert self._gate.opened.wait(DEADLINE_SECONDS)
+        self._inner.sync()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)

@@ -233,7 +233,9 @@ class AsyncQueue:
             found = wish.attempt()
         if engine.moves and found is not None:
             await self._holding(engine, found, wish, asyncio.to_thread(engine.try_moves))
-        return await self._wait(engine, wish, timeout) if found is None and timeout != 0 else found
+        if found is None and timeout != 0:
+            return await self._wait(engine, wish, timeout)
+        return found
 
     async def _holding(self, engine: Engine, found: Found, wish: Wish[Found], work: Awaitable[object]) -> None:
         """Wait for something with items in the hand. If we are cancelled meanwhile they go back, durably."""
