@@ -15,9 +15,13 @@ believed before the bytes that it counts have been seen.
 
 from __future__ import annotations
 
+import json
+import math
+from array import array
+from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from ...core.errors import WrongUse
+from ...core.errors import TooLarge, WrongUse
 from ...core.outcome import NEED_MORE, Malformed, NeedMore, Span
 from .bonjson import codec as bonjson
 from .bonjson.errors import DecodeError, Incomplete
@@ -197,5 +201,213 @@ def _end(buffer: Buffer, position: int, end: int | None) -> int:
     return end
 
 
+# --- many entries -----------------------------------------------------------------------------------------------------
+
+TIMESTAMPS, KEYS, VALUES, DELETED, POSITIONS, SIZES, RAW_VALUES = (1 << bit for bit in range(7))
+"""Which columns to decode, added up."""
+ALL_COLUMNS: Final = (1 << 7) - 1
+MAX_COLUMN_BYTES: Final = 2**31 - 1
+"""How many bytes a column of strings can hold: their ends are i32."""
+
+
+def walk(buffer: Buffer, start: int, end: int, most: int = -1) -> tuple[int, int, int, int, int]:
+    """Go from entry to entry, at most `most` of them (-1: any number).
+
+    Returns where it stopped, how many entries it passed, how it ended (`CLEAN` …), and the smallest and largest `t` of
+    those that it passed (0 and 0 when there was none).
+    """
+    _end(buffer, start, end)
+    position, count, smallest, largest = start, 0, 0, 0
+    while position < end and count != most:
+        try:
+            found = decode_entry(buffer, position, end)
+        except Malformed:
+            return position, count, MALFORMED, smallest, largest
+        if found is NEED_MORE:
+            return position, count, INCOMPLETE, smallest, largest
+        entry, span = found
+        smallest = min(smallest, entry.t) if count else entry.t
+        largest = max(largest, entry.t)
+        position = span.end
+        count += 1
+    return position, count, CLEAN, smallest, largest
+
+
+def explain(buffer: Buffer, position: int, end: int) -> str:
+    """Why a walk ended here, in words."""
+    try:
+        found = decode_entry(buffer, position, end)
+    except Malformed as malformed:
+        return malformed.reason
+    if found is not NEED_MORE:
+        return "the entry is whole"
+    have = end - position
+    return f"only {have} byte{'' if have == 1 else 's'} of the entry {'is' if have == 1 else 'are'} there"
+
+
+def _walked(buffer: Buffer, start: int, stop: int, count: int) -> list[tuple[Entry, Span]]:
+    """The `count` entries of a walked range."""
+    _end(buffer, start, stop)
+    if not 0 <= count <= stop - start:
+        raise Malformed(start, "the range was not walked")
+    found = []
+    position = start
+    for _ in range(count):
+        try:
+            item = decode_entry(buffer, position, stop)
+        except Malformed:
+            item = NEED_MORE
+        if item is NEED_MORE:
+            raise Malformed(position, "the range was not walked")
+        found.append(item)
+        position = item[1].end
+    return found
+
+
+def spans(buffer: Buffer, start: int, stop: int, count: int) -> array[int]:
+    """Where each of the `count` entries of a walked range begins, and where the last one ends."""
+    found = _walked(buffer, start, stop, count)
+    return array("q", [start, *(span.end for _, span in found)])
+
+
+def entries(buffer: Buffer, start: int, stop: int, count: int) -> list[Entry]:
+    """The `count` entries of a range that `walk` has passed."""
+    return [entry for entry, _ in _walked(buffer, start, stop, count)]
+
+
+@dataclass(slots=True)
+class Columns:
+    """Entries as columns of plain buffers in the machine's byte order; a column that was not asked for is None.
+
+    `timestamps` and `positions` u64, `sizes` i64, `deleted` u8. Keys (UTF-8) lie one behind the other in `keys`; the
+    n-th is between `key_ends[n]` and `key_ends[n + 1]` (i32). So do values: in `values` as JSON, in `raw_values` as the
+    BONJSON that they are. A deletion has the value null.
+    """
+
+    count: int
+    timestamps: Buffer | None = None
+    key_ends: Buffer | None = None
+    keys: Buffer | None = None
+    value_ends: Buffer | None = None
+    values: Buffer | None = None
+    raw_value_ends: Buffer | None = None
+    raw_values: Buffer | None = None
+    deleted: Buffer | None = None
+    positions: Buffer | None = None
+    sizes: Buffer | None = None
+
+
+def columns(buffer: Buffer, start: int, stop: int, count: int, want: int = ALL_COLUMNS, base: int = 0) -> Columns:
+    """The `count` entries of a walked range as columns; `base` is where the buffer begins in its file."""
+    walked = _walked(buffer, start, stop, count)
+    found = Columns(count)
+    if want & TIMESTAMPS:
+        found.timestamps = array("Q", (entry.t for entry, _ in walked)).tobytes()
+    if want & KEYS:
+        found.key_ends, found.keys = _joined([entry.k.encode() for entry, _ in walked])
+    if want & VALUES:
+        found.value_ends, found.values = _joined([to_json(entry.o).encode() for entry, _ in walked])
+    if want & RAW_VALUES:
+        found.raw_value_ends, found.raw_values = _joined([raw_value(buffer, span) for _, span in walked])
+    if want & DELETED:
+        found.deleted = bytes(entry.deleted for entry, _ in walked)
+    if want & POSITIONS:
+        found.positions = array("Q", (base + span.start for _, span in walked)).tobytes()
+    if want & SIZES:
+        found.sizes = array("q", (span.size for _, span in walked)).tobytes()
+    return found
+
+
+class Latest:
+    """The last entry of each key among those that are added: what they stand for, at a time or after all of them.
+
+    Entries later than `at` do not count, wherever they are; of equal times the one that is added later does.
+    """
+
+    def __init__(self, at: int | None = None) -> None:
+        if at is not None and at < 0:
+            raise WrongUse(f"no entry has a time before {at}")
+        self._at = MAX_TIMESTAMP if at is None else at
+        self._found: dict[str, tuple[Entry, bytes]] = {}
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def add(self, buffer: Buffer, start: int, stop: int, count: int) -> None:
+        """Apply the `count` entries of a walked range that are not later than asked for."""
+        for entry, span in _walked(buffer, start, stop, count):
+            if entry.t > self._at:
+                continue
+            if entry.deleted:
+                self._found.pop(entry.k, None)
+            else:
+                self._found[entry.k] = (entry, raw_value(buffer, span))
+
+    def state(self) -> dict[str, tuple[Any, int]]:
+        """The keys that are there, each with its value and its time."""
+        return {key: (entry.o, entry.t) for key, (entry, _) in self._found.items()}
+
+    def columns(self, want: int) -> Columns:
+        """The keys that are there as columns."""
+        found = Columns(len(self._found))
+        kept = list(self._found.values())
+        if want & TIMESTAMPS:
+            found.timestamps = array("Q", (entry.t for entry, _ in kept)).tobytes()
+        if want & KEYS:
+            found.key_ends, found.keys = _joined([entry.k.encode() for entry, _ in kept])
+        if want & VALUES:
+            found.value_ends, found.values = _joined([to_json(entry.o).encode() for entry, _ in kept])
+        if want & RAW_VALUES:
+            found.raw_value_ends, found.raw_values = _joined([raw for _, raw in kept])
+        if want & DELETED:
+            found.deleted = bytes(len(kept))
+        return found
+
+
+def _joined(parts: list[bytes]) -> tuple[bytes, bytes]:
+    ends = [0]
+    for part in parts:
+        ends.append(ends[-1] + len(part))
+    if ends[-1] > MAX_COLUMN_BYTES:
+        raise TooLarge(f"a column of {ends[-1]} bytes does not fit 2^31 - 1")
+    return array("i", ends).tobytes(), b"".join(parts)
+
+
+def raw_value(buffer: Buffer, span: Span) -> bytes:
+    """The BONJSON of the value of a whole entry: of the last field called `o`."""
+    position = span.start + 1
+    found = b""
+    while buffer[position] != END_CODE:
+        name, position = bonjson.decode_prefix(buffer, position, span.end, last_key_wins=True, allow_nan=True)
+        size = bonjson.size_of(buffer, position, span.end, allow_nan=True)
+        assert isinstance(size, int)
+        if name == VALUE:
+            found = bytes(buffer[position : position + size])
+        position += size
+    return found
+
+
+def to_json(value: Any) -> str:
+    """A value as compact JSON. What JSON has no number for is a string: "NaN", "Infinity", "-Infinity"."""
+    try:
+        return _ENCODER.encode(value)
+    except ValueError:
+        return _ENCODER.encode(plain_value(value))
+    except RecursionError:  # json recurses, and values may be nested deeper than Python's stack allows
+        raise TooLarge("a value is nested too deeply for JSON") from None
+
+
+def plain_value(value: Any) -> Any:
+    """A value with strings in place of NaN and the infinities."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, list):
+        return [plain_value(item) for item in value]
+    if isinstance(value, dict):
+        return {key: plain_value(item) for key, item in value.items()}
+    return value
+
+
+_ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 EMPTY_ENTRY: Final = pack_entry(0, "", None)
 """The smallest entry there is."""

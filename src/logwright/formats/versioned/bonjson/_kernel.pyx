@@ -321,13 +321,6 @@ cdef inline int take_float(Source *source, int kind, Py_ssize_t at, double *valu
     return 0
 
 
-cdef struct Text:
-    # The bytes of a string; `gathered` is theirs alone where they were in several chunks, and must be freed.
-    const unsigned char *data
-    Py_ssize_t size
-    unsigned char *gathered
-
-
 cdef int take_length(Source *source, uint64_t *payload) noexcept nogil:
     cdef uint64_t first = 0
     cdef uint64_t rest = 0
@@ -842,20 +835,21 @@ def size_of(data, Py_ssize_t start=0, end=None, *, limits=DEFAULT_LIMITS, bint a
 # --- a value to bytes -------------------------------------------------------------------------------------------------
 
 
-cdef enum:
-    SMALL_DOCUMENT_BYTES = 1024
+cdef void open_out(Out *out) noexcept nogil:
+    """Begin with nothing written, within the usual limits."""
+    out.data = out.small
+    out.size = 0
+    out.room = SMALL_DOCUMENT_BYTES
+    out.depth = DEFAULT_SOURCE.depth
+    out.document_bytes = DEFAULT_SOURCE.document_bytes
+    out.string_bytes = DEFAULT_SOURCE.string_bytes
+    out.container_items = DEFAULT_SOURCE.container_items
 
 
-cdef struct Out:
-    # A document that is being written.
-    unsigned char *data
-    Py_ssize_t size
-    Py_ssize_t room
-    int64_t depth
-    int64_t document_bytes
-    int64_t string_bytes
-    int64_t container_items
-    unsigned char small[SMALL_DOCUMENT_BYTES]
+cdef void close_out(Out *out) noexcept nogil:
+    """Give back what was written."""
+    if out.data != out.small:
+        free(out.data)
 
 
 cdef int grow(Out *out, Py_ssize_t more) except -1:
@@ -1102,28 +1096,52 @@ cdef bint write_document(Out *out, object value, Writing **frames, Py_ssize_t *d
             return False
 
 
-def encode(value, *, limits=DEFAULT_LIMITS):
-    """The document of a value: None, bool, int, float, str, lists, tuples and dicts of such. Raises `EncodeError`."""
-    cdef Out out
+cdef bint put_value(Out *out, object value) except -1:
+    """Write a value behind what is written. False where it cannot be written; some of it may be there then."""
     cdef Writing *frames = NULL
     cdef Py_ssize_t depth = 0
-    cdef Source bounds
-    set_limits(&bounds, limits)
-    out.data = out.small
-    out.size = 0
-    out.room = SMALL_DOCUMENT_BYTES
-    out.depth = bounds.depth
-    out.document_bytes = bounds.document_bytes
-    out.string_bytes = bounds.string_bytes
-    out.container_items = bounds.container_items
     try:
-        if write_document(&out, value, &frames, &depth):
-            return PyBytes_FromStringAndSize(<const char *>out.data, out.size)
+        return write_document(out, value, &frames, &depth)
     finally:
         while depth > 0:
             depth -= 1
             Py_DECREF(<object>frames[depth].container)
         free(frames)
-        if out.data != out.small:
-            free(out.data)
+
+
+cdef int put_bytes(Out *out, const unsigned char *data, Py_ssize_t size) except -1:
+    """Write bytes that are BONJSON already."""
+    if out.room - out.size < size:
+        grow(out, size)
+    memcpy(out.data + out.size, data, size)
+    out.size += size
+    return 0
+
+
+cdef int put_unsigned(Out *out, uint64_t number) except -1:
+    """Write a number from 0 to 2**64-1."""
+    return put_integer(out, number, False)
+
+
+cdef bint put_key(Out *out, object text) except -1:
+    """Write a string. False where it cannot be written."""
+    return put_string(out, text)
+
+
+def encode(value, *, limits=DEFAULT_LIMITS):
+    """The document of a value: None, bool, int, float, str, lists, tuples and dicts of such. Raises `EncodeError`."""
+    cdef Out out
+    cdef Source bounds
+    open_out(&out)
+    if limits is not DEFAULT_LIMITS:
+        set_limits(&bounds, limits)
+        out.depth = bounds.depth
+        out.document_bytes = bounds.document_bytes
+        out.string_bytes = bounds.string_bytes
+        out.container_items = bounds.container_items
+    try:
+        if put_value(&out, value):
+            return PyBytes_FromStringAndSize(<const char *>out.data, out.size)
+    finally:
+        close_out(&out)
     return _encode_or_say_why(value, limits=limits)

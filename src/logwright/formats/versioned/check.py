@@ -1,0 +1,309 @@
+"""Checking the journals of a store: `verify` goes through all of them, `summarize` looks at names, sizes and both ends.
+
+A problem is something that costs entries: bytes that are none, an archive that cannot be decompressed or whose checksum
+does not fit, a time of which nothing is kept between two journals. An anomaly is odd and costs nothing: the store stays
+sound. What is wrong in one place never hides the next: reading goes on behind it.
+
+    problems    torn_tail malformed checksum unreadable gap
+    anomalies   time_goes_back behind_position unknown_fields name leftover temporary_file foreign_file repair
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from ...core.errors import LogwrightError, is_refusal
+from ...core.format import Located
+from ...core.keep import cut_directory
+from ...core.outcome import Damage, Span
+from ...core.repair import report_interrupted
+from ...core.report import Problem, Progress, Report, Summary
+from ...core.snapshot import Snapshot
+from . import codec, kernel
+from .cursor import Chunk, Head
+from .files import JournalFile, old_name, parse_name, temporary_archive_name, temporary_name
+from .layout import JOURNAL_SUFFIX
+
+if TYPE_CHECKING:
+    from .reader import Reader
+
+MOST_SHOWN_BYTES: Final = 64 << 10
+"""The largest entry that a summary shows with its value."""
+MOST_LOOKED_AT_BYTES: Final = 256 << 20
+"""How much of a store a summary reads."""
+_MOST_ANOMALIES: Final = 100
+_BEHIND_BYTES: Final = 64 << 10
+SOUND_SO_FAR: Final = "sound so far"
+
+
+# --- every entry ------------------------------------------------------------------------------------------------------
+
+
+def verify(reader: Reader, *, progress: Progress | None = None) -> Report:
+    """Check every entry, that times do not go back, that the files follow each other, and what is beside them.
+
+    Whatever is there, the answer is a report; where we may not look there is none (`StorageFailed`).
+    """
+    report = Report("versioned")
+    with reader.snapshot() as files:
+        sizes = [files.size(source) for source in files.files]
+        report.bytes = sum(sizes)
+        before: JournalFile | None = None
+        for number, source in enumerate(files.files):
+            told = None if progress is None else _shifted(progress, sum(sizes[:number]), sizes[number], report.bytes)
+            _FileCheck(reader, report, files, source, before).run(told)
+            files.done_with(source)
+            before = source
+    if not reader.is_single_file:
+        _check_names(reader, report)
+    report_interrupted(reader.disk, reader.directory, report)
+    return report
+
+
+def _shifted(progress: Progress, before: int, size: int, total: int) -> Any:
+    return lambda position: progress(before + min(position, size), total)
+
+
+class _FileCheck:
+    """The check of one file."""
+
+    def __init__(
+        self,
+        reader: Reader,
+        report: Report,
+        files: Snapshot[JournalFile],
+        source: JournalFile,
+        before: JournalFile | None,
+    ) -> None:
+        self._reader = reader
+        self._report = report
+        self._files = files
+        self._source = source
+        self._before = before
+        self._position = 0
+        self._last = 0
+        self._odd = 0
+        self._whole = True
+
+    def run(self, told: Any) -> None:
+        try:
+            file = self._files.file(self._source)
+            for item in self._reader.file_items(self._source, file, None, None, "permissive", told):
+                if isinstance(item, Damage):
+                    self._note_damage(item)
+                elif isinstance(item, Head):
+                    self._check_head(item)
+                else:
+                    self._check_chunk(item)
+            if self._whole:
+                self._check_end()
+        except LogwrightError as error:
+            if is_refusal(error):
+                raise
+            self._problem(self._position, "unreadable", str(error))
+
+    def _problem(self, position: int, kind: str, message: str) -> None:
+        self._report.problems.append(Problem(self._source.name, position, kind, message))
+
+    def _anomaly(self, position: int, kind: str, message: str) -> None:
+        self._odd += 1
+        if self._odd <= _MOST_ANOMALIES:
+            self._report.anomalies.append(Problem(self._source.name, position, kind, message))
+        elif self._odd == _MOST_ANOMALIES + 1:
+            self._report.anomalies.append(Problem(self._source.name, position, kind, "there are more of these"))
+
+    def _note_damage(self, damage: Damage) -> None:
+        self._whole = False
+        self._position = damage.end
+        if damage.kind == "torn_tail":
+            message = f"{damage.reason}; the last {damage.size} bytes are a torn tail"
+        elif damage.kind == "checksum":
+            message = f"{damage.reason}; any of its entries may have rotted"
+        else:
+            message = f"{damage.reason} ({damage.size} bytes)"
+        self._problem(damage.start, damage.kind, message)
+
+    def _check_head(self, head: Head) -> None:
+        self._position = head.span.end
+        metadata, before = head.metadata, self._before
+        if metadata is None:
+            return
+        if metadata.extra:
+            self._anomaly(head.span.start, "unknown_fields", f"unknown fields: {', '.join(metadata.extra)}")
+        if before is None or before.timestamp is None or metadata.initialized == before.timestamp:
+            return
+        if metadata.initialized > before.timestamp:
+            message = f"it begins at {metadata.initialized}, and {before.name} ended at {before.timestamp}"
+            self._problem(head.span.start, "gap", f"{message}: a journal between them is missing")
+        else:
+            message = f"it was initialized at {metadata.initialized}, before {before.name} ended"
+            self._anomaly(head.span.start, "name", message)
+
+    def _check_chunk(self, chunk: Chunk) -> None:
+        self._report.records += chunk.count
+        self._position = chunk.end
+        columns = kernel.columns(
+            chunk.data, chunk.start, chunk.stop, chunk.count, codec.TIMESTAMPS | codec.POSITIONS, chunk.base
+        )
+        assert columns.timestamps is not None
+        assert columns.positions is not None
+        times, positions = memoryview(columns.timestamps).cast("Q"), memoryview(columns.positions).cast("Q")
+        last = self._last
+        for row, timestamp in enumerate(times):
+            if timestamp < last:
+                self._anomaly(positions[row], "time_goes_back", f"its time is {timestamp}, and {last} came before it")
+            last = timestamp
+        self._last = last
+
+    def _check_end(self) -> None:
+        """All entries are whole: whether the name fits them, and whether something lies behind the position."""
+        source = self._source
+        if source.compressed:
+            ended = source.timestamp
+            if ended is not None and ended < self._last:
+                self._anomaly(0, "name", f"its last entry is of {self._last}, later than its name says")
+            return
+        behind = self._files.file(source).read_at(self._position, _BEHIND_BYTES)
+        _, count, _, _, _ = kernel.walk(behind, 0, len(behind))
+        if count:
+            message = f"{count} whole entries lie behind the position: they do not count, and were never acknowledged"
+            self._anomaly(self._position, "behind_position", message)
+
+
+def _check_names(reader: Reader, report: Report) -> None:
+    """What lies beside the files that count."""
+
+    def odd(file: str, kind: str, message: str) -> None:
+        report.anomalies.append(Problem(file, 0, kind, message))
+
+    listing = reader.listing()
+    if listing.has_old:
+        odd(old_name(reader.store), "leftover", "a rotation was not finished: the next writer does that")
+    if listing.has_temporary:
+        odd(temporary_name(reader.store), "temporary_file", "left behind; the next writer removes it")
+    for timestamp in listing.temporary_archives:
+        name = temporary_archive_name(reader.store, timestamp)
+        odd(name, "temporary_file", "an archive that was not finished; the next writer makes it again")
+    for name in reader.disk.list_directory(reader.directory):
+        if name.startswith(reader.store + JOURNAL_SUFFIX + ".") and parse_name(name) is None:
+            odd(name, "foreign_file", "this is no name of a file of a store's")
+
+
+# --- names, sizes, and both ends ------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Look:
+    """What a look at the files has found."""
+
+    records: int = 0
+    complete: bool = True
+    first: dict[str, Any] | None = None
+    last: dict[str, Any] | None = None
+    initialized: int | None = None
+    damage: Damage | None = None
+    torn: Damage | None = None
+
+    @property
+    def health(self) -> str:
+        if self.damage is not None:
+            return f"damaged at {self.damage.file} @ {self.damage.start}: {self.damage.reason}"
+        if self.torn is not None:
+            return f"torn tail at {self.torn.file} @ {self.torn.start} ({self.torn.size} bytes)"
+        return SOUND_SO_FAR
+
+
+def summarize(reader: Reader) -> Summary:
+    """What this is. Of a store of more than `MOST_LOOKED_AT_BYTES` only so much is read, from its beginning.
+
+    The value of a first or last entry of more than `MOST_SHOWN_BYTES` is None in its place.
+    """
+    with reader.snapshot() as files:
+        look = _look(reader, files)
+        total = sum(files.size(source) for source in files.files)
+        names = list(files.files)
+    reader.torn_tail = look.torn
+    return Summary(
+        format="versioned",
+        path=str(reader.path),
+        files=len(names),
+        bytes=total,
+        records=look.records if look.complete and look.damage is None else None,
+        first=look.first,
+        last=look.last if look.complete else None,
+        health=look.health,
+        details=_details(reader, names, look),
+    )
+
+
+def _details(reader: Reader, files: list[JournalFile], look: _Look) -> dict[str, Any]:
+    listing = reader.listing()
+    leftovers = [name for name, there in _leftovers(reader, listing) if there]
+    return {
+        "store": reader.store,
+        "archives": sum(source.compressed for source in files),
+        "history_from": look.initialized,
+        "leftovers": [] if reader.is_single_file else leftovers,
+        "kept_bytes": _kept_bytes(reader),
+    }
+
+
+def _leftovers(reader: Reader, listing: Any) -> list[tuple[str, bool]]:
+    found = [(old_name(reader.store), listing.has_old), (temporary_name(reader.store), listing.has_temporary)]
+    return found + [(temporary_archive_name(reader.store, stamp), True) for stamp in listing.temporary_archives]
+
+
+def _look(reader: Reader, files: Snapshot[JournalFile]) -> _Look:
+    look = _Look()
+    done = 0
+    for source in files.files:
+        if done >= MOST_LOOKED_AT_BYTES:
+            look.complete = False
+            break
+        try:
+            for item in reader.file_items(source, files.file(source), None, None, "permissive"):
+                _note(reader, look, item)
+                if isinstance(item, Chunk) and done + item.end >= MOST_LOOKED_AT_BYTES:
+                    look.complete = False
+                    break
+            done += files.size(source)
+        except LogwrightError as error:
+            if is_refusal(error):
+                raise
+            look.damage = look.damage or Damage(source.name, 0, 0, str(error), "unreadable")
+    return look
+
+
+def _note(reader: Reader, look: _Look, item: Head | Chunk | Damage) -> None:
+    if isinstance(item, Damage):
+        if item.kind == "torn_tail":
+            look.torn = item
+        else:
+            look.damage = look.damage or item
+    elif isinstance(item, Head):
+        if look.initialized is None and item.metadata is not None:
+            look.initialized = item.metadata.initialized
+    else:
+        starts = item.starts()
+        look.records += item.count
+        look.first = look.first or _shown(reader, item, Span(starts[0], starts[1]))
+        look.last = _shown(reader, item, Span(starts[-2], starts[-1]))
+
+
+def _shown(reader: Reader, chunk: Chunk, span: Span) -> dict[str, Any]:
+    """An entry as JSON; a large one without its value."""
+    base = chunk.base
+    (entry,) = kernel.entries(chunk.data, span.start - base, span.end - base, 1)
+    found = reader.as_json(Located(entry, chunk.file, span))
+    return found if span.size <= MOST_SHOWN_BYTES else {**found, "o": None}
+
+
+def _kept_bytes(reader: Reader) -> int:
+    """How much the copies of what was cut off take; stores of one directory keep them in one place."""
+    directory = cut_directory(reader.directory)
+    if not reader.disk.is_directory(directory):
+        return 0
+    start = reader.store + JOURNAL_SUFFIX
+    names = [name for name in reader.disk.list_directory(directory) if name.startswith(start)]
+    return sum(reader.disk.file_size(directory / name) for name in names)

@@ -1,0 +1,469 @@
+"""Reader: the journals of a store opened for reading. It needs no lock, changes nothing, and works beside a writer.
+
+Three ways through the same chunks: `scan` for records with their places, as they lie in the files; `chunks` for whoever
+makes columns of them, which leaves out the copies that compaction made, so that each change comes once; `state`,
+`history` and `diff` for what they stand for. `mode` says what happens at damage:
+
+    failfast        raise `DamagedJournal` where it is (the default)
+    permissive      go on behind it, with a `Damage` in the place of what is damaged
+    dropmalformed   go on behind it
+
+Where reading goes on behind damage is told in `cursor.py`. A torn tail of the active journal is not damage: it is what
+a crash leaves and what a writer's next open removes. Reading ends before it, and `torn_tail` tells about it (in
+`permissive` it also comes as a `Damage`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final
+
+from ...core.closing import Closing
+from ...core.disk import REAL_DISK, Disk, File
+from ...core.errors import DamagedJournal, NotFound, WrongUse
+from ...core.format import Located
+from ...core.outcome import Damage, Mode, Span, check_mode
+from ...core.report import Progress, Report, Summary
+from ...core.snapshot import Snapshot, snapshot
+from . import kernel
+from .archives import DEFAULT_LIMITS, ArchiveLimits
+from .codec import plain_value
+from .cursor import Chunk, Cursor, Head
+from .files import POSITION_BITS, JournalFile, Kind, Listing, arrange, list_files, parse_name
+from .records import Entry, Metadata
+from .recovery import is_compressed
+from .replay import difference
+from .surroundings import counting_files
+from .timeline import Timeline
+
+ROW_FIELDS: Final = ("t", "k", "o")
+"""What a table of entries has."""
+_PLACE: Final = re.compile(r"(.*?) ?@ ?([0-9]{1,20})", re.DOTALL)
+
+
+class Reader(Closing):
+    """The journals of a store, or one file of them, opened for reading.
+
+    `path` is that of the active journal, whether it is there or not: the archives beside it belong to it. A path with
+    the name of an archive, or any other, is that file alone.
+    """
+
+    row_fields = ROW_FIELDS
+    states_by_time = True
+    """`state` and `diff` take times, not the numbers of records."""
+
+    def __init__(self, path: Path | str, *, limits: ArchiveLimits = DEFAULT_LIMITS, disk: Disk = REAL_DISK) -> None:
+        self.path = Path(path)
+        self.disk = disk
+        self.limits = limits
+        self.torn_tail: Damage | None = None
+        self.damages: list[Damage] = []
+        parsed = parse_name(self.path.name)
+        self._single = parsed is None or parsed[1] is not Kind.ACTIVE
+        self.store = self.path.name if parsed is None else parsed[0]
+        self._alone = self._lone_file(None if parsed is None else parsed[2]) if self._single else None
+        if not self.files():
+            raise NotFound(f"{self.path}: no journal of a store is here")
+
+    def _lone_file(self, timestamp: int | None) -> JournalFile | None:
+        if not self.disk.exists(self.path) or self.disk.is_directory(self.path):
+            return None
+        return JournalFile(self.store, self.path.name, self.path, timestamp, 0, is_compressed(self.disk, self.path))
+
+    @property
+    def is_single_file(self) -> bool:
+        """Whether this is one file, and not a store with all of its files."""
+        return self._single
+
+    @property
+    def directory(self) -> Path:
+        """The store's directory."""
+        return self.path.parent
+
+    def listing(self) -> Listing:
+        """What is there of the store now by names, temporary files included."""
+        try:
+            return list_files(self.disk, self.directory, self.store)
+        except NotFound:
+            return arrange(self.directory, self.store, [])
+
+    def files(self) -> list[JournalFile]:
+        """The files that count, oldest first."""
+        if self._single:
+            return [] if self._alone is None else [self._alone]
+        return counting_files(self.disk, self.listing())
+
+    def total_bytes(self) -> int:
+        """How large the files are together."""
+        return sum(self.disk.file_size(file.path) for file in self.files())
+
+    def snapshot(self) -> Any:
+        """The files as they are now, opened together; a context manager."""
+        return snapshot(self.disk, self.files, self.path)
+
+    # --- going through it -------------------------------------------------------------------------------------------
+
+    def __iter__(self) -> Iterator[Entry]:
+        for item in self.chunks():
+            if not isinstance(item, Damage):
+                yield from kernel.entries(item.data, item.start, item.stop, item.count)
+
+    def entries(
+        self, start: int | None = None, stop: int | None = None, *, mode: Mode = "failfast"
+    ) -> Iterator[Entry | Damage]:
+        """The changes with `start` <= number < `stop`, each once; without `start` from the first there is."""
+        for item in self.chunks(start, stop, mode=mode):
+            if isinstance(item, Damage):
+                yield item
+            else:
+                yield from kernel.entries(item.data, item.start, item.stop, item.count)
+
+    def batches(self, columns: Sequence[str] | None = None, **options: Any) -> Any:
+        """The changes as Arrow record batches; see `logwright.arrow.batches`."""
+        return import_module("logwright.arrow").batches(self, columns, **options)
+
+    def to_arrow(self, columns: Sequence[str] | None = None, **options: Any) -> Any:
+        """The changes as an Arrow table; see `logwright.arrow.to_arrow`."""
+        return import_module("logwright.arrow").to_arrow(self, columns, **options)
+
+    def scan(
+        self,
+        start: int | None = None,
+        stop: int | None = None,
+        *,
+        mode: Mode = "failfast",
+        progress: Progress | None = None,
+    ) -> Iterator[Located | Damage]:
+        """Every record with the place of its bytes: of each file the metadata, then its entries, copies included."""
+        check_mode(mode)
+        with self.snapshot() as files:
+            for item in self._snapshot_items(files, start, stop, mode, progress):
+                if isinstance(item, Head):
+                    if item.metadata is not None and _within(item, start, stop):
+                        yield Located(item.metadata, item.file, item.span)
+                elif isinstance(item, Damage):
+                    yield item
+                else:
+                    yield from located(item)
+
+    def chunks(
+        self,
+        start: int | None = None,
+        stop: int | None = None,
+        *,
+        mode: Mode = "failfast",
+        progress: Progress | None = None,
+        copies: bool = False,
+    ) -> Iterator[Chunk | Damage]:
+        """Whole entries as they lie in the files. A chunk's buffer is valid until the next one is asked for.
+
+        With `copies` those that compaction made come as well.
+        """
+        check_mode(mode)
+        with self.snapshot() as files:
+            for item in self._snapshot_items(files, start, stop, mode, progress, copies=copies):
+                if not isinstance(item, Head):
+                    yield item
+
+    def _snapshot_items(
+        self,
+        files: Snapshot[JournalFile],
+        start: int | None,
+        stop: int | None,
+        mode: Mode,
+        progress: Progress | None = None,
+        *,
+        copies: bool = True,
+    ) -> Iterator[Head | Chunk | Damage]:
+        """Heads, chunks and damage of files that are open."""
+        self.torn_tail = None
+        sizes = {source.name: files.size(source) for source in files.files} if progress else {}
+        done = 0
+        for number, source in enumerate(files.files):
+            if stop is not None and source.first_number >= stop:
+                return
+            report = _part_of(progress, done, sizes[source.name], sum(sizes.values())) if progress else None
+            done += sizes.get(source.name, 0)
+            if start is None or start - source.first_number < 1 << POSITION_BITS:
+                at = None if copies else self.changes_start(files, number)
+                low = start if at is None else max(start or 0, source.first_number + at)
+                yield from self.file_items(source, files.file(source), low, stop, mode, report)
+                files.done_with(source)
+
+    def file_items(
+        self,
+        source: JournalFile,
+        file: File,
+        start: int | None,
+        stop: int | None,
+        mode: Mode,
+        report: Callable[[int], None] | None = None,
+        *,
+        at: int | None = None,
+    ) -> Iterator[Head | Chunk | Damage]:
+        """The head, chunks and damage of one file; `at` is where an entry of a plain file is known to begin."""
+        low = 0 if start is None else max(0, start - source.first_number)
+        high = None if stop is None else stop - source.first_number
+        for item in Cursor(file, source, at=at, limits=self.limits).items(report):
+            if isinstance(item, Chunk):
+                if high is not None and item.position >= high:
+                    return
+                part = item.without_before(low)
+                part = part if part is None or high is None else part.without_from(high)
+                if part is not None:
+                    yield part
+            elif isinstance(item, Head):
+                yield item
+            elif high is not None and item.start >= high:
+                return
+            elif item.end >= low:
+                yield from self.report(item, mode)
+
+    def report(self, damage: Damage, mode: Mode) -> Iterator[Damage]:
+        """Tell of damage as `mode` has it."""
+        if damage.kind == "torn_tail":
+            self.torn_tail = damage
+        elif mode == "failfast":
+            raise DamagedJournal(damage.file, damage.start, damage.reason)
+        if mode == "permissive":
+            yield damage
+
+    def changes_start(self, files: Snapshot[JournalFile], number: int) -> int | None:
+        """Where the changes of a file begin, behind the copies that compaction made; None where it has none.
+
+        A journal begins with the state that the one before it ended with: as many entries as that has keys, and none
+        later than when it was initialized. Where that one is missing, or its end is not known, nothing is a copy.
+        """
+        if number == 0:
+            return None
+        source, before = files.files[number], files.files[number - 1]
+        keys = self._keys_at_end(files, before)
+        if keys is None:
+            return None
+        left, position = keys, 0
+        for item in Cursor(files.file(source), source, limits=self.limits).items():
+            if isinstance(item, Damage):
+                return None
+            if isinstance(item, Head):
+                position = item.span.end
+                if item.metadata is None or item.metadata.initialized != before.timestamp:
+                    return None
+                continue
+            end, count, _, _, largest = kernel.walk(item.data, item.start, item.stop, left)
+            if before.timestamp is None or largest > before.timestamp:
+                return None
+            left -= count
+            position = item.base + end
+            if left == 0:
+                break
+        return position if left == 0 else None
+
+    def _keys_at_end(self, files: Snapshot[JournalFile], source: JournalFile) -> int | None:
+        """How many keys are there at the end of a journal; None where it is damaged."""
+        found = kernel.Latest()
+        for item in Cursor(files.file(source), source, limits=self.limits).items():
+            if isinstance(item, Damage):
+                return None
+            if isinstance(item, Chunk):
+                found.add(item.data, item.start, item.stop, item.count)
+        return len(found)
+
+    # --- finding a place --------------------------------------------------------------------------------------------
+
+    @property
+    def first(self) -> int:
+        """The number of the first record there is, or will be."""
+        files = self.files()
+        return files[0].first_number if files else 0
+
+    @property
+    def next(self) -> int:
+        """The number behind the last entry: the one that the next entry will get."""
+        with self.snapshot() as files:
+            if not files.files:
+                return 0
+            source = files.files[-1]
+            if source.timestamp is not None and not self._single:
+                return int(source.timestamp) << POSITION_BITS
+            end = 0
+            for item in self.file_items(source, files.file(source), None, None, "dropmalformed"):
+                end = item.span.end if isinstance(item, Head) else item.end
+            return int(source.first_number) + end
+
+    def find_time(self, timestamp: int) -> int:
+        """The number of the first change that is not earlier than `timestamp` (ns); `next` if none is."""
+        with self.snapshot() as files:
+            for source in files.files:
+                if source.timestamp is not None and source.timestamp < timestamp and not self._single:
+                    continue
+                for item in self.file_items(source, files.file(source), None, None, "dropmalformed"):
+                    if isinstance(item, Chunk) and item.largest >= timestamp:
+                        return _first_not_earlier(item, timestamp)
+        return self.next
+
+    def find_place(self, text: str) -> int:
+        """The number that a place stands for: `FILE@POSITION`, or a position in the only file."""
+        match = _PLACE.fullmatch(text)
+        name, position = (match[1], match[2]) if match else ("", text)
+        files = self.files()
+        if not position.isascii() or not position.isdigit():
+            raise WrongUse(f"{text!r} is no place: write FILE@POSITION, such as {files[-1].name}@17, or a number")
+        if not name:
+            return int(position)
+        for source in files:
+            if source.name == name:
+                return source.first_number + int(position)
+        raise NotFound(f"{self.directory / name}: no such file of the store {self.store}")
+
+    def last(self, count: int) -> list[Located]:
+        """The last `count` entries, oldest first. The format has no way back, so the last file is gone through."""
+        if count < 0:
+            raise WrongUse(f"cannot give the last {count} entries")
+        self.torn_tail = None
+        found: list[Located] = []
+        with self.snapshot() as files:
+            for number in range(len(files.files) - 1, -1, -1):
+                if len(found) >= count:
+                    break
+                source = files.files[number]
+                at = self.changes_start(files, number)
+                start = None if at is None else source.first_number + at
+                rows: deque[Located] = deque(maxlen=count - len(found))
+                for item in self.file_items(source, files.file(source), start, None, "failfast"):
+                    if isinstance(item, Chunk):
+                        rows.extend(located(item))
+                found = [*rows, *found]
+                files.done_with(source)
+        return found
+
+    def count(
+        self,
+        start: int | None = None,
+        stop: int | None = None,
+        *,
+        progress: Progress | None = None,
+        on_damage: Callable[[Damage], None] | None = None,
+    ) -> int:
+        """How many whole entries the files have in a range of numbers; `on_damage` is called with what is not one."""
+        records = 0
+        for item in self.chunks(start, stop, mode="permissive", progress=progress, copies=True):
+            if not isinstance(item, Damage):
+                records += item.count
+            elif on_damage is not None:
+                on_damage(item)
+        return records
+
+    # --- what it stands for -----------------------------------------------------------------------------------------
+
+    def timeline(self, mode: Mode = "dropmalformed") -> Timeline:
+        """What the journals know about any time."""
+        return Timeline(self.disk, self.path, self.files, mode=mode, limits=self.limits)
+
+    def latest(self, at: int | None = None, *, mode: Mode = "dropmalformed") -> kernel.Latest:
+        """The last entry of each key at a time, or now; `damages` is what was left out."""
+        timeline = self.timeline(mode)
+        found = timeline.latest(at)
+        self._take_damages(timeline)
+        return found
+
+    def _take_damages(self, timeline: Timeline) -> None:
+        torn = [damage for damage in timeline.damages if damage.kind == "torn_tail"]
+        self.torn_tail = torn[0] if torn else None
+        self.damages = [damage for damage in timeline.damages if damage.kind != "torn_tail"]
+
+    def state(self, at: int | None = None) -> dict[str, Any]:
+        """The value of each key and since when it has it, as JSON, at a time (ns) or now."""
+        return {
+            key: {"value": plain_value(value), "timestamp": timestamp}
+            for key, (value, timestamp) in self.latest(at).state().items()
+        }
+
+    def diff(self, start: int, stop: int) -> dict[str, Any]:
+        """What changed between two times (ns), by key, as JSON."""
+        before = self.latest(start).state()
+        damages = self.damages
+        changes: dict[str, Any] = plain_value(difference(before, self.latest(stop).state()))
+        self.damages += [damage for damage in damages if damage not in self.damages]
+        return changes
+
+    def history(self, key: str) -> list[dict[str, Any]]:
+        """Every change of a key that is kept, oldest first, as JSON."""
+        timeline = self.timeline()
+        found = [
+            {"t": entry.t, "deleted": True} if entry.deleted else {"t": entry.t, "value": plain_value(entry.o)}
+            for entry in timeline.history(key)
+        ]
+        self._take_damages(timeline)
+        if not found:
+            raise NotFound(f"{self.path}: nothing is known of the key {key!r}")
+        return found
+
+    # --- what it is -------------------------------------------------------------------------------------------------
+
+    def summary(self) -> Summary:
+        """What this is: names, sizes, both ends; of a large store only its beginning is read."""
+        from .check import summarize
+
+        return summarize(self)
+
+    def verify(self, *, progress: Progress | None = None) -> Report:
+        """Check every entry of every file, and whether each file goes on where the one before it ended."""
+        from .check import verify
+
+        return verify(self, progress=progress)
+
+    def number_of(self, located: Located) -> tuple[str, int]:
+        """The store that an entry belongs to, and its number there."""
+        for source in self.files():
+            if source.name == located.file:
+                return self.store, source.first_number + located.span.start
+        return self.store, located.span.start  # its file was rotated meanwhile
+
+    def as_json(self, located: Located) -> dict[str, Any]:
+        """A record as `dump --json` prints it."""
+        return record_as_json(located)
+
+    def close(self) -> None:
+        """Nothing is held between calls."""
+
+
+# --- chunks to objects ----------------------------------------------------------------------------------------------
+
+
+def located(chunk: Chunk) -> Iterator[Located]:
+    """The entries of a chunk with their places."""
+    starts = chunk.starts()
+    for row, entry in enumerate(kernel.entries(chunk.data, chunk.start, chunk.stop, chunk.count)):
+        yield Located(entry, chunk.file, Span(starts[row], starts[row + 1]))
+
+
+def record_as_json(located: Located) -> dict[str, Any]:
+    """A record and its place, ready to be printed as JSON."""
+    record: Metadata | Entry = located.record
+    place = {"file": located.file, "position": located.span.start, "size": located.span.size}
+    fields: dict[str, Any] = plain_value(record.as_json())
+    return {**place, **{name: value for name, value in fields.items() if name not in place}}
+
+
+def _within(head: Head, start: int | None, stop: int | None) -> bool:
+    number = head.source.first_number + head.span.start
+    return (start is None or start <= number) and (stop is None or number < stop)
+
+
+def _first_not_earlier(chunk: Chunk, timestamp: int) -> int:
+    """The number of the first entry of a chunk that is not earlier than this; there is one."""
+    starts = chunk.starts()
+    entries = kernel.entries(chunk.data, chunk.start, chunk.stop, chunk.count)
+    for row, entry in enumerate(entries):
+        if entry.t >= timestamp:
+            return chunk.source.first_number + starts[row]
+    return chunk.first_number
+
+
+def _part_of(progress: Progress, before: int, size: int, total: int) -> Callable[[int], None]:
+    """Report what was read of one file; an archive gives more bytes than it has."""
+    return lambda position: progress(before + min(position, size), total)
