@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,15 @@ def drained(queue: object) -> Iterator[bytes]:
     """All that can be got."""
     while (data := queue.get()) is not None:  # type: ignore[attr-defined]
         yield data
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Go on once something is true; fail at the deadline."""
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    pause = threading.Event()
+    while not condition():
+        assert time.monotonic() < deadline, "it does not come about"
+        pause.wait(0.001)
 
 
 class Gate:
