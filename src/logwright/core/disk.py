@@ -15,11 +15,12 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import mmap
 import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 from .errors import Locked, LogwrightError, NotFound, StorageFailed
 from .watch import Watch, watch_directory
@@ -72,6 +73,14 @@ class File(Protocol):
         """Take an exclusive lock without waiting, or raise `Locked`; closing the file gives it back."""
 
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class Mappable(Protocol):
+    """A file that can be memory as well: what is stored there is with the system at once, as if it had been written."""
+
+    def map(self, size: int) -> mmap.mmap:
+        """The first `size` bytes, which the file must have. They stay mapped for as long as anybody holds them."""
 
 
 class Disk(Protocol):
@@ -167,6 +176,10 @@ class RealFile:
             return os.pwrite(self._descriptor, data, position)
         except OSError as error:
             raise StorageFailed("write", self.path, error) from error
+
+    def map(self, size: int) -> mmap.mmap:
+        with translated("map", self.path):
+            return mmap.mmap(self._descriptor, size)
 
     def truncate(self, size: int) -> None:
         with translated("truncate", self.path):

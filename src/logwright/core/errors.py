@@ -7,6 +7,7 @@
     ├── NotFound            there is no journal, file, segment or consumer of this name (also a FileNotFoundError)
     ├── HistoryUnavailable  the question reaches back before what is kept
     ├── Full                a queue has as many items, or bytes, as it may have
+    │   └── CapacityExceeded  a store has as many bytes as its buffer may have
     ├── Locked              another process holds the journal or the consumer
     ├── Closed              the reader or writer has been closed
     ├── Poisoned            an earlier write or sync failed: this writer accepts nothing more
@@ -59,6 +60,10 @@ class HistoryUnavailable(LogwrightError):
 
 class Full(LogwrightError):
     """A queue has as many items, or as many bytes, as it may have."""
+
+
+class CapacityExceeded(Full):
+    """A store's state, and what should be added, do not fit the largest buffer that it may have."""
 
 
 class Locked(LogwrightError):

@@ -1,0 +1,261 @@
+"""Archiving: the journal that was active becomes a compressed archive, in the background, and only then is removed.
+
+    1. `NAME.jrn.old` up to its position is compressed to `NAME.jrn.t<T>.zz.tmp`, which is synced
+    2. that is read again, decompressed, and compared with what it was made of
+    3. it becomes `NAME.jrn.t<T>.zz`, and that is synced
+    4. `NAME.jrn.old` is removed
+
+A crash before 3 leaves the old journal, and the archive is made again when the store is opened; one before 4 leaves
+both, and the old journal is removed then. Nothing is overwritten: a name that is taken by something else stays so.
+
+Writers are not held up: reading, compressing and writing let other threads run. zlib-ng and isal do the same much
+faster where one of them is installed; what they write any zlib can read.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import threading
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from ...core.disk import Disk, File, write_all
+from ...core.errors import DamagedJournal, LogwrightError, NotFound
+from ...core.outcome import NEED_MORE, Malformed
+from . import codec
+from .buffer import abandon
+from .files import archive_name, list_files, old_name, temporary_archive_name
+from .layout import ARCHIVE_LEVEL, HEADER_BYTES, MAX_TIMESTAMP
+
+logger = logging.getLogger("logwright.versioned")
+_PIECE_BYTES: Final = 1 << 18
+_ISAL_LEVEL: Final = 2
+"""isal has levels of its own, 0 to 3."""
+
+
+def _library(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        return None
+
+
+def new_compressor() -> Any:
+    """What compresses fastest of all that are installed, as small as zlib does it."""
+    if (zlib_ng := _library("zlib_ng.zlib_ng")) is not None:
+        return zlib_ng.compressobj(ARCHIVE_LEVEL)
+    if (isal_zlib := _library("isal.isal_zlib")) is not None:
+        return isal_zlib.compressobj(_ISAL_LEVEL)
+    return zlib.compressobj(ARCHIVE_LEVEL)
+
+
+def new_decompressor() -> Any:
+    """What decompresses fastest of all that are installed."""
+    return (_library("isal.isal_zlib") or _library("zlib_ng.zlib_ng") or zlib).decompressobj()
+
+
+# --- one archive ------------------------------------------------------------------------------------------------------
+
+
+def journal_bytes(file: File) -> int:
+    """How many bytes of a journal are to be archived: those before its position, or all if that makes no sense."""
+    size = file.size()
+    try:
+        found = codec.decode_header(file.read_at(0, HEADER_BYTES))
+    except Malformed:
+        return size
+    return min(size, found[0].position) if isinstance(found, tuple) else size
+
+
+def _pieces(file: File, size: int) -> Iterator[bytes]:
+    position = 0
+    while position < size:
+        piece = file.read_at(position, min(_PIECE_BYTES, size - position))
+        if not piece:
+            return
+        yield piece
+        position += len(piece)
+
+
+def write_archive(disk: Disk, source: File, size: int, path: Path) -> None:
+    """Compress the first bytes of a file to another, and sync that."""
+    disk.remove(path)
+    archive = disk.open(path, "create")
+    try:
+        compressor = new_compressor()
+        position = 0
+        for piece in _pieces(source, size):
+            data = compressor.compress(piece)
+            write_all(archive, position, data)
+            position += len(data)
+        write_all(archive, position, compressor.flush())
+        archive.sync()
+    except BaseException:
+        abandon(disk, archive)
+        raise
+    archive.close()
+
+
+def decompressed(file: File) -> Iterator[bytes]:
+    """What is in an archive, in pieces of a limited size; `DamagedJournal` where it is none."""
+    decompressor = new_decompressor()
+    position = 0
+    while not decompressor.eof:
+        data = file.read_at(position, _PIECE_BYTES)
+        if not data:
+            raise DamagedJournal(file.path, position, "the archive ends too early")
+        position += len(data)
+        while data:
+            try:
+                piece = decompressor.decompress(data, 4 * _PIECE_BYTES)
+            except Exception as error:  # each of the libraries has one of its own
+                raise DamagedJournal(file.path, position, f"what was compressed cannot be read: {error}") from None
+            yield piece
+            data = decompressor.unconsumed_tail
+
+
+def holds(disk: Disk, path: Path, source: File, size: int) -> bool:
+    """Whether an archive begins with the first bytes of a file. One that cannot be read does not."""
+    archive = disk.open(path, "read")
+    try:
+        position = 0
+        for piece in decompressed(archive):
+            wanted = source.read_at(position, min(len(piece), size - position))
+            if not piece.startswith(wanted):
+                return False
+            position += len(wanted)
+            if position == size:
+                return True
+    except DamagedJournal:
+        return False
+    finally:
+        archive.close()
+    return position == size
+
+
+def archive_old(disk: Disk, directory: Path, store: str, timestamp: int) -> int:
+    """Make the archive of the old journal, which ended at a time, and remove it; the time in the archive's name."""
+    old = disk.open(directory / old_name(store), "read")
+    try:
+        size = journal_bytes(old)
+        taken = list_files(disk, directory, store).archives
+        while timestamp in taken:
+            if holds(disk, directory / archive_name(store, timestamp), old, size):
+                break
+            timestamp = following(timestamp)
+        else:
+            temporary = directory / temporary_archive_name(store, timestamp)
+            write_archive(disk, old, size, temporary)
+            if not holds(disk, temporary, old, size):
+                disk.remove(temporary)
+                raise DamagedJournal(temporary, 0, "the archive is not what was compressed")
+            disk.rename(temporary, directory / archive_name(store, timestamp))
+        disk.sync_directory(directory)
+    finally:
+        old.close()
+    disk.remove(directory / old_name(store))
+    return timestamp
+
+
+def following(timestamp: int) -> int:
+    """The next time. There is none behind the last."""
+    if timestamp >= MAX_TIMESTAMP:
+        raise LogwrightError("there is no later time than 2^64 - 1 nanoseconds, and its archive is there already")
+    return timestamp + 1
+
+
+# --- in the background ------------------------------------------------------------------------------------------------
+
+
+class Archiver:
+    """Makes archives one after the other, in a thread of its own unless `background` is off.
+
+    `done` is called with the time of each archive. While `pending` there is an old journal, and another must not take
+    its place.
+    """
+
+    def __init__(
+        self, disk: Disk, directory: Path, store: str, *, background: bool, done: Callable[[int], None]
+    ) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._store = store
+        self._background = background
+        self._done = done
+        self._thread: threading.Thread | None = None
+        self._mutex = threading.Lock()
+        self.timestamp: int | None = None
+        """Of the old journal that is to be archived."""
+        self.failure: LogwrightError | None = None
+
+    @property
+    def pending(self) -> bool:
+        return self.timestamp is not None
+
+    def begin(self, timestamp: int) -> None:
+        """There is an old journal, which ended at this time."""
+        self.timestamp = timestamp
+        self.resume()
+
+    def resume(self) -> None:
+        """Make the archive that is to be made, again if that has failed before; nothing while it is being made."""
+        with self._mutex:
+            if self.timestamp is None or self._thread is not None:
+                return
+            self.failure = None
+            if self._background:
+                self._thread = threading.Thread(target=self._run, name=f"logwright-archive-{self._store}", daemon=True)
+                self._thread.start()
+        if not self._background:
+            self._run()
+
+    def _run(self) -> None:
+        timestamp = self.timestamp
+        assert timestamp is not None
+        try:
+            timestamp = archive_old(self._disk, self._directory, self._store, timestamp)
+        except LogwrightError as error:
+            logger.warning("%s: the last journal is not archived yet: %s", self._store, error)
+            with self._mutex:
+                self.failure, self._thread = error, None
+            return
+        with self._mutex:
+            self.timestamp = self._thread = None
+        try:
+            self._done(timestamp)
+        except LogwrightError as error:
+            logger.warning("%s: old archives are not removed: %s", self._store, error)
+
+    def wait(self) -> None:
+        """Wait for the archive that is being made."""
+        thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+
+    def raise_failure(self) -> None:
+        """Raise why the last archive could not be made."""
+        if self.failure is not None:
+            raise self.failure
+
+
+def initialized_of(disk: Disk, path: Path, compressed: bool) -> int | None:
+    """Since when a journal was the active one, from its first bytes; None when they do not tell, or it is gone."""
+    try:
+        file = disk.open(path, "read")
+    except NotFound:
+        return None
+    try:
+        head = b""
+        for piece in decompressed(file) if compressed else _pieces(file, _PIECE_BYTES):
+            head += piece
+            found = codec.decode_metadata(head, HEADER_BYTES) if len(head) > HEADER_BYTES else NEED_MORE
+            if isinstance(found, tuple):
+                return found[0].initialized
+    except (DamagedJournal, Malformed):
+        return None
+    finally:
+        file.close()
+    return None

@@ -1,0 +1,198 @@
+"""Buffer: the file of an active journal, made larger than what is in it, as memory that is written to.
+
+The file is filled with zeros when it is made, so that writing to it later neither needs space nor changes its length.
+Where the system can map files the memory is the file; elsewhere it is a copy, and `publish` writes a range of it.
+Either way an entry is stored first, then the position.
+
+What a power cut can leave. Entries and position reach the disk sector by sector, in any order, and one sync carries
+both. So the position may be there and count an entry of which some sectors are missing. Those are zeros still, as the
+space behind the position always is: of each entry a sector has all of its bytes or only zeros. A missing first sector
+has no beginning of an entry, a missing last one no end of it. A missing sector in the middle is a sector of zeros,
+which within a long string or a list of numbers would look like part of the value. So
+
+    an entry behind the mark that has a whole sector of zeros was never written completely, and does not count.
+
+The mark says up to where everything was on the disk at some time, and is in the last bytes of the file, where nothing
+of the format is. An entry that does have a sector of zeros, for there are such strings and lists, is synced before the
+position counts it, and the mark is set behind it. A journal without a mark was closed, or is another program's: then
+its entries are what they look like.
+
+    lw-trust | u64: up to where           16 bytes, within one sector
+"""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import Final, TypeAlias, cast
+
+from ...core.disk import Disk, File, Mappable, write_all
+from ...core.errors import LogwrightError
+from .layout import POSITION, POSITION_AT
+
+Memory: TypeAlias = bytearray
+"""Bytes of a fixed number that can be changed: those of a mapping as well, which are used alike."""
+
+SECTOR_BYTES: Final = 512
+MARK: Final = struct.Struct("<8sQ")
+MARK_MAGIC: Final = b"lw-trust"
+LEAST_BYTES: Final = 128
+"""A buffer cannot be smaller: header, metadata and mark, and a little room."""
+_PIECE_BYTES: Final = 1 << 20
+_ZERO_SECTOR: Final = bytes(SECTOR_BYTES)
+_NO_MARK: Final = bytes(MARK.size)
+
+assert MARK.size == 16
+
+
+def mark_at(size: int) -> int:
+    """Where the mark is in a file of so many bytes; entries end before it."""
+    return (size - MARK.size) & -MARK.size
+
+
+def read_mark(memory: Memory, size: int) -> int | None:
+    """Up to where the entries were on the disk when the mark was set; None when there is no mark."""
+    if size < LEAST_BYTES:
+        return None
+    magic, trusted = MARK.unpack_from(memory, mark_at(size))
+    return trusted if magic == MARK_MAGIC else None
+
+
+def has_zero_sector(memory: Memory, start: int, end: int) -> bool:
+    """Whether a whole sector between two positions has nothing but zeros."""
+    first = -(-start // SECTOR_BYTES) * SECTOR_BYTES
+    return any(
+        memory[at] == 0 and memory[at : at + SECTOR_BYTES] == _ZERO_SECTOR
+        for at in range(first, end - SECTOR_BYTES + 1, SECTOR_BYTES)
+    )
+
+
+def last_byte(memory: Memory, start: int, end: int) -> int:
+    """Behind the last byte of a range that is not zero; `start` when all of them are."""
+    while end > start:
+        first = max(start, end - _PIECE_BYTES)
+        found = memory[first:end].rstrip(b"\0")
+        if found:
+            return first + len(found)
+        end = first
+    return start
+
+
+class Buffer:
+    """The file of a journal and its memory, which has as many bytes."""
+
+    def __init__(self, file: File, size: int) -> None:
+        self.file = file
+        self.size = size
+        self.memory = _memory_of(file, size)
+
+    @property
+    def is_mapped(self) -> bool:
+        """Whether storing is writing."""
+        return not isinstance(self.memory, bytearray)
+
+    @classmethod
+    def create(cls, disk: Disk, path: Path, size: int) -> Buffer:
+        """A new file of zeros. Neither these nor its name are synced. It is removed again when there is no space."""
+        disk.remove(path)
+        file = disk.open(path, "create")
+        try:
+            write_zeros(file, 0, size)
+            return cls(file, size)
+        except BaseException:
+            abandon(disk, file)
+            raise
+
+    @classmethod
+    def open(cls, disk: Disk, path: Path) -> Buffer:
+        """The buffer that is there."""
+        file = disk.open(path, "update")
+        try:
+            return cls(file, file.size())
+        except BaseException:
+            file.close()
+            raise
+
+    # --- writing ----------------------------------------------------------------------------------------------------
+
+    def publish(self, start: int, end: int) -> None:
+        """Give a range of the memory to the system."""
+        if not self.is_mapped:
+            write_all(self.file, start, memoryview(self.memory)[start:end])
+
+    def set_position(self, position: int) -> None:
+        """Let the entries end here: those before it are with the system already."""
+        POSITION.pack_into(self.memory, POSITION_AT, position)
+        self.publish(POSITION_AT, POSITION_AT + POSITION.size)
+
+    def set_mark(self, trusted: int) -> None:
+        """Say that everything up to here is on the disk."""
+        self._put_mark(MARK.pack(MARK_MAGIC, trusted))
+
+    def remove_mark(self) -> None:
+        """Say that the entries are what they look like."""
+        self._put_mark(_NO_MARK)
+
+    def _put_mark(self, data: bytes) -> None:
+        at = mark_at(self.size)
+        self.memory[at : at + len(data)] = data
+        self.publish(at, at + len(data))
+
+    def clear(self, start: int, end: int) -> None:
+        """Write zeros."""
+        for at in range(start, end, _PIECE_BYTES):
+            stop = min(end, at + _PIECE_BYTES)
+            self.memory[at:stop] = bytes(stop - at)
+            self.publish(at, stop)
+
+    def sync(self) -> None:
+        self.file.sync()
+
+    def grow(self, size: int, position: int) -> None:
+        """Make the file larger. All entries are synced; there are others only when this is done.
+
+        A crash leaves the old length, the new one, or one in between. In the last two cases there may be no mark where
+        it is looked for, which is as good: every entry is on the disk. Without space all is as it was.
+        """
+        before = self.size
+        try:
+            write_zeros(self.file, before, size)
+        except BaseException:
+            self.file.truncate(before)
+            self.file.sync()
+            raise
+        self.file.sync()
+        self.memory = _memory_of(self.file, size)
+        self.size = size
+        self.set_mark(position)
+        old = mark_at(before)
+        self.clear(old, old + MARK.size)
+        self.file.sync()
+
+    def close(self) -> None:
+        """Close the file. The memory stays for as long as anybody has it."""
+        self.file.close()
+
+
+def _memory_of(file: File, size: int) -> Memory:
+    if isinstance(file, Mappable) and size:
+        return cast(Memory, file.map(size))
+    memory = bytearray(size)
+    file.read_into(0, memoryview(memory))
+    return memory
+
+
+def write_zeros(file: File, start: int, end: int) -> None:
+    """Fill a range of a file with zeros, by writing them: space that was only promised costs time later."""
+    piece = bytes(min(_PIECE_BYTES, end - start))
+    for at in range(start, end, _PIECE_BYTES):
+        write_all(file, at, memoryview(piece)[: min(end - at, _PIECE_BYTES)])
+
+
+def abandon(disk: Disk, file: File) -> None:
+    """Close and remove a file that was not finished, whatever else goes wrong."""
+    for action in (file.close, lambda: disk.remove(file.path)):
+        try:
+            action()
+        except LogwrightError:
+            continue

@@ -1,0 +1,349 @@
+"""VersionedKVStore: a key-value store in a directory that keeps its whole history, for the threads of one process.
+
+    with VersionedKVStore.open("state", "settings") as store:
+        t = store.insert("limits", {"per_hour": 100})       the time of this change, in nanoseconds
+        store.get("limits")                                 from memory
+        store.get_with_timestamp("limits")                  the value, and when it was written
+        store.remove("limits")
+        "limits" in store, len(store), list(store.items())
+
+Every change is appended to the journal, and nothing is overwritten. When the journal is nearly full, its state goes to
+a new one, and the old one becomes a compressed archive: `VersionedRecovery` has the state at any time from both.
+
+What a call guarantees when it returns, by the sync policy:
+
+    none            the change is with the operating system: it survives the end of this process, however that comes
+                    about, but not a power cut
+    interval(ms)    the same, and a background thread makes it durable that often
+    always          the change is on the disk; threads that call at the same time share one sync
+
+What a crash leaves: the store as it was after one of its changes, none left out before it, none half done.
+
+One process has the store at a time; another one gets `Locked`. After a failed write or sync every change raises
+`Poisoned`, and reading goes on: open the store again, and what was acknowledged is there. A full disk is no failure:
+the change that needs space raises, and all is as it was.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import weakref
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final, Self
+
+from ...core.appending import Appending
+from ...core.disk import REAL_DISK, Disk, make_directories
+from ...core.durability import ALWAYS, SyncLike
+from ...core.errors import CapacityExceeded, LogwrightError, StorageFailed
+from ...core.lock import Lock
+from ...core.outcome import Damage
+from .archiving import Archiver, following, initialized_of
+from .buffer import Buffer
+from .files import active_name, archive_name, check_store_name, list_files, lock_name, old_name, temporary_name
+from .layout import HOME_DIRECTORY
+from .opening import open_journal
+from .quick import Moves, Table
+from .retention import KEEP_ALL, Retention, remove_archives
+from .rotation import MAX_CAPACITY, Sizes, exchange, head_bytes, is_no_space, room, write_journal
+
+_HEAD_BYTES: Final = 12
+"""At most so many bytes of an entry are before its key."""
+_open_stores: weakref.WeakSet[VersionedKVStore] = weakref.WeakSet()
+
+
+class VersionedKVStore(Appending, Table):
+    """The store `name` in a directory, created when there is none; `open` is another way to say it.
+
+    `capacity` is how many bytes the journal's buffer has, `high_water_mark` which part of it is used before it is
+    rotated. When the state outgrows it the buffer doubles, up to `max_capacity`; then a change raises
+    `CapacityExceeded`, and the store stays as it was. `retention` says which archives are removed. `clock` tells the
+    time, in nanoseconds since the epoch; `background` lets a thread of its own make the archives.
+    """
+
+    def __init__(
+        self,
+        directory: Path | str,
+        name: str,
+        capacity: int = 1 << 20,
+        high_water_mark: float = 0.8,
+        *,
+        max_capacity: int | None = None,
+        sync: SyncLike = "none",
+        retention: Retention = KEEP_ALL,
+        background: bool = True,
+        clock: Callable[[], int] | None = None,
+        disk: Disk = REAL_DISK,
+    ) -> None:
+        super().__init__()
+        self.directory = Path(directory).absolute()  # so that a change of directory changes nothing
+        self.name = check_store_name(name)
+        self.path = self.directory / active_name(name)
+        self._sizes = Sizes(
+            capacity, high_water_mark, max(MAX_CAPACITY, capacity) if max_capacity is None else max_capacity
+        )
+        self._prepare(self.path, sync)
+        self._disk = disk
+        self._retention = retention
+        self.clock = clock
+        self.always = self.policy == ALWAYS
+        make_directories(disk, self.directory / HOME_DIRECTORY)
+        self._lock = Lock.acquire(disk, self.directory / lock_name(name))
+        self._archiver = Archiver(disk, self.directory, name, background=background, done=self._archived)
+        try:
+            opened = open_journal(disk, self.directory, name, self, self._sizes)
+        except BaseException:
+            self.refusing = True
+            self.detach()
+            self._lock.release()
+            raise
+        self.recovered: Damage | None = opened.recovered
+        """The torn tail that was cut off the journal on opening; None when it was whole."""
+        self.kept: Path | None = opened.kept
+        """Where what was behind the last whole entry is kept."""
+        self._adopt(opened.buffer, opened.position, opened.initialized)
+        self._start()
+        _open_stores.add(self)
+        self._give_way()
+        if opened.pending:
+            self._archiver.begin(opened.initialized)
+
+    @classmethod
+    def open(
+        cls,
+        directory: Path | str,
+        name: str,
+        capacity: int = 1 << 20,
+        high_water_mark: float = 0.8,
+        **options: Any,
+    ) -> Self:
+        """Open a store, or create one. The options are those of the class."""
+        return cls(directory, name, capacity, high_water_mark, **options)
+
+    def _adopt(self, buffer: Buffer, position: int, initialized: int, moves: Moves | None = None) -> None:
+        """Write to this buffer from now on."""
+        self._buffer = buffer
+        self.initialized = initialized
+        self.attach(buffer.memory, position, moves)
+        self.soft_end = self._sizes.soft_end(buffer.size, position)
+
+    @property
+    def capacity(self) -> int:
+        """How many bytes the buffer has now."""
+        return self._buffer.size
+
+    def __bool__(self) -> bool:
+        """A store is a store, even when it is empty."""
+        return True
+
+    def items(self) -> Iterator[tuple[str, Any]]:
+        """All keys and values, as they are now. The values are the store's own: copy one before you change it."""
+        with self._writing:
+            return self.pairs()
+
+    # --- changes ----------------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Keep all others from changing anything."""
+        with self._writing:
+            self.attention = True
+            try:
+                if self.refusing:
+                    self._refuse()
+                self._check_process()
+                yield
+            finally:
+                self._give_way()
+
+    def _give_way(self) -> None:
+        """Let others change the memory again, without asking, where that is all there is to it."""
+        self.attention = not self._buffer.is_mapped
+
+    def _change(self, key: str, tail: bytes, value: Any) -> int | None:
+        with self._alone():
+            if value is None and key not in self:
+                return None
+            size = _HEAD_BYTES + len(tail)
+            if self.position + size > self.soft_end:
+                self._make_room(size, removes=value is None)
+            t, end, has_zeros = self.store(tail)
+            self._or_poison(lambda: self._publish(end, has_zeros))
+            self.accept(key, value, t, end, len(tail))
+        if self.always:
+            self._commit()
+        return t
+
+    def _publish(self, end: int, has_zeros: bool) -> None:
+        """Give the entry that was stored to the system, then the position."""
+        buffer = self._buffer
+        buffer.publish(self.position, end)
+        if has_zeros:  # it must be on the disk before it counts: see buffer.py
+            buffer.sync()
+            buffer.set_mark(end)
+        buffer.set_position(end)
+
+    def _commit(self) -> None:
+        self._group.wait()
+
+    def _write_out(self) -> None:
+        """Nothing gathers: what was stored, or published, is with the system."""
+
+    def _to_sync(self) -> Callable[[], None]:
+        return self._buffer.sync
+
+    # --- room for more ------------------------------------------------------------------------------------------------
+
+    def _make_room(self, size: int, *, removes: bool) -> None:
+        """There is no room for so many bytes before the soft end: rotate, or use the rest, or grow."""
+        failure: LogwrightError | None = None
+        self._archiver.resume()
+        if not self._archiver.pending:
+            failure = self._try(lambda: self._rotate(size, removes=removes))
+        if failure is not None or self._archiver.pending:
+            if self._has_room(size, removes):
+                return
+            grown = self._sizes.grown(self._buffer.size, self.position + size)
+            if grown is not None:
+                failure = self._try(lambda: self._grow(grown))
+            elif self._archiver.pending and failure is None:
+                self._archiver.wait()  # at the limit, and the last journal is still in the way
+                self._archiver.raise_failure()
+                self._rotate(size, removes=removes)
+        if failure is not None:
+            raise failure
+        if not self._has_room(size, removes):
+            raise CapacityExceeded(f"{self.path}: {size} bytes more do not fit the buffer of {self._buffer.size} bytes")
+
+    def _has_room(self, size: int, removes: bool) -> bool:
+        """Whether so many bytes fit the buffer; if they do, the next try to make room is put off for a while."""
+        rest = room(self._buffer.size, removes=removes) - self.position - size
+        if rest < 0:
+            return False
+        self.soft_end = max(self.soft_end, self.position + size + rest // 2)
+        return True
+
+    def _try(self, action: Callable[[], object]) -> LogwrightError | None:
+        """Do something that changes nothing if there is no room for it; the reason if there is none."""
+        try:
+            action()
+        except CapacityExceeded as error:
+            return error
+        except LogwrightError as error:
+            if self.refusing or not is_no_space(error):
+                raise
+            return error
+        return None
+
+    def _grow(self, size: int) -> None:
+        buffer = self._buffer
+        with self._syncing:
+            self._or_poison(buffer.sync)
+            self._unless_full(lambda: buffer.grow(size, self.position))
+        self._adopt(buffer, self.position, self.initialized)
+
+    def _rotate(self, extra: int = 0, *, removes: bool = False) -> int:
+        """Put the state in a new journal that has room for so many bytes more; when that one begins."""
+        disk, directory, name = self._disk, self.directory, self.name
+        timestamp = self._free_timestamp()
+        size = self._sizes.fitting(head_bytes(timestamp) + self.live_bytes + extra, removes=removes)
+        self._or_poison(self._buffer.sync)  # what becomes an archive is whole
+        buffer, moves = self._unless_full(
+            lambda: write_journal(disk, directory / temporary_name(name), size, timestamp, self)
+        )
+        try:
+            self._or_poison(lambda: exchange(disk, directory, name))
+        except BaseException:
+            buffer.close()
+            raise
+        buffer.file.path = self.path
+        before = self._buffer
+        self._adopt(buffer, moves.end, timestamp, moves)
+        self.last_timestamp = timestamp
+        with self._syncing:
+            self._or_poison(before.close)
+        self._archiver.begin(timestamp)
+        return timestamp
+
+    def _unless_full(self, action: Callable[[], Any]) -> Any:
+        """Do something to the files; whatever fails but for want of space, fails this store for good."""
+        done: list[Any] = []
+        full: list[StorageFailed] = []
+
+        def attempt() -> None:
+            try:
+                done.append(action())
+            except StorageFailed as error:
+                if not is_no_space(error):
+                    raise
+                full.append(error)
+
+        self._or_poison(attempt)
+        if full:
+            raise full[0]
+        return done[0]
+
+    def _free_timestamp(self) -> int:
+        """The time of the last entry, or the next one that no archive has."""
+        latest = list_files(self._disk, self.directory, self.name).last_timestamp
+        return following(latest) if self.last_timestamp <= latest else self.last_timestamp
+
+    def rotate(self) -> int:
+        """Let a new journal begin with the state as it is, and make the archive of this one; the time between them.
+
+        The archive is there when this returns; meanwhile others go on reading and writing.
+        """
+        while True:
+            self._archiver.resume()
+            self._archiver.wait()
+            self._archiver.raise_failure()
+            with self._alone():
+                if self._archiver.pending:
+                    continue  # another thread was faster
+                timestamp = self._rotate()
+            self._archiver.wait()
+            return timestamp
+
+    def _archived(self, timestamp: int) -> None:
+        """An archive is there: remove those that need not be kept."""
+        self.advance(timestamp)  # it may have got a later name, where the one it should have was taken
+        remove_archives(self._disk, self.directory, self.name, self._retention, self.now())
+
+    def earliest(self) -> int:
+        """How far back the state can be recovered: the earliest time at which it is known, in nanoseconds."""
+        if self.index is None:
+            self._refuse()
+        for timestamp in list_files(self._disk, self.directory, self.name).archives:
+            path = self.directory / archive_name(self.name, timestamp)
+            found = initialized_of(self._disk, path, compressed=True)
+            if found is not None:
+                return found
+        found = initialized_of(self._disk, self.directory / old_name(self.name), compressed=False)
+        return self.initialized if found is None else found
+
+    # --- the end ----------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Sync, finish the archive that is being made, and let others open the store. A second call does nothing."""
+        super().close()
+
+    def _release(self) -> None:
+        self.attention = True
+        with contextlib.ExitStack() as stack:
+            stack.callback(self._lock.release)
+            stack.callback(self._buffer.close)
+            stack.callback(self.detach)
+            stack.callback(self._archiver.wait)
+            if self._failure is None:
+                self._buffer.remove_mark()
+
+
+def _refuse_in_child() -> None:
+    """A child process shares the memory of its parent's stores, and must not write to it."""
+    for store in _open_stores:
+        store.attention = True
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_refuse_in_child)
