@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import zlib
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -149,7 +150,7 @@ def test_of_thousands_of_archives_only_one_is_read() -> None:
     disk, home = SimulatedDisk(), Path("/stores")
     disk.make_directory(home)
     times = [START + 1000 * number for number in range(3000)]
-    for begun, ended in zip(times, times[1:], strict=False):
+    for begun, ended in pairwise(times):
         data = journal(begun, [Entry(begun + 1, "a", begun), Entry(ended, "b", ended)])
         write_file(disk, home / archive_name("cars", ended), zlib.compress(data, 1))
     write_file(disk, home / "cars.jrn", journal(times[-1], [Entry(times[-1], "a", 1)]))

@@ -23,7 +23,8 @@ from typing import Any, Final, TypeAlias
 
 from ...core.errors import TooLarge, WrongUse
 from ...core.outcome import NEED_MORE, Malformed, NeedMore, Span
-from .bonjson import codec as bonjson
+from .bonjson.codec import decode_prefix, size_of
+from .bonjson.codec import encode as encode_value
 from .bonjson.errors import DecodeError, Incomplete
 from .bonjson.layout import END_CODE, OBJECT_CODE
 from .layout import (
@@ -93,7 +94,7 @@ def encode(record: Record) -> bytes:
 def encode_metadata(metadata: Metadata) -> bytes:
     """The bytes of the first object of a journal."""
     metadata.validate()
-    return bonjson.encode(metadata.as_json())
+    return encode_value(metadata.as_json())
 
 
 def encode_entry(entry: Entry) -> bytes:
@@ -107,15 +108,15 @@ def pack_entry(t: int, k: str, o: Any, extra: Extra = None) -> bytes:
     check_key(k)
     if extra:
         Entry(t, k, o, extra).validate()
-    return bonjson.encode({TIMESTAMP: t, KEY: k, VALUE: o, **(extra or {})})
+    return encode_value({TIMESTAMP: t, KEY: k, VALUE: o, **(extra or {})})
 
 
 def pack_encoded(t: int, k: str, value: bytes) -> bytes:
     """The bytes of an entry whose value is BONJSON already."""
     check_timestamp(t)
     check_key(k)
-    head = bonjson.encode({TIMESTAMP: t, KEY: k})[:-1]
-    return b"".join((head, bonjson.encode(VALUE), value, bytes([END_CODE])))
+    head = encode_value({TIMESTAMP: t, KEY: k})[:-1]
+    return b"".join((head, encode_value(VALUE), value, bytes([END_CODE])))
 
 
 def decode_metadata(buffer: Buffer, position: int = 0, end: int | None = None) -> tuple[Metadata, Span] | NeedMore:
@@ -151,7 +152,7 @@ def _decode_object(buffer: Buffer, position: int, end: int | None) -> tuple[dict
     if buffer[position] != OBJECT_CODE:
         raise Malformed(position, f"an object begins with {OBJECT_CODE:#04x}, not {buffer[position]:#04x}")
     try:
-        return bonjson.decode_prefix(buffer, position, end, last_key_wins=True, allow_nan=True)
+        return decode_prefix(buffer, position, end, last_key_wins=True, allow_nan=True)
     except Incomplete:
         return NEED_MORE
     except DecodeError as error:
@@ -378,8 +379,8 @@ def raw_value(buffer: Buffer, span: Span) -> bytes:
     position = span.start + 1
     found = b""
     while buffer[position] != END_CODE:
-        name, position = bonjson.decode_prefix(buffer, position, span.end, last_key_wins=True, allow_nan=True)
-        size = bonjson.size_of(buffer, position, span.end, allow_nan=True)
+        name, position = decode_prefix(buffer, position, span.end, last_key_wins=True, allow_nan=True)
+        size = size_of(buffer, position, span.end, allow_nan=True)
         assert isinstance(size, int)
         if name == VALUE:
             found = bytes(buffer[position : position + size])

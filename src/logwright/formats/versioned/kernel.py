@@ -19,7 +19,7 @@ elif os.environ.get("LOGWRIGHT_PURE"):
 else:
     try:
         from ._kernel import columns, entries, pack_encoded, pack_entry, spans, walk
-        from ._latest import Latest
+        from ._replay import Latest
 
         COMPILED = True
     except ImportError:

@@ -34,7 +34,7 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from .bonjson import layout as bonjson
+from .bonjson.layout import ARRAY_CODE, OBJECT_CODE, SHORT_STRING_CODE
 
 VERSION: Final = 2
 HEADER: Final = struct.Struct("<QQB")
@@ -44,7 +44,7 @@ VERSION_AT: Final = 0
 POSITION_AT: Final = 8
 ARRAY_AT: Final = 16
 POSITION: Final = struct.Struct("<Q")
-ARRAY_START: Final = bonjson.ARRAY_CODE
+ARRAY_START: Final = ARRAY_CODE
 NEWER_ARRAY_START: Final = 0xB7
 """What begins an array in the BONJSON of 2026, which has other type codes."""
 
@@ -55,7 +55,7 @@ KEY: Final = "k"
 VALUE: Final = "o"
 
 MAX_TIMESTAMP: Final = 2**64 - 1
-ENTRY_START: Final = bytes([bonjson.OBJECT_CODE, bonjson.SHORT_STRING_CODE + 1]) + TIMESTAMP.encode()
+ENTRY_START: Final = bytes([OBJECT_CODE, SHORT_STRING_CODE + 1]) + TIMESTAMP.encode()
 """How every known writer begins an entry. Others are entries as well, but nobody can look for them."""
 LEAST_ENTRY_BYTES: Final = 11
 """`{"t": 0, "k": "", "o": null}` has as many."""
