@@ -183,15 +183,7 @@ def publish(
         _check_staged(disk, root, files_of)
         target.check_root(disk, root)
         _check_space(disk, root, target.needed_bytes(files_of) + _SPARE_BYTES * (1 + len(files_of)))
-        done = _commit(disk, root, run, files_of, target, batch)
-        _forget(disk, root, run)
-        return done
-
-
-def _forget(disk: Disk, root: Path, run: str) -> None:
-    """Remove what attempts of a run have staged that did not count. What cannot be removed now is, as a dead run's."""
-    with contextlib.suppress(LogwrightError):
-        _remove_left(disk, root, run.__eq__)
+        return _commit(disk, root, run, files_of, target, batch)
 
 
 def _commit(disk: Disk, root: Path, run: str, files_of: FilesOf, target: Target, batch: Batch | None) -> Published:
@@ -288,7 +280,7 @@ def discard(root: Path | str, runs: Iterable[str], *, disk: Disk = REAL_DISK, pa
 def _remove_left(disk: Disk, root: Path, is_dead: Callable[[str], bool]) -> int:
     """Remove the staged files of dead runs. What a manifest speaks of belongs to the living."""
     directory = staging_directory(root)
-    disk.sync_directory(directory)  # a manifest that was taken back must not come back without its files
+    disk.sync_directory(directory)  # a manifest that is gone must not come back without its files
     committed = {manifest.run for manifest in list_manifests(disk, root)}
     removed = 0
     for name in disk.list_directory(directory):
@@ -317,11 +309,17 @@ def _finish(disk: Disk, root: Path, manifest: Manifest) -> None:
     if manifest.batch is not None:
         _note_published(disk, root, manifest.batch)
     disk.remove(manifest_path(root, manifest.run))
-    disk.sync_directory(staging_directory(root))
-    for part in manifest.parts:
-        for file in part.files:
-            with contextlib.suppress(LogwrightError):  # what cannot be removed now is, as a dead run's
-                disk.remove(staging_directory(root) / file.name)
+    _forget(disk, root, manifest.run)
+
+
+def _forget(disk: Disk, root: Path, run: str) -> None:
+    """Remove what the tasks of a run have staged, counted or not. What cannot be removed now is, as a dead run's."""
+    directory = staging_directory(root)
+    disk.sync_directory(directory)  # a manifest that is gone must not come back without its files
+    with contextlib.suppress(LogwrightError):
+        for name in disk.list_directory(directory):
+            if run_of(name) == run:
+                disk.remove(directory / name)
 
 
 # --- which batches are published ------------------------------------------------------------------------------------

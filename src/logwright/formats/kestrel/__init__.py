@@ -32,6 +32,7 @@ from .reader import Reader
 from .records import Operation
 from .replay import QueueItem, QueueState
 from .scanner import Scanner
+from .staging import recover_staging
 from .stats import Stats
 from .writer import Writer
 
@@ -58,5 +59,6 @@ __all__ = [
     "looks_like",
     "open_reader",
     "recover",
+    "recover_staging",
     "unpark",
 ]

@@ -1,0 +1,282 @@
+"""Batches of items that many tasks write and one place publishes: `core.staging` for the queues of a directory.
+
+A task encodes its items into files of its own, one for each queue: an ADDX each, which both dialects read the same. Of
+those for one queue the publisher makes one file, if there are several, before it commits; then a batch is put in place
+by giving each file its name, and takes no more space: one rotated file for each batch and queue.
+
+Rotated files are replayed before the newest one. So that the items of a batch come behind those that were there, the
+newest file, unless it is empty, is rotated first, under the queue's lock:
+
+    cars.904    cars                        ->      cars.904    cars.950            cars.951        cars
+                (items, removals)                               (what was cars)     (the batch)     (empty, or missing)
+
+951 is greater than every number before it, also when the clock has gone back. Rotating changes nothing about a queue,
+so it may be done before the commit, and for a batch that is never committed.
+
+What is in place after a crash: a staged file is gone once it has its name; where a power cut has left both names, they
+are the same file. What is not yet in place gets a new number then, behind whatever was written in the meantime.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+from ...core.disk import REAL_DISK, Disk, File, make_directories, write_all
+from ...core.errors import WrongUse
+from ...core.format import find_format
+from ...core.lock import Lock
+from ...core.manifest import Batch, FilesOf, OpenedParts, Part, StagedFile, staged_name, staging_directory
+from ...core.staging import (
+    Published,
+    Recovered,
+    Staged,
+    StageFiles,
+    complete,
+    discard,
+    lock_to_publish,
+    publish,
+    recover_staging,
+)
+from . import kernel
+from .codec import Columns
+from .files import list_files
+from .layout import DOCUMENTED, HOME_DIRECTORY, PACK_SUFFIX, is_queue_name, lock_name, parse_name, rotated_name
+from .packing import next_timestamp
+from .writer import BUFFER_BYTES, Writer
+
+__all__ = [
+    "OPTIONS",
+    "Batch",
+    "Published",
+    "Recovered",
+    "Stage",
+    "Staged",
+    "StagedFile",
+    "Target",
+    "complete",
+    "discard",
+    "publish",
+    "recover_staging",
+    "refuse_live_writers",
+]
+
+OPTIONS: Final = {"queue": ("queue", "text")}
+"""The options of a sink, each with the field of `Target` that it sets, and what kind of thing it is."""
+MAX_NAME_BYTES: Final = 255 - len(rotated_name("", 10**19)) - len(PACK_SUFFIX)
+"""How long the name of a queue can be, so that file systems take the longest name of one of its files."""
+_COPY_BYTES: Final = 1 << 20
+
+
+def check_queue(name: str) -> None:
+    """Raise `WrongUse` for what cannot be the name of a queue; as a path it might lead out of the directory."""
+    if not is_queue_name(name):
+        raise WrongUse(f"{name!r} is no name of a queue: none of / ~ + . may be in it, but for one + within")
+    try:
+        size = len(name.encode())
+    except UnicodeEncodeError:
+        raise WrongUse(f"{name!r} is no name of a queue: it is no text") from None
+    if size > MAX_NAME_BYTES:
+        raise WrongUse(f"{name[:40]!r}… is too long for the name of a queue: {MAX_NAME_BYTES} bytes at most")
+
+
+# --- where they go --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """How the queues of a directory are written. Items that name no queue go to `queue`."""
+
+    format: ClassVar[str] = "kestrel"
+
+    queue: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.queue is not None:
+            check_queue(self.queue)
+
+    def check_name(self, part: str) -> None:
+        """Raise `WrongUse` for what cannot be the name of a queue."""
+        check_queue(part)
+
+    def check_root(self, disk: Disk, root: Path) -> None:
+        """A directory has room for any queue."""
+
+    def needed_bytes(self, files_of: FilesOf) -> int:
+        """Only what has to be put together is copied."""
+        return sum(file.bytes for files in files_of.values() if len(files) > 1 for file in files)
+
+    @contextlib.contextmanager
+    def open_parts(self, disk: Disk, root: Path, run: str, files_of: FilesOf) -> Iterator[OpenedParts]:
+        """The queues, locked, with nothing in their newest files, and for each of them one file that is to be renamed.
+
+        A queue that is not there yet comes into being after the commit.
+        """
+        make_directories(disk, root / HOME_DIRECTORY)
+        with contextlib.ExitStack() as stack:
+            locks = {queue: stack.enter_context(_lock(disk, root, queue)) for queue in files_of}
+            starts = {queue: _make_way(disk, root, queue, lock) for queue, lock in locks.items()}
+            token = secrets.token_hex(8)
+            parts = tuple(
+                Part(queue, starts[queue], (_as_one(disk, root, files, staged_name(run, 0, token, number)),))
+                for number, (queue, files) in enumerate(files_of.items())
+            )
+            disk.sync_directory(staging_directory(root))  # what was put together must be there when it is committed
+
+            def put(part: Part) -> None:
+                for staged in part.files:
+                    _give_name(disk, root, part.name, staged, part.start)
+
+            yield parts, put
+
+    def complete_part(self, disk: Disk, root: Path, part: Part) -> None:
+        """Give the file its name unless it has it."""
+        make_directories(disk, root / HOME_DIRECTORY)
+        with _lock(disk, root, part.name) as lock:
+            for staged in part.files:
+                if not _has_name(disk, root, part.name, staged):
+                    _give_name(disk, root, part.name, staged, _make_way(disk, root, part.name, lock))
+            disk.sync_directory(root)  # whoever gave it the name may have been killed before that
+
+
+def refuse_live_writers(root: Path | str, target: Target, *, disk: Disk = REAL_DISK) -> None:
+    """Raise what publishing into the target's own queue would raise now: better before the work than behind it.
+
+    Which other queues a batch is for, only its rows can tell.
+    """
+    root, queue = Path(root), target.queue
+    if queue is not None and disk.exists(root / lock_name(queue)):
+        _lock(disk, root, queue).release()
+
+
+def _lock(disk: Disk, root: Path, queue: str) -> Lock:
+    return lock_to_publish(disk, root / lock_name(queue), root / queue)
+
+
+# --- staging, in a task ---------------------------------------------------------------------------------------------
+
+
+class _StageFile:
+    """The items for one queue, as a file of its journal."""
+
+    def __init__(self, file: File) -> None:
+        self._file = file
+        self._size = 0
+        self._items = 0
+
+    def append(self, parts: list[Columns]) -> None:
+        now = time.time_ns() // 1_000_000
+        for part in parts:
+            row = 0
+            while row < part.count:
+                data, count, row = kernel.pack(part, row, BUFFER_BYTES, DOCUMENTED, now)
+                write_all(self._file, self._size, data)
+                self._size += len(data)
+                self._items += count
+
+    def finish(self) -> tuple[int, int]:
+        """How many items and bytes there are, now that they are on the disk."""
+        self._file.sync()
+        self._file.close()
+        return self._items, self._size
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class Stage(StageFiles[_StageFile]):
+    """What one task writes: see `core.staging`."""
+
+    def __init__(self, root: Path | str, run: str, order: int, target: Target, *, disk: Disk = REAL_DISK) -> None:
+        super().__init__(root, run, order, _StageFile, disk)
+        self._target = target
+
+    def append_batch(self, batch: Any) -> None:
+        """Take the rows of an Arrow record batch, each an item for its queue.
+
+        Columns: `data`, and if present `queue`, `added` and `expires`, as `Writer.append_batch` takes them.
+        """
+        columns = find_format("kestrel").room("columns")
+        for queue, rows in columns.by_queue(batch, self._target.queue or ""):
+            if not queue and self._target.queue is None:
+                raise WrongUse("a row names no queue: give each one in the column queue, or say option('queue', NAME)")
+            check_queue(queue)
+            if rows.num_rows:
+                self._file_of(queue).append(columns.from_arrow(rows))
+
+
+# --- what becomes of the files ----------------------------------------------------------------------------------------
+
+
+class _WayMaker(Writer):
+    """A writer of whoever publishes, who has the lock, keeps it, and knows of all manifests that there are."""
+
+    def __init__(self, disk: Disk, path: Path, lock: Lock) -> None:
+        self._held = lock
+        super().__init__(path, disk=disk)
+
+    def _take_lock(self) -> Lock:
+        return self._held
+
+    def _release(self) -> None:
+        if hasattr(self, "_file"):  # unless opening failed before there was one
+            self._file.close()
+
+
+def _make_way(disk: Disk, root: Path, queue: str, lock: Lock) -> int:
+    """The number for a file that is to be replayed behind all that there is. The newest file is empty then."""
+    last = 0
+    if list_files(disk, root, queue).files:
+        with _WayMaker(disk, root / queue, lock) as writer:  # also cuts a torn tail off, which only the newest may have
+            last = writer.rotate()
+    timestamp = next_timestamp(last)
+    if parse_name(rotated_name(queue, timestamp)) is None:
+        raise WrongUse(f"{root / rotated_name(queue, last)}: there is no greater number for a file behind this one")
+    return timestamp
+
+
+def _as_one(disk: Disk, root: Path, files: Sequence[StagedFile], name: str) -> StagedFile:
+    """One file with the items of all, durable but for its name; the file itself where there is only one."""
+    if len(files) == 1:
+        return files[0]
+    file = disk.open(staging_directory(root) / name, "create")
+    try:
+        size = 0
+        for staged in files:
+            size += _copy(disk, staging_directory(root) / staged.name, file, size)
+        file.sync()
+    finally:
+        file.close()
+    return StagedFile(name, files[0].part, sum(staged.records for staged in files), size)
+
+
+def _copy(disk: Disk, path: Path, target: File, start: int) -> int:
+    """Write the bytes of a file to another one; how many those were."""
+    file = disk.open(path, "read")
+    try:
+        position = 0
+        while data := file.read_at(position, _COPY_BYTES):
+            write_all(target, start + position, data)
+            position += len(data)
+        return position
+    finally:
+        file.close()
+
+
+def _give_name(disk: Disk, root: Path, queue: str, staged: StagedFile, timestamp: int) -> None:
+    """Make a staged file a file of its queue."""
+    disk.rename(staging_directory(root) / staged.name, root / rotated_name(queue, timestamp))
+    disk.sync_directory(root)
+
+
+def _has_name(disk: Disk, root: Path, queue: str, staged: StagedFile) -> bool:
+    """Whether a staged file is a file of its queue: nothing else takes away what is committed."""
+    identity = disk.identity(staging_directory(root) / staged.name)
+    listing = list_files(disk, root, queue)
+    paths = [*(file.path for file in listing.files), *(root / name for name in listing.dead)]
+    return identity is None or any(disk.identity(path) == identity for path in paths)
