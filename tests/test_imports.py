@@ -34,6 +34,8 @@ OPTIONAL = {
 }
 PURE_ROOMS = {"layout", "records", "codec", "kernel", "errors"}
 """What is bytes and meaning only."""
+PURE_CORE = {"buffers", "errors", "gathering", "outcome", "outgoing", "twins"}
+"""What of the core they are made of."""
 ARROW_ROOMS = {"columns", "messages", "tables"}
 """Where, in a format, Arrow may be known."""
 ARROW_PLACES = {"arrow.py", "location.py"}
@@ -118,11 +120,14 @@ def test_a_format_imports_no_other_format_and_nothing_above_it(path: Path) -> No
             assert not within(name, f"logwright.{above}"), f"{name} is above"
 
 
-@each([path for path in modules_below("formats") if path.stem in PURE_ROOMS])
+@each(
+    [path for path in modules_below("formats") if path.stem in PURE_ROOMS]
+    + [path for path in modules_below("core") if path.stem in PURE_CORE - {"errors"}]
+)
 def test_bytes_and_meaning_know_no_files_no_arrow_and_no_logging(path: Path) -> None:
     names = imports_of(path)
     assert outside(names) == set()
-    allowed_ours = {"logwright.core.errors", "logwright.core.outcome", name_of(path).rpartition(".")[0]}
+    allowed_ours = {*(f"logwright.core.{name}" for name in PURE_CORE), name_of(path).rpartition(".")[0]}
     for name in in_house(names):
         module = name if is_module(name) else name.rpartition(".")[0]
         room = module.rpartition(".")[2].removeprefix("_")

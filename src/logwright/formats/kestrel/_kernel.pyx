@@ -4,89 +4,55 @@
 Every advance is checked against the end of the bytes first. Loops that need no Python object release the GIL.
 """
 
-from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize, PyByteArray_Resize
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.number cimport PyNumber_Index
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
-from array import array
+from ...core._buffers cimport View, array_of, check_count, check_range, column_bytes, column_memory, not_walked
+from ...core._bytes cimport (
+    copy_bytes,
+    load_little_i32,
+    load_little_i64,
+    now_ms,
+    store_little_u32,
+    store_little_u64,
+)
+from ...core._gathering cimport BytesColumn, Gathering, fits, put_bytes
+from ...core._outgoing cimport Outgoing, room_for, room_left
+from ._operations cimport (
+    ADD,
+    ADD_XID,
+    ADD_XID_HEAD,
+    ADDX,
+    ADDX_HEAD,
+    CONFIRM_REMOVE,
+    CONTINUE,
+    REMOVE,
+    REMOVE_TENTATIVE,
+    REMOVE_TENTATIVE_XID,
+    SAVE_XID,
+    STATE_DUMP,
+    UNREMOVE,
+    check_agreement,
+    has_data,
+    has_xid,
+    head_bytes,
+)
 
 from ...core.errors import TooLarge, WrongUse
-from ...core.outcome import Malformed
 from . import layout as _layout
-from .codec import Columns
-from .records import OP_NAMES, Operation, check_item, check_xid
+from .codec import DATA_HEAD_BYTES, Columns
+from .records import OP_NAMES, OPS, Operation, check_item, check_xid
 
-cdef extern from *:
-    """
-    #include <stdint.h>
-    #include <string.h>
-    #include <time.h>
-    #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
-    #define SWAP64(v) __builtin_bswap64(v)
-    #define SWAP32(v) __builtin_bswap32(v)
-    #else
-    #define SWAP64(v) (v)
-    #define SWAP32(v) (v)
-    #endif
-    static inline int64_t load64(const unsigned char *p) { uint64_t v; memcpy(&v, p, 8); return (int64_t)SWAP64(v); }
-    static inline int32_t load32(const unsigned char *p) { uint32_t v; memcpy(&v, p, 4); return (int32_t)SWAP32(v); }
-    static inline void store64(unsigned char *p, uint64_t v) { v = SWAP64(v); memcpy(p, &v, 8); }
-    static inline void store32(unsigned char *p, uint32_t v) { v = SWAP32(v); memcpy(p, &v, 4); }
-    static inline int64_t now_ms(void) {
-        struct timespec t; clock_gettime(CLOCK_REALTIME, &t);
-        return (int64_t)t.tv_sec * 1000LL + t.tv_nsec / 1000000;
-    }
-
-    /* Copy a few bytes. Where there is room to spare on both sides, copy a fixed number of them, which the compiler
-       turns into a few instructions instead of a call. */
-    static inline void copy_bytes(
-        unsigned char *to, const unsigned char *from, int64_t size, int64_t room_to, int64_t room_from
-    ) {
-        int64_t room = room_to < room_from ? room_to : room_from;
-        if (size <= 16 && room >= 16) {
-            memcpy(to, from, 16);
-        } else if (size <= 256 && room >= size + 32) {
-            int64_t done = 0;
-            do { memcpy(to + done, from + done, 32); done += 32; } while (done < size);
-        } else {
-            memcpy(to, from, (size_t)size);
-        }
-    }
-    """
-    int64_t load64(const unsigned char *p) nogil
-    int32_t load32(const unsigned char *p) nogil
-    void store64(unsigned char *p, uint64_t v) nogil
-    void store32(unsigned char *p, uint32_t v) nogil
-    int64_t now_ms() nogil
-    void copy_bytes(
-        unsigned char *to, const unsigned char *source, int64_t size, int64_t room_to, int64_t room_from
-    ) noexcept nogil
-
-cdef enum:
-    ADD = 0
-    REMOVE = 1
-    ADDX = 2
-    REMOVE_TENTATIVE = 3
-    SAVE_XID = 4
-    UNREMOVE = 5
-    CONFIRM_REMOVE = 6
-    ADD_XID = 7
-    STATE_DUMP = 8
-    REMOVE_TENTATIVE_XID = 9
-    CONTINUE = 10
+check_agreement(OPS, DATA_HEAD_BYTES)
 
 cdef enum:
     DOCUMENTED = 0
     KESTREL2 = 1
     UNDECIDED = 2
-
-cdef enum:
-    ADD_HEAD = 9
-    ADDX_HEAD = 21
-    ADD_XID_HEAD = 25
 
 cdef enum:
     CLEAN = 0
@@ -109,47 +75,11 @@ cdef int64_t NO_TIME = <int64_t>0x8000000000000000ULL
 cdef int64_t FIRST_PLAUSIBLE_MS = _layout.FIRST_PLAUSIBLE_MS
 cdef int64_t LAST_PLAUSIBLE_MS = _layout.LAST_PLAUSIBLE_MS
 cdef int64_t MAX_DATA_BYTES = _layout.MAX_DATA_BYTES
-cdef bytes _EMPTY = b""
-cdef const char *EMPTY = _EMPTY
-
-if (
-    _layout.ADD_HEAD.size != ADD_HEAD or _layout.ADDX_HEAD.size != ADDX_HEAD
-    or _layout.ADD_XID_HEAD.size != ADD_XID_HEAD or _layout.CONTINUE != CONTINUE
-):
-    raise ImportError("the kernel and layout.py disagree about the operations")
 
 
-cdef class _View:
-    """The bytes of any object that has some, released with it."""
-
-    cdef Py_buffer view
-    cdef bint held
-    cdef const unsigned char *data
-    cdef Py_ssize_t size
-
-    def __cinit__(self, source, bint writable=False):
-        PyObject_GetBuffer(source, &self.view, PyBUF_WRITABLE if writable else PyBUF_SIMPLE)
-        self.held = True
-        self.data = <const unsigned char *>self.view.buf
-        self.size = self.view.len
-
-    def __dealloc__(self):
-        if self.held:
-            PyBuffer_Release(&self.view)
-
-
-cdef inline int check_range(_View view, Py_ssize_t start, Py_ssize_t end, int dialect) except -1:
-    if not 0 <= start <= end <= view.size:
-        raise WrongUse(f"the range {start}..{end} is not within a buffer of {view.size} bytes")
+cdef inline int check_dialect(int dialect) except -1:
     if not DOCUMENTED <= dialect <= UNDECIDED:
         raise WrongUse(f"there is no dialect {dialect}")
-    return 0
-
-
-cdef inline int check_count(Py_ssize_t start, Py_ssize_t stop, Py_ssize_t count) except -1:
-    """Before anything is allocated for so many operations: could they be there at all?"""
-    if count < 0 or count > stop - start:
-        raise Malformed(start, "the range was not walked")
     return 0
 
 
@@ -179,40 +109,27 @@ cdef inline int64_t claimed(
     if kind == ADDX:
         if end - position < 5:
             return 0
-        size = load32(data + position + 1)
+        size = load_little_i32(data + position + 1)
         return size + 5 if size >= 16 else -1
     if kind == ADD_XID or kind == CONTINUE:
         if end - position < 9:
             return 0
-        size = load32(data + position + 5)
+        size = load_little_i32(data + position + 5)
         return size + 9 if size >= 16 else -1
     if kind == ADD:
         if end - position < 5:
             return 0
-        size = load32(data + position + 1)
+        size = load_little_i32(data + position + 1)
         return size + 5 if size >= 4 else -1
     if kind == STATE_DUMP:
-        if end - position >= 9 and load32(data + position + 5) < 0:
+        if end - position >= 9 and load_little_i32(data + position + 5) < 0:
             return -1
         return 9
     return 5
 
 
-cdef inline int64_t head_bytes(int kind) noexcept nogil:
-    """How long an operation with data is without it."""
-    return ADDX_HEAD if kind == ADDX else ADD_HEAD if kind == ADD else ADD_XID_HEAD
-
-
-cdef inline bint has_data(int kind) noexcept nogil:
-    return kind == ADDX or kind == ADD_XID or kind == ADD or kind == CONTINUE
-
-
-cdef inline bint has_xid(int kind) noexcept nogil:
-    return kind >= SAVE_XID
-
-
 cdef inline int64_t added_at(const unsigned char *operation, int kind) noexcept nogil:
-    return load64(operation + 5) if kind == ADDX else load64(operation + 9)
+    return load_little_i64(operation + 5) if kind == ADDX else load_little_i64(operation + 9)
 
 
 # --- many operations ----------------------------------------------------------------------------------------------
@@ -252,12 +169,13 @@ cdef int c_walk(
 
 
 def walk(buffer, Py_ssize_t start, Py_ssize_t end, int dialect, int64_t most=-1):
-    cdef _View view = _View(buffer)
+    cdef View view = View(buffer)
     cdef Py_ssize_t at = start
     cdef int64_t count = 0
     cdef int64_t latest = 0
     cdef int ending
-    check_range(view, start, end, dialect)
+    check_range(view, start, end)
+    check_dialect(dialect)
     with nogil:
         ending = c_walk(view.data, &at, end, dialect, most, &count, &latest)
     return at, count, ending, latest
@@ -279,10 +197,6 @@ cdef inline Py_ssize_t next_size(
     return <Py_ssize_t>size
 
 
-cdef object not_walked(Py_ssize_t position):
-    return Malformed(position, "the range was not walked")
-
-
 cdef object make_operation(const unsigned char *data, Py_ssize_t size, int kind):
     cdef str op = <str>OP_NAMES[kind]
     cdef int64_t expires
@@ -290,27 +204,28 @@ cdef object make_operation(const unsigned char *data, Py_ssize_t size, int kind)
     if has_data(kind):
         payload = PyBytes_FromStringAndSize(<const char *>data + head_bytes(kind), size - head_bytes(kind))
         if kind == ADD:
-            expires = <int64_t>load32(data + 5) * 1000
+            expires = <int64_t>load_little_i32(data + 5) * 1000
             return Operation(op, None, None, None, expires if expires != 0 else None, payload)
-        expires = load64(data + head_bytes(kind) - 8)
+        expires = load_little_i64(data + head_bytes(kind) - 8)
         return Operation(
-            op, None if kind == ADDX else load32(data + 1), None, added_at(data, kind),
+            op, None if kind == ADDX else load_little_i32(data + 1), None, added_at(data, kind),
             expires if expires != 0 else None, payload,
         )
     if kind == STATE_DUMP:
-        return Operation(op, load32(data + 1), load32(data + 5))
+        return Operation(op, load_little_i32(data + 1), load_little_i32(data + 5))
     if has_xid(kind):
-        return Operation(op, load32(data + 1))
+        return Operation(op, load_little_i32(data + 1))
     return Operation(op)
 
 
 def operations(buffer, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t count, int dialect):
-    cdef _View view = _View(buffer)
+    cdef View view = View(buffer)
     cdef Py_ssize_t position = start
     cdef Py_ssize_t size, row
     cdef int kind = 0
-    check_range(view, start, stop, dialect)
-    check_count(start, stop, count)
+    check_range(view, start, stop)
+    check_dialect(dialect)
+    check_count(start, stop, count, 1)
     cdef list found = [None] * count
     for row in range(count):
         size = next_size(view.data, position, stop, dialect, &kind)
@@ -322,12 +237,13 @@ def operations(buffer, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t count, int 
 
 
 def spans(buffer, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t count, int dialect):
-    cdef _View view = _View(buffer)
+    cdef View view = View(buffer)
     cdef Py_ssize_t position = start
     cdef Py_ssize_t row, size
     cdef int kind = 0
-    check_range(view, start, stop, dialect)
-    check_count(start, stop, count)
+    check_range(view, start, stop)
+    check_dialect(dialect)
+    check_count(start, stop, count, 1)
     cdef bytes starts = PyBytes_FromStringAndSize(NULL, (count + 1) * 8)
     cdef int64_t *out = <int64_t *>PyBytes_AS_STRING(starts)
     for row in range(count):
@@ -337,9 +253,7 @@ def spans(buffer, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t count, int diale
             raise not_walked(position)
         position += size
     out[count] = position
-    result = array("q")
-    result.frombytes(starts)
-    return result
+    return array_of("q", starts)
 
 
 cdef Py_ssize_t c_turns(
@@ -357,9 +271,9 @@ cdef Py_ssize_t c_turns(
         kinds[row] = <uint8_t>kind
         numbers[row] = 0
         if kind == STATE_DUMP:
-            numbers[row] = load32(data + position + 5)
+            numbers[row] = load_little_i32(data + position + 5)
         elif has_xid(kind):
-            numbers[row] = load32(data + position + 1)
+            numbers[row] = load_little_i32(data + position + 1)
         positions[row] = base + position
         position += size
         row += 1
@@ -368,11 +282,12 @@ cdef Py_ssize_t c_turns(
 
 
 def turns(buffer, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t count, int dialect, int64_t base=0):
-    cdef _View view = _View(buffer)
+    cdef View view = View(buffer)
     cdef Py_ssize_t at = start
     cdef Py_ssize_t done
-    check_range(view, start, stop, dialect)
-    check_count(start, stop, count)
+    check_range(view, start, stop)
+    check_dialect(dialect)
+    check_count(start, stop, count, 1)
     cdef bytes kinds = PyBytes_FromStringAndSize(NULL, count)
     cdef bytes numbers = PyBytes_FromStringAndSize(NULL, count * 4)
     cdef bytes positions = PyBytes_FromStringAndSize(NULL, count * 8)
@@ -383,10 +298,7 @@ def turns(buffer, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t count, int diale
         done = c_turns(view.data, &at, stop, count, dialect, base, kinds_out, numbers_out, positions_out)
     if done < count:
         raise not_walked(at)
-    number_array, position_array = array("i"), array("q")
-    number_array.frombytes(numbers)
-    position_array.frombytes(positions)
-    return kinds, number_array, position_array
+    return kinds, array_of("i", numbers), array_of("q", positions)
 
 
 cdef inline bint plausible(int64_t added, int64_t expires, bint anytime) noexcept nogil:
@@ -406,29 +318,30 @@ cdef Py_ssize_t c_find_add(
     while end - position >= ADDX_HEAD:
         opcode = data[position]
         if opcode == ADDX:
-            size = load32(data + position + 1)
+            size = load_little_i32(data + position + 1)
             whole = size + 5
             times = data + position + 5
         elif opcode == ADD_XID or (opcode == 8 and dialect != DOCUMENTED):
             if end - position < ADD_XID_HEAD:
                 position += 1
                 continue
-            size = load32(data + position + 5)
+            size = load_little_i32(data + position + 5)
             whole = size + 9
             times = data + position + 9
         else:
             position += 1
             continue
-        if size >= 16 and position + whole <= room and plausible(load64(times), load64(times + 8), anytime):
+        if size >= 16 and position + whole <= room and plausible(load_little_i64(times), load_little_i64(times + 8), anytime):
             return position
         position += 1
     return -1
 
 
 def find_add(buffer, Py_ssize_t start, Py_ssize_t end, int64_t room, int dialect, bint anytime=False):
-    cdef _View view = _View(buffer)
+    cdef View view = View(buffer)
     cdef Py_ssize_t found
-    check_range(view, start, end, dialect)
+    check_range(view, start, end)
+    check_dialect(dialect)
     with nogil:
         found = c_find_add(view.data, start, end, room, dialect, anytime)
     return found
@@ -443,15 +356,12 @@ cdef struct Room:
     int32_t *counts
     int64_t *added
     int64_t *expires
-    int32_t *data_ends
-    unsigned char *data
+    BytesColumn data
     uint64_t *positions
     int64_t *sizes
-    # How much fits, and how much is there.
+    # How many rows fit, and how many are there.
     int64_t rows
-    int64_t data_bytes
     int64_t row
-    int64_t data_used
 
 
 cdef int c_gather(
@@ -461,7 +371,7 @@ cdef int c_gather(
     cdef Room room = into[0]  # a copy, which the compiler can keep in registers
     cdef Py_ssize_t position = at[0]
     cdef int64_t last_row = min(room.rows, room.row + count)
-    cdef int64_t size, data_size, head
+    cdef int64_t size, head
     cdef const unsigned char *operation
     cdef int kind = 0
     cdef int answer = 0
@@ -471,32 +381,24 @@ cdef int c_gather(
             answer = -1
             break
         operation = data + position
-        head = head_bytes(kind)
-        data_size = size - head if has_data(kind) else 0
-        if room.data_ends != NULL and data_size > room.data_bytes - room.data_used:
+        head = head_bytes(kind) if has_data(kind) else size
+        if not fits(&room.data, size - head):
             break
         if room.kinds != NULL:
             room.kinds[room.row] = <uint8_t>kind
         if room.xids != NULL:
-            room.xids[room.row] = load32(operation + 1) if has_xid(kind) else 0
+            room.xids[room.row] = load_little_i32(operation + 1) if has_xid(kind) else 0
         if room.counts != NULL:
-            room.counts[room.row] = load32(operation + 5) if kind == STATE_DUMP else 0
+            room.counts[room.row] = load_little_i32(operation + 5) if kind == STATE_DUMP else 0
         if room.added != NULL:
             room.added[room.row] = added_at(operation, kind) if has_data(kind) and kind != ADD else 0
         if room.expires != NULL:
             room.expires[room.row] = 0
             if kind == ADD:
-                room.expires[room.row] = <int64_t>load32(operation + 5) * 1000
+                room.expires[room.row] = <int64_t>load_little_i32(operation + 5) * 1000
             elif has_data(kind):
-                room.expires[room.row] = load64(operation + head - 8)
-        if room.data_ends != NULL:
-            if data_size:
-                copy_bytes(
-                    room.data + room.data_used, operation + head, data_size,
-                    room.data_bytes - room.data_used, stop - position - head,
-                )
-            room.data_used += data_size
-            room.data_ends[room.row + 1] = <int32_t>room.data_used
+                room.expires[room.row] = load_little_i64(operation + head - 8)
+        put_bytes(&room.data, room.row, operation + head, size - head, stop - position - head)
         if room.positions != NULL:
             room.positions[room.row] = base + <uint64_t>position
         if room.sizes != NULL:
@@ -508,55 +410,22 @@ cdef int c_gather(
     return answer
 
 
-cdef class Gatherer:
+cdef class Gatherer(Gathering):
     """The operations of many ranges as the columns of one batch; see codec.Gatherer."""
 
     cdef Room _room
-    cdef object _columns
-    cdef list _views
-    cdef bint _busy
 
     def __init__(self, int want, Py_ssize_t rows, Py_ssize_t data_bytes, allocate=bytearray):
-        if rows < 0 or not 0 <= data_bytes <= 0x7FFFFFFF:
-            raise TooLarge("one batch of columns holds less than 2 GiB of data")
-        self._views = []
-        self._columns = columns = Columns(0)
+        self._begin(Columns(0), rows, {"data": data_bytes}, allocate)
         self._room.rows = rows
-        self._room.data_bytes = data_bytes
-        if want & KINDS:
-            columns.kinds = allocate(rows)
-            self._room.kinds = <uint8_t *>self._writable(columns.kinds, rows)
-        if want & XIDS:
-            columns.xids = allocate(rows * 4)
-            self._room.xids = <int32_t *>self._writable(columns.xids, rows * 4)
-        if want & COUNTS:
-            columns.counts = allocate(rows * 4)
-            self._room.counts = <int32_t *>self._writable(columns.counts, rows * 4)
-        if want & ADDED:
-            columns.added = allocate(rows * 8)
-            self._room.added = <int64_t *>self._writable(columns.added, rows * 8)
-        if want & EXPIRES:
-            columns.expires = allocate(rows * 8)
-            self._room.expires = <int64_t *>self._writable(columns.expires, rows * 8)
-        if want & DATA:
-            columns.data_ends, columns.data = allocate((rows + 1) * 4), allocate(data_bytes)
-            self._room.data_ends = <int32_t *>self._writable(columns.data_ends, (rows + 1) * 4)
-            self._room.data = self._writable(columns.data, data_bytes)
-            self._room.data_ends[0] = 0
-        if want & POSITIONS:
-            columns.positions = allocate(rows * 8)
-            self._room.positions = <uint64_t *>self._writable(columns.positions, rows * 8)
-        if want & SIZES:
-            columns.sizes = allocate(rows * 8)
-            self._room.sizes = <int64_t *>self._writable(columns.sizes, rows * 8)
-
-    cdef unsigned char *_writable(self, object buffer, Py_ssize_t needed) except? NULL:
-        """The memory of a buffer, which stays ours until `take`."""
-        cdef _View view = _View(buffer, True)
-        if view.size < needed:
-            raise WrongUse(f"a buffer of {needed} bytes was asked for, not of {view.size}")
-        self._views.append(view)
-        return <unsigned char *>view.data
+        self._bytes(want & DATA, "data", "data_ends", &self._room.data)
+        self._room.kinds = <uint8_t *>self._numbers(want & KINDS, "kinds", 1)
+        self._room.xids = <int32_t *>self._numbers(want & XIDS, "xids", 4)
+        self._room.counts = <int32_t *>self._numbers(want & COUNTS, "counts", 4)
+        self._room.added = <int64_t *>self._numbers(want & ADDED, "added", 8)
+        self._room.expires = <int64_t *>self._numbers(want & EXPIRES, "expires", 8)
+        self._room.positions = <uint64_t *>self._numbers(want & POSITIONS, "positions", 8)
+        self._room.sizes = <int64_t *>self._numbers(want & SIZES, "sizes", 8)
 
     @property
     def count(self):
@@ -565,16 +434,14 @@ cdef class Gatherer:
 
     def add(self, buffer, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t count, int dialect, uint64_t base=0):
         """Add the operations of a walked range, as many as fit; where the rest begins, and how many were added."""
-        cdef _View view = _View(buffer)
+        cdef View view = View(buffer)
         cdef Py_ssize_t at = start
         cdef int64_t before = self._room.row
         cdef int answer
-        if self._columns is None:
-            raise WrongUse("these columns have been taken")
-        if self._busy:
-            raise WrongUse("another thread is adding to these columns")
-        check_range(view, start, stop, dialect)
-        check_count(start, stop, count)
+        self._check_ours()
+        check_range(view, start, stop)
+        check_dialect(dialect)
+        check_count(start, stop, count, 1)
         self._busy = True
         with nogil:
             answer = c_gather(&self._room, view.data, &at, stop, count, dialect, base)
@@ -585,26 +452,20 @@ cdef class Gatherer:
 
     def take(self):
         """The columns. Their buffers are as long as what was asked for: `count` says how many rows are in them."""
-        if self._busy:
-            raise WrongUse("another thread is adding to these columns")
-        columns, self._columns = self._columns, None
-        if columns is None:
-            raise WrongUse("these columns have been taken")
-        self._views = []
-        columns.count = self._room.row
-        return columns
+        return self._leave(self._room.row)
 
 
 def columns(
     buffer, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t count, int dialect, int want=255, uint64_t base=0
 ):
-    cdef _View view = _View(buffer)
+    cdef View view = View(buffer)
     cdef Py_ssize_t position = start
     cdef Py_ssize_t row, size
     cdef int64_t data_bytes = 0
     cdef int kind = 0
-    check_range(view, start, stop, dialect)
-    check_count(start, stop, count)
+    check_range(view, start, stop)
+    check_dialect(dialect)
+    check_count(start, stop, count, 1)
     for row in range(count):
         size = next_size(view.data, position, stop, dialect, &kind)
         if size < 0:
@@ -626,17 +487,17 @@ cdef inline void put_item(
     """Encode an operation with data into `room` bytes, which its caller knows to be enough."""
     out[0] = 8 if kind == CONTINUE else <unsigned char>kind
     if kind == ADD:
-        store32(out + 1, <uint32_t>(size + 4))
-        store32(out + 5, <uint32_t>(expires // 1000))
+        store_little_u32(out + 1, <uint32_t>(size + 4))
+        store_little_u32(out + 5, <uint32_t>(expires // 1000))
     elif kind == ADDX:
-        store32(out + 1, <uint32_t>(size + 16))
-        store64(out + 5, <uint64_t>added)
-        store64(out + 13, <uint64_t>expires)
+        store_little_u32(out + 1, <uint32_t>(size + 16))
+        store_little_u64(out + 5, <uint64_t>added)
+        store_little_u64(out + 13, <uint64_t>expires)
     else:
-        store32(out + 1, <uint32_t>xid)
-        store32(out + 5, <uint32_t>(size + 16))
-        store64(out + 9, <uint64_t>added)
-        store64(out + 17, <uint64_t>expires)
+        store_little_u32(out + 1, <uint32_t>xid)
+        store_little_u32(out + 5, <uint32_t>(size + 16))
+        store_little_u64(out + 9, <uint64_t>added)
+        store_little_u64(out + 17, <uint64_t>expires)
     copy_bytes(out + head_bytes(kind), data, size, room - head_bytes(kind), data_room)
 
 
@@ -664,38 +525,18 @@ cdef int64_t as_time(object moment, bint is_expiry) except? -1:
     return found
 
 
-cdef class AppendBuffer:
+cdef class AppendBuffer(Outgoing):
     """Operations on their way to a file; see codec.AppendBuffer."""
 
+    records_name = "operations"
+
     cdef public int64_t position
-    cdef public Py_ssize_t attention_bytes
     cdef public int dialect
-    cdef public bint refusing
-    cdef Py_ssize_t _capacity
-    cdef Py_ssize_t _used
-    cdef bytearray _buffer
-    cdef bytearray _spare
 
     def __init__(self, int64_t position, Py_ssize_t attention_bytes, int dialect=DOCUMENTED):
+        Outgoing.__init__(self, attention_bytes)
         self.position = position
-        self.attention_bytes = attention_bytes
         self.dialect = dialect
-        self.refusing = False
-        self._capacity = 4096 + 2 * min(attention_bytes, 1 << 19)
-        self._used = 0
-        self._buffer = PyByteArray_FromStringAndSize(NULL, self._capacity)
-        self._spare = PyByteArray_FromStringAndSize(NULL, self._capacity)
-
-    @property
-    def buffered_bytes(self):
-        """How many bytes wait to be taken."""
-        return self._used
-
-    cdef unsigned char *_room(self, int64_t size) except NULL:
-        """Where the next `size` bytes go."""
-        if size > len(self._buffer) - self._used:
-            PyByteArray_Resize(self._buffer, max(len(self._buffer) * 2, self._used + size))
-        return <unsigned char *>PyByteArray_AS_STRING(self._buffer) + self._used
 
     cdef object _added(self, int64_t size):
         """Count `size` bytes that were put; the position of the operation."""
@@ -709,6 +550,7 @@ cdef class AppendBuffer:
     cdef object _append_item(self, int kind, object xid, object data, object expires, object added):
         cdef Py_buffer view
         cdef const unsigned char *source
+        cdef unsigned char *out
         cdef int64_t size, whole
         cdef bint held = False
         cdef int32_t id_ = 0
@@ -733,9 +575,8 @@ cdef class AppendBuffer:
             if size > MAX_DATA_BYTES:
                 check_item(size, None, None)
             whole = size + head_bytes(kind)
-            put_item(
-                self._room(whole), len(self._buffer) - self._used, kind, id_, added_ms, expires_ms, source, size, size
-            )
+            out = room_for(self, whole)
+            put_item(out, room_left(self), kind, id_, added_ms, expires_ms, source, size, size)
         finally:
             if held:
                 PyBuffer_Release(&view)
@@ -749,15 +590,15 @@ cdef class AppendBuffer:
         id_ = as_xid(xid)
         if kind == REMOVE_TENTATIVE_XID and self.dialect != KESTREL2:
             self._check_kind(kind)
-        out = self._room(5)
+        out = room_for(self, 5)
         out[0] = <unsigned char>kind
-        store32(out + 1, <uint32_t>id_)
+        store_little_u32(out + 1, <uint32_t>id_)
         return self._added(5)
 
     cdef object _append_byte(self, int kind):
         if self.refusing:
             self._refuse()
-        self._room(1)[0] = <unsigned char>kind
+        room_for(self, 1)[0] = <unsigned char>kind
         return self._added(1)
 
     def _check_kind(self, int kind):
@@ -801,7 +642,7 @@ cdef class AppendBuffer:
 
     def append_encoded(self, data, Py_ssize_t count):
         """Add the bytes of `count` whole operations of this buffer's dialect; the position of the first one."""
-        cdef _View view = _View(data)
+        cdef View view = View(data)
         cdef Py_ssize_t at = 0
         cdef int64_t passed = 0
         cdef int64_t latest = 0
@@ -810,41 +651,11 @@ cdef class AppendBuffer:
         cdef int ending = c_walk(view.data, &at, view.size, self.dialect, -1, &passed, &latest)
         if ending != CLEAN or passed != count:
             raise WrongUse(f"these bytes are not {count} operations: {passed} of them end at {at}")
-        memcpy(self._room(max(view.size, 1)), view.data, view.size)
+        memcpy(room_for(self, view.size), view.data, view.size)
         return self._added(view.size)
-
-    def take(self):
-        """What has gathered: a buffer, and how much of it counts. It may be used until the next but one `take`."""
-        cdef bytearray taken = self._buffer
-        cdef Py_ssize_t used = self._used
-        cdef bytearray fresh = self._spare
-        if len(fresh) > 4 * self._capacity:  # one large item must not hold its memory for ever
-            fresh = PyByteArray_FromStringAndSize(NULL, self._capacity)
-        self._buffer = fresh
-        self._spare = taken
-        self._used = 0
-        return taken, used
-
-    def _attend(self):
-        """Called when `attention_bytes` wait."""
-
-    def _refuse(self):
-        """Called in place of an append while `refusing` is set; must raise."""
-        raise WrongUse("this buffer takes no operations")
 
 
 # --- columns to bytes -----------------------------------------------------------------------------------------------
-
-cdef const unsigned char *_items(object buffer, Py_ssize_t needed, str name, list views) except? NULL:
-    """The data of a column's buffer, which `views` keeps alive; NULL for a missing one."""
-    if buffer is None:
-        return NULL
-    cdef _View view = _View(buffer)
-    if view.size < needed:
-        raise WrongUse(f"column {name} is shorter than its rows")
-    views.append(view)
-    return view.data
-
 
 def pack(columns, Py_ssize_t row, Py_ssize_t enough_bytes, int dialect, int64_t now):
     cdef list views = []
@@ -855,18 +666,14 @@ def pack(columns, Py_ssize_t row, Py_ssize_t enough_bytes, int dialect, int64_t 
         raise WrongUse("there is no column of kinds")
     if row < 0:
         raise WrongUse("rows count from 0")
-    cdef const uint8_t *kinds = <const uint8_t *>_items(columns.kinds, count, "kinds", views)
-    cdef const int32_t *xids = <const int32_t *>_items(columns.xids, count * 4, "xids", views)
-    cdef const int32_t *counts = <const int32_t *>_items(columns.counts, count * 4, "counts", views)
-    cdef const int64_t *added = <const int64_t *>_items(columns.added, count * 8, "added", views)
-    cdef const int64_t *expires = <const int64_t *>_items(columns.expires, count * 8, "expires", views)
-    cdef const int32_t *ends = <const int32_t *>_items(columns.data_ends, (count + 1) * 4, "data_ends", views)
-    cdef const unsigned char *data = _items(columns.data, 0, "data", views)
+    cdef const uint8_t *kinds = <const uint8_t *>column_memory(columns.kinds, count, "kinds", views)
+    cdef const int32_t *xids = <const int32_t *>column_memory(columns.xids, count * 4, "xids", views)
+    cdef const int32_t *counts = <const int32_t *>column_memory(columns.counts, count * 4, "counts", views)
+    cdef const int64_t *added = <const int64_t *>column_memory(columns.added, count * 8, "added", views)
+    cdef const int64_t *expires = <const int64_t *>column_memory(columns.expires, count * 8, "expires", views)
+    cdef const int32_t *ends = <const int32_t *>column_memory(columns.data_ends, (count + 1) * 4, "data_ends", views)
     cdef int64_t data_bytes = 0
-    if data != NULL:
-        data_bytes = (<_View>views[len(views) - 1]).size
-    else:
-        data = <const unsigned char *>EMPTY
+    cdef const unsigned char *data = column_bytes(columns.data, &data_bytes, views)
     cdef bytearray found = PyByteArray_FromStringAndSize(NULL, max(64, min(enough_bytes, 1 << 20) + 4096))
     cdef int64_t used = 0
     cdef int64_t start, size, whole, expires_ms, seconds
@@ -907,11 +714,11 @@ def pack(columns, Py_ssize_t row, Py_ssize_t enough_bytes, int dialect, int64_t 
         else:
             out[0] = <unsigned char>kind
             if has_xid(kind):
-                store32(out + 1, <uint32_t>(0 if xids == NULL else xids[row]))
+                store_little_u32(out + 1, <uint32_t>(0 if xids == NULL else xids[row]))
             if kind == STATE_DUMP:
                 if counts != NULL and counts[row] < 0:
                     raise WrongUse(f"row {row}: a count of {counts[row]} is not within 0 and 2^31 - 1")
-                store32(out + 5, <uint32_t>(0 if counts == NULL else counts[row]))
+                store_little_u32(out + 5, <uint32_t>(0 if counts == NULL else counts[row]))
         used += whole
         row += 1
     return PyBytes_FromStringAndSize(PyByteArray_AS_STRING(found), used), row - first, row

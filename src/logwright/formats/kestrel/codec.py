@@ -13,17 +13,28 @@ Nothing here opens a file, and no length is believed before the bytes that it co
 
 from __future__ import annotations
 
-import threading
 import time
 from array import array
 from collections.abc import Callable
 from dataclasses import dataclass
 from operator import index
-from struct import calcsize
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final
 
-from ...core.errors import TooLarge, WrongUse
+from ...core.buffers import Buffer as Buffer
+from ...core.buffers import (
+    as_bytes,
+    check_count,
+    check_range,
+    column_bytes,
+    column_items,
+    column_part,
+    not_walked,
+    starts_of,
+)
+from ...core.errors import WrongUse
+from ...core.gathering import Bytes, Gathering, Numbers
 from ...core.outcome import NEED_MORE, Malformed, NeedMore, Span
+from ...core.outgoing import Outgoing
 from .layout import (
     ADD,
     ADD_HEAD,
@@ -53,32 +64,27 @@ from .layout import (
 )
 from .records import FIELDS, OP_NAMES, OPS, Operation, check_item, check_xid
 
-Buffer = bytes | bytearray | memoryview
-
+_as_bytes = as_bytes
 CLEAN, INCOMPLETE, MALFORMED, DIALECT_NEEDED = range(4)
 """How a walk ends: at the end of its bytes, inside an operation, at bytes that are none, where the dialect decides."""
 
 KINDS, XIDS, COUNTS, ADDED, EXPIRES, DATA, POSITIONS, SIZES = (1 << bit for bit in range(8))
 """Which columns to decode, added up."""
 ALL_COLUMNS: Final = (1 << 8) - 1
-MAX_BATCH_BYTES: Final = 2**31 - 1
-"""How many bytes of data one batch of columns can hold: their ends are i32."""
 NO_TIME: Final = -(2**63)
 """The largest time among operations that have none."""
 
 TIMED: Final = (ADDX, ADD_XID, CONTINUE)
 """The operations that add an item and say when."""
-_ADDS: Final = (ADD, *TIMED)
 _WITH_XID: Final = tuple(OPS[name] for name, fields in FIELDS.items() if "xid" in fields)
-_HEAD_BYTES: Final = {
+DATA_HEAD_BYTES: Final = {
     ADD: ADD_HEAD.size,
-    REMOVE: 1,
     ADDX: ADDX_HEAD.size,
-    REMOVE_TENTATIVE: 1,
-    STATE_DUMP: STATE_DUMP_HEAD.size,
     ADD_XID: ADD_XID_HEAD.size,
     CONTINUE: ADD_XID_HEAD.size,
 }
+"""The operations that add an item, and how many bytes of each come before its data."""
+_HEAD_BYTES: Final = {**DATA_HEAD_BYTES, REMOVE: 1, REMOVE_TENTATIVE: 1, STATE_DUMP: STATE_DUMP_HEAD.size}
 """How long an operation is without its data; what is not here has an id and nothing else."""
 
 
@@ -209,7 +215,7 @@ def walk(buffer: Buffer, start: int, end: int, dialect: int, most: int = -1) -> 
     Returns where it stopped, how many operations it passed, how it ended (`CLEAN` …), and the latest `added` passed
     (`NO_TIME` when there was none).
     """
-    _check_range(buffer, start, end)
+    check_range(buffer, start, end)
     _check_dialect(dialect)
     position, count, latest = start, 0, NO_TIME
     while position < end and count != most:
@@ -240,39 +246,22 @@ def _check_dialect(dialect: int) -> None:
         raise WrongUse(f"there is no dialect {dialect}")
 
 
-def _check_range(buffer: Buffer, start: int, end: int) -> None:
-    if not 0 <= start <= end <= len(buffer):
-        raise WrongUse(f"the range {start}..{end} is not within a buffer of {len(buffer)} bytes")
-
-
-def _check_count(start: int, stop: int, count: int) -> None:
-    """Raise `Malformed` when so many operations cannot be there, before anything is allocated for them."""
-    if not 0 <= count <= stop - start:
-        raise Malformed(start, "the range was not walked")
-
-
 def spans(buffer: Buffer, start: int, stop: int, count: int, dialect: int) -> array[int]:
     """Where each of the `count` operations of a walked range begins, and where the last one ends."""
-    _check_range(buffer, start, stop)
+    check_range(buffer, start, stop)
     _check_dialect(dialect)
-    _check_count(start, stop, count)
-    starts = array("q", [start])
-    position = start
-    for _ in range(count):
-        position += _walked_size(buffer, position, stop, dialect)
-        starts.append(position)
-    return starts
+    check_count(start, stop, count, 1)
+    return starts_of(start, stop, count, lambda position: _walked_size(buffer, position, stop, dialect))
 
 
-def _walked_size(buffer: Buffer, position: int, stop: int, dialect: int) -> int:
+def _walked_size(buffer: Buffer, position: int, stop: int, dialect: int) -> int | None:
+    """The size of the operation at a position that a walk in this dialect would pass; None where it would not."""
     try:
         size = claimed_size(buffer, position, stop, dialect)
     except Malformed:
-        size = None
+        return None
     is_open = dialect == UNDECIDED and size is not None and buffer[position] in (CONTINUE_BYTE, REMOVE_TENTATIVE_XID)
-    if size is None or position + size > stop or is_open:
-        raise Malformed(position, "the range was not walked")
-    return size
+    return None if size is None or position + size > stop or is_open else size
 
 
 def operations(buffer: Buffer, start: int, stop: int, count: int, dialect: int) -> list[Operation]:
@@ -309,7 +298,7 @@ def find_add(buffer: Buffer, start: int, end: int, room: int, dialect: int, anyt
     `end`, its item was added between 2000 and 2100 and expires then or never. With `anytime` also one that was added
     between 1970 and 2000.
     """
-    _check_range(buffer, start, end)
+    check_range(buffer, start, end)
     _check_dialect(dialect)
     for position in range(start, end - ADDX_HEAD.size + 1):
         opcode = buffer[position]
@@ -358,10 +347,19 @@ class Columns:
     sizes: Buffer | None = None
 
 
-_ItemCode: TypeAlias = Literal["Q", "q", "B", "i"]
+_LAYOUT: Final = (
+    Numbers(KINDS, "kinds", "B"),
+    Numbers(XIDS, "xids", "i"),
+    Numbers(COUNTS, "counts", "i"),
+    Numbers(ADDED, "added", "q"),
+    Numbers(EXPIRES, "expires", "q"),
+    Bytes(DATA, "data", "data_ends"),
+    Numbers(POSITIONS, "positions", "Q"),
+    Numbers(SIZES, "sizes", "q"),
+)
 
 
-class Gatherer:
+class Gatherer(Gathering[Columns]):
     """Gathers the operations of many walked ranges as the columns of one batch.
 
     It has room for so many rows and bytes of data; `add` takes what fits, `take` hands the columns over. `allocate`
@@ -369,93 +367,37 @@ class Gatherer:
     """
 
     def __init__(self, want: int, rows: int, data_bytes: int, allocate: Callable[[int], Any] = bytearray) -> None:
-        if rows < 0 or not 0 <= data_bytes <= MAX_BATCH_BYTES:
-            raise TooLarge("one batch of columns holds less than 2 GiB of data")
-        self.count = 0
-        self._want = want
-        self._rows, self._data_bytes = rows, data_bytes
-        self._data_used = 0
-        self._columns: Columns | None = Columns(0)
-        self._views: dict[str, memoryview[int]] = {}
-        layout: tuple[tuple[int, str, _ItemCode, int], ...] = (
-            (KINDS, "kinds", "B", rows),
-            (XIDS, "xids", "i", rows),
-            (COUNTS, "counts", "i", rows),
-            (ADDED, "added", "q", rows),
-            (EXPIRES, "expires", "q", rows),
-            (DATA, "data_ends", "i", rows + 1),
-            (DATA, "data", "B", data_bytes),
-            (POSITIONS, "positions", "Q", rows),
-            (SIZES, "sizes", "q", rows),
-        )
-        for bit, name, code, length in layout:
-            if want & bit:
-                self._views[name] = _allocated(self._columns, name, code, length, allocate)
-        if want & DATA:
-            self._views["data_ends"][0] = 0
+        super().__init__(Columns(0), _LAYOUT, want, rows, {"data": data_bytes}, allocate)
 
     def add(self, buffer: Buffer, start: int, stop: int, count: int, dialect: int, base: int = 0) -> tuple[int, int]:
         """Add the operations of a walked range, as many as fit; where the rest begins, and how many were added.
 
         `base` is where the buffer begins in its file.
         """
-        if self._columns is None:
-            raise WrongUse("these columns have been taken")
-        _check_range(buffer, start, stop)
+        self._ours()
+        check_range(buffer, start, stop)
         _check_dialect(dialect)
-        _check_count(start, stop, count)
+        check_count(start, stop, count, 1)
         position, added = start, 0
         while added < count and self.count < self._rows:
             size = _walked_size(buffer, position, stop, dialect)
+            if size is None:
+                raise not_walked(position)
             operation = _operation(buffer, position, position + size, dialect)
-            if self._want & DATA and self._data_used + len(operation.data or b"") > self._data_bytes:
+            numbers = {
+                "kinds": operation.number,
+                "xids": operation.xid or 0,
+                "counts": operation.count or 0,
+                "added": operation.added or 0,
+                "expires": operation.expires or 0,
+                "positions": base + position,
+                "sizes": size,
+            }
+            if not self._put(numbers, {"data": operation.data or b""}):
                 break
-            self._put(operation, base + position, size)
             position += size
             added += 1
         return position, added
-
-    def _put(self, operation: Operation, position: int, size: int) -> None:
-        row = self.count
-        for name, item in (
-            ("kinds", operation.number),
-            ("xids", operation.xid or 0),
-            ("counts", operation.count or 0),
-            ("added", operation.added or 0),
-            ("expires", operation.expires or 0),
-            ("positions", position),
-            ("sizes", size),
-        ):
-            if name in self._views:
-                self._views[name][row] = item
-        if self._want & DATA:
-            data = operation.data or b""
-            end = self._data_used + len(data)
-            self._views["data"][self._data_used : end] = data
-            self._views["data_ends"][row + 1] = self._data_used = end
-        self.count = row + 1
-
-    def take(self) -> Columns:
-        """The columns. Their buffers are as long as what was asked for: `count` says how many rows are in them."""
-        columns, self._columns = self._columns, None
-        if columns is None:
-            raise WrongUse("these columns have been taken")
-        for view in self._views.values():
-            view.release()
-        columns.count = self.count
-        return columns
-
-
-def _allocated(
-    columns: Columns, name: str, code: _ItemCode, length: int, allocate: Callable[[int], Any]
-) -> memoryview[int]:
-    needed = length * calcsize(code)
-    buffer = allocate(needed)
-    setattr(columns, name, buffer)
-    view = memoryview(buffer).cast("B")
-    if len(view) < needed:
-        raise WrongUse(f"a buffer of {needed} bytes was asked for, not of {len(view)}")
-    return view[:needed].cast(code)
 
 
 def columns(
@@ -471,31 +413,25 @@ def columns(
 
 def _data_bytes(buffer: Buffer, start: int, end: int, dialect: int) -> int:
     kind = kind_of(buffer[start], dialect)
-    return end - start - _HEAD_BYTES[kind] if kind in _ADDS else 0
+    return end - start - DATA_HEAD_BYTES[kind] if kind in DATA_HEAD_BYTES else 0
 
 
 # --- building what will be written ----------------------------------------------------------------------------------
 
 
-class AppendBuffer:
+class AppendBuffer(Outgoing):
     """Operations on their way to a file, encoded.
 
     Each method adds one operation; `take` hands over what has gathered. A subclass is told by `_attend` when more than
     `attention_bytes` wait. `position` is where the next operation will be in the file.
     """
 
-    def __init__(self, position: int, attention_bytes: int, dialect: int = DOCUMENTED) -> None:
-        self.position = position
-        self.attention_bytes = attention_bytes
-        self.dialect = dialect
-        self.refusing = False
-        self._buffer = bytearray()
-        self._adding = threading.Lock()  # the kernel needs none: nothing interrupts it
+    records_name = "operations"
 
-    @property
-    def buffered_bytes(self) -> int:
-        """How many bytes wait to be taken."""
-        return len(self._buffer)
+    def __init__(self, position: int, attention_bytes: int, dialect: int = DOCUMENTED) -> None:
+        super().__init__(attention_bytes)
+        self.position = position
+        self.dialect = dialect
 
     def addx(self, data: Buffer, expires: int | None = None, added: int | None = None) -> int:
         """Add an item at the tail, now unless told when; the position of the operation. Times are milliseconds."""
@@ -547,7 +483,7 @@ class AppendBuffer:
         xid = index(xid)
         added = time.time_ns() // 1_000_000 if added is None else index(added)
         expires = None if expires is None else index(expires)
-        data = _as_bytes(data)
+        data = as_bytes(data)
         check_xid(xid)
         check_item(len(data), added, expires)
         self._check_kind(kind)
@@ -580,29 +516,6 @@ class AppendBuffer:
             self._attend()
         return position
 
-    def take(self) -> tuple[bytearray, int]:
-        """What has gathered: a buffer, and how much of it counts. It may be used until the next but one `take`."""
-        with self._adding:
-            buffer, self._buffer = self._buffer, bytearray()
-            return buffer, len(buffer)
-
-    def _attend(self) -> None:
-        """Called when `attention_bytes` wait."""
-
-    def _refuse(self) -> None:
-        """Called in place of an append while `refusing` is set; must raise."""
-        raise WrongUse("this buffer takes no operations")
-
-
-def _as_bytes(data: Buffer) -> bytes:
-    """What lies in a buffer, which must be one: numbers and lists are none."""
-    if isinstance(data, bytes):
-        return data
-    view = memoryview(data)
-    if not view.c_contiguous:
-        raise BufferError("memoryview: underlying buffer is not C-contiguous")
-    return view.tobytes()
-
 
 # --- columns to bytes -----------------------------------------------------------------------------------------------
 
@@ -631,13 +544,13 @@ class _Rows:
         if columns.kinds is None:
             raise WrongUse("there is no column of kinds")
         self._now = now
-        self._kinds = _as_array("B", columns.kinds, count, "kinds")
-        self._xids = _as_array("i", columns.xids, count, "xids")
-        self._counts = _as_array("i", columns.counts, count, "counts")
-        self._added = _as_array("q", columns.added, count, "added")
-        self._expires = _as_array("q", columns.expires, count, "expires")
-        self._ends = _as_array("i", columns.data_ends, count + 1, "data_ends")
-        self._data = memoryview(columns.data if columns.data is not None else b"").cast("B")
+        self._kinds = column_items("B", columns.kinds, count, "kinds")
+        self._xids = column_items("i", columns.xids, count, "xids")
+        self._counts = column_items("i", columns.counts, count, "counts")
+        self._added = column_items("q", columns.added, count, "added")
+        self._expires = column_items("q", columns.expires, count, "expires")
+        self._ends = column_items("i", columns.data_ends, count + 1, "data_ends")
+        self._data = column_bytes(columns.data)
 
     def get(self, row: int, dialect: int) -> Operation:
         assert self._kinds is not None
@@ -657,31 +570,13 @@ class _Rows:
         if "expires" in fields:
             values["expires"] = (self._expires[row] if self._expires is not None else 0) or None
         if "data" in fields:
-            values["data"] = self._part(row)
+            values["data"] = column_part(self._data, self._ends, row)
         try:
             operation = Operation(op, **values)
             operation.validate()
         except WrongUse as error:
             raise type(error)(f"row {row}: {error}") from None
         return operation
-
-    def _part(self, row: int) -> bytes:
-        if self._ends is None:
-            return b""
-        if not 0 <= self._ends[row] <= self._ends[row + 1] <= len(self._data):
-            raise WrongUse(f"row {row} is not within its columns")
-        return bytes(self._data[self._ends[row] : self._ends[row + 1]])
-
-
-def _as_array(code: str, buffer: Buffer | None, count: int, name: str) -> array[int] | None:
-    if buffer is None:
-        return None
-    items = array(code)
-    view = memoryview(buffer).cast("B")
-    if count < 0 or len(view) < count * items.itemsize:
-        raise WrongUse(f"column {name} is shorter than its rows")
-    items.frombytes(view[: count * items.itemsize])
-    return items
 
 
 assert max(_HEAD_BYTES.values()) == LONGEST_HEAD_BYTES

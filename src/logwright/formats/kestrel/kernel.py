@@ -5,30 +5,9 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from .codec import AppendBuffer, Gatherer, columns, find_add, operations, pack, spans, turns, walk
-    from .replay import Replay
-
-    COMPILED = True
-elif os.environ.get("LOGWRIGHT_PURE"):
-    from .codec import AppendBuffer, Gatherer, columns, find_add, operations, pack, spans, turns, walk
-    from .replay import Replay
-
-    COMPILED = False
-else:
-    try:
-        from ._kernel import AppendBuffer, Gatherer, columns, find_add, operations, pack, spans, turns, walk
-        from ._replay import Replay
-
-        COMPILED = True
-    except ImportError:
-        from .codec import AppendBuffer, Gatherer, columns, find_add, operations, pack, spans, turns, walk
-        from .replay import Replay
-
-        COMPILED = False
+from ...core.twins import bring
 
 __all__ = [
     "COMPILED",
@@ -43,3 +22,11 @@ __all__ = [
     "turns",
     "walk",
 ]
+
+if TYPE_CHECKING:
+    from .codec import AppendBuffer, Gatherer, columns, find_add, operations, pack, spans, turns, walk
+    from .replay import Replay
+
+    COMPILED = True
+else:
+    COMPILED = bring(__name__, {"_kernel": "codec", "_replay": "replay"}, __all__)

@@ -5,29 +5,16 @@ Both answer the same. `COMPILED` says which they are; LOGWRIGHT_PURE=1 chooses t
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
+
+from ...core.twins import bring
+
+__all__ = ["COMPILED", "Shelf", "Tally", "copy_adds"]
 
 if TYPE_CHECKING:
     from .shelf import Shelf
     from .tally import Tally, copy_adds
 
     COMPILED = True
-elif os.environ.get("LOGWRIGHT_PURE"):
-    from .shelf import Shelf
-    from .tally import Tally, copy_adds
-
-    COMPILED = False
 else:
-    try:
-        from ._shelf import Shelf
-        from ._tally import Tally, copy_adds
-
-        COMPILED = True
-    except ImportError:
-        from .shelf import Shelf
-        from .tally import Tally, copy_adds
-
-        COMPILED = False
-
-__all__ = ["COMPILED", "Shelf", "Tally", "copy_adds"]
+    COMPILED = bring(__name__, {"_shelf": "shelf", "_tally": "tally"}, __all__)

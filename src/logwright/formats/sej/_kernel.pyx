@@ -4,75 +4,29 @@
 Every advance is checked against the end of the bytes first. Loops that need no Python object release the GIL.
 """
 
-from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
-from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize, PyByteArray_Resize
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytearray cimport PyByteArray_AS_STRING
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.number cimport PyNumber_Index
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
-from libc.string cimport memcpy
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
+from ...core._buffers cimport View, array_of, check_count, check_ends, check_range, column_bytes, column_memory, not_walked
+from ...core._bytes cimport copy_bytes, load_big_i32, load_big_i64, load_big_u64, now_ns, store_big_u32, store_big_u64
+from ...core._gathering cimport BytesColumn, Gathering, fits, put_bytes
+from ...core._outgoing cimport Outgoing, room_for, room_left
 from ._message cimport Message
 
 from ...core.errors import TooLarge, WrongUse
-from ...core.outcome import Malformed
 from .codec import Columns
 from .layout import MAX_KEY_BYTES as _MAX_KEY_BYTES
 from .layout import MAX_MESSAGE_BYTES as _MAX_MESSAGE_BYTES
 from .layout import OVERHEAD as _OVERHEAD
 from .records import NOW, check_fields
 
-cdef extern from *:
-    """
-    #include <stdint.h>
-    #include <string.h>
-    #include <time.h>
-    #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
-    #define SWAP64(v) (v)
-    #define SWAP32(v) (v)
-    #else
-    #define SWAP64(v) __builtin_bswap64(v)
-    #define SWAP32(v) __builtin_bswap32(v)
-    #endif
-    static inline uint64_t load64(const unsigned char *p) { uint64_t v; memcpy(&v, p, 8); return SWAP64(v); }
-    static inline int32_t load32(const unsigned char *p) { uint32_t v; memcpy(&v, p, 4); return (int32_t)SWAP32(v); }
-    static inline void store64(unsigned char *p, uint64_t v) { v = SWAP64(v); memcpy(p, &v, 8); }
-    static inline void store32(unsigned char *p, uint32_t v) { v = SWAP32(v); memcpy(p, &v, 4); }
-    static inline int64_t now_ns(void) {
-        struct timespec t; clock_gettime(CLOCK_REALTIME, &t);
-        return (int64_t)t.tv_sec * 1000000000LL + t.tv_nsec;
-    }
-
-    /* Copy a few bytes. Where there is room to spare on both sides, copy a fixed number of them, which the compiler
-       turns into a few instructions instead of a call. */
-    static inline void copy_bytes(
-        unsigned char *to, const unsigned char *from, int64_t size, int64_t room_to, int64_t room_from
-    ) {
-        int64_t room = room_to < room_from ? room_to : room_from;
-        if (size <= 16 && room >= 16) {
-            memcpy(to, from, 16);
-        } else if (size <= 256 && room >= size + 32) {
-            int64_t done = 0;
-            do { memcpy(to + done, from + done, 32); done += 32; } while (done < size);
-        } else {
-            memcpy(to, from, (size_t)size);
-        }
-    }
-    """
-    uint64_t load64(const unsigned char *p) nogil
-    int32_t load32(const unsigned char *p) nogil
-    void store64(unsigned char *p, uint64_t v) nogil
-    void store32(unsigned char *p, uint64_t v) nogil
-    int64_t now_ns() nogil
-    void copy_bytes(
-        unsigned char *to, const unsigned char *source, int64_t size, int64_t room_to, int64_t room_from
-    ) noexcept nogil
-
 cdef enum:
     HEAD = 18
     OVERHEAD = 26
 
-cdef bytes _EMPTY = b""
-cdef const char *EMPTY = _EMPTY
 cdef int64_t NO_TIMESTAMP = <int64_t>0x8000000000000000ULL
 cdef int64_t MAX_TIMESTAMP = 0x7FFFFFFFFFFFFFFF
 cdef int64_t MAX_MESSAGE_BYTES = _MAX_MESSAGE_BYTES
@@ -97,35 +51,6 @@ cdef enum:
 
 ALL_COLUMNS = 127
 
-cdef class _View:
-    """The bytes of any object that has some, released with it."""
-
-    cdef Py_buffer view
-    cdef bint held
-    cdef const unsigned char *data
-    cdef Py_ssize_t size
-
-    def __cinit__(self, source, bint writable=False):
-        PyObject_GetBuffer(source, &self.view, PyBUF_WRITABLE if writable else PyBUF_SIMPLE)
-        self.held = True
-        self.data = <const unsigned char *>self.view.buf
-        self.size = self.view.len
-
-    def __dealloc__(self):
-        if self.held:
-            PyBuffer_Release(&self.view)
-
-
-cdef inline void check_range(_View view, Py_ssize_t start, Py_ssize_t end) except *:
-    if not 0 <= start <= end <= view.size:
-        raise WrongUse(f"the range {start}..{end} is not within a buffer of {view.size} bytes")
-
-
-cdef inline void check_count(Py_ssize_t start, Py_ssize_t stop, Py_ssize_t count) except *:
-    """Before anything is allocated for so many messages: could they be there at all?"""
-    if count < 0 or count > (stop - start) // OVERHEAD:
-        raise Malformed(start, "the range was not walked")
-
 
 cdef inline int64_t claimed(const unsigned char *data, Py_ssize_t position, Py_ssize_t end) noexcept nogil:
     """The size that a message claims; -1 when its sizes make no sense, 0 when they are not all there."""
@@ -138,7 +63,7 @@ cdef inline int64_t claimed(const unsigned char *data, Py_ssize_t position, Py_s
         return -1
     if end - position < HEAD + key_size + 4:
         return 0
-    value_size = load32(data + position + HEAD + key_size)
+    value_size = load_big_i32(data + position + HEAD + key_size)
     if value_size < 0 or value_size + key_size + OVERHEAD > MAX_MESSAGE_BYTES:
         return -1
     return value_size + key_size + OVERHEAD
@@ -163,17 +88,17 @@ cdef int c_walk(
         if size < 0:
             ending = MALFORMED
             break
-        as_expected = load64(data + position) == expected + <uint64_t>count
+        as_expected = load_big_u64(data + position) == expected + <uint64_t>count
         if size == 0 or end - position < size:
             ending = INCOMPLETE if as_expected else MALFORMED
             break
-        if load32(data + position + size - 4) != size:
+        if load_big_i32(data + position + size - 4) != size:
             ending = MALFORMED
             break
         if not as_expected:
             ending = UNEXPECTED_OFFSET
             break
-        timestamp = <int64_t>load64(data + position + 8)
+        timestamp = load_big_i64(data + position + 8)
         if timestamp > top:
             top = timestamp
         if timestamp < bottom and timestamp != NO_TIMESTAMP:
@@ -188,7 +113,7 @@ cdef int c_walk(
 
 
 def walk(buffer, Py_ssize_t start, Py_ssize_t end, uint64_t expected, int64_t most=-1):
-    cdef _View view = _View(buffer)
+    cdef View view = View(buffer)
     cdef Py_ssize_t at = start
     cdef int64_t count = 0
     cdef int64_t smallest = 0
@@ -203,15 +128,15 @@ def walk(buffer, Py_ssize_t start, Py_ssize_t end, uint64_t expected, int64_t mo
 cdef inline Py_ssize_t next_size(const unsigned char *data, Py_ssize_t position, Py_ssize_t stop) except -1:
     cdef int64_t size = claimed(data, position, stop)
     if size <= 0 or stop - position < size:
-        raise Malformed(position, "the range was not walked")
+        raise not_walked(position)
     return <Py_ssize_t>size
 
 
 cdef inline Message make_message(const unsigned char *data, Py_ssize_t size):
     cdef int key_size = data[17]
     cdef Message message = Message.__new__(Message)
-    message.offset = load64(data)
-    message.stamp = <int64_t>load64(data + 8)
+    message.offset = load_big_u64(data)
+    message.stamp = load_big_i64(data + 8)
     message.type = data[16]
     message.key = PyBytes_FromStringAndSize(<const char *>data + HEAD, key_size)
     message.value = PyBytes_FromStringAndSize(<const char *>data + HEAD + key_size + 4, size - OVERHEAD - key_size)
@@ -219,11 +144,11 @@ cdef inline Message make_message(const unsigned char *data, Py_ssize_t size):
 
 
 def messages(buffer, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t count):
-    cdef _View view = _View(buffer)
+    cdef View view = View(buffer)
     cdef Py_ssize_t position = start
     cdef Py_ssize_t size, row
     check_range(view, start, stop)
-    check_count(start, stop, count)
+    check_count(start, stop, count, OVERHEAD)
     cdef list found = [None] * count
     for row in range(count):
         size = next_size(view.data, position, stop)
@@ -233,22 +158,18 @@ def messages(buffer, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t count):
 
 
 def spans(buffer, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t count):
-    from array import array
-
-    cdef _View view = _View(buffer)
+    cdef View view = View(buffer)
     cdef Py_ssize_t position = start
     cdef Py_ssize_t row
     check_range(view, start, stop)
-    check_count(start, stop, count)
+    check_count(start, stop, count, OVERHEAD)
     cdef bytes starts = PyBytes_FromStringAndSize(NULL, (count + 1) * 8)
     cdef int64_t *out = <int64_t *>PyBytes_AS_STRING(starts)
     for row in range(count):
         out[row] = position
         position += next_size(view.data, position, stop)
     out[count] = position
-    result = array("q")
-    result.frombytes(starts)
-    return result
+    return array_of("q", starts)
 
 
 cdef struct Room:
@@ -256,19 +177,13 @@ cdef struct Room:
     uint64_t *offsets
     int64_t *timestamps
     uint8_t *types
-    int32_t *key_ends
-    unsigned char *keys
-    int32_t *value_ends
-    unsigned char *values
+    BytesColumn keys
+    BytesColumn values
     uint64_t *positions
     int32_t *sizes
-    # How much fits, and how much is there.
+    # How many rows fit, and what is there.
     int64_t rows
-    int64_t key_bytes
-    int64_t value_bytes
     int64_t row
-    int64_t key_used
-    int64_t value_used
     int64_t untimed
 
 
@@ -290,32 +205,20 @@ cdef int c_gather(
         message = data + position
         key_size = message[17]
         value_size = size - OVERHEAD - key_size
-        if room.key_ends != NULL and key_size > room.key_bytes - room.key_used:
-            break
-        if room.value_ends != NULL and value_size > room.value_bytes - room.value_used:
+        if not fits(&room.keys, key_size) or not fits(&room.values, value_size):
             break
         if room.offsets != NULL:
-            room.offsets[room.row] = load64(message)
+            room.offsets[room.row] = load_big_u64(message)
         if room.timestamps != NULL:
-            timestamp = <int64_t>load64(message + 8)
+            timestamp = load_big_i64(message + 8)
             room.timestamps[room.row] = timestamp
             room.untimed += timestamp == NO_TIMESTAMP
         if room.types != NULL:
             room.types[room.row] = message[16]
-        if room.key_ends != NULL:
-            copy_bytes(
-                room.keys + room.key_used, message + HEAD, key_size,
-                room.key_bytes - room.key_used, stop - position - HEAD,
-            )
-            room.key_used += key_size
-            room.key_ends[room.row + 1] = <int32_t>room.key_used
-        if room.value_ends != NULL:
-            copy_bytes(
-                room.values + room.value_used, message + HEAD + key_size + 4, value_size,
-                room.value_bytes - room.value_used, stop - position - HEAD - key_size - 4,
-            )
-            room.value_used += value_size
-            room.value_ends[room.row + 1] = <int32_t>room.value_used
+        put_bytes(&room.keys, room.row, message + HEAD, key_size, stop - position - HEAD)
+        put_bytes(
+            &room.values, room.row, message + HEAD + key_size + 4, value_size, stop - position - HEAD - key_size - 4
+        )
         if room.positions != NULL:
             room.positions[room.row] = base + <uint64_t>position
         if room.sizes != NULL:
@@ -327,62 +230,21 @@ cdef int c_gather(
     return answer
 
 
-cdef class Gatherer:
+cdef class Gatherer(Gathering):
     """The messages of many ranges as the columns of one batch; see codec.Gatherer."""
 
     cdef Room _room
-    cdef object _columns
-    cdef list _views
-    cdef bint _busy
 
     def __init__(self, int want, Py_ssize_t rows, Py_ssize_t key_bytes, Py_ssize_t value_bytes, allocate=bytearray):
-        if rows < 0 or not 0 <= key_bytes <= 0x7FFFFFFF or not 0 <= value_bytes <= 0x7FFFFFFF:
-            raise TooLarge("one batch of columns holds less than 2 GiB of keys and of values")
-        self._views = []
-        self._columns = columns = Columns(0)
+        self._begin(Columns(0), rows, {"keys": key_bytes, "values": value_bytes}, allocate)
         self._room.rows = rows
-        self._room.key_bytes = key_bytes
-        self._room.value_bytes = value_bytes
-        if want & OFFSETS:
-            columns.offsets = allocate(rows * 8)
-            self._room.offsets = <uint64_t *>self._writable(columns.offsets, rows * 8)
-        if want & TIMESTAMPS:
-            columns.timestamps = allocate(rows * 8)
-            self._room.timestamps = <int64_t *>self._writable(columns.timestamps, rows * 8)
-        if want & TYPES:
-            columns.types = allocate(rows)
-            self._room.types = <uint8_t *>self._writable(columns.types, rows)
-        if want & KEYS:
-            columns.key_ends, columns.keys = allocate((rows + 1) * 4), allocate(key_bytes)
-            self._room.key_ends = <int32_t *>self._writable(columns.key_ends, (rows + 1) * 4)
-            self._room.keys = self._writable(columns.keys, key_bytes)
-            self._room.key_ends[0] = 0
-        if want & VALUES:
-            columns.value_ends, columns.values = allocate((rows + 1) * 4), allocate(value_bytes)
-            self._room.value_ends = <int32_t *>self._writable(columns.value_ends, (rows + 1) * 4)
-            self._room.values = self._writable(columns.values, value_bytes)
-            self._room.value_ends[0] = 0
-        if want & POSITIONS:
-            columns.positions = allocate(rows * 8)
-            self._room.positions = <uint64_t *>self._writable(columns.positions, rows * 8)
-        if want & SIZES:
-            columns.sizes = allocate(rows * 4)
-            self._room.sizes = <int32_t *>self._writable(columns.sizes, rows * 4)
-
-    cdef unsigned char *_writable(self, object buffer, Py_ssize_t needed) except? NULL:
-        """The memory of a buffer, which stays ours until `take`."""
-        cdef _View view = _View(buffer, True)
-        if view.size < needed:
-            raise WrongUse(f"a buffer of {needed} bytes was asked for, not of {view.size}")
-        self._views.append(view)
-        return <unsigned char *>view.data
-
-    cdef int _check_ours(self) except -1:
-        if self._columns is None:
-            raise WrongUse("these columns have been taken")
-        if self._busy:
-            raise WrongUse("another thread is adding to these columns")
-        return 0
+        self._bytes(want & KEYS, "keys", "key_ends", &self._room.keys)
+        self._bytes(want & VALUES, "values", "value_ends", &self._room.values)
+        self._room.offsets = <uint64_t *>self._numbers(want & OFFSETS, "offsets", 8)
+        self._room.timestamps = <int64_t *>self._numbers(want & TIMESTAMPS, "timestamps", 8)
+        self._room.types = <uint8_t *>self._numbers(want & TYPES, "types", 1)
+        self._room.positions = <uint64_t *>self._numbers(want & POSITIONS, "positions", 8)
+        self._room.sizes = <int32_t *>self._numbers(want & SIZES, "sizes", 4)
 
     @property
     def count(self):
@@ -391,35 +253,32 @@ cdef class Gatherer:
 
     def add(self, buffer, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t count, uint64_t base=0):
         """Add the messages of a walked range, as many as fit; where the rest begins, and how many were added."""
-        cdef _View view = _View(buffer)
+        cdef View view = View(buffer)
         cdef Py_ssize_t at = start
         cdef int64_t before = self._room.row
         cdef int answer
         self._check_ours()
         check_range(view, start, stop)
-        check_count(start, stop, count)
+        check_count(start, stop, count, OVERHEAD)
         self._busy = True
         with nogil:
             answer = c_gather(&self._room, view.data, &at, stop, count, base)
         self._busy = False
         if answer < 0:
-            raise Malformed(at, "the range was not walked")
+            raise not_walked(at)
         return at, self._room.row - before
 
     def take(self):
         """The columns. Their buffers are as long as what was asked for: `count` says how many rows are in them."""
-        self._check_ours()
-        columns, self._columns = self._columns, None
-        columns.count = self._room.row
+        columns = self._leave(self._room.row)
         columns.untimed = self._room.untimed
-        self._views = []
         return columns
 
 
 def columns(
     buffer, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t count, int want=ALL_COLUMNS, uint64_t base=0
 ):
-    cdef _View view = _View(buffer)
+    cdef View view = View(buffer)
     cdef const unsigned char *data = view.data
     cdef Py_ssize_t position = start
     cdef Py_ssize_t row = 0
@@ -428,7 +287,7 @@ def columns(
     cdef int64_t key_bytes = 0
     cdef int64_t value_bytes = 0
     check_range(view, start, stop)
-    check_count(start, stop, count)
+    check_count(start, stop, count, OVERHEAD)
     with nogil:
         while row < count:
             size = claimed(data, position, stop)
@@ -440,14 +299,14 @@ def columns(
             position += size
             row += 1
     if row < count:
-        raise Malformed(position, "the range was not walked")
+        raise not_walked(position)
     cdef Gatherer gatherer = Gatherer(want, count, key_bytes, value_bytes)
     gatherer.add(buffer, start, stop, count, base)
     return gatherer.take()
 
 
 def find_head(buffer, Py_ssize_t start, Py_ssize_t end, uint64_t least, uint64_t most, int64_t room):
-    cdef _View view = _View(buffer)
+    cdef View view = View(buffer)
     cdef const unsigned char *data = view.data
     cdef Py_ssize_t position
     cdef Py_ssize_t found = -1
@@ -456,63 +315,33 @@ def find_head(buffer, Py_ssize_t start, Py_ssize_t end, uint64_t least, uint64_t
     check_range(view, start, end)
     with nogil:
         for position in range(start, end - HEAD - 4 + 1):
-            offset = load64(data + position)
+            offset = load_big_u64(data + position)
             if offset < least or offset > most:
                 continue
             size = claimed(data, position, end)
             if size < 0 or (size > 0 and position + size > room):
                 continue
-            if size == 0 or position + size > end or load32(data + position + size - 4) == size:
+            if size == 0 or position + size > end or load_big_i32(data + position + size - 4) == size:
                 found = position
                 break
     return found
-
-
-cdef const unsigned char *_items(object buffer, Py_ssize_t needed, str name, list views) except? NULL:
-    """The data of a column's buffer, which `views` keeps alive; NULL for a missing one."""
-    if buffer is None:
-        return NULL
-    cdef _View view = _View(buffer)
-    if view.size < needed:
-        raise WrongUse(f"column {name} is shorter than its rows")
-    views.append(view)
-    return view.data
-
-
-cdef int check_ends(const int32_t *ends, Py_ssize_t count, Py_ssize_t have, int64_t limit, str name) except -1:
-    cdef Py_ssize_t row
-    cdef int64_t width
-    if ends == NULL or count == 0:
-        return 0
-    if ends[0] < 0 or ends[count] > have:
-        raise WrongUse("the ends of a column lie outside of its data")
-    for row in range(count):
-        width = <int64_t>ends[row + 1] - ends[row]
-        if width < 0:
-            raise WrongUse("the ends of a column do not rise")
-        if width > limit:
-            raise TooLarge(f"a {name} of {width} bytes does not fit: the limit is {limit} bytes")
-    return 0
 
 
 def check_columns(columns):
     cdef Py_ssize_t count = columns.count
     cdef list views = []
     cdef const int32_t *ends
+    cdef int64_t have
     if count < 0:
         raise WrongUse("columns cannot have a negative number of rows")
-    _items(columns.timestamps, count * 8, "timestamps", views)
-    _items(columns.types, count, "types", views)
-    ends = <const int32_t *>_items(columns.key_ends, (count + 1) * 4, "key_ends", views)
-    check_ends(ends, count, 0 if columns.keys is None else _View(columns.keys).size, MAX_KEY_BYTES, "key")
-    ends = <const int32_t *>_items(columns.value_ends, (count + 1) * 4, "value_ends", views)
-    check_ends(
-        ends,
-        count,
-        0 if columns.values is None else _View(columns.values).size,
-        MAX_MESSAGE_BYTES - OVERHEAD - MAX_KEY_BYTES,
-        "value",
-    )
+    column_memory(columns.timestamps, count * 8, "timestamps", views)
+    column_memory(columns.types, count, "types", views)
+    ends = <const int32_t *>column_memory(columns.key_ends, (count + 1) * 4, "key_ends", views)
+    column_bytes(columns.keys, &have, views)
+    check_ends(ends, count, have, MAX_KEY_BYTES, "key")
+    ends = <const int32_t *>column_memory(columns.value_ends, (count + 1) * 4, "value_ends", views)
+    column_bytes(columns.values, &have, views)
+    check_ends(ends, count, have, MAX_MESSAGE_BYTES - OVERHEAD - MAX_KEY_BYTES, "value")
 
 
 cdef inline void put_message(
@@ -521,15 +350,15 @@ cdef inline void put_message(
     const unsigned char *value, int64_t value_size, int64_t value_room,
 ) noexcept nogil:
     """Encode a message into `room` bytes, which its caller knows to be enough; the other rooms are what may be read."""
-    store64(out, offset)
-    store64(out + 8, <uint64_t>timestamp)
+    store_big_u64(out, offset)
+    store_big_u64(out + 8, <uint64_t>timestamp)
     out[16] = kind
     out[17] = <unsigned char>key_size
     copy_bytes(out + HEAD, key, key_size, room - HEAD, key_room)
     out += HEAD + key_size
-    store32(out, <uint64_t>value_size)
+    store_big_u32(out, <uint32_t>value_size)
     copy_bytes(out + 4, value, value_size, room - HEAD - key_size - 4, value_room)
-    store32(out + 4 + value_size, <uint64_t>(OVERHEAD + key_size + value_size))
+    store_big_u32(out + 4 + value_size, <uint32_t>(OVERHEAD + key_size + value_size))
 
 
 cdef struct Rows:
@@ -563,21 +392,12 @@ cdef int _open_rows(Rows *rows, object columns, int64_t now, list views) except 
     cdef Py_ssize_t count = columns.count
     rows.count = count
     rows.now = now
-    rows.key_bytes = rows.value_bytes = 0
-    rows.timestamps = <const int64_t *>_items(columns.timestamps, count * 8, "timestamps", views)
-    rows.types = <const uint8_t *>_items(columns.types, count, "types", views)
-    rows.key_ends = <const int32_t *>_items(columns.key_ends, (count + 1) * 4, "key_ends", views)
-    rows.keys = _items(columns.keys, 0, "keys", views)
-    if rows.keys != NULL:
-        rows.key_bytes = (<_View>views[len(views) - 1]).size
-    else:
-        rows.keys = <const unsigned char *>EMPTY
-    rows.value_ends = <const int32_t *>_items(columns.value_ends, (count + 1) * 4, "value_ends", views)
-    rows.values = _items(columns.values, 0, "values", views)
-    if rows.values != NULL:
-        rows.value_bytes = (<_View>views[len(views) - 1]).size
-    else:
-        rows.values = <const unsigned char *>EMPTY
+    rows.timestamps = <const int64_t *>column_memory(columns.timestamps, count * 8, "timestamps", views)
+    rows.types = <const uint8_t *>column_memory(columns.types, count, "types", views)
+    rows.key_ends = <const int32_t *>column_memory(columns.key_ends, (count + 1) * 4, "key_ends", views)
+    rows.keys = column_bytes(columns.keys, &rows.key_bytes, views)
+    rows.value_ends = <const int32_t *>column_memory(columns.value_ends, (count + 1) * 4, "value_ends", views)
+    rows.values = column_bytes(columns.values, &rows.value_bytes, views)
     return 0
 
 
@@ -652,42 +472,28 @@ class _Sized:
         return self.size
 
 
-cdef class AppendBuffer:
+cdef class AppendBuffer(Outgoing):
     """Messages on their way to a segment; see codec.AppendBuffer."""
+
+    records_name = "messages"
 
     cdef public uint64_t next_offset
     cdef public int64_t segment_used
     cdef public int64_t segment_bytes
-    cdef public Py_ssize_t attention_bytes
-    cdef public bint refusing
     cdef public int64_t smallest_timestamp
     cdef public int64_t largest_timestamp
-    cdef Py_ssize_t _capacity
-    cdef Py_ssize_t _used
-    cdef bytearray _buffer
-    cdef bytearray _spare
     cdef list _cuts
 
     def __init__(
         self, uint64_t next_offset, int64_t segment_used, int64_t segment_bytes, Py_ssize_t attention_bytes,
     ):
+        Outgoing.__init__(self, attention_bytes)
         self.smallest_timestamp = MAX_TIMESTAMP
         self.largest_timestamp = NO_TIMESTAMP
         self.next_offset = next_offset
         self.segment_used = segment_used
         self.segment_bytes = segment_bytes
-        self.attention_bytes = attention_bytes
-        self.refusing = False
-        self._capacity = 4096 + 2 * min(attention_bytes, 1 << 19)
-        self._used = 0
-        self._buffer = PyByteArray_FromStringAndSize(NULL, self._capacity)
-        self._spare = PyByteArray_FromStringAndSize(NULL, self._capacity)
         self._cuts = []
-
-    @property
-    def buffered_bytes(self):
-        """How many bytes wait to be taken."""
-        return self._used
 
     def append(self, value, key=b"", type=0, timestamp=NOW):
         """Add one message at the end; its offset. See `Writer` for when it is durable."""
@@ -764,15 +570,13 @@ cdef class AppendBuffer:
         const char *value, Py_ssize_t value_size, Py_ssize_t value_room,
     ) except? 0xFFFFFFFFFFFFFFFF:
         cdef Py_ssize_t size = OVERHEAD + key_size + value_size
-        cdef Py_ssize_t room = len(self._buffer) - self._used
         cdef uint64_t offset = self.next_offset
+        cdef unsigned char *out
         if offset == 0xFFFFFFFFFFFFFFFFULL:
             raise TooLarge("the journal has used up its 64-bit offsets")
-        if size > room:
-            PyByteArray_Resize(self._buffer, max(len(self._buffer) * 2, self._used + size))
-            room = len(self._buffer) - self._used
+        out = room_for(self, size)
         put_message(
-            <unsigned char *>PyByteArray_AS_STRING(self._buffer) + self._used, room, offset, timestamp, kind,
+            out, room_left(self), offset, timestamp, kind,
             <const unsigned char *>key, key_size, key_room, <const unsigned char *>value, value_size, value_room,
         )
         self._used += size
@@ -829,7 +633,7 @@ cdef class AppendBuffer:
                 size = OVERHEAD + MAX_KEY_BYTES
                 if rows.value_ends != NULL:
                     size += rows.value_ends[row + 1] - rows.value_ends[row]
-                PyByteArray_Resize(self._buffer, max(len(self._buffer) * 2, self._used + size))
+                room_for(self, size)
             elif answer == ROW_OUTSIDE:
                 raise WrongUse(f"row {row} is not within its columns")
             elif answer == OFFSETS_USED_UP:
@@ -839,25 +643,11 @@ cdef class AppendBuffer:
 
     def take(self):
         """What has gathered: a buffer, how much of it counts, the cuts in it, and smallest and largest timestamp."""
-        cdef bytearray taken = self._buffer
         cdef Py_ssize_t used = self._used
         cdef list cuts = self._cuts
-        cdef bytearray fresh = self._spare
         cdef int64_t smallest = self.smallest_timestamp
         cdef int64_t largest = self.largest_timestamp
-        if len(fresh) > 4 * self._capacity:  # one large message must not hold its memory for ever
-            fresh = PyByteArray_FromStringAndSize(NULL, self._capacity)
-        self._buffer = fresh
-        self._spare = taken
-        self._used = 0
         self._cuts = []
         self.smallest_timestamp = MAX_TIMESTAMP
         self.largest_timestamp = NO_TIMESTAMP
-        return taken, used, cuts, smallest, largest
-
-    def _attend(self):
-        """Called when `attention_bytes` wait."""
-
-    def _refuse(self):
-        """Called in place of an append while `refusing` is set; must raise."""
-        raise WrongUse("this buffer takes no messages")
+        return self._swap(), used, cuts, smallest, largest

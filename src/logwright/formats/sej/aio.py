@@ -29,6 +29,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
+from ...core.buffers import Buffer
 from ...core.disk import REAL_DISK, Disk
 from ...core.durability import ALWAYS, NONE, AsyncGroupCommit, SyncLike, parse_sync
 from ...core.errors import Closed, LogwrightError, WrongUse
@@ -36,7 +37,6 @@ from ...core.outcome import Damage, Mode
 from ...core.tasks import opened, to_the_end
 from ...core.watch import POLL_SECONDS, Watch
 from . import kernel
-from .codec import Buffer
 from .consumer import (
     ATTEMPTS,
     BACKOFF_MS,

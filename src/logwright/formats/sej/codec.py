@@ -12,17 +12,28 @@ Nothing here opens a file, and no length is believed before the bytes that it co
 
 from __future__ import annotations
 
-import threading
 import time
 from array import array
 from collections.abc import Callable
 from dataclasses import dataclass
 from operator import index
-from struct import calcsize
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final
 
+from ...core.buffers import (
+    Buffer,
+    as_bytes,
+    check_count,
+    check_ends,
+    check_range,
+    column_bytes,
+    column_items,
+    column_part,
+    starts_of,
+)
 from ...core.errors import TooLarge, WrongUse
+from ...core.gathering import Bytes, Gathering, Numbers
 from ...core.outcome import NEED_MORE, Malformed, NeedMore, Span
+from ...core.outgoing import Outgoing
 from .layout import (
     HEAD,
     MAX_KEY_BYTES,
@@ -36,8 +47,6 @@ from .layout import (
 )
 from .records import NOW, Message, Now, check_fields
 
-Buffer = bytes | bytearray | memoryview
-
 CLEAN, INCOMPLETE, MALFORMED, UNEXPECTED_OFFSET = range(4)
 """How a walk ends: at the end of its bytes, inside a message, at bytes that are no message, at a whole message with
 another offset."""
@@ -45,8 +54,6 @@ another offset."""
 OFFSETS, TIMESTAMPS, TYPES, KEYS, VALUES, POSITIONS, SIZES = (1 << bit for bit in range(7))
 """Which columns to decode, added up."""
 ALL_COLUMNS = (1 << 7) - 1
-MAX_BATCH_BYTES = 2**31 - 1
-"""How many bytes of keys, and how many of values, one batch of columns can hold: their ends are i32."""
 
 
 # --- one message ------------------------------------------------------------------------------------------------
@@ -143,7 +150,7 @@ def walk(buffer: Buffer, start: int, end: int, expected: int, most: int = -1) ->
     timestamp passed. Messages without one do not count; of none at all the smallest is `MAX_TIMESTAMP` and the largest
     `NO_TIMESTAMP`, so that the times of two stretches are those of both by `min` and `max`.
     """
-    _check_range(buffer, start, end)
+    check_range(buffer, start, end)
     position, count, ending = start, 0, CLEAN
     smallest, largest = MAX_TIMESTAMP, NO_TIMESTAMP
     while position < end and count != most:
@@ -195,31 +202,11 @@ def _message(buffer: Buffer, start: int, end: int) -> Message:
     )
 
 
-def _check_range(buffer: Buffer, start: int, end: int) -> None:
-    if not 0 <= start <= end <= len(buffer):
-        raise WrongUse(f"the range {start}..{end} is not within a buffer of {len(buffer)} bytes")
-
-
-def _check_count(start: int, stop: int, count: int) -> None:
-    """Raise `Malformed` when so many messages cannot be there, before anything is allocated for them."""
-    if not 0 <= count <= (stop - start) // OVERHEAD:
-        raise Malformed(start, "the range was not walked")
-
-
 def spans(buffer: Buffer, start: int, stop: int, count: int) -> array[int]:
     """Where each of the `count` messages of a walked range begins, and where the last one ends."""
-    _check_range(buffer, start, stop)
-    _check_count(start, stop, count)
-    starts = array("q")
-    position = start
-    for _ in range(count):
-        starts.append(position)
-        size = claimed_size(buffer, position, stop)
-        if size is None or position + size > stop:
-            raise Malformed(position, "the range was not walked")
-        position += size
-    starts.append(position)
-    return starts
+    check_range(buffer, start, stop)
+    check_count(start, stop, count, OVERHEAD)
+    return starts_of(start, stop, count, lambda position: claimed_size(buffer, position, stop))
 
 
 @dataclass(slots=True)
@@ -244,10 +231,18 @@ class Columns:
     untimed: int = 0
 
 
-_ItemCode: TypeAlias = Literal["Q", "q", "B", "i"]
+_LAYOUT: Final = (
+    Numbers(OFFSETS, "offsets", "Q"),
+    Numbers(TIMESTAMPS, "timestamps", "q"),
+    Numbers(TYPES, "types", "B"),
+    Bytes(KEYS, "keys", "key_ends"),
+    Bytes(VALUES, "values", "value_ends"),
+    Numbers(POSITIONS, "positions", "Q"),
+    Numbers(SIZES, "sizes", "i"),
+)
 
 
-class Gatherer:
+class Gatherer(Gathering[Columns]):
     """Gathers the messages of many walked ranges as the columns of one batch.
 
     It has room for so many rows and bytes of keys and values; `add` takes what fits, `take` hands the columns over.
@@ -262,98 +257,33 @@ class Gatherer:
         value_bytes: int,
         allocate: Callable[[int], Any] = bytearray,
     ) -> None:
-        if rows < 0 or not 0 <= key_bytes <= MAX_BATCH_BYTES or not 0 <= value_bytes <= MAX_BATCH_BYTES:
-            raise TooLarge("one batch of columns holds less than 2 GiB of keys and of values")
-        self.count = 0
-        self._want = want
-        self._rows, self._key_bytes, self._value_bytes = rows, key_bytes, value_bytes
-        self._key_used = self._value_used = 0
-        self._columns: Columns | None = Columns(0)
-        self._views: dict[str, memoryview[int]] = {}
-        layout: tuple[tuple[int, str, _ItemCode, int], ...] = (
-            (OFFSETS, "offsets", "Q", rows),
-            (TIMESTAMPS, "timestamps", "q", rows),
-            (TYPES, "types", "B", rows),
-            (KEYS, "key_ends", "i", rows + 1),
-            (KEYS, "keys", "B", key_bytes),
-            (VALUES, "value_ends", "i", rows + 1),
-            (VALUES, "values", "B", value_bytes),
-            (POSITIONS, "positions", "Q", rows),
-            (SIZES, "sizes", "i", rows),
-        )
-        for bit, name, code, length in layout:
-            if want & bit:
-                self._views[name] = _allocated(self._columns, name, code, length, allocate)
-        for name in ("key_ends", "value_ends"):
-            if name in self._views:
-                self._views[name][0] = 0
+        super().__init__(Columns(0), _LAYOUT, want, rows, {"keys": key_bytes, "values": value_bytes}, allocate)
+        self._counts_untimed = bool(want & TIMESTAMPS)
 
     def add(self, buffer: Buffer, start: int, stop: int, count: int, base: int = 0) -> tuple[int, int]:
         """Add the messages of a walked range, as many as fit; where the rest begins, and how many were added.
 
         `base` is where the buffer begins in its file.
         """
-        if self._columns is None:
-            raise WrongUse("these columns have been taken")
-        _check_range(buffer, start, stop)
-        _check_count(start, stop, count)
+        columns = self._ours()
+        check_range(buffer, start, stop)
+        check_count(start, stop, count, OVERHEAD)
         position, added = start, 0
         while added < count and self.count < self._rows:
             (message,) = messages(buffer, position, stop, 1)
-            if self._want & KEYS and self._key_used + len(message.key) > self._key_bytes:
+            numbers = {
+                "offsets": message.offset,
+                "timestamps": NO_TIMESTAMP if message.timestamp is None else message.timestamp,
+                "types": message.type,
+                "positions": base + position,
+                "sizes": message.size,
+            }
+            if not self._put(numbers, {"keys": message.key, "values": message.value}):
                 break
-            if self._want & VALUES and self._value_used + len(message.value) > self._value_bytes:
-                break
-            self._put(message, base + position)
+            columns.untimed += self._counts_untimed and message.timestamp is None
             position += message.size
             added += 1
         return position, added
-
-    def _put(self, message: Message, position: int) -> None:
-        row = self.count
-        stamp = NO_TIMESTAMP if message.timestamp is None else message.timestamp
-        for name, item in (
-            ("offsets", message.offset),
-            ("timestamps", stamp),
-            ("types", message.type),
-            ("positions", position),
-            ("sizes", message.size),
-        ):
-            if name in self._views:
-                self._views[name][row] = item
-        if self._columns is not None and self._want & TIMESTAMPS:
-            self._columns.untimed += stamp == NO_TIMESTAMP
-        if self._want & KEYS:
-            end = self._key_used + len(message.key)
-            self._views["keys"][self._key_used : end] = message.key
-            self._views["key_ends"][row + 1] = self._key_used = end
-        if self._want & VALUES:
-            end = self._value_used + len(message.value)
-            self._views["values"][self._value_used : end] = message.value
-            self._views["value_ends"][row + 1] = self._value_used = end
-        self.count = row + 1
-
-    def take(self) -> Columns:
-        """The columns. Their buffers are as long as what was asked for: `count` says how many rows are in them."""
-        columns, self._columns = self._columns, None
-        if columns is None:
-            raise WrongUse("these columns have been taken")
-        for view in self._views.values():
-            view.release()
-        columns.count = self.count
-        return columns
-
-
-def _allocated(
-    columns: Columns, name: str, code: _ItemCode, length: int, allocate: Callable[[int], Any]
-) -> memoryview[int]:
-    needed = length * calcsize(code)
-    buffer = allocate(needed)
-    setattr(columns, name, buffer)
-    view = memoryview(buffer).cast("B")
-    if len(view) < needed:
-        raise WrongUse(f"a buffer of {needed} bytes was asked for, not of {len(view)}")
-    return view[:needed].cast(code)
 
 
 def columns(buffer: Buffer, start: int, stop: int, count: int, want: int = ALL_COLUMNS, base: int = 0) -> Columns:
@@ -373,7 +303,7 @@ def find_head(buffer: Buffer, start: int, end: int, least: int, most: int, room:
     the beginning of the buffer, which may lie behind `end`, and where its trailing size is at hand, that agrees. Only a
     guess where it is not; the caller looks again.
     """
-    _check_range(buffer, start, end)
+    check_range(buffer, start, end)
     for position in range(start, end - HEAD.size - VALUE_SIZE.size + 1):
         offset, _, _, key_size = HEAD.unpack_from(buffer, position)
         if not least <= offset <= most or key_size < 0:
@@ -394,7 +324,7 @@ def find_head(buffer: Buffer, start: int, end: int, least: int, most: int, room:
 # --- building what will be written ------------------------------------------------------------------------------
 
 
-class AppendBuffer:
+class AppendBuffer(Outgoing):
     """Messages on their way to a segment: encoded, numbered, and marked where a segment ends.
 
     `append` and `extend` add messages, `take` hands over what has gathered. A subclass is told by `_attend` when more
@@ -402,22 +332,16 @@ class AppendBuffer:
     the next one. `smallest_timestamp` and `largest_timestamp` are those of what waits behind the last cut.
     """
 
+    records_name = "messages"
+
     def __init__(self, next_offset: int, segment_used: int, segment_bytes: int, attention_bytes: int) -> None:
+        super().__init__(attention_bytes)
         self.smallest_timestamp = MAX_TIMESTAMP
         self.largest_timestamp = NO_TIMESTAMP
         self.next_offset = next_offset
         self.segment_used = segment_used
         self.segment_bytes = segment_bytes
-        self.attention_bytes = attention_bytes
-        self.refusing = False
-        self._buffer = bytearray()
         self._cuts: list[tuple[int, int, int, int]] = []
-        self._adding = threading.Lock()  # the kernel needs none: nothing interrupts it
-
-    @property
-    def buffered_bytes(self) -> int:
-        """How many bytes wait to be taken."""
-        return len(self._buffer)
 
     def append(
         self,
@@ -431,7 +355,7 @@ class AppendBuffer:
             self._refuse()
         when = time.time_ns() if isinstance(timestamp, Now) else timestamp
         when, type = None if when is None else index(when), index(type)
-        value, key = _as_bytes(value), _as_bytes(key)
+        value, key = as_bytes(value), as_bytes(key)
         check_fields(value, key, type, when)
         with self._adding:
             offset = self._add(when, type, key, value)
@@ -479,7 +403,7 @@ class AppendBuffer:
                     break
         return row
 
-    def take(self) -> tuple[bytearray, int, list[tuple[int, int, int, int]], int, int]:
+    def take(self) -> tuple[bytearray, int, list[tuple[int, int, int, int]], int, int]:  # type: ignore[override]
         """What has gathered: a buffer, how much of it counts, the cuts in it, and smallest and largest timestamp.
 
         A cut is a position in the buffer, the first offset of the segment that begins there, and the smallest and the
@@ -487,26 +411,8 @@ class AppendBuffer:
         The buffer may be used until the next but one `take`.
         """
         with self._adding:
-            buffer, self._buffer = self._buffer, bytearray()
             cuts, self._cuts = self._cuts, []
-            return buffer, len(buffer), cuts, *self._taken_times()
-
-    def _attend(self) -> None:
-        """Called when `attention_bytes` wait."""
-
-    def _refuse(self) -> None:
-        """Called in place of an append while `refusing` is set; must raise."""
-        raise WrongUse("this buffer takes no messages")
-
-
-def _as_bytes(data: Buffer) -> bytes:
-    """What lies in a buffer, which must be one: numbers and lists are none."""
-    if isinstance(data, bytes):
-        return data
-    view = memoryview(data)
-    if not view.c_contiguous:
-        raise BufferError("memoryview: underlying buffer is not C-contiguous")
-    return view.tobytes()
+            return *self._swap(), cuts, *self._taken_times()
 
 
 class _Rows:
@@ -515,16 +421,15 @@ class _Rows:
     def __init__(self, columns: Columns, now: int) -> None:
         count = columns.count
         self._now = now
-        self._timestamps = _as_array("q", columns.timestamps, count)
-        self._types = _as_array("B", columns.types, count)
-        self._key_ends = _as_array("i", columns.key_ends, count + 1)
-        self._value_ends = _as_array("i", columns.value_ends, count + 1)
-        self._keys = memoryview(columns.keys if columns.keys is not None else b"").cast("B")
-        self._values = memoryview(columns.values if columns.values is not None else b"").cast("B")
+        self._timestamps = column_items("q", columns.timestamps, count, "timestamps")
+        self._types = column_items("B", columns.types, count, "types")
+        self._key_ends = column_items("i", columns.key_ends, count + 1, "key_ends")
+        self._value_ends = column_items("i", columns.value_ends, count + 1, "value_ends")
+        self._keys, self._values = column_bytes(columns.keys), column_bytes(columns.values)
 
     def get(self, row: int) -> tuple[int, int, bytes, bytes]:
-        key = _part(self._keys, self._key_ends, row)
-        value = _part(self._values, self._value_ends, row)
+        key = column_part(self._keys, self._key_ends, row)
+        value = column_part(self._values, self._value_ends, row)
         if len(key) > MAX_KEY_BYTES or OVERHEAD + len(key) + len(value) > MAX_MESSAGE_BYTES:
             raise WrongUse(f"row {row} is not within its columns")
         return (
@@ -535,49 +440,15 @@ class _Rows:
         )
 
 
-def _as_array(code: str, buffer: Buffer | None, count: int) -> array[int] | None:
-    if buffer is None:
-        return None
-    items = array(code)
-    items.frombytes(memoryview(buffer).cast("B")[: count * items.itemsize])
-    return items
-
-
-def _part(data: memoryview, ends: array[int] | None, row: int) -> bytes:
-    if ends is None:
-        return b""
-    if not 0 <= ends[row] <= ends[row + 1] <= len(data):
-        raise WrongUse(f"row {row} is not within its columns")
-    return bytes(data[ends[row] : ends[row + 1]])
-
-
 def check_columns(columns: Columns) -> None:
     """Raise `WrongUse` or `TooLarge` unless every row of the columns can be a message."""
     count = columns.count
     if count < 0:
         raise WrongUse("columns cannot have a negative number of rows")
-    for name, buffer, width in (
-        ("timestamps", columns.timestamps, 8 * count),
-        ("types", columns.types, count),
-        ("key_ends", columns.key_ends, 4 * (count + 1)),
-        ("value_ends", columns.value_ends, 4 * (count + 1)),
-    ):
-        if buffer is not None and memoryview(buffer).nbytes < width:
-            raise WrongUse(f"column {name} is shorter than its {count} rows")
-    for ends_buffer, data in ((columns.key_ends, columns.keys), (columns.value_ends, columns.values)):
-        ends = _as_array("i", ends_buffer, count + 1)
-        if ends is None:
-            continue
-        have = 0 if data is None else memoryview(data).nbytes
-        if count and (ends[0] < 0 or ends[count] > have):
-            raise WrongUse("the ends of a column lie outside of its data")
-        if any(ends[row] > ends[row + 1] for row in range(count)):
-            raise WrongUse("the ends of a column do not rise")
-        if ends_buffer is columns.key_ends:
-            longest = max((ends[row + 1] - ends[row] for row in range(count)), default=0)
-            if longest > 127:
-                raise TooLarge(f"a key has {longest} bytes, a sej key has at most 127")
-        else:
-            largest = max((ends[row + 1] - ends[row] for row in range(count)), default=0)
-            if largest + OVERHEAD + 127 > MAX_MESSAGE_BYTES:
-                raise TooLarge(f"a value of {largest} bytes does not fit a message")
+    column_items("q", columns.timestamps, count, "timestamps")
+    column_items("B", columns.types, count, "types")
+    most_value_bytes = MAX_MESSAGE_BYTES - OVERHEAD - MAX_KEY_BYTES
+    key_ends = column_items("i", columns.key_ends, count + 1, "key_ends")
+    check_ends(key_ends, count, len(column_bytes(columns.keys)), MAX_KEY_BYTES, "key")
+    value_ends = column_items("i", columns.value_ends, count + 1, "value_ends")
+    check_ends(value_ends, count, len(column_bytes(columns.values)), most_value_bytes, "value")

@@ -5,26 +5,9 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from .codec import AppendBuffer, Gatherer, check_columns, columns, find_head, messages, spans, walk
-
-    COMPILED = True
-elif os.environ.get("LOGWRIGHT_PURE"):
-    from .codec import AppendBuffer, Gatherer, check_columns, columns, find_head, messages, spans, walk
-
-    COMPILED = False
-else:
-    try:
-        from ._kernel import AppendBuffer, Gatherer, check_columns, columns, find_head, messages, spans, walk
-
-        COMPILED = True
-    except ImportError:
-        from .codec import AppendBuffer, Gatherer, check_columns, columns, find_head, messages, spans, walk
-
-        COMPILED = False
+from ...core.twins import bring
 
 __all__ = [
     "COMPILED",
@@ -37,3 +20,10 @@ __all__ = [
     "spans",
     "walk",
 ]
+
+if TYPE_CHECKING:
+    from .codec import AppendBuffer, Gatherer, check_columns, columns, find_head, messages, spans, walk
+
+    COMPILED = True
+else:
+    COMPILED = bring(__name__, {"_kernel": "codec"}, __all__)

@@ -28,7 +28,8 @@ from .shard import check_bits, find_shards, shard_name, stable_hash
 from .writer import BUFFER_BYTES, Writer
 
 if TYPE_CHECKING:
-    from .codec import Buffer, Columns
+    from ...core.buffers import Buffer
+    from .codec import Columns
 
 _LEAST_BUFFER_BYTES: Final = 16 * 1024
 

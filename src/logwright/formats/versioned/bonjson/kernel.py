@@ -5,25 +5,15 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
+
+from ....core.twins import bring
+
+__all__ = ["COMPILED", "decode", "decode_prefix", "encode", "size_of"]
 
 if TYPE_CHECKING:
     from .codec import decode, decode_prefix, encode, size_of
 
     COMPILED = True
-elif os.environ.get("LOGWRIGHT_PURE"):
-    from .codec import decode, decode_prefix, encode, size_of
-
-    COMPILED = False
 else:
-    try:
-        from ._kernel import decode, decode_prefix, encode, size_of
-
-        COMPILED = True
-    except ImportError:
-        from .codec import decode, decode_prefix, encode, size_of
-
-        COMPILED = False
-
-__all__ = ["COMPILED", "decode", "decode_prefix", "encode", "size_of"]
+    COMPILED = bring(__name__, {"_kernel": "codec"}, __all__)

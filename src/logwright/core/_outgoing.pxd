@@ -1,0 +1,27 @@
+"""What the kernel of a format needs to gather the bytes that will be written: see _outgoing.pyx."""
+
+from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE, PyByteArray_Resize
+
+
+cdef class Outgoing:
+    cdef public Py_ssize_t attention_bytes
+    cdef public bint refusing
+    cdef Py_ssize_t _usual_bytes
+    cdef Py_ssize_t _first_bytes
+    cdef Py_ssize_t _used
+    cdef bytearray _buffer
+    cdef bytearray _spare
+
+    cdef bytearray _swap(self)
+
+
+cdef inline Py_ssize_t room_left(Outgoing buffer) noexcept:
+    """How many bytes fit behind what has gathered, without growing."""
+    return PyByteArray_GET_SIZE(buffer._buffer) - buffer._used
+
+
+cdef inline unsigned char *room_for(Outgoing buffer, Py_ssize_t size) except NULL:
+    """Where the next `size` bytes go. They count once `_used` does."""
+    if size > room_left(buffer):
+        PyByteArray_Resize(buffer._buffer, max(PyByteArray_GET_SIZE(buffer._buffer) * 2, buffer._used + size))
+    return <unsigned char *>PyByteArray_AS_STRING(buffer._buffer) + buffer._used
