@@ -192,7 +192,11 @@ def test_the_registry_names_its_tables_and_says_how_they_go_on() -> None:
     for name, table in tables.TABLES.items():
         assert table.name == name
         assert (table.kind == "merge") == (table.merged is not None)
-    assert [name for name, table in tables.TABLES.items() if table.kind == "whole"] == ["consumers", "files"]
+    assert [name for name, table in tables.TABLES.items() if table.kind == "whole"] == [
+        "queue_items",
+        "consumers",
+        "files",
+    ]
 
 
 def test_rules_that_cannot_be_followed_are_refused_before_anything_runs(records: Any, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ What the rooms of a format offer to the rest of the house, the command line and 
     journal.looks_like(disk, path)   -> Evidence | None    does this path hold such a journal?
     journal.open_reader(path, ...)   -> Reader              read-only, without the writer's lock
     journal.follow(path, ends, ...)  -> something with `located`, of formats with the trait `follow`
+    journal.journal_of(name)         -> of a flat format the journal that a file of this name belongs to
     repair.plan(path), …             see core/repair.py
     splits.plan(reader, ...), …      see core/split.py
     inventory.take(reader)           -> Inventory           see core/inventory.py

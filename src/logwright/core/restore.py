@@ -10,6 +10,8 @@ Tables hold records, not bytes. Which bytes those were is the format's to say, i
     part_of(file)                           the part of a journal that a file belongs to
     is_single_file(file)                    whether the journal is this very file, and no directory that has it
     missing(written, extents)               -> [Missing]; `extents` is {part: next} where it is known what there was
+    settled(names)                          only of a format whose files get other names: {(file, sequence): file}, the
+                                            last name of each by the names and the `sequence`s that tables have of it
 
 A file is called what the tables call it. Tables may come from anywhere, so a name that no file of such a journal can
 have is `WrongUse`, as is one that leads out of the directory. The room says in its docstring what comes back: the same
@@ -32,7 +34,7 @@ import contextlib
 import json
 import re
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Protocol, cast
@@ -60,7 +62,8 @@ _MOVED: Final = re.compile(rf"{_JOURNALS}/\d+(/[^/]+)?")
 class Written:
     """A file that was written, with the records `first` <= n < `next`. Names are relative to the journal.
 
-    `beside` names what goes with it and holds no records, such as an index.
+    `beside` names what goes with it and holds no records, such as an index. `gaps` are records within it that are not
+    in the tables, each as the first one and the one behind the last.
     """
 
     file: str
@@ -69,6 +72,12 @@ class Written:
     records: int
     bytes: int
     beside: tuple[str, ...] = ()
+    gaps: tuple[tuple[int, int], ...] = ()
+
+    @classmethod
+    def from_json(cls, found: dict[str, Any]) -> Written:
+        gaps = tuple((first, following) for first, following in found["gaps"])
+        return cls(**{**found, "beside": tuple(found["beside"]), "gaps": gaps})
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,16 +196,26 @@ class Restored:
 # --- names ----------------------------------------------------------------------------------------------------------
 
 
-def check_journals(names: Iterable[str]) -> None:
-    """Raise `WrongUse` for journals that cannot be put below one directory under these names."""
+def check_journals(names: Iterable[str], flat: Collection[str] = ()) -> None:
+    """Raise `WrongUse` for journals that cannot be put below one directory under these names.
+
+    Other journals may lie in the directory of one that is `flat`: there are no directories of its own in there.
+    """
     known = set(names)
+    check_names(known)
     for name in sorted(known):
+        for length in range(1, name.count("/") + 1):
+            above = "/".join(name.split("/")[:length])
+            if above in known and above not in flat:
+                raise WrongUse(f"the journal {name} lies within another one, {above}")
+
+
+def check_names(names: Iterable[str]) -> None:
+    """Raise `WrongUse` for what cannot be the name of a journal below a directory."""
+    for name in sorted(names):
         parts = name.split("/")
         if any(part in ("", ".", "..") or "\0" in part for part in parts) or parts[0] == DIRECTORY:
             raise WrongUse(f"{name!r} cannot be the name of a journal: it is no path below a directory")
-        for length in range(1, len(parts)):
-            if "/".join(parts[:length]) in known:
-                raise WrongUse(f"the journal {name} lies within another one, {'/'.join(parts[:length])}")
 
 
 # --- putting journals together --------------------------------------------------------------------------------------
@@ -249,7 +268,7 @@ class Restoring(Closing):
             if self.disk.exists(target):
                 raise WrongUse(f"{target} is there already, and is not overwritten: restore to another directory")
             for above in [self.out.joinpath(*name.split("/")[:length]) for length in range(name.count("/") + 1)]:
-                if above not in seen and self.disk.exists(above) and _is_journal(self.disk, above):
+                if above not in seen and self.disk.exists(above) and _is_closed(self.disk, above):
                     raise WrongUse(f"{above} is a journal: {name} cannot be restored into it")
                 seen.add(above)
 
@@ -361,12 +380,12 @@ class Restoring(Closing):
         return completed
 
 
-def _is_journal(disk: Disk, path: Path) -> bool:
+def _is_closed(disk: Disk, path: Path) -> bool:
+    """Whether a path is a journal whose directory holds nothing else."""
     try:
-        detect(path, disk=disk)
+        return "flat" not in detect(path, disk=disk).traits
     except (UnknownFormat, NotFound):
         return False
-    return True
 
 
 def _sync_tree(disk: Disk, directory: Path) -> None:
@@ -390,7 +409,7 @@ def _read_manifest(disk: Disk, path: Path) -> tuple[str, Any, list[list[str]], t
         moves = [[str(source), str(target)] for source, target in found["moves"]]
         if not _RUN.fullmatch(found["run"]) or not all(_MOVED.fullmatch(source) for source, _ in moves):
             raise ValueError("it speaks of files that are none of its own")
-        check_journals(target for _, target in moves)
+        check_names(target for _, target in moves)
         journals = tuple(_journal_of(journal) for journal in found["journals"])
         return str(found["run"]), found["request"], moves, journals
     except (ValueError, KeyError, TypeError) as error:  # WrongUse is a ValueError

@@ -14,7 +14,13 @@ What the room `splits` of a format offers:
     reach(reader, part, start, stop, max_bytes)  -> how far so many bytes go, at least one record; the bytes up to there
     file_of(part, file)                          -> a file of a part as seen from the journal; without this PART/FILE
 
-Record numbers of a part rise, and no record ever gets the number that another one had.
+Record numbers of a part rise, and no record ever gets the number that another one had. A format that cannot promise this,
+or whose numbers are not those of the records one by one, offers more, and streams ask for it:
+
+    mark(reader, part, number)                   -> a short text about what lies right before a number, "" for nothing
+    resume(reader, part, number, mark)           -> (number, reason): where to go on that had come to `number` and noted
+                                                    `mark` there; a reason says why that is another number
+    advance(reader, part, start, stop, most)     -> (number, count): how far so many records go, and how many they are
 
 A plan may leave out whatever it knows to hold no record of the `times`, and it need not: who reads a split looks at
 the times again. It must not guess, and never leave out a record that is meant. Damage in what is left out is not told,
@@ -62,7 +68,7 @@ class Split:
 
     `part` is the shard, or whatever else a journal consists of, that the file belongs to; empty where there is only
     one. `before` and `behind` are what the plan has found to be wrong at the edges: records missing before the first
-    one, a torn tail behind the last. Who reads the split tells of it.
+    one, a torn tail behind the last. Who reads the split tells of it. `mark` is for the format to know its records by.
     """
 
     file: str
@@ -73,6 +79,7 @@ class Split:
     part: str = ""
     before: Damage | None = None
     behind: Damage | None = None
+    mark: int | None = None
 
 
 def pack(items: Iterable[T], target_bytes: int, bytes_of: Callable[[T], int]) -> list[list[T]]:

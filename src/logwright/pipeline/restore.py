@@ -5,8 +5,8 @@
         print(journal.journal, journal.records, journal.whole, journal.gaps)
 
 Needed is the table `events`; `files` has the files that hold no records and says how large all of them were, and
-`consumers` how far consumers had come. What comes back is the format's to say (`core/restore.py`): of sej the same
-bytes. What was damaged is not in the tables, and the result says for each journal what is missing.
+`consumers` how far consumers had come. What comes back is the format's to say (`core/restore.py`): of sej and kestrel
+the same bytes. What was damaged is not in the tables, and the result says for each journal what is missing.
 
 Spark brings the rows of each file together and into their order; its tasks write the files, one batch of rows at a
 time, into a hidden place below OUT, and the driver moves journals from there into their places when all of them are on
@@ -27,7 +27,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -37,6 +37,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from ..core.disk import REAL_DISK, Disk, make_directories, replace_file
 from ..core.errors import DamagedJournal, LogwrightError, NotFound, StorageFailed, WrongUse
+from ..core.format import FORMATS, find_format
 from ..core.report import Progress
 from ..core.restore import (
     FileWriter,
@@ -56,7 +57,7 @@ from .settings import FILE_FORMATS
 from .tables import EVENTS, FILES
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 __all__ = ["Restored", "RestoredJournal", "restore"]
@@ -199,12 +200,26 @@ class _Journal:
     is_single_file: bool = False
 
 
+class _Origin(NamedTuple):
+    """What a file is called in rows of `events`, and what it is called in the end.
+
+    `generation` tells files apart that had one name at different times; it is -1 where files keep their names.
+    """
+
+    format: str
+    journal: str
+    file: str
+    generation: int
+    settled: str
+
+
 @dataclass(slots=True)
 class _Chosen:
     """All that is to be restored, and the records that it is restored from."""
 
     events: DataFrame | None
     journals: dict[str, _Journal] = field(default_factory=dict)
+    origins: list[_Origin] = field(default_factory=list)
 
     def journal(self, format: str, name: str) -> _Journal:
         found = self.journals.setdefault(name, _Journal(format, name))
@@ -233,14 +248,16 @@ def _chosen(tables: _Tables, patterns: Sequence[str] | None) -> _Chosen:
     if "files" in names:
         _note_files(found, tables.read("files", FILES).collect())
     _keep_fitting(found, patterns, tables.location)
-    check_journals(found.journals)
+    flat = [name for name, journal in found.journals.items() if "flat" in find_format(journal.format).traits]
+    check_journals(found.journals, flat)
     if "consumers" in names:
         _note_consumers(found, tables.read("consumers", _CONSUMERS).collect())
     for journal in found.journals.values():
         _check_files(journal)
         if "files" not in names:
             journal.problems.append("there is no table files: files without records are not restored")
-        if "consumers" not in names and not journal.is_single_file:
+        has_consumers = "consumers" in find_format(journal.format).traits and not journal.is_single_file
+        if "consumers" not in names and has_consumers:
             journal.problems.append("there is no table consumers: how far they had come is not restored")
     found.journals = dict(sorted(found.journals.items()))
     return found
@@ -249,10 +266,38 @@ def _chosen(tables: _Tables, patterns: Sequence[str] | None) -> _Chosen:
 def _note_records(found: _Chosen) -> None:
     assert found.events is not None
     total = (F.count("*"), F.sum(F.col("size").cast("bigint")))
-    for format, journal, file, records, size in found.events.groupBy("format", "journal", "file").agg(*total).collect():
-        if None in (format, journal, file, size):
+    place = ("format", "journal", "file", _generation().alias("_generation"))
+    counted: dict[tuple[str, str], list[tuple[str, int, int, int]]] = {}
+    for format, journal, *row in found.events.groupBy(*place).agg(*total).collect():
+        if None in (format, journal, *row):
             raise WrongUse("the table events has rows that do not say where they are from")
-        found.journal(format, journal).files[file] = _File(records, size)
+        counted.setdefault((format, journal), []).append(tuple(row))  # type: ignore[arg-type]
+    for (format, name), rows in counted.items():
+        files = found.journal(format, name).files
+        settled = _settled(format, [(file, generation) for file, generation, _, _ in rows])
+        for file, generation, records, size in rows:
+            found.origins.append(_Origin(format, name, file, generation, settled[file, generation]))
+            one = files.setdefault(settled[file, generation], _File())
+            one.records += records
+            one.bytes += size
+
+
+def _generation() -> Column:
+    """What tells files apart that had one name at different times: -1 for those of formats whose files keep theirs."""
+    renaming = []
+    for name in FORMATS:
+        with contextlib.suppress(WrongUse):  # it cannot be restored, which is said when it is to be
+            renaming += [name] if hasattr(room_of(name), "settled") else []
+    return F.coalesce(F.when(F.col("format").isin(renaming), F.col("sequence")), F.lit(-1).cast("bigint"))
+
+
+def _settled(format: str, names: list[tuple[str, int]]) -> dict[tuple[str, int], str]:
+    """What each file is called in the end."""
+    settle = getattr(room_of(format), "settled", None)
+    if settle is None:
+        return {name: name[0] for name in names}
+    found = settle([(file, None if generation < 0 else generation) for file, generation in names])
+    return {(file, generation): found[file, None if generation < 0 else generation] for file, generation in names}
 
 
 def _note_files(found: _Chosen, rows: Iterable[Any]) -> None:
@@ -284,6 +329,7 @@ def _keep_fitting(found: _Chosen, patterns: Sequence[str] | None, location: str)
             for name, journal in found.journals.items()
             if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
         }
+        found.origins = [origin for origin in found.origins if origin.journal in found.journals]
     if not found.journals:
         raise NotFound(f"{location}: there is no journal in these tables")
 
@@ -309,20 +355,24 @@ def _write_records(spark: SparkSession, chosen: _Chosen, restoring: Restoring, p
     task_bytes = sum(sizes) // (2 * spark.sparkContext.defaultParallelism) + 1
     groups = pack(enumerate(sizes), max(_LEAST_TASK_BYTES, min(task_bytes, TARGET_BYTES)), lambda item: item[1])
     task_of = [task for task, group in enumerate(groups) for _ in group]
+    number_of = {(journal.name, name): number for number, (journal, name) in enumerate(files)}
+    wanted = [number_of[origin.journal, origin.settled] for origin in chosen.origins]
     numbers = pa.table(
         {
-            "format": [journal.format for journal, _ in files],
-            "journal": [journal.name for journal, _ in files],
-            "file": [name for _, name in files],
-            "_number": pa.array(range(len(files)), pa.int32()),
-            "_task": pa.array(task_of, pa.int32()),
+            "format": [origin.format for origin in chosen.origins],
+            "journal": [origin.journal for origin in chosen.origins],
+            "file": [origin.file for origin in chosen.origins],
+            "_generation": pa.array([origin.generation for origin in chosen.origins], pa.int64()),
+            "_number": pa.array(wanted, pa.int32()),
+            "_task": pa.array([task_of[number] for number in wanted], pa.int32()),
         }
     )
     plan = [(journal.format, journal.name, name) for journal, name in files]
     replace_json(REAL_DISK, restoring.directory / _PLAN, plan)
     columns = [column for column in EVENTS.names if column not in _DERIVED]
     rows = (
-        chosen.events.join(F.broadcast(spark.createDataFrame(numbers)), ["format", "journal", "file"])
+        chosen.events.withColumn("_generation", _generation())
+        .join(F.broadcast(spark.createDataFrame(numbers)), ["format", "journal", "file", "_generation"])
         .select("_number", "_task", *columns)
         .repartitionById(len(groups), "_task")
         .sortWithinPartitions("_number", "position")
@@ -482,7 +532,7 @@ def _changed(journal: _Journal, file: str) -> LogwrightError:
 def _done(restoring: Restoring) -> list[_Done]:
     found = read_json(restoring.disk, restoring.directory / _DONE)
     for one in found:
-        one["written"] = [Written(**{**each, "beside": tuple(each["beside"])}) for each in one["written"]]
+        one["written"] = [Written.from_json(each) for each in one["written"]]
     return [_Done(**one) for one in found]
 
 

@@ -9,12 +9,16 @@ by Spark (`tables`), files and consumers are listed, the report is drawn, and al
 together with a checkpoint that says how far each journal was read. A run that is ended at any moment has published the
 batch or has not; the next one goes on behind it, so every record is in the tables once.
 
+A table that needs all events (`queue_items`) is made anew, from the table `events` and the batch, when its format has
+new records.
+
 A run that reads everything tells of torn tails; increments leave them until they are whole. Journals that cannot be
 opened are rows of `damage`, each once, unless they are to be failed for.
 """
 
 from __future__ import annotations
 
+import datetime
 import hashlib
 import json
 import threading
@@ -92,6 +96,7 @@ def run(
     """Make the tables that the settings ask for. `spark` is a session, or what makes one when it is needed."""
     given, settings = settings, _placed(settings)
     tables = [TABLES[name] for name in settings.chosen(TABLES)]
+    _check_tables(settings, tables)
     tell(progress, "looking for journals")
     journals = chosen_journals(settings)
     _check_journals(settings, journals)
@@ -129,6 +134,13 @@ def _placed(settings: Settings) -> Settings:
     if is_below(root, out):
         raise WrongUse(f"the journals at {settings.journals} are in {settings.out}, where the tables are to go")
     return replace(settings, journals=str(root), out=str(out))
+
+
+def _check_tables(settings: Settings, tables: Sequence[Table]) -> None:
+    if (settings.incremental or settings.follow) and not any(table.name == "events" for table in tables):
+        for table in tables:
+            if table.needs_all_events:
+                raise WrongUse(f"by increments the table {table.name} needs the table events: choose both, or neither")
 
 
 def _check_journals(settings: Settings, journals: Sequence[Journal]) -> None:
@@ -216,6 +228,11 @@ class _Run:
             tell(self._progress, "starting Spark")
             self._session = self._make_spark()
         return self._session
+
+    @property
+    def _moment(self) -> datetime.datetime:
+        """As of when tables are made that depend on it."""
+        return self._settings.moment or datetime.datetime.now(datetime.UTC)
 
     # --- once ---------------------------------------------------------------------------------------------------------
 
@@ -327,6 +344,9 @@ class _Run:
         for table in self._tables:
             if table.source == "records" and batch.takes_ingested(table.name):
                 batch.take_ingested(table.name, found)
+            elif table.needs_all_events:
+                if batch.anew or any(one.records for one in found.journals.values() if one.format == table.format):
+                    self._write(batch, table)
             elif table.source in ("records", "events"):
                 has_rows = bool(found.files_of("damage" if table.name == "damage" else "events"))
                 if has_rows or batch.anew:
@@ -337,7 +357,8 @@ class _Run:
             if table.source == "records":
                 made = batch.ingested(self._spark, table.name)
             else:
-                made = table.make(batch.ingested(self._spark, "events"), self._settings.journal_rules)
+                events = batch.all_events if table.needs_all_events else lambda spark: batch.ingested(spark, "events")
+                made = table.make(events(self._spark), self._settings.journal_rules, self._moment)
             before = batch.before(self._spark, table.name, made) if table.merged is not None else None
             if before is not None:
                 assert table.merged is not None

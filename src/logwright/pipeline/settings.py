@@ -7,6 +7,7 @@
     tables = ["events", "messages", "activity", "damage"]    # all, when this is missing
     split = "64m"                    # how much one task reads, about
     batch = "1g"                     # how much of the journals one batch of an incremental run reads, at most
+    moment = 2026-01-15T12:00:00Z    # as of when items of queues have expired; now, when this is missing
 
     [options]                        # of the table format's writer
     compression = "zstd"
@@ -33,6 +34,7 @@ A key that is not known is an error that names it: a misspelt one must not be ig
 
 from __future__ import annotations
 
+import datetime
 import fnmatch
 import re
 import tomllib
@@ -104,6 +106,8 @@ class Settings:
     fail_on_data_loss: bool = True
     split_bytes: int = TARGET_BYTES
     batch_bytes: int = BATCH_BYTES
+    moment: datetime.datetime | None = None
+    """As of when items of queues have expired; the time of the run when it is None."""
     table_rules: Mapping[str, TableRule] = field(default_factory=dict)
     journal_rules: tuple[JournalRule, ...] = ()
 
@@ -161,6 +165,8 @@ def _settings_of(given: dict[str, Any], home: Path) -> dict[str, Any]:
                 found[name] = _flag(name, value)
             case "split" | "batch":
                 found[f"{name}_bytes"] = _size(name, value)
+            case "moment":
+                found[name] = _moment(name, value)
             case "options":
                 found[name] = _options(name, value)
             case "table":
@@ -177,7 +183,7 @@ def _settings_of(given: dict[str, Any], home: Path) -> dict[str, Any]:
 
 _KNOWN: Final = (
     *("journals", "out", "mode", "format", "tables", "fail_on_data_loss", "split", "batch"),
-    *("options", "table", "journal"),
+    *("moment", "options", "table", "journal"),
 )
 
 
@@ -214,6 +220,13 @@ def _size(name: str, value: Any) -> int:
     return parse_size(
         name, str(value) if isinstance(value, int) and not isinstance(value, bool) else _text(name, value)
     )
+
+
+def _moment(name: str, value: Any) -> datetime.datetime:
+    """A time, in UTC unless it says another zone."""
+    if not isinstance(value, datetime.datetime):
+        raise WrongUse(f"{name} must be a time such as 2026-01-15T12:00:00Z, not {value!r}")
+    return value if value.tzinfo is not None else value.replace(tzinfo=datetime.UTC)
 
 
 def _located(text: str, home: Path) -> str:

@@ -86,6 +86,16 @@ class Batch:
             write_empty(directory, schema)
         return spark.read.schema(from_arrow_schema(schema)).parquet(str(directory))
 
+    def all_events(self, spark: SparkSession) -> DataFrame:
+        """The events of this batch and of all before it."""
+        added = self.ingested(spark, "events")
+        if self.anew:
+            return added
+        if self._settings.format not in FILE_FORMATS:  # which has those of this batch already
+            return self._read(spark, "events", str(self._output.path / "events"), added.schema)
+        before = self.before(spark, "events", added)
+        return added if before is None else before.unionByName(added)
+
     def before(self, spark: SparkSession, table: str, like: DataFrame) -> DataFrame | None:
         """A table as it was before this batch, in the columns of another one; None when there was none."""
         if self.anew or table not in self.totals:

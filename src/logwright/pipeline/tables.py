@@ -5,14 +5,16 @@
 
 Everything comes from records in the columns that all formats share, `EVENTS` and `damage`; what only one format has is
 in `op`, `key`, `value` and `detail`. So a table that only one format can fill is a filter on `format` and a few
-expressions, and one more row in `TABLES`. What records cannot tell, which files there are and how far consumers have
-come, is listed on the driver in the columns `FILES` and `OFFSETS` (see `listing.py`).
+expressions, or a module beside this one (`queue_items.py`), and one more row in `TABLES`. What records cannot tell,
+which files there are and how far consumers have come, is listed on the driver in the columns `FILES` and `OFFSETS` (see
+`listing.py`).
 
 No function here runs anything, and none depends on the session's time zone.
 """
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
@@ -23,6 +25,7 @@ from pyspark.sql import functions as F  # noqa: N812  # as everywhere with Spark
 
 from ..spark.schemas import UNIFIED
 from .decoding import decode_column
+from .queue_items import queue_items
 from .settings import JournalRule
 
 Kind: TypeAlias = Literal["append", "merge", "whole"]
@@ -186,8 +189,9 @@ class Table:
     """A table: what it is made of, how, and what becomes of the table that was there before.
 
     `append`: the rows of a new batch join the old ones. `merge`: `merged(old, new)` replaces both. `whole`: it is made
-    anew, from everything that `source` has now. `build` takes a DataFrame of its source; one that `decodes` takes the
-    rules for journals as well.
+    anew, from everything that `source` has now; of events, when there are new ones of its `format`. `build` takes a
+    DataFrame of its source; one that `decodes` takes the rules for journals as well, one that is `dated` the moment as
+    of which it is made.
     """
 
     name: str
@@ -196,10 +200,21 @@ class Table:
     source: Source = "events"
     merged: Callable[[DataFrame, DataFrame], DataFrame] | None = None
     decodes: bool = False
+    dated: bool = False
+    format: str | None = None
 
-    def make(self, source: DataFrame, rules: Sequence[JournalRule] = ()) -> DataFrame:
+    def make(
+        self, source: DataFrame, rules: Sequence[JournalRule] = (), at: datetime.datetime | None = None
+    ) -> DataFrame:
         """The table, or what a batch adds to it, out of a DataFrame of its source."""
-        return self.build(source, rules) if self.decodes else self.build(source)
+        if self.decodes:
+            return self.build(source, rules)
+        return self.build(source, at) if self.dated else self.build(source)
+
+    @property
+    def needs_all_events(self) -> bool:
+        """Whether the events of a batch are not enough to make it."""
+        return self.kind == "whole" and self.source == "events"
 
 
 TABLES: Final = {
@@ -209,6 +224,7 @@ TABLES: Final = {
         Table("damage", damage, "append", source="records"),
         Table("messages", messages, "append", decodes=True),
         Table("activity", activity, "merge", merged=merge_activity),
+        Table("queue_items", queue_items, "whole", dated=True, format="kestrel"),
         Table("consumers", consumers, "whole", source="offsets"),
         Table("files", files, "whole", source="files"),
     )

@@ -144,23 +144,41 @@ def list_journals(location: str, format: str | None) -> list[Journal]:
 
 
 def _found_at(disk: Disk, path: Path, location: str, name: str, format: str | None) -> list[Journal]:
-    """The directory itself if it is a journal, else what is in it. What cannot be recognised is not a journal."""
+    """The directory itself if it is a journal, and what is in it. What cannot be recognised is not a journal.
+
+    What is in a directory that is a journal is part of that, unless its format knows nothing but files.
+    """
     try:
-        chosen = detect(path, disk=disk).name
+        chosen = detect(path, disk=disk)
     except UnknownFormat:
-        chosen = ""
-    if chosen and format in (None, chosen):
-        return [Journal(chosen, location, readable(name or path.name))]
-    if chosen or not disk.is_directory(path):
-        return []
+        chosen = None
     found: list[Journal] = []
+    if chosen is not None and format in (None, chosen.name):
+        found.append(Journal(chosen.name, location, readable(name or path.name)))
+    if not disk.is_directory(path) or (chosen is not None and "flat" not in chosen.traits):
+        return found
+    seen = {location}
     for entry in disk.list_directory(path):
-        if entry.startswith("."):
+        if entry.startswith(".") or (chosen is not None and not disk.is_directory(path / entry)):
             continue
         below = f"{location.rstrip('/')}/{entry}"
         with contextlib.suppress(NotFound):  # removed while we looked
-            found.extend(_found_at(disk, path / entry, below, f"{name}/{entry}" if name else entry, format))
+            for journal in _found_at(disk, path / entry, below, f"{name}/{entry}" if name else entry, format):
+                journal = journal if journal.location != below else _as_a_whole(disk, path, journal)
+                if journal.location not in seen:
+                    found.append(journal)
+                    seen.add(journal.location)
     return found
+
+
+def _as_a_whole(disk: Disk, directory: Path, journal: Journal) -> Journal:
+    """The journal that a file in a directory belongs to, where that may have several: one queue is one journal."""
+    entry = journal.location.rpartition("/")[2]
+    if "flat" not in find_format(journal.format).traits or disk.is_directory(directory / entry):
+        return journal
+    whole: str = find_format(journal.format).room("journal").journal_of(entry)
+    location, name = journal.location.removesuffix(entry) + whole, readable(whole)
+    return Journal(journal.format, location, f"{journal.name.rpartition('/')[0]}/{name}".lstrip("/"))
 
 
 def readable(name: str) -> str:

@@ -6,6 +6,7 @@ An offset of the stream says for every journal, and every part of it, the number
 
 A journal or a part that turns up under a running query is read from its beginning: what an offset does not name is at
 0, or, when the journal began later already when it was found, at its `from`: {"late": {"": {"from": 70, "next": 90}}}.
+Where a format may have other records under a number some day, a `mark` tells them apart: {"next": 90, "mark": "6d1f…"}.
 Only whole records count. What is still being written, or torn, is left for a later batch.
 
 Options, besides those of a table:
@@ -73,6 +74,11 @@ class Standing:
     def splits(self) -> Any:
         return find_format(self.journal.format).room("splits")
 
+    def mark(self, number: int) -> str:
+        """What this part is known by at a number; empty where its records keep their numbers for ever."""
+        tell = getattr(self.splits, "mark", None)
+        return "" if tell is None else str(tell(self.reader, self.part, number))
+
 
 # --- offsets ----------------------------------------------------------------------------------------------------------
 
@@ -88,20 +94,30 @@ def positions_of(offset: Mapping[str, Mapping[str, Any]]) -> dict[Place, int]:
 
 def _origins_of(offset: Mapping[str, Mapping[str, Any]]) -> dict[Place, int]:
     """Where the parts begin that an offset is the first to name, if not at 0."""
-    return {
-        (journal, part): value["from"]
-        for journal, parts in offset.items()
-        for part, value in parts.items()
-        if isinstance(value, Mapping)
-    }
+    return {place: value["from"] for place, value in _described(offset) if "from" in value}
 
 
-def _offset_of(positions: Mapping[Place, int], origins: Mapping[Place, int]) -> Offset:
+def _marks_of(offset: Mapping[str, Mapping[str, Any]]) -> dict[Place, str]:
+    """What the parts were known by where an offset has come to, of formats that need it."""
+    return {place: value["mark"] for place, value in _described(offset) if "mark" in value}
+
+
+def _described(offset: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[Place, Mapping[str, Any]]]:
+    for journal, parts in offset.items():
+        for part, value in parts.items():
+            if isinstance(value, Mapping):
+                yield (journal, part), value
+
+
+def _offset_of(
+    positions: Mapping[Place, int], origins: Mapping[Place, int], marks: Mapping[Place, str] | None = None
+) -> Offset:
     """In order, because Spark compares offsets as text."""
     found: Offset = {}
     for place, number in sorted(positions.items()):
-        origin = origins.get(place, 0)
-        found.setdefault(place[0], {})[place[1]] = {"from": origin, "next": number} if origin else number
+        more: dict[str, Any] = {"from": origins[place]} if origins.get(place) else {}
+        mark = {} if marks is None or not marks.get(place) else {"mark": marks[place]}
+        found.setdefault(place[0], {})[place[1]] = {**more, "next": number, **mark} if more or mark else number
     return found
 
 
@@ -201,7 +217,7 @@ class JournalStream(Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
         else:
             positions = {place: standing.first for place, standing in standings.items()}
             positions |= _checked(_given_offset(self.starting_offsets), standings)
-        return _offset_of(positions, {})
+        return _offset_of(positions, {}, {place: standings[place].mark(number) for place, number in positions.items()})
 
     def reportLatestOffset(self) -> Offset:  # noqa: N802 - Spark's name
         """What there is to be read in all, for the progress of a query; see `lag_of`."""
@@ -231,8 +247,8 @@ class JournalStream(Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
 
     def _latest(self, start: dict[str, Any], max_records: int | None, max_bytes: int | None) -> dict[str, Any]:
         standings = self._look()
-        read = positions_of(start)
-        begins = self._begins(read, standings)
+        read, marks = positions_of(start), _marks_of(start)
+        begins = self._begins(read, marks, standings)
         ends = {place: max(begins[place], self._end(place, standings[place])) for place in begins}
         for limited, most in ((self._limit_records, max_records), (self._limit_bytes, max_bytes)):
             if most is not None:
@@ -241,9 +257,12 @@ class JournalStream(Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
         if ends == begins and is_known == read:
             return start
         self._turn += 1
-        return _offset_of(ends, {place: standings[place].first for place in ends if place not in read})
+        origins = {place: standings[place].first for place in ends if place not in read}
+        return _offset_of(ends, origins, {place: standings[place].mark(number) for place, number in ends.items()})
 
-    def _begins(self, read: Mapping[Place, int], standings: Mapping[Place, Standing]) -> dict[Place, int]:
+    def _begins(
+        self, read: Mapping[Place, int], marks: Mapping[Place, str], standings: Mapping[Place, Standing]
+    ) -> dict[Place, int]:
         """Where every part goes on, once it is clear that nothing was lost, or that it shall not matter."""
         for place in read:
             if place not in standings:
@@ -251,11 +270,19 @@ class JournalStream(Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
                 self._lose(f"{name} is gone; records up to {read[place] - 1} were read, any after that were not")
         begins = {}
         for place, standing in standings.items():
-            begins[place] = standing.first if place not in read else self._go_on(standing, read[place])
+            known = place in read
+            begins[place] = self._go_on(standing, read[place], marks.get(place, "")) if known else standing.first
         return begins
 
-    def _go_on(self, standing: Standing, number: int) -> int:
+    def _go_on(self, standing: Standing, number: int, mark: str) -> int:
         """Where a part goes on that was read up to `number`."""
+        resume = getattr(standing.splits, "resume", None)
+        if resume is not None:
+            following: int
+            following, reason = resume(standing.reader, standing.part, number, mark)
+            if reason:
+                self._lose(f"{standing.name}: {reason}")
+                return following
         if number < standing.first:
             lost = f"records {number} to {standing.first - 1} went before they were read"
             self._lose(f"{standing.name}: {lost}, it begins with {standing.first} now")
@@ -286,8 +313,18 @@ class JournalStream(Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
         self, begins: dict[Place, int], ends: dict[Place, int], standings: Mapping[Place, Standing], limit: int
     ) -> dict[Place, int]:
         places = self._in_turn(begins, ends)
-        shares = share(limit, [ends[place] - begins[place] for place in places])
-        return begins | {place: begins[place] + given for place, given in zip(places, shares, strict=True)}
+
+        def advance(place: Place, most: int) -> tuple[int, int]:
+            """How far so many records go, and how many there are."""
+            standing, begin, end = standings[place], begins[place], ends[place]
+            walk = getattr(standing.splits, "advance", None)
+            if walk is None:
+                return min(end, begin + most), min(end - begin, most)
+            found: tuple[int, int] = walk(standing.reader, place[1], begin, end, most) if most else (begin, 0)
+            return found
+
+        shares = share(limit, [advance(place, limit)[1] for place in places])
+        return begins | {place: advance(place, given)[0] for place, given in zip(places, shares, strict=True)}
 
     def _limit_bytes(
         self, begins: dict[Place, int], ends: dict[Place, int], standings: Mapping[Place, Standing], limit: int
@@ -332,25 +369,28 @@ class JournalStream(Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
 
     def _plan(self, start: dict[str, Any], end: dict[str, Any]) -> list[tuple[Journal, Split]]:
         read, origins = positions_of(start), _origins_of(end)
+        marks = {"begin": _marks_of(start), "stop": _marks_of(end)}
         standings: dict[Place, Standing] | None = None
         found: list[tuple[Journal, Split]] = []
         for place, stop in sorted(positions_of(end).items()):
             begin = read.get(place, origins.get(place, 0))
-            if begin >= stop:
+            known = (marks["begin"].get(place, ""), marks["stop"].get(place, ""))
+            is_other = known[0] not in ("", known[1])  # then it may well end before the number that it had come to
+            if (begin == stop and not is_other) or (begin > stop and not known[0]):
                 continue
             standings = self._look() if standings is None else standings
             standing = standings.get(place)
             if standing is None:
                 self._lose(f"{'/'.join(filter(None, place))} is gone; records {begin} to {stop - 1} were not read")
             else:
-                found.extend((standing.journal, split) for split in self._splits(standing, begin, stop))
+                found.extend((standing.journal, split) for split in self._splits(standing, begin, stop, *known))
         return found
 
-    def _splits(self, standing: Standing, begin: int, stop: int) -> list[Split]:
+    def _splits(self, standing: Standing, begin: int, stop: int, *marks: str) -> list[Split]:
         """The splits of one part. Their torn tails are left out: what is torn now may be whole in a later batch."""
-        begin = self._go_on(standing, begin)
-        if standing.next < stop:
-            stop = self._go_on(standing, stop)
+        begin = self._go_on(standing, begin, marks[0])
+        if standing.next < stop or marks[1]:
+            stop = self._go_on(standing, stop, marks[1])
         planned: list[Split] = standing.splits.plan(
             standing.reader, self.split_bytes, {standing.part: begin}, {standing.part: stop}, resumed=True
         )

@@ -179,7 +179,7 @@ def test_shared_columns_are_made_of_the_operations(cars: Path) -> None:
     assert found["op"] == [operation.op for operation in OPERATIONS]
     assert found["value"] == found["data"] == [operation.data for operation in OPERATIONS]
     assert found["timestamp_ns"][0] == ADDED * 1_000_000
-    assert found["sequence"] is None
+    assert found["sequence"] == [0, 0, 0, 50, 50, 50, 50], "the number in the name of the file before"
     assert found["key"] is None
     assert [json.loads(text) for text in found["detail"]] == [
         {"queue": "cars", "expires": ADDED + 60_000},
@@ -197,10 +197,13 @@ def test_a_time_that_does_not_fit_is_null(tmp_path: Path) -> None:
     found = spark_columns(path, "timestamp_ns", "op")
     assert found["timestamp_ns"] == [None, None, None]
     path = write(tmp_path / "cars", addx(b"", added=2**62), addx(b"", added=5))
-    assert spark_columns(path, "timestamp_ns")["timestamp_ns"] == [None, 5_000_000]
+    found = spark_columns(path, "timestamp_ns", "detail")
+    assert found["timestamp_ns"] == [None, 5_000_000]
+    assert [json.loads(text) for text in found["detail"]] == [{"queue": "cars", "added": 2**62}, {"queue": "cars"}]
 
 
 def test_only_what_is_asked_for_is_decoded() -> None:
     assert tables.sources(["op"], sharded=False) == ["op"]
     assert tables.sources(["timestamp", "value"], sharded=True) == ["added", "data"]
-    assert tables.sources(["sequence", "key"], sharded=False) == ["size"]
+    assert tables.sources(["sequence", "key"], sharded=False) == ["before"]
+    assert tables.sources(["key"], sharded=False) == ["size"]

@@ -8,6 +8,7 @@
 and where they are asked for
 
     file       dictionary of string        position   uint64, in that file        size       int64, of the operation
+    before     int64, the number in the name of the file before that one, 0 for none; null beyond 64 bits
 
 What an operation does not have is null. Back to operations: without a column `op` every row is an item to be added.
 """
@@ -15,7 +16,7 @@ What an operation does not have is null. Back to operations: without a column `o
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -57,6 +58,7 @@ _FIELDS: Final = {
     "file": pa.field("file", NAMES, nullable=False),
     "position": pa.field("position", pa.uint64(), nullable=False),
     "size": pa.field("size", pa.int64(), nullable=False),
+    "before": pa.field("before", pa.int64()),
 }
 COLUMN_NAMES: Final = tuple(_FIELDS)
 DEFAULT_NAMES: Final = ("queue", "op", "xid", "count", "added", "expires", "data")
@@ -72,10 +74,12 @@ _WANT: Final = {
     "size": codec.SIZES,
     "file": codec.SIZES,
     "queue": codec.SIZES,
+    "before": codec.SIZES,
 }
 """What to decode for a column: which operation has it, the kind of the operation says."""
 _ROW_BYTES: Final = {
-    "queue": 4, "op": 1, "xid": 5, "count": 5, "added": 9, "expires": 8, "data": 5, "file": 4, "position": 8, "size": 8
+    "queue": 4, "op": 1, "xid": 5, "count": 5, "added": 9, "expires": 8, "data": 5, "file": 4, "position": 8, "size": 8,
+    "before": 8,
 }  # fmt: skip
 _SAMPLE_ROWS: Final = 64
 _LEAST_ROWS: Final = 1024
@@ -126,6 +130,19 @@ def _array(columns: Columns, kinds: pa.Array | None, name: str) -> pa.Array:
     return fixed_array(kind, data, count, validity)
 
 
+_OF_FILES: Final[dict[str, Callable[[Chunk], Any]]] = {
+    "queue": lambda chunk: chunk.source.queue,
+    "file": lambda chunk: chunk.file,
+    "before": lambda chunk: chunk.source.before if chunk.source.before < 2**63 else None,
+}
+"""Columns that all operations of a file have in common."""
+
+
+def _repeated_numbers(runs: list[tuple[int | None, int]]) -> pa.Array:
+    """A column of numbers, each so many rows long."""
+    return pa.concat_arrays([pa.repeat(pa.scalar(number, pa.int64()), rows) for number, rows in runs])
+
+
 def _bitmap(mask: pa.Array) -> pa.Buffer | None:
     """Which items count; None when all do."""
     return None if pc.all(mask).as_py() else mask.buffers()[1]  # an array of booleans is a bitmap
@@ -145,9 +162,7 @@ class Collector:
         self._row_bytes = sum(_ROW_BYTES[name] for name in self.schema.names)
         self._batch_bytes = batch_bytes
         self._gatherer: kernel.Gatherer | None = None
-        self._runs: dict[str, list[tuple[str, int]]] = {
-            name: [] for name in self.schema.names if name in ("queue", "file")
-        }
+        self._runs: dict[str, list[tuple[Any, int]]] = {name: [] for name in self.schema.names if name in _OF_FILES}
 
     def add(self, chunk: Chunk, part: str = "") -> Iterator[pa.RecordBatch]:
         """Take the operations of a chunk; the batches that became full."""
@@ -159,7 +174,7 @@ class Collector:
             left -= added
             for name, runs in self._runs.items():
                 if added:
-                    runs.append((chunk.file if name == "file" else chunk.source.queue, added))
+                    runs.append((_OF_FILES[name](chunk), added))
             if left:
                 yield from self.finish()
 
@@ -168,7 +183,7 @@ class Collector:
         gatherer, self._gatherer = self._gatherer, None
         if gatherer is None or not gatherer.count:
             return
-        names = {name: repeated(runs) for name, runs in self._runs.items()}
+        names = {name: (_repeated_numbers if name == "before" else repeated)(runs) for name, runs in self._runs.items()}
         for runs in self._runs.values():
             runs.clear()
         yield to_batch(gatherer.take(), self.schema, names)

@@ -27,6 +27,7 @@ __all__ = [
     "Recovery",
     "Scanner",
     "Writer",
+    "journal_of",
     "looks_like",
     "open_reader",
     "open_target",
@@ -118,6 +119,12 @@ def _operations_in(disk: Disk, path: Path) -> int | None:
             count = 0
         found = max(found, count)
     return found or None
+
+
+def journal_of(name: str) -> str:
+    """The name of the queue that a file belongs to: with it all files of the queue are opened."""
+    parsed = parse_name(name)
+    return name if parsed is None else parsed[0]
 
 
 def open_reader(path: Path, *, disk: Disk = REAL_DISK) -> AnyReader:

@@ -5,15 +5,23 @@ enough is one split without that. Damage belongs to the split that it begins in.
 the numbers of its operations, so it may have been rotated in the meantime.
 
 For streams, which go on where they stopped: `extent` says what there is, up to the last operation that is there as a
-whole, and `reach` how far a number of bytes goes.
+whole, `reach` how far a number of bytes goes, and `advance` a number of operations.
+
+An operation keeps its number when its file is rotated. But a pack, and a newest file that was written anew because the
+queue was empty, have other operations under the numbers of what they replace. So a stream notes a `mark` where it
+stops, a digest of the bytes right before that place, and `resume` compares it with what is there now. A split knows by
+its `mark` whether it still is what was planned.
 """
 
 from __future__ import annotations
 
+import hashlib
+import zlib
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from typing import Final
 
 from ...core.disk import File
 from ...core.errors import NotFound
@@ -25,6 +33,10 @@ from .queues import QueuesReader
 from .reader import Reader
 
 AnyReader = Reader | QueuesReader
+
+_MARKED_BYTES: Final = 4096
+_SPLIT_MARK_BYTES: Final = 64
+_POSITION: Final = (1 << POSITION_BITS) - 1
 
 
 def file_of(part: str, file: str) -> str:
@@ -84,6 +96,71 @@ def reach(reader: AnyReader, part: str, start: int, stop: int, max_bytes: int) -
     return stop, used
 
 
+def advance(reader: AnyReader, part: str, start: int, stop: int, most: int) -> tuple[int, int]:
+    """How far `most` operations go from `start` on, but not beyond `stop`: where to stop, and how many there are."""
+    count = 0
+    for item in _part(reader, part).chunks(start, stop, mode="dropmalformed", load=False):
+        assert not isinstance(item, Damage)
+        if count + item.count >= most:
+            return item.source.first_number + item.starts()[most - count], most
+        count += item.count
+    return stop, count
+
+
+# --- going on where one stopped ---------------------------------------------------------------------------------------
+
+
+def mark(reader: AnyReader, part: str, number: int) -> str:
+    """A digest of the bytes of the file right before a number; empty at the beginning of a file."""
+    with _part(reader, part).snapshot() as files:
+        source = _source_of(files.files, number)
+        return "" if source is None else _mark(files.file(source), number & _POSITION)
+
+
+def resume(reader: AnyReader, part: str, number: int, mark: str) -> tuple[int, str]:
+    """Where to go on that had come to `number`, and why that is another number, if it is.
+
+    What was packed before it was read is gone: it goes on with the file behind the pack. A newest file that was written
+    anew is read from its beginning. Without a mark it is not known what was read, and what is there is believed.
+    """
+    journal = _part(reader, part)
+    with journal.snapshot() as files:
+        source = _source_of(files.files, number)
+        position = number & _POSITION
+        if source is None:
+            behind = [file.first_number for file in files.files if file.first_number > number]
+            last = (files.files[-1].timestamp or 0) << POSITION_BITS if files.files else 0
+            if number == last:  # it was read to the end, and the file that follows is yet to come
+                return number, ""
+            following = min(behind, default=last)
+            return following, _gone(number, following, "was packed")
+        file = files.file(source)
+        if file.size() >= position and mark in ("", _mark(file, position)):
+            return number, ""
+        following = source.first_number if source.timestamp is None else source.timestamp << POSITION_BITS
+        return following, _gone(number, following, "was written anew" if source.timestamp is None else "was packed")
+
+
+def _source_of(files: list[JournalFile], number: int) -> JournalFile | None:
+    """The file that a number lies in."""
+    return next((file for file in files if file.before == number >> POSITION_BITS), None)
+
+
+def _mark(file: File, position: int) -> str:
+    if position == 0:
+        return ""
+    begin = max(0, position - _MARKED_BYTES)
+    return hashlib.blake2b(file.read_at(begin, position - begin), digest_size=12).hexdigest()
+
+
+def _gone(number: int, following: int, why: str) -> str:
+    before, position = number >> POSITION_BITS, number & _POSITION
+    place = f"position {position} of the file {'behind number ' + str(before) if before else 'that was the first'}"
+    return f"records from {number} on ({place}) went before they were read, because what held them {why}; " + (
+        f"it goes on with {following}"
+    )
+
+
 # --- planning ---------------------------------------------------------------------------------------------------------
 
 
@@ -125,9 +202,10 @@ def _plan(reader: Reader, target_bytes: int, start: int | None, stop: int | None
             size = file.size()
             is_whole = (start is None or start <= first) and (stop is None or stop >= first + size)
             if is_whole and not source.is_newest and size <= target_bytes:
-                found += [Split(source.name, 0, first, first + size, size)] if size else []
+                planned = [Split(source.name, 0, first, first + size, size)] if size else []
             else:
-                found += _split_file(reader, source, file, target_bytes, start, stop, resumed)
+                planned = _split_file(reader, source, file, target_bytes, start, stop, resumed)
+            found += [replace(split, mark=_split_mark(file, split)) for split in planned]
             files.done_with(source)
     return found
 
@@ -165,6 +243,12 @@ def _split_file(
     return found
 
 
+def _split_mark(file: File, split: Split) -> int:
+    """What the bytes of a split begin with, as far as they were there when it was planned."""
+    size = min(_SPLIT_MARK_BYTES, split.stop - split.start)
+    return zlib.crc32(file.read_at(split.position, size))
+
+
 def _split(source: JournalFile, begin: int, end: int) -> Split:
     first = source.first_number
     return Split(source.name, begin, first + begin, first + end, end - begin)
@@ -182,6 +266,8 @@ def chunks(reader: AnyReader, split: Split, mode: Mode = "failfast") -> Iterator
         if source is None:
             raise NotFound(f"{journal.path}: what was in {split.file} was packed: it is not kept")
         file = files.file(source)
+        if split.mark is not None and _split_mark(file, split) != split.mark:
+            raise NotFound(f"{journal.path}: what was in {split.file} was packed or written anew: it is not kept")
         found = journal.file_chunks(source, file, split.start, split.stop, "permissive", at=split.position)
         for item in found:
             if not isinstance(item, Damage):

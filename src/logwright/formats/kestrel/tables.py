@@ -4,19 +4,26 @@
 
 What an operation does not have is null, and so is a time that 64 bits of microseconds cannot hold. Of the shared ones
 `op` is the name of the operation, `value` its item, `timestamp` when that was added, `detail` the rest of it in JSON:
-queue, xid, count, and expires in milliseconds. `sequence` is null: operations have numbers that no BIGINT holds.
+queue, xid, count, expires in milliseconds, and `added` in milliseconds where `timestamp_ns` cannot hold it.
+
+The number of an operation is `sequence` times 2^64 plus `position`, because no BIGINT holds it as a whole. `sequence`
+is the number in the name of the file before its own. So operations of a queue are in order by (`sequence`, `position`),
+also those that were read before their file was rotated and got another name. It is null beyond 63 bits.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...core.errors import TooLarge
+from ...core.errors import TooLarge, WrongUse
+from .codec import Columns
+from .columns import by_queue, from_arrow
+from .records import FIELDS
 
 TYPED: Final = pa.schema(
     [
@@ -34,10 +41,19 @@ _SOURCES: Final = {
     "value": ("data",),
     "timestamp": ("added",),
     "timestamp_ns": ("added",),
-    "detail": ("queue", "xid", "count", "expires"),
+    "detail": ("queue", "xid", "count", "added", "expires"),
+    "sequence": ("before",),
 }
 """From which of the format's own columns a column is made, where those have other names."""
-_OWN: Final = ("queue", "op", "xid", "count", "added", "expires", "data", "file", "position", "size")
+_OWN: Final = ("queue", "op", "xid", "count", "added", "expires", "data", "file", "position", "size", "before")
+_DETAILS: Final = pa.struct(
+    [("queue", pa.string()), ("xid", pa.int32()), ("count", pa.int32()), ("expires", pa.int64()), ("added", pa.int64())]
+)
+
+
+_WRITTEN: Final = ("queue", "data", "added", "expires")
+"""What becomes an item of a queue, by a sink."""
+_TIMED: Final = pa.array([op for op, fields in FIELDS.items() if "added" in fields], pa.string())
 
 
 def sources(names: Sequence[str], *, sharded: bool) -> list[str]:
@@ -83,9 +99,82 @@ def _detail(batch: pa.RecordBatch) -> pa.Array:
     queues = batch.column("queue")
     escaped = pa.array([f'"queue":{json.dumps(name)}' for name in queues.dictionary.to_pylist()], pa.string())
     parts = [escaped.take(queues.indices)]
-    for name in ("xid", "count", "expires"):
-        numbers = batch.column(name)
-        text = (numbers.view(pa.int64()) if name == "expires" else numbers).cast(pa.string())
-        parts.append(pc.binary_join_element_wise(f'"{name}":', text, ""))
+    numbers = {"xid": batch.column("xid"), "count": batch.column("count")}
+    numbers["expires"] = batch.column("expires").view(pa.int64())
+    added = batch.column("added").view(pa.int64())
+    lost = pc.and_(pc.is_valid(added), pc.is_null(_scaled(batch.column("added"), 1_000_000)))
+    if pc.any(lost).as_py():
+        numbers["added"] = pc.if_else(lost, added, pa.scalar(None, pa.int64()))
+    for name, found in numbers.items():
+        parts.append(pc.binary_join_element_wise(f'"{name}":', found.cast(pa.string()), ""))
     joined = pc.binary_join_element_wise(*parts, ",", null_handling="skip")
     return pc.binary_join_element_wise("{", joined, "}", "")
+
+
+# --- restoring ------------------------------------------------------------------------------------------------------
+
+
+def operations(batch: pa.RecordBatch) -> list[Columns]:
+    """The rows of a batch in the columns that all formats share, as operations again."""
+    for name in ("op", "position", "size", "detail"):
+        if batch.column(name).null_count:
+            raise WrongUse(f"column {name} is null in a row that is to become an operation")
+    details = parsed(batch.column("detail"))
+    exact = pc.divide(batch.column("timestamp_ns"), 1_000_000)
+    added = pc.coalesce(details.field("added"), exact)
+    # What has no time of its own is given any; an item that needs one must have it.
+    missing = pc.and_(pc.is_null(added), pc.is_in(batch.column("op"), _TIMED))
+    if pc.any(missing).as_py():
+        raise WrongUse(f"row {pc.index(missing, True).as_py()} does not say when its item was added")
+    return from_arrow(
+        pa.RecordBatch.from_arrays(
+            [
+                batch.column("op"),
+                details.field("xid"),
+                details.field("count"),
+                added,
+                details.field("expires"),
+                batch.column("value"),
+            ],
+            names=["op", "xid", "count", "added", "expires", "data"],
+        )
+    )
+
+
+def parsed(details: pa.Array) -> pa.StructArray:
+    """What the column `detail` says, as `_detail` has written it."""
+    try:
+        found = [json.loads(text) for text in details.to_pylist()]
+        if any(type(each) is not dict or type(each.get("queue")) is not str for each in found):
+            raise ValueError("there is one that does not name a queue")
+        return pa.array(found, _DETAILS)
+    except (ValueError, TypeError, pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise WrongUse(f"the details of these rows are none of operations: {error}") from None
+
+
+# --- writing --------------------------------------------------------------------------------------------------------
+
+
+def check_writable(schema: pa.Schema, target: Any) -> None:
+    """Raise `WrongUse` for columns that cannot be written, before there are any rows."""
+    unknown = [name for name in schema.names if name not in _WRITTEN]
+    if unknown:
+        known = "queue, data, added and expires"
+        raise WrongUse(f"an item of a queue has no {', '.join(unknown)}: select {known}, as far as you have them")
+    if "data" not in schema.names:
+        raise WrongUse("there is no column data, which is what an item holds")
+    if "queue" not in schema.names and target.queue is None:
+        raise WrongUse("say which queue the items are for: in a column queue, or by option('queue', NAME)")
+    empty = writable(pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema))
+    for _, rows in [("", empty), *by_queue(empty, "")]:
+        from_arrow(rows)
+
+
+def writable(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """A batch of Spark's as `Stage.append_batch` takes it. What expires at the epoch would never: it is refused."""
+    if "expires" in batch.schema.names and pa.types.is_timestamp(batch.schema.field("expires").type):
+        at_epoch = pc.equal(pc.floor_temporal(batch.column("expires"), unit="millisecond").cast(pa.int64()), 0)
+        if pc.any(at_epoch).as_py():
+            row = pc.index(at_epoch, True).as_py()
+            raise WrongUse(f"row {row}: an item cannot expire at 1970-01-01 00:00:00, which in a journal means never")
+    return batch
