@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 from pathlib import Path
 
 import pytest
 
 from logwright.core.disk import Disk
-from logwright.core.errors import DamagedJournal, Locked, NotFound, WrongUse
+from logwright.core.errors import DamagedJournal, Locked, LogwrightError, NotFound, WrongUse
 from logwright.formats.kestrel import Queue, hub, unpark
 from logwright.formats.kestrel.parking import plan_unpark
 from tests.formats.kestrel.samples import ADDED, RESERVE, addx, write
+from tests.support.faulty_disk import failing_calls
 from tests.support.simulated_disk import SimulatedDisk
 
 HOME = Path("/spool")
@@ -156,6 +159,26 @@ def test_a_crash_loses_no_item_and_what_it_doubled_is_told(way: str) -> None:
         assert sorted(back) == sorted(found)
         forget(state)
     assert doubled == 3, "there is a moment at which all of them are in both queues"
+
+
+@pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
+def test_a_call_that_fails_loses_no_item(error: int) -> None:
+    def parked_items() -> SimulatedDisk:
+        disk = SimulatedDisk()
+        disk.make_directory(HOME)
+        for name, items in (("cars", [b"good"]), ("cars_parked", [b"a", b"b"])):
+            with Queue(HOME, name, sync="always", disk=disk, background=False) as queue:
+                queue.put_many(items)
+        return disk
+
+    for disk in failing_calls(parked_items, error=error, format="kestrel"):
+        with contextlib.suppress(LogwrightError):
+            unpark(HOME / "cars_parked", disk=disk)
+        forget(disk)
+        found = [data for name in ("cars", "cars_parked") for data, _, _ in items_of(HOME / name, disk.inner)]
+        assert {*found} == {b"good", b"a", b"b"}
+        assert len(found) in (3, 5)
+        forget(disk.inner)
 
 
 def forget(disk: Disk) -> None:

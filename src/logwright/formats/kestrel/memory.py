@@ -18,7 +18,7 @@ from typing import Final
 
 from ...core.disk import Disk
 from ...core.durability import SyncLike
-from ...core.errors import DamagedJournal, StorageFailed, WrongUse
+from ...core.errors import DamagedJournal, LogwrightError, StorageFailed, WrongUse
 from . import quick
 from .behind import ReadBehind
 from .cursor import Cursor
@@ -62,6 +62,12 @@ class Memory(QueueFiles, quick.Shelf):
             self._writes_through = not gathers
             self._begin()
             self._survey = None
+            try:
+                self._surveying.close()
+            except BaseException:  # it is open by now, and nobody would close it
+                with contextlib.suppress(LogwrightError):
+                    self.close()
+                raise
 
     def _configure(self) -> None:
         """Set the limits: called when the shelf is there, and before anything is put on it."""
