@@ -104,9 +104,10 @@ class Reader(Protocol):
 class Format:
     """What the house knows of a format before any of its code is loaded.
 
-    Traits that others ask for: `consumers` (their offsets are kept), `follow` (it can be followed), `park` (its items
-    can be parked, and put back), `prune_numbers` (the column `sequence` on Spark is the record number that splits are
-    planned by), `prune_times` (splits are planned by time as well).
+    Traits that others ask for: `consumers` (their offsets are kept), `flat` (a journal is files in a directory: what is
+    in directories in there is no part of it), `follow` (it can be followed), `park` (its items can be parked, and put
+    back), `prune_numbers` (the column `sequence` on Spark is the record number that splits are planned by),
+    `prune_times` (splits are planned by time as well).
     """
 
     name: str
@@ -140,7 +141,7 @@ FORMATS: dict[str, Format] = {
             "kestrel",
             "queue journal of Kestrel",
             "logwright.formats.kestrel",
-            frozenset({"follow", "park"}),
+            frozenset({"flat", "follow", "park"}),
         ),
     )
 }
