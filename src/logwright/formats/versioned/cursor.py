@@ -9,7 +9,8 @@ How far the entries go is said by the position in the header, and what lies behi
 it are left at the next place where an entry, as every known writer begins one, is whole and followed by another object
 or the position. In the active journal bad bytes that no such entry follows are a torn tail: the position reached the
 disk, and what it speaks of did not. So is a position past the end of the file. But where the position lies within an
-entry that is whole, the position is what is wrong, and nothing is torn.
+entry that is whole, the position is what is wrong, and nothing is torn. Whole sectors of zeros are the work of a power
+cut, whatever follows them: within an entry that lies behind our mark (see `buffer.py`), or where the bad bytes are.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from ...core.outcome import NEED_MORE, Damage, Malformed, Span
 from . import codec, kernel
 from .archives import DEFAULT_LIMITS, READ_BYTES, ArchiveLimits, InflatedStream, PlainStream, open_stream
 from .bonjson.layout import OBJECT_CODE
+from .buffer import LEAST_BYTES, MARK, MARK_MAGIC, SECTOR_BYTES, mark_at
 from .files import JournalFile
 from .layout import ARRAY_AT, ARRAY_START, ENTRY_START, HEADER, HEADER_BYTES, POSITION, POSITION_AT, VERSION
 from .records import Metadata
@@ -132,6 +134,8 @@ class Cursor:
         self.position = 0
         self.limit = 0
         self.metadata: Metadata | None = None
+        self.mark: int | None = None
+        """From where on a whole sector of zeros is one that never reached the disk; None for nowhere."""
         self._at = at
         self._read_bytes = read_bytes
         self._buffer = bytearray(read_bytes)
@@ -193,6 +197,7 @@ class Cursor:
             yield self._damage(0, self._have, problem)
             return False
         version, self.limit, array_start = HEADER.unpack_from(self._buffer)
+        self.mark = self._read_mark()  # after the position: what that counts by now, the mark knows
         found = self._read_metadata()
         wrong = self._wrong_in_header(version, array_start)
         if wrong is not None and found is None:
@@ -213,6 +218,16 @@ class Cursor:
         self.position = span.end
         yield Head(self.source, self.metadata, span, self.limit)
         return True
+
+    def _read_mark(self) -> int | None:
+        if self.source.compressed:
+            return None
+        size = self.file.size()
+        if size < LEAST_BYTES or self.limit > mark_at(size):  # an entry is in its place
+            return None
+        data = self.file.read_at(mark_at(size), MARK.size)
+        magic, trusted = MARK.unpack(data) if len(data) == MARK.size else (b"", 0)
+        return trusted if magic == MARK_MAGIC else None
 
     def _wrong_in_header(self, version: int, array_start: int) -> tuple[int, str] | None:
         """The position of the byte that is wrong, and why; what the position says is judged elsewhere."""
@@ -260,21 +275,65 @@ class Cursor:
         while True:
             start, stop = self.position - self._base, self._stop()
             end, count, ending, smallest, largest = kernel.walk(self._buffer, start, stop)
+            torn = self._first_torn(start, end, count)
+            if torn is not None:
+                count, end = torn
             if count:
                 place = self.position
                 self.position = self._base + end
                 yield Chunk(self.source, self._buffer, start, end, place, count, smallest, largest)
                 if report is not None:
                     report(self.position)
+            if torn is not None:
+                yield self._tear(self.position, "a sector of the entry is missing")
+                return
             if ending != codec.MALFORMED and not self._is_all():
                 self._more(end)
                 continue
             if ending == codec.CLEAN:
                 break
+            if self._is_torn_by_power(self.position):
+                yield self._tear(self.position, codec.explain(self._buffer, end, stop))
+                return
             goes_on = yield from self._pass_bad(self.position, codec.explain(self._buffer, end, stop))
             if not goes_on:
                 return
         yield from self._finish()
+
+    def _first_torn(self, start: int, end: int, count: int) -> tuple[int, int] | None:
+        """How many entries are before the first one of which a sector is missing, and where that begins."""
+        if self.mark is None or not count or self._base + end <= self.mark + SECTOR_BYTES:
+            return None
+        base = self._base
+        if not _has_zero_sector(self._buffer, max(start, self.mark - base), end, base):
+            return None
+        starts = kernel.spans(self._buffer, start, end, count)
+        for row in range(count):
+            if base + starts[row] >= self.mark and _has_zero_sector(self._buffer, starts[row], starts[row + 1], base):
+                return row, starts[row]
+        return None
+
+    def _is_torn_by_power(self, start: int) -> bool:
+        """Whether the bad bytes at `start` are what a power cut leaves, whatever follows them."""
+        if not self.source.is_newest or self.source.compressed:
+            return False
+        if self.mark is not None and start >= self.mark:
+            return True
+        stop = min(self.limit, self._size())
+        at = start
+        while stop - at >= SECTOR_BYTES:
+            data = self.file.read_at(at, min(_BEYOND_BYTES, stop - at))
+            if _has_zero_sector(data, 0, len(data), at):
+                return True
+            at += max(1, len(data) - SECTOR_BYTES + 1)
+            if len(data) < SECTOR_BYTES:
+                break
+        return False
+
+    def _tear(self, start: int, reason: str) -> Damage:
+        """All that is left before the position is a torn tail."""
+        self.position = end = max(start, min(self.limit, self._size()))
+        return self._damage(start, end, reason, self._kind())
 
     def _finish(self) -> Iterator[Damage]:
         """All entries were whole; what remains is whether the file ends as it should."""
@@ -352,3 +411,12 @@ def _reason(header: bytes | bytearray) -> str:
     except Malformed as malformed:
         return malformed.reason
     return "the header is whole"
+
+
+def _has_zero_sector(data: bytes | bytearray, start: int, end: int, base: int) -> bool:
+    """Whether a whole sector of the file between two places of a buffer, which begins at `base`, is zeros."""
+    first = start + -(base + start) % SECTOR_BYTES
+    return any(
+        data[at] == 0 and not any(data[at : at + SECTOR_BYTES])
+        for at in range(first, end - SECTOR_BYTES + 1, SECTOR_BYTES)
+    )

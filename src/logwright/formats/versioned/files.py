@@ -1,8 +1,9 @@
 """The files of a store: which name is what, which of them count, in which order, and how their entries are numbered.
 
-The number of an entry is the time in the name of the archive before its file, 0 where there is none, times 2^64, plus
-its position in its file, which for an archive is that in what was compressed. The active journal keeps the one before
-it when it becomes an archive, so the numbers of entries do not change for as long as their file is there.
+The number of an entry is the time at which its journal was initialized, which is that in the name of the archive before
+it, times 2^64, plus its position in its file, which for an archive is that in what was compressed. So the numbers of
+entries do not change for as long as their file is there, whether it becomes an archive or older ones are removed. In a
+file that is read alone, numbers are positions.
 
 Names are matched as a whole, and nothing in a name leads out of the directory.
 """

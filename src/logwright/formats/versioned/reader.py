@@ -18,13 +18,14 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
 from ...core.closing import Closing
 from ...core.disk import REAL_DISK, Disk, File
-from ...core.errors import DamagedJournal, NotFound, WrongUse
+from ...core.errors import DamagedJournal, LogwrightError, NotFound, WrongUse
 from ...core.format import Located
 from ...core.outcome import Damage, Mode, Span, check_mode
 from ...core.report import Progress, Report, Summary
@@ -65,6 +66,8 @@ class Reader(Closing):
         parsed = parse_name(self.path.name)
         self._single = parsed is None or parsed[1] is not Kind.ACTIVE
         self.store = self.path.name if parsed is None else parsed[0]
+        self._first_initialized: dict[str, int] = {}
+        self._changes_starts: dict[int, int | None] = {}
         self._alone = self._lone_file(None if parsed is None else parsed[2]) if self._single else None
         if not self.files():
             raise NotFound(f"{self.path}: no journal of a store is here")
@@ -93,9 +96,27 @@ class Reader(Closing):
 
     def files(self) -> list[JournalFile]:
         """The files that count, oldest first."""
+        files = self._listed()
+        if files and not self._single:
+            files[0] = replace(files[0], before=self._initialized(files[0]))
+        return files
+
+    def _listed(self) -> list[JournalFile]:
+        """The files that count, by names alone: without the numbers of the first one."""
         if self._single:
             return [] if self._alone is None else [self._alone]
         return counting_files(self.disk, self.listing())
+
+    def _initialized(self, source: JournalFile) -> int:
+        """When the first journal was initialized: what its entries are numbered by, as nothing is before it."""
+        found = self._first_initialized.get(source.name)
+        if found is None or source.is_newest:
+            try:
+                metadata = self.timeline().metadata(source)
+            except LogwrightError:
+                metadata = None
+            found = self._first_initialized[source.name] = 0 if metadata is None else metadata.initialized
+        return found
 
     def total_bytes(self) -> int:
         """How large the files are together."""
@@ -240,7 +261,12 @@ class Reader(Closing):
         """
         if number == 0:
             return None
-        source, before = files.files[number], files.files[number - 1]
+        source = files.files[number]
+        if source.before not in self._changes_starts:  # what a journal begins with stays so
+            self._changes_starts[source.before] = self._find_changes(files, source, files.files[number - 1])
+        return self._changes_starts[source.before]
+
+    def _find_changes(self, files: Snapshot[JournalFile], source: JournalFile, before: JournalFile) -> int | None:
         keys = self._keys_at_end(files, before)
         if keys is None:
             return None
@@ -361,7 +387,7 @@ class Reader(Closing):
 
     def timeline(self, mode: Mode = "dropmalformed") -> Timeline:
         """What the journals know about any time."""
-        return Timeline(self.disk, self.path, self.files, mode=mode, limits=self.limits)
+        return Timeline(self.disk, self.path, self._listed, mode=mode, limits=self.limits)
 
     def latest(self, at: int | None = None, *, mode: Mode = "dropmalformed") -> kernel.Latest:
         """The last entry of each key at a time, or now; `damages` is what was left out."""

@@ -1,0 +1,250 @@
+"""Entries <-> Arrow: the schema of versioned, the kernel's columns as record batches, and record batches as entries.
+
+    store      dictionary of string        t          uint64, nanoseconds
+    k          string                      timestamp  timestamp[ns, UTC], null beyond 63 bits
+    o          string, JSON                deleted    bool
+
+and where they are asked for
+
+    file       dictionary of string        position   uint64, in that file        size       int64, of the entry
+    raw        binary, `o` as BONJSON      before     int64, the time of the journal before, null beyond 63 bits
+
+A deletion has the JSON `null` in `o`. What JSON has no number for is a string there: "NaN", "Infinity", "-Infinity".
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...core.errors import WrongUse
+from ..columns import (
+    BATCH_BYTES,
+    NAMES,
+    binary_array,
+    bytes_of,
+    check_batch_bytes,
+    chosen_schema,
+    fixed_array,
+    plain,
+    record_batches,
+    repeated,
+)
+from . import codec, kernel
+from .codec import Columns
+from .cursor import Chunk
+from .records import Entry
+
+__all__ = ["Collector", "as_messages", "by_store", "from_arrow", "record_batches", "schema", "state_table"]
+
+_TIME: Final = pa.timestamp("ns", tz="UTC")
+_FIELDS: Final = {
+    "store": pa.field("store", NAMES, nullable=False),
+    "t": pa.field("t", pa.uint64(), nullable=False),
+    "timestamp": pa.field("timestamp", _TIME),
+    "k": pa.field("k", pa.string(), nullable=False),
+    "o": pa.field("o", pa.string(), nullable=False),
+    "deleted": pa.field("deleted", pa.bool_(), nullable=False),
+    "file": pa.field("file", NAMES, nullable=False),
+    "position": pa.field("position", pa.uint64(), nullable=False),
+    "size": pa.field("size", pa.int64(), nullable=False),
+    "raw": pa.field("raw", pa.binary(), nullable=False),
+    "before": pa.field("before", pa.int64()),
+}
+COLUMN_NAMES: Final = tuple(_FIELDS)
+DEFAULT_NAMES: Final = ("store", "t", "timestamp", "k", "o", "deleted")
+_WANT: Final = {
+    "t": codec.TIMESTAMPS,
+    "timestamp": codec.TIMESTAMPS,
+    "k": codec.KEYS,
+    "o": codec.VALUES,
+    "deleted": codec.DELETED,
+    "position": codec.POSITIONS,
+    "size": codec.SIZES,
+    "raw": codec.RAW_VALUES,
+}
+_MOST_NANOSECONDS: Final = 2**63 - 1
+
+
+def schema(names: Sequence[str] | None = None, *, sharded: bool = False) -> pa.Schema:
+    """The Arrow schema of these columns, in this order; without names of the usual ones."""
+    return chosen_schema("versioned", _FIELDS, DEFAULT_NAMES if names is None else names)
+
+
+# --- columns to batches -----------------------------------------------------------------------------------------------
+
+
+def to_batch(columns: Columns, wanted: pa.Schema, source: Any = None) -> pa.RecordBatch:
+    """The kernel's columns as a record batch; `source` is the file that they come from."""
+    return pa.RecordBatch.from_arrays([_array(columns, name, source) for name in wanted.names], schema=wanted)
+
+
+def _array(columns: Columns, name: str, source: Any) -> pa.Array:
+    count = columns.count
+    if name in ("store", "file"):
+        return repeated([(source.store if name == "store" else source.name, count)])
+    if name == "before":
+        before = source.before if source.before <= _MOST_NANOSECONDS else None
+        return pa.repeat(pa.scalar(before, pa.int64()), count)
+    if name == "t":
+        return fixed_array(pa.uint64(), columns.timestamps, count)
+    if name == "timestamp":
+        return nanoseconds(fixed_array(pa.uint64(), columns.timestamps, count)).view(_TIME)
+    if name == "k":
+        return binary_array(columns.key_ends, columns.keys, count).view(pa.string())
+    if name == "o":
+        return binary_array(columns.value_ends, columns.values, count).view(pa.string())
+    if name == "raw":
+        return binary_array(columns.raw_value_ends, columns.raw_values, count)
+    if name == "deleted":
+        return pc.not_equal(fixed_array(pa.uint8(), columns.deleted, count), 0)
+    if name == "position":
+        return fixed_array(pa.uint64(), columns.positions, count)
+    return fixed_array(pa.int64(), columns.sizes, count)
+
+
+def nanoseconds(times: pa.Array) -> pa.Array:
+    """Times of 64 bits as int64; null where they do not fit."""
+    fits = pc.less_equal(times, pa.scalar(_MOST_NANOSECONDS, pa.uint64()))
+    if not pc.all(fits).as_py() and len(times):
+        times = pc.if_else(fits, times, pa.scalar(None, pa.uint64()))
+    return times.cast(pa.int64())
+
+
+def state_table(latest: Any) -> pa.Table:
+    """What entries stand for as a table: `k`, `t`, `o`."""
+    columns = latest.columns(codec.TIMESTAMPS | codec.KEYS | codec.VALUES)
+    wanted = schema(["k", "t", "o"])
+    return pa.Table.from_batches([to_batch(columns, wanted)], wanted)
+
+
+class Collector:
+    """Makes record batches of about `batch_bytes` out of chunks, whatever the size of those."""
+
+    def __init__(
+        self, names: Sequence[str] | None = None, *, sharded: bool = False, batch_bytes: int = BATCH_BYTES
+    ) -> None:
+        check_batch_bytes(batch_bytes)
+        self.schema = schema(names, sharded=sharded)
+        self._want = 0
+        for name in self.schema.names:
+            self._want |= _WANT.get(name, 0)
+        self._batch_bytes = batch_bytes
+        self._batches: list[pa.RecordBatch] = []
+        self._bytes = 0
+
+    def add(self, chunk: Chunk, part: str = "") -> Iterator[pa.RecordBatch]:
+        """Take the entries of a chunk; the batches that became full."""
+        columns = kernel.columns(chunk.data, chunk.start, chunk.stop, chunk.count, self._want, chunk.base)
+        batch = to_batch(columns, self.schema, chunk.source)
+        if self._bytes and self._bytes + batch.nbytes > self._batch_bytes:
+            yield from self.finish()
+        rows = max(1, batch.num_rows * self._batch_bytes // max(1, batch.nbytes))
+        while batch.num_rows > rows:  # a chunk may well be larger than a batch
+            yield batch.slice(0, rows)
+            batch = batch.slice(rows)
+        self._batches.append(batch)
+        self._bytes += batch.nbytes
+
+    def finish(self) -> Iterator[pa.RecordBatch]:
+        """What has gathered, as a last batch; none when there is nothing."""
+        batches, self._batches, self._bytes = self._batches, [], 0
+        if not batches:
+            return
+        if len(batches) == 1:
+            yield batches[0]
+            return
+        table = pa.Table.from_batches(batches, self.schema).unify_dictionaries().combine_chunks()
+        yield from table.to_batches()
+
+
+# --- batches to entries -----------------------------------------------------------------------------------------------
+
+
+def as_messages(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The changes of a batch as what every format of messages takes: `value` (JSON), `timestamp` and `key`.
+
+    Deletions have no value to tell, and are left out.
+    """
+    there = batch.filter(pc.invert(batch.column("deleted"))) if "deleted" in batch.schema.names else batch
+    found = {"value": there.column("o").cast(pa.binary())}
+    if "timestamp" in there.schema.names:
+        found["timestamp"] = there.column("timestamp")
+    if "k" in there.schema.names:
+        found["key"] = there.column("k").cast(pa.binary())
+    return pa.RecordBatch.from_arrays(list(found.values()), names=list(found))
+
+
+def by_store(batch: pa.RecordBatch, default: str) -> list[tuple[str, pa.RecordBatch]]:
+    """The rows of a batch by the store that they name, in the order in which stores turn up."""
+    found = _column(batch, "store")
+    if found is None:
+        return [(default, batch)]
+    names = bytes_of("store", found).cast(pa.binary()).cast(pa.string()).fill_null(default)
+    return [(name, batch.filter(pc.equal(names, name))) for name in pc.unique(names).to_pylist()]
+
+
+def from_arrow(data: Any) -> Iterator[Entry]:
+    """Arrow data as entries.
+
+    Keys are in `k` or `key`, values, which are JSON, in `o` or `value`; a row is a deletion where `deleted` says so, or
+    its value is null. Times are in `t`, or in `timestamp`; a row without one gets the time 0, which means any.
+    """
+    for batch in record_batches(data):
+        yield from _from_batch(batch)
+
+
+def _from_batch(batch: pa.RecordBatch) -> Iterator[Entry]:
+    keys, values = _column(batch, "k", "key"), _column(batch, "o", "value")
+    if keys is None or values is None:
+        raise WrongUse(f"there is no k or no o among {', '.join(batch.schema.names) or 'no columns'}")
+    deleted = _column(batch, "deleted")
+    texts = _texts("k", keys)
+    removed = [False] * batch.num_rows if deleted is None else plain(deleted).cast(pa.bool_()).to_pylist()
+    times = _times_of(batch)
+    for row, (key, value) in enumerate(zip(texts, _texts("o", values), strict=True)):
+        if key is None:
+            raise WrongUse(f"row {row} has no key")
+        yield Entry(times[row], key, None if removed[row] or value is None else _parsed(row, value))
+
+
+def _parsed(row: int, text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise WrongUse(f"row {row}: the value is no JSON: {error}") from None
+
+
+def _texts(name: str, array: pa.Array) -> list[Any]:
+    try:
+        found: list[Any] = bytes_of(name, array).cast(pa.large_binary()).cast(pa.large_string()).to_pylist()
+    except pa.ArrowInvalid:
+        raise WrongUse(f"column {name} is no text") from None
+    return found
+
+
+def _times_of(batch: pa.RecordBatch) -> list[int]:
+    found = _column(batch, "t", "timestamp_ns", "timestamp")
+    if found is None:
+        return [0] * batch.num_rows
+    times = plain(found)
+    if pa.types.is_timestamp(times.type):
+        times = times.cast(_TIME if times.type.tz else pa.timestamp("ns")).view(pa.int64())
+    elif not (pa.types.is_integer(times.type) or pa.types.is_null(times.type)):
+        raise WrongUse(f"the time is {times.type}, and must be a timestamp or nanoseconds")
+    return [value or 0 for value in times.to_pylist()]
+
+
+def _column(batch: pa.RecordBatch, *names: str) -> pa.Array | None:
+    """The first of these columns that is there."""
+    for name in names:
+        there = batch.schema.get_all_field_indices(name)
+        if len(there) > 1:
+            raise WrongUse(f"column {name} is there more than once")
+        if there:
+            return batch.column(name)
+    return None

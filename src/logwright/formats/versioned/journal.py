@@ -1,0 +1,132 @@
+"""The journals of a store as a whole: recognising them, opening them for reading, following and recovering them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from ...core.disk import REAL_DISK, Disk
+from ...core.errors import LogwrightError, NotFound
+from ...core.format import Evidence
+from ...core.format import Reader as AnyReader
+from ...core.outcome import Damage, Malformed, Mode
+from .archives import open_stream
+from .codec import decode_header
+from .files import Kind, active_name, list_stores, parse_name
+from .layout import HEADER_BYTES
+from .reader import Reader
+from .recovery import is_compressed
+from .scanner import Scanner
+from .store import VersionedKVStore
+from .stores import StoresReader
+from .writer import StoresWriter
+
+__all__ = [
+    "Reader",
+    "Recovery",
+    "Scanner",
+    "StoresReader",
+    "StoresWriter",
+    "follow",
+    "journal_of",
+    "looks_like",
+    "open_reader",
+    "open_target",
+    "recover",
+]
+
+_READ: Final = (Kind.ACTIVE, Kind.ARCHIVE, Kind.OLD)
+
+
+def looks_like(disk: Disk, path: Path) -> Evidence | None:
+    """Whether a path is the journal of a store, a file of one, or a directory of stores.
+
+    The version and the beginning of an array in the first 17 bytes tell. What the system does not let us see is its
+    error, not a "no".
+    """
+    try:
+        if disk.is_directory(path):
+            return _directory_looks_like(disk, path)
+        parsed = parse_name(path.name)
+        if _begins_like_one(disk, path):
+            return Evidence(2, "it begins like the journal of a store")
+        if parsed is not None and parsed[1] in _READ:
+            return Evidence(1, "it is named like the journal of a store")
+    except NotFound:  # removed while we looked
+        pass
+    return None
+
+
+def _directory_looks_like(disk: Disk, path: Path) -> Evidence | None:
+    named: list[str] = []
+    good: list[str] = []
+    for name in disk.list_directory(path):
+        parsed = parse_name(name)
+        if parsed is None or parsed[1] not in _READ or disk.is_directory(path / name):
+            continue
+        named.append(name)
+        if len(good) < 2 and _begins_like_one(disk, path / name):
+            good.append(name)
+    if len(good) > 1:
+        return Evidence(3, f"{good[0]} and others begin like journals of stores")
+    if good:
+        return Evidence(2, f"{good[0]} begins like the journal of a store")
+    return Evidence(1, f"{named[0]} is named like the journal of a store") if named else None
+
+
+def _begins_like_one(disk: Disk, path: Path) -> bool:
+    try:
+        compressed = is_compressed(disk, path)
+        file = disk.open(path, "read")
+        try:
+            head = bytearray(HEADER_BYTES)
+            have = open_stream(file, compressed=compressed).read_into(memoryview(head))
+        finally:
+            file.close()
+        return isinstance(decode_header(head[:have]), tuple)
+    except (LogwrightError, Malformed):
+        return False
+
+
+def journal_of(name: str) -> str:
+    """The name of the active journal that a file belongs to: with it all files of the store are opened."""
+    parsed = parse_name(name)
+    return name if parsed is None else active_name(parsed[0])
+
+
+def open_reader(path: Path, *, disk: Disk = REAL_DISK) -> AnyReader:
+    """A reader of a store, of one file, or of all stores of a directory."""
+    if not disk.is_directory(path):
+        return Reader(path, disk=disk)
+    stores = list_stores(disk, path)
+    if not stores:
+        raise NotFound(f"{path}: no journal of a store is here")
+    return Reader(path / active_name(stores[0]), disk=disk) if len(stores) == 1 else StoresReader(path, disk=disk)
+
+
+def follow(path: Path, ends: Any, *, timeout: float | None, mode: Mode) -> Scanner:
+    """A scanner of a store from a number on, or of all stores of a directory, from a number of each."""
+    return Scanner(path, ends, timeout=timeout, mode=mode)
+
+
+def open_target(directory: Path, name: str, *, disk: Disk = REAL_DISK) -> StoresWriter:
+    """What takes the rows of tables that become stores of a directory; those that name no store go to this one."""
+    return StoresWriter(directory, name, disk=disk)
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """What opening for writing did to a journal: the torn tail it cut off, and where that is kept."""
+
+    cut: Damage | None
+    kept: Path | None
+
+
+def recover(path: Path | str, *, disk: Disk = REAL_DISK) -> Recovery:
+    """Bring a store into the state that a writer leaves: lock it, finish a rotation, cut a torn tail off, keep that."""
+    reader = Reader(path, disk=disk)
+    newest = reader.files()[-1]
+    capacity = max(1 << 12, 0 if newest.compressed else disk.file_size(newest.path))
+    with VersionedKVStore.open(reader.directory, reader.store, capacity, background=False, disk=disk) as store:
+        return Recovery(store.recovered, store.kept if store.recovered is not None else None)
