@@ -26,12 +26,16 @@ from ...core.disk import Disk, File, write_all
 from ...core.errors import DamagedJournal, LogwrightError, NotFound
 from ...core.outcome import NEED_MORE, Malformed
 from . import codec
+from .archives import READ_BYTES, ArchiveLimits, InflatedStream, PlainStream
 from .buffer import abandon
 from .files import archive_name, list_files, old_name, temporary_archive_name
 from .layout import ARCHIVE_LEVEL, HEADER_BYTES, MAX_TIMESTAMP
 
 logger = logging.getLogger("logwright.versioned")
 _PIECE_BYTES: Final = 1 << 18
+_HEAD_BYTES: Final = 4096
+_NO_LIMITS: Final = ArchiveLimits(total_bytes=1 << 62, ratio=1 << 62)
+"""For what we have written ourselves a moment ago."""
 _ISAL_LEVEL: Final = 2
 """isal has levels of its own, 0 to 3."""
 
@@ -50,11 +54,6 @@ def new_compressor() -> Any:
     if (isal_zlib := _library("isal.isal_zlib")) is not None:
         return isal_zlib.compressobj(_ISAL_LEVEL)
     return zlib.compressobj(ARCHIVE_LEVEL)
-
-
-def new_decompressor() -> Any:
-    """What decompresses fastest of all that are installed."""
-    return (_library("isal.isal_zlib") or _library("zlib_ng.zlib_ng") or zlib).decompressobj()
 
 
 # --- one archive ------------------------------------------------------------------------------------------------------
@@ -99,41 +98,22 @@ def write_archive(disk: Disk, source: File, size: int, path: Path) -> None:
     archive.close()
 
 
-def decompressed(file: File) -> Iterator[bytes]:
-    """What is in an archive, in pieces of a limited size; `DamagedJournal` where it is none."""
-    decompressor = new_decompressor()
-    position = 0
-    while not decompressor.eof:
-        data = file.read_at(position, _PIECE_BYTES)
-        if not data:
-            raise DamagedJournal(file.path, position, "the archive ends too early")
-        position += len(data)
-        while data:
-            try:
-                piece = decompressor.decompress(data, 4 * _PIECE_BYTES)
-            except Exception as error:  # each of the libraries has one of its own
-                raise DamagedJournal(file.path, position, f"what was compressed cannot be read: {error}") from None
-            yield piece
-            data = decompressor.unconsumed_tail
-
-
 def holds(disk: Disk, path: Path, source: File, size: int) -> bool:
-    """Whether an archive begins with the first bytes of a file. One that cannot be read does not."""
+    """Whether an archive is whole and begins with the first bytes of a file."""
     archive = disk.open(path, "read")
     try:
+        stream = InflatedStream(archive, _NO_LIMITS)
+        piece = memoryview(bytearray(READ_BYTES))
         position = 0
-        for piece in decompressed(archive):
-            wanted = source.read_at(position, min(len(piece), size - position))
-            if not piece.startswith(wanted):
+        while position < size:
+            count = stream.read_into(piece[: size - position])
+            if not count or piece[:count] != source.read_at(position, count):
                 return False
-            position += len(wanted)
-            if position == size:
-                return True
-    except DamagedJournal:
-        return False
+            position += count
+        stream.drain()
+        return not stream.problem
     finally:
         archive.close()
-    return position == size
 
 
 def archive_old(disk: Disk, directory: Path, store: str, timestamp: int) -> int:
@@ -248,13 +228,15 @@ def initialized_of(disk: Disk, path: Path, compressed: bool) -> int | None:
     except NotFound:
         return None
     try:
-        head = b""
-        for piece in decompressed(file) if compressed else _pieces(file, _PIECE_BYTES):
-            head += piece
+        stream = InflatedStream(file) if compressed else PlainStream(file)
+        head = bytearray()
+        piece = memoryview(bytearray(_HEAD_BYTES))
+        while count := stream.read_into(piece):
+            head += piece[:count]
             found = codec.decode_metadata(head, HEADER_BYTES) if len(head) > HEADER_BYTES else NEED_MORE
             if isinstance(found, tuple):
                 return found[0].initialized
-    except (DamagedJournal, Malformed):
+    except Malformed:
         return None
     finally:
         file.close()

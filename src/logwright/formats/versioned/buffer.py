@@ -166,7 +166,8 @@ class Buffer:
         self.size = size
         self.set_mark(position)
         old = mark_at(before)
-        self.clear(old, old + MARK.size)
+        if old >= position:  # else entries are in its place
+            self.clear(old, min(old + MARK.size, before))
         self.file.sync()
 
     def close(self) -> None:
