@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logwright.formats.kestrel import codec, cursor, quick, tally
-from logwright.formats.kestrel.layout import DOCUMENTED, KESTREL2
+from logwright.formats.kestrel.layout import DATA_HEAD_BYTES, DOCUMENTED, KESTREL2
 from logwright.formats.kestrel.packing import MOST_ATTEMPTS, state_operations
 from logwright.formats.kestrel.reader import Reader
 from logwright.formats.kestrel.records import OPS, Operation
@@ -76,7 +76,7 @@ def replayed(files: list[list[tuple[str, int]]]) -> tuple[Replay, list[tuple[int
         replay.add(*as_turns(steps)[:3])
         ends = [row for row, (op, _) in enumerate(steps) if op == "state_dump"]
         for row, (op, _) in enumerate(steps[: ends[0]] if ends else steps):
-            if OPS[op] in tally.HEAD_BYTES:
+            if OPS[op] in DATA_HEAD_BYTES:
                 places.append((number, 30 * row))
     return replay, places
 

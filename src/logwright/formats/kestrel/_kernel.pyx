@@ -44,10 +44,10 @@ from ._operations cimport (
 
 from ...core.errors import TooLarge, WrongUse
 from . import layout as _layout
-from .codec import DATA_HEAD_BYTES, Columns
+from .codec import Columns
 from .records import OP_NAMES, OPS, Operation, check_item, check_xid
 
-check_agreement(OPS, DATA_HEAD_BYTES)
+check_agreement(OPS, _layout.DATA_HEAD_BYTES)
 
 cdef enum:
     DOCUMENTED = 0

@@ -5,9 +5,7 @@ Items are in a ring. The mutex is a lock of the interpreter's own, taken without
 calls of Python nothing interrupts this code, which is what makes `take` safe without the mutex.
 """
 
-from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize, PyByteArray_Resize
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.pythread cimport (
     NOWAIT_LOCK,
     PyThread_acquire_lock,
@@ -19,52 +17,21 @@ from cpython.pythread cimport (
 )
 from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport free, malloc
+from libc.stdlib cimport free
 from libc.string cimport memcpy
 
+from ...core._buffers cimport View
+from ...core._bytes cimport load_little_i32, load_little_i64, now_ms, store_little_u32, store_little_u64
+from ...core._outgoing cimport Outgoing, room_for
+from ...core._ring cimport grown_ring
+from ._operations cimport ADD, ADD_XID, ADDX, ADDX_HEAD, check_agreement, has_data, head_bytes
+
+from ...core.buffers import as_bytes
 from ...core.errors import TooLarge
-from .codec import _as_bytes
-from .layout import MAX_DATA_BYTES
+from .layout import DATA_HEAD_BYTES, MAX_DATA_BYTES
 from .records import OPS
-from .tally import HEAD_BYTES
 
-cdef extern from *:
-    """
-    #include <stdint.h>
-    #include <string.h>
-    #include <time.h>
-    #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
-    #define SWAP64(v) __builtin_bswap64(v)
-    #define SWAP32(v) __builtin_bswap32(v)
-    #else
-    #define SWAP64(v) (v)
-    #define SWAP32(v) (v)
-    #endif
-    static inline int64_t load64(const unsigned char *p) { uint64_t v; memcpy(&v, p, 8); return (int64_t)SWAP64(v); }
-    static inline int32_t load32(const unsigned char *p) { uint32_t v; memcpy(&v, p, 4); return (int32_t)SWAP32(v); }
-    static inline void store64(unsigned char *p, uint64_t v) { v = SWAP64(v); memcpy(p, &v, 8); }
-    static inline void store32(unsigned char *p, uint32_t v) { v = SWAP32(v); memcpy(p, &v, 4); }
-    static inline int64_t now_ms(void) {
-        struct timespec t; clock_gettime(CLOCK_REALTIME, &t);
-        return (int64_t)t.tv_sec * 1000LL + t.tv_nsec / 1000000;
-    }
-    """
-    int64_t load64(const unsigned char *p) nogil
-    int32_t load32(const unsigned char *p) nogil
-    void store64(unsigned char *p, uint64_t v) nogil
-    void store32(unsigned char *p, uint32_t v) nogil
-    int64_t now_ms() nogil
-
-cdef enum:
-    ADD = 0
-    ADDX = 2
-    ADD_XID = 7
-    CONTINUE = 10
-
-if tuple(OPS[name] for name in ("add", "remove", "addx", "add_xid", "continue")) != (0, 1, 2, 7, 10):
-    raise ImportError("the kernel and records.py disagree about the operations")
-if HEAD_BYTES != {ADD: 9, ADDX: 21, ADD_XID: 25, CONTINUE: 25}:
-    raise ImportError("the kernel and tally.py disagree about the heads of operations")
+check_agreement(OPS, DATA_HEAD_BYTES)
 
 cdef int64_t NO_LIMIT = <int64_t>1 << 62
 cdef bytes REMOVE_BYTE = b"\x01"
@@ -104,40 +71,15 @@ cdef class Mutex:
         PyThread_release_lock(self._lock)
 
 
-cdef class _View:
-    """The bytes of any object that has some, released with it."""
-
-    cdef Py_buffer view
-    cdef bint held
-    cdef const unsigned char *data
-    cdef Py_ssize_t size
-
-    def __cinit__(self, source):
-        PyObject_GetBuffer(source, &self.view, PyBUF_SIMPLE)
-        self.held = True
-        self.data = <const unsigned char *>self.view.buf
-        self.size = self.view.len
-
-    def __dealloc__(self):
-        if self.held:
-            PyBuffer_Release(&self.view)
-
-
-cdef class Shelf:
+cdef class Shelf(Outgoing):
     """Items and operations of one queue; see shelf.Shelf."""
 
     cdef readonly Mutex mutex
-    cdef public bint refusing
     # operations on their way
     cdef public int64_t position
     cdef public int64_t _file_size
-    cdef public int64_t attention_bytes
     cdef public int dialect
     cdef public object write
-    cdef bytearray _buffer
-    cdef bytearray _spare
-    cdef Py_ssize_t _capacity
-    cdef Py_ssize_t _used
     # items
     cdef public int64_t items
     cdef public int64_t data_bytes
@@ -163,16 +105,12 @@ cdef class Shelf:
 
     def __cinit__(self, *arguments, **options):
         self.mutex = Mutex()
-        self._buffer = self._spare = bytearray()
         self._ring = NULL
 
     def __init__(self, int64_t position, int64_t attention_bytes, int dialect):
+        Outgoing.__init__(self, attention_bytes, first_bytes=4096)  # a program may have thousands of queues
         self.position = position
-        self.attention_bytes = attention_bytes
         self.dialect = dialect
-        self._capacity = 4096 + 2 * min(attention_bytes, 1 << 19)
-        self._buffer = PyByteArray_FromStringAndSize(NULL, 4096)
-        self._spare = PyByteArray_FromStringAndSize(NULL, 4096)
         self.max_items = self.max_bytes = self.max_memory_items = self.max_memory_bytes = NO_LIMIT
         self.max_item_bytes = MAX_DATA_BYTES
         self.max_attempts = 0x7FFFFFFF
@@ -188,7 +126,7 @@ cdef class Shelf:
         """Add an item at the tail. `expires` is handed to `_deadline`."""
         cdef int64_t now
         if not isinstance(data, bytes):
-            data = _as_bytes(data)
+            data = as_bytes(data)
         if self.refusing:
             self._refuse()
         self.mutex._acquire()
@@ -267,19 +205,12 @@ cdef class Shelf:
     # --- items; the mutex is held -----------------------------------------------------------------------------------
 
     cdef int _grow(self) except -1:
-        cdef int64_t capacity = self._ring_capacity * 2 if self._ring_capacity else 64
-        cdef int64_t first
-        cdef Entry *ring = <Entry *>malloc(capacity * sizeof(Entry))
-        if ring == NULL:
+        cdef Entry *grown = <Entry *>grown_ring(
+            self._ring, &self._ring_capacity, &self._head, self.memory_items, sizeof(Entry)
+        )
+        if grown == NULL:
             raise MemoryError
-        if self.memory_items:
-            first = min(self.memory_items, self._ring_capacity - self._head)
-            memcpy(ring, self._ring + self._head, first * sizeof(Entry))
-            memcpy(ring + first, self._ring, (self.memory_items - first) * sizeof(Entry))
-        free(self._ring)
-        self._ring = ring
-        self._ring_capacity = capacity
-        self._head = 0
+        self._ring = grown
         return 0
 
     cdef int _push_back(self, Entry *entry) except -1:
@@ -359,10 +290,10 @@ cdef class Shelf:
         self, buffer, int64_t base, kinds, numbers, positions, int64_t end, int64_t most_items, int64_t most_bytes
     ):
         """Put items that are counted already onto the shelf, from the operations that have added them."""
-        cdef _View view = _View(buffer)
-        cdef _View kinds_view = _View(kinds)
-        cdef _View numbers_view = _View(numbers)
-        cdef _View positions_view = _View(positions)
+        cdef View view = View(buffer)
+        cdef View kinds_view = View(kinds)
+        cdef View numbers_view = View(numbers)
+        cdef View positions_view = View(positions)
         cdef Py_ssize_t count = kinds_view.size
         cdef const uint8_t *kind = <const uint8_t *>kinds_view.data
         cdef const int32_t *number = <const int32_t *>numbers_view.data
@@ -375,9 +306,9 @@ cdef class Shelf:
         if numbers_view.size != count * 4 or positions_view.size != count * 8:
             raise ValueError("there must be as many kinds as numbers and positions")
         for row in range(count):
-            head = 21 if kind[row] == ADDX else 9 if kind[row] == ADD else 25
-            if kind[row] != ADDX and kind[row] != ADD and kind[row] != ADD_XID and kind[row] != CONTINUE:
+            if not has_data(kind[row]):
                 continue
+            head = head_bytes(kind[row])
             start = position[row] - base
             stop = (position[row + 1] if row + 1 < count else end) - base
             size = stop - start - head
@@ -389,10 +320,10 @@ cdef class Shelf:
             entry.data = <PyObject *>data
             if kind[row] == ADD:
                 entry.added = 0
-                entry.expires = <int64_t>load32(view.data + start + 5) * 1000
+                entry.expires = <int64_t>load_little_i32(view.data + start + 5) * 1000
             else:
-                entry.added = load64(view.data + start + head - 16)
-                entry.expires = load64(view.data + start + head - 8)
+                entry.added = load_little_i64(view.data + start + head - 16)
+                entry.expires = load_little_i64(view.data + start + head - 8)
             entry.attempts = 0
             entry.name = number[row] if kind[row] == ADD_XID else 0
             self._push_back(&entry)
@@ -405,19 +336,19 @@ cdef class Shelf:
     cdef int64_t _emit_add(self, bytes data, int64_t size, int64_t added, int64_t expires) except -1:
         """Send an ADDX on its way."""
         cdef int64_t position = self.position
-        cdef int64_t whole = size + 21
+        cdef int64_t whole = size + ADDX_HEAD
         cdef unsigned char *out
         cdef bytes operation = None
         if self.write is None:
-            out = self._room(whole)
+            out = room_for(self, whole)
         else:
             operation = PyBytes_FromStringAndSize(NULL, whole)
             out = <unsigned char *>PyBytes_AS_STRING(operation)
         out[0] = ADDX
-        store32(out + 1, <uint32_t>(size + 16))
-        store64(out + 5, <uint64_t>added)
-        store64(out + 13, <uint64_t>expires)
-        memcpy(out + 21, PyBytes_AS_STRING(data), size)
+        store_little_u32(out + 1, <uint32_t>(size + 16))
+        store_little_u64(out + 5, <uint64_t>added)
+        store_little_u64(out + 13, <uint64_t>expires)
+        memcpy(out + ADDX_HEAD, PyBytes_AS_STRING(data), size)
         self.position = position + whole
         if operation is None:
             self._used += whole
@@ -431,7 +362,7 @@ cdef class Shelf:
         cdef int64_t position = self.position
         cdef Py_ssize_t size = PyBytes_GET_SIZE(data)
         if self.write is None:
-            memcpy(self._room(size), PyBytes_AS_STRING(data), size)
+            memcpy(room_for(self, size), PyBytes_AS_STRING(data), size)
             self.position = position + size
             self._used += size
             if self._used >= self.attention_bytes:
@@ -453,37 +384,11 @@ cdef class Shelf:
         self._file_size += PyBytes_GET_SIZE(data)
         return 0
 
-    cdef unsigned char *_room(self, int64_t size) except NULL:
-        """Where the next `size` bytes go."""
-        if size > len(self._buffer) - self._used:
-            PyByteArray_Resize(self._buffer, max(len(self._buffer) * 2, self._used + size))
-        return <unsigned char *>PyByteArray_AS_STRING(self._buffer) + self._used
-
     def emit(self, bytes data not None):
         """Send operations on their way; the position of the first one. The mutex is held."""
         return self._emit(data)
 
-    @property
-    def buffered_bytes(self):
-        """How many bytes wait to be taken."""
-        return self._used
-
-    def take(self):
-        """What has gathered: a buffer, and how much of it counts. It may be used until the next but one `take`."""
-        cdef bytearray taken = self._buffer
-        cdef Py_ssize_t used = self._used
-        cdef bytearray fresh = self._spare
-        if len(fresh) > 4 * self._capacity:  # one large item must not hold its memory for ever
-            fresh = PyByteArray_FromStringAndSize(NULL, 4096)
-        self._buffer = fresh
-        self._spare = taken
-        self._used = 0
-        return taken, used
-
     # --- what a subclass has ----------------------------------------------------------------------------------------
-
-    def _refuse(self):
-        raise NotImplementedError
 
     def _deadline(self, expires, now):
         raise NotImplementedError
@@ -501,9 +406,6 @@ cdef class Shelf:
         raise NotImplementedError
 
     def _wake(self):
-        raise NotImplementedError
-
-    def _attend(self):
         raise NotImplementedError
 
     def _write_rest(self, data, done):

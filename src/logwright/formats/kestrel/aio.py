@@ -27,12 +27,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Generic, NamedTuple, NoReturn, Self, TypeVar, Unpack
 
+from ...core.buffers import Buffer, as_bytes
 from ...core.disk import REAL_DISK, Disk
 from ...core.durability import ALWAYS, AsyncGroupCommit, SyncLike, parse_sync
 from ...core.errors import Closed, LogwrightError, WrongUse
 from ...core.outcome import Damage
 from ...core.tasks import opened, to_the_end
-from .codec import Buffer, _as_bytes
 from .engine import Engine
 from .hub import Handle, Settings
 from .items import Item, as_item, xids_of
@@ -130,7 +130,7 @@ class AsyncQueue:
         """Add an item at the tail; see `Queue.put`."""
         handle = self._handle_here()
         if handle.has_children:
-            await self._put_to_all(handle, [_as_bytes(data)], expires)
+            await self._put_to_all(handle, [as_bytes(data)], expires)
             return
         engine = handle.engine
         engine.put(data, expires)
@@ -141,7 +141,7 @@ class AsyncQueue:
 
     async def put_many(self, items: Iterable[Buffer], expires: Expires | None = None) -> int:
         """Add items at the tail, all of them or none; how many those were."""
-        contents = [_as_bytes(data) for data in items]
+        contents = [as_bytes(data) for data in items]
         await self._put_to_all(self._handle_here(), contents, expires)
         return len(contents)
 

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from operator import index
 from typing import Any, Final
 
-from ...core.buffers import Buffer as Buffer
 from ...core.buffers import (
+    Buffer,
     as_bytes,
     check_count,
     check_range,
@@ -44,6 +44,7 @@ from .layout import (
     ADDX_HEAD,
     CONTINUE,
     CONTINUE_BYTE,
+    DATA_HEAD_BYTES,
     DOCUMENTED,
     FIRST_PLAUSIBLE_MS,
     KESTREL2,
@@ -64,7 +65,6 @@ from .layout import (
 )
 from .records import FIELDS, OP_NAMES, OPS, Operation, check_item, check_xid
 
-_as_bytes = as_bytes
 CLEAN, INCOMPLETE, MALFORMED, DIALECT_NEEDED = range(4)
 """How a walk ends: at the end of its bytes, inside an operation, at bytes that are none, where the dialect decides."""
 
@@ -77,13 +77,6 @@ NO_TIME: Final = -(2**63)
 TIMED: Final = (ADDX, ADD_XID, CONTINUE)
 """The operations that add an item and say when."""
 _WITH_XID: Final = tuple(OPS[name] for name, fields in FIELDS.items() if "xid" in fields)
-DATA_HEAD_BYTES: Final = {
-    ADD: ADD_HEAD.size,
-    ADDX: ADDX_HEAD.size,
-    ADD_XID: ADD_XID_HEAD.size,
-    CONTINUE: ADD_XID_HEAD.size,
-}
-"""The operations that add an item, and how many bytes of each come before its data."""
 _HEAD_BYTES: Final = {**DATA_HEAD_BYTES, REMOVE: 1, REMOVE_TENTATIVE: 1, STATE_DUMP: STATE_DUMP_HEAD.size}
 """How long an operation is without its data; what is not here has an id and nothing else."""
 

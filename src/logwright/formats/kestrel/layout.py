@@ -58,6 +58,13 @@ XID_HEAD: Final = struct.Struct("<Bi")
 
 LEAST_SIZE: Final = {ADD: 4, ADDX: 16, ADD_XID: 16, CONTINUE: 16}
 """What `size` counts when there is no data."""
+DATA_HEAD_BYTES: Final = {
+    ADD: ADD_HEAD.size,
+    ADDX: ADDX_HEAD.size,
+    ADD_XID: ADD_XID_HEAD.size,
+    CONTINUE: ADD_XID_HEAD.size,
+}
+"""The operations that add an item, and how many bytes of each come before its data."""
 LONGEST_HEAD_BYTES: Final = ADD_XID_HEAD.size
 MAX_SIZE: Final = 2**31 - 1
 MAX_DATA_BYTES: Final = MAX_SIZE - 16

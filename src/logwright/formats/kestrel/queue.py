@@ -39,12 +39,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NoReturn, TypeVar, Unpack, cast
 
+from ...core.buffers import Buffer, as_bytes
 from ...core.closing import Closing
 from ...core.disk import REAL_DISK, Disk
 from ...core.durability import ALWAYS, SyncLike, parse_sync
 from ...core.errors import Closed, WrongUse
 from ...core.outcome import Damage
-from .codec import Buffer, _as_bytes
 from .engine import Engine
 from .hub import Handle, Settings
 from .items import Item, as_item, xids_of
@@ -115,7 +115,7 @@ class Queue(Closing):
         `Full` when there is no room for it, `TooLarge` when it is larger than an item may be.
         """
         if self._handle.has_children:
-            self._put_to_all([_as_bytes(data)], expires)
+            self._put_to_all([as_bytes(data)], expires)
             return
         engine = self._engine
         engine.put(data, expires)
@@ -126,7 +126,7 @@ class Queue(Closing):
 
     def put_many(self, items: Iterable[Buffer], expires: Expires | None = None) -> int:
         """Add items at the tail, all of them or none, with one write and one sync; how many those were."""
-        contents = [_as_bytes(data) for data in items]
+        contents = [as_bytes(data) for data in items]
         self._put_to_all(contents, expires)
         return len(contents)
 

@@ -32,10 +32,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias
 
+from ...core.buffers import Buffer, as_bytes
 from ...core.errors import TooLarge
-from .codec import Buffer, _as_bytes
-from .layout import ADD, ADD_HEAD, ADD_XID, ADD_XID_HEAD, ADDX, ADDX_HEAD, MAX_DATA_BYTES, REMOVE
-from .tally import HEAD_BYTES
+from ...core.outgoing import Outgoing
+from .layout import ADD, ADD_HEAD, ADD_XID, ADD_XID_HEAD, ADDX, ADDX_HEAD, DATA_HEAD_BYTES, MAX_DATA_BYTES, REMOVE
 
 Entry: TypeAlias = tuple[bytes, int, int, int, int]
 """An item in memory: data, when it was added, when it expires (0: never), attempts, the id that it is named by (0)."""
@@ -44,19 +44,16 @@ NO_LIMIT: Final = 2**62
 _REMOVE_BYTE: Final = bytes([REMOVE])
 
 
-class Shelf:
+class Shelf(Outgoing):
     """Items and operations of one queue. Limits are plain numbers, `NO_LIMIT` for none; times are milliseconds."""
 
     def __init__(self, position: int, attention_bytes: int, dialect: int) -> None:
+        super().__init__(attention_bytes)
         self.mutex = threading.Lock()
-        self.refusing = False
         # operations on their way
         self.position = position
-        self.attention_bytes = attention_bytes
         self.dialect = dialect
         self.write: Callable[[int, bytes], int] | None = None
-        self._buffer = bytearray()
-        self._adding = threading.Lock()
         # items
         self.items = self.data_bytes = 0
         self.memory_items = self.memory_bytes = 0
@@ -77,7 +74,7 @@ class Shelf:
 
     def put(self, data: Buffer, expires: Any = None) -> None:
         """Add an item at the tail. `expires` is handed to `_deadline`."""
-        content = _as_bytes(data)
+        content = as_bytes(data)
         if self.refusing:
             self._refuse()
         with self.mutex:
@@ -182,11 +179,11 @@ class Shelf:
         """
         taken = 0
         for row, kind in enumerate(kinds):
-            if kind not in HEAD_BYTES:
+            if kind not in DATA_HEAD_BYTES:
                 continue
             start = positions[row] - base
             stop = (positions[row + 1] if row + 1 < len(positions) else end) - base
-            size = stop - start - HEAD_BYTES[kind]
+            size = stop - start - DATA_HEAD_BYTES[kind]
             if start < 0 or size < 0 or stop > len(buffer):
                 raise ValueError("these operations are not within the buffer")
             if taken and (self.memory_items >= most_items or self.memory_bytes + size > most_bytes):
@@ -225,23 +222,9 @@ class Shelf:
             self._write_rest(data, written)
         self._file_size += len(data)
 
-    @property
-    def buffered_bytes(self) -> int:
-        """How many bytes wait to be taken."""
-        return len(self._buffer)
-
-    def take(self) -> tuple[bytearray, int]:
-        """What has gathered: a buffer, and how much of it counts. It may be used until the next but one `take`."""
-        with self._adding:
-            buffer, self._buffer = self._buffer, bytearray()
-            return buffer, len(buffer)
-
     # --- what a subclass has ----------------------------------------------------------------------------------------
 
     _file_size = 0
-
-    def _refuse(self) -> None:
-        raise NotImplementedError
 
     def _deadline(self, expires: Any, now: int) -> int:
         raise NotImplementedError
@@ -259,9 +242,6 @@ class Shelf:
         raise NotImplementedError
 
     def _wake(self) -> None:
-        raise NotImplementedError
-
-    def _attend(self) -> None:
         raise NotImplementedError
 
     def _write_rest(self, data: bytes, done: int) -> None:

@@ -17,11 +17,10 @@ from ...core.errors import DamagedJournal
 from ...core.outcome import Damage
 from . import quick
 from .cursor import Chunk, Cursor
-from .layout import STATE_DUMP
+from .layout import DATA_HEAD_BYTES, STATE_DUMP
 from .reader import Reader, read_operation
 from .records import Operation
 from .snapshot import Snapshot
-from .tally import HEAD_BYTES
 
 
 class Turns(NamedTuple):
@@ -35,12 +34,12 @@ class Turns(NamedTuple):
 
     def adds(self) -> list[int]:
         """The rows that add an item."""
-        return [row for row, kind in enumerate(self.kinds) if kind in HEAD_BYTES]
+        return [row for row, kind in enumerate(self.kinds) if kind in DATA_HEAD_BYTES]
 
     def data_bytes(self, row: int) -> int:
         """How much data the item of a row has."""
         stop = self.positions[row + 1] if row + 1 < len(self.positions) else self.end
-        return stop - self.positions[row] - HEAD_BYTES[self.kinds[row]]
+        return stop - self.positions[row] - DATA_HEAD_BYTES[self.kinds[row]]
 
 
 def turns_of(chunk: Chunk) -> Turns:

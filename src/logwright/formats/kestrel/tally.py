@@ -16,24 +16,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import Final
 
 from .ids import MOST_STEPS, OpenIds, following
-from .layout import ADD_HEAD, ADD_XID_HEAD, ADDX, ADDX_HEAD
+from .layout import ADDX, DATA_HEAD_BYTES
 from .records import OPS
 
-_ADD, _ADDX, _ADD_XID, _CONTINUE = OPS["add"], OPS["addx"], OPS["add_xid"], OPS["continue"]
+_ADD_XID, _CONTINUE = OPS["add_xid"], OPS["continue"]
 _REMOVE, _REMOVE_TENTATIVE = OPS["remove"], OPS["remove_tentative"]
 _REMOVE_TENTATIVE_XID, _STATE_DUMP = OPS["remove_tentative_xid"], OPS["state_dump"]
 _SAVE_XID, _UNREMOVE, _CONFIRM_REMOVE = OPS["save_xid"], OPS["unremove"], OPS["confirm_remove"]
-
-HEAD_BYTES: Final = {
-    _ADD: ADD_HEAD.size,
-    _ADDX: ADDX_HEAD.size,
-    _ADD_XID: ADD_XID_HEAD.size,
-    _CONTINUE: ADD_XID_HEAD.size,
-}
-"""The operations that add an item, and how many bytes of each come before its data."""
 
 
 class Tally:
@@ -64,14 +55,14 @@ class Tally:
         if self._is_dumped:
             return
         for row, kind in enumerate(kinds):
-            if kind in HEAD_BYTES:
+            if kind in DATA_HEAD_BYTES:
                 size = (positions[row + 1] if row + 1 < len(positions) else end) - positions[row]
                 if kind == _CONTINUE:
                     self._close(numbers[row])
                 elif kind == _ADD_XID and numbers[row]:
                     self._named[self.added] = numbers[row]
                 self.added += 1
-                self.added_bytes += size - HEAD_BYTES[kind]
+                self.added_bytes += size - DATA_HEAD_BYTES[kind]
             elif kind == _STATE_DUMP:
                 self._is_dumped = True
                 return
@@ -164,10 +155,10 @@ def copy_adds(
     count = 0
     for at in range(row, len(kinds)):
         kind = kinds[at]
-        if kind in HEAD_BYTES:
+        if kind in DATA_HEAD_BYTES:
             start = positions[at] - base
             stop = (positions[at + 1] if at + 1 < len(positions) else end) - base
-            if not 0 <= start <= stop <= len(buffer) or stop - start < HEAD_BYTES[kind]:
+            if not 0 <= start <= stop <= len(buffer) or stop - start < DATA_HEAD_BYTES[kind]:
                 raise ValueError("these operations are not within the buffer")
             if kind == _CONTINUE:
                 found.append(ADDX)
