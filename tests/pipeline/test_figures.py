@@ -161,6 +161,22 @@ def test_empty_tables_and_no_tables_have_figures() -> None:
     assert (untimed.activity.buckets, untimed.activity.untimed, untimed.total.first) == (0, 5, None)
 
 
+def test_items_are_counted_by_queue_and_state() -> None:
+    states = ["waiting"] * 3 + ["open"] + ["done"] * 9 + ["expired"] * 2
+    rows = [("shop", "mail", state) for state in states] + [("shop", "jobs", "done")] * 50 + [("bar", "jobs", "open")]
+    schema = pa.schema([("journal", pa.string()), ("queue", pa.string()), ("state", pa.string())])
+    found = gathered({"queue_items": table(schema, rows)})
+    assert found.queues == [
+        figures.QueueFigures("shop", "mail", waiting=3, open=1, expired=2, done=9),
+        figures.QueueFigures("bar", "jobs", open=1),
+        figures.QueueFigures("shop", "jobs", done=50),
+    ]
+    assert found.queue_count == 3
+    many = gathered({"queue_items": table(schema, [("a", str(number), "open") for number in range(99)])})
+    assert many.queues is not None
+    assert (len(many.queues), many.queue_count) == (figures.MOST_QUEUES, 99)
+
+
 @pytest.mark.parametrize("seconds", [0, 60, 199 * 60, 200 * 60, 86400, 10**7, 10**9, 10**11, 10**13])
 def test_buckets_are_never_too_many(seconds: int) -> None:
     width = figures.bucket_width(seconds)

@@ -21,6 +21,7 @@ from logwright.pipeline.figures import (
     DamageFigures,
     Figures,
     JournalFigures,
+    QueueFigures,
     Range,
     Series,
     TableFigures,
@@ -77,6 +78,8 @@ def sample(names: list[str], buckets: int = 30) -> Figures:
         {"overtaken": len(consumers)},
         damage,
         [f"about {name}" for name in names[:2]],
+        [QueueFigures(name, name, 7, 1, 2, 12_345) for name in names[:3]],
+        5,
     )
 
 
@@ -166,6 +169,9 @@ def test_journals_consumers_and_tables_have_their_rows() -> None:
     assert rows[1][9] == "1"
     rows = [texts(row, "td") for row in section(tree, "Consumers").iterfind(".//tbody/tr")]
     assert rows[0][:6] == ["orders", "orders / orders", "overtaken", "1", "9", "8"]
+    rows = [texts(row, "td") for row in section(tree, "Queues").iterfind(".//tbody/tr")]
+    assert rows[0][:6] == ["orders", "orders", "7", "1", "2", "12,345"]
+    assert texts(section(tree, "Queues"), "p")[0] == "The 2 with most items that are not done, of 5."
     rows = [texts(row, "td") for row in section(tree, "Tables").iterfind(".//tbody/tr")]
     assert [row[:4] for row in rows] == [["events", "1,234", "2", "5 MiB"], ["elsewhere", "–", "–", "–"]]
     assert texts(section(tree, "Notes"), ".//li") == ["about orders", "about clicks"]

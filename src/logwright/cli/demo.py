@@ -307,6 +307,7 @@ _SHOWN: Final = {
     "events": ("format", "journal", "file", "position", "size", "sequence", "timestamp", "key"),
     "messages": ("journal", "shard", "offset", "timestamp", "type", "key", "decoded"),
     "activity": ("format", "journal", "minute", "records", "bytes"),
+    "queue_items": ("queue", "item", "state", "data", "expires", "xid", "attempts", "done_position"),
     "consumers": ("journal", "consumer", "offset", "next", "lag", "status"),
     "damage": ("journal", "file", "position", "size", "kind", "reason"),
     "files": ("journal", "part", "file", "bytes", "first", "next"),

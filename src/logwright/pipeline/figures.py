@@ -14,10 +14,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
-from .reducing import MOST_ROWS, ActivityRow, DamageRow, Rows, activity_rows, damage_rows, small
+from .reducing import (
+    MOST_ROWS,
+    ActivityRow,
+    DamageRow,
+    QueueRow,
+    Rows,
+    activity_rows,
+    damage_rows,
+    queue_rows,
+    small,
+)
 
 MOST_JOURNALS: Final = 40
 MOST_CONSUMERS: Final = 30
+MOST_QUEUES: Final = 30
 MOST_DAMAGED_FILES: Final = 24
 MOST_RANGES_OF_A_FILE: Final = 300
 MOST_UNREADABLE: Final = 50
@@ -108,6 +119,18 @@ class ConsumerFigures:
 
 
 @dataclass(slots=True)
+class QueueFigures:
+    """How many items of a queue are in each state."""
+
+    journal: str
+    queue: str
+    waiting: int = 0
+    open: int = 0
+    expired: int = 0
+    done: int = 0
+
+
+@dataclass(slots=True)
 class Range:
     """Damaged bytes of a file; `count` ranges near each other, of which the first is told."""
 
@@ -173,6 +196,9 @@ class Figures:
     damage: DamageFigures | None = None
     notes: list[str] = field(default_factory=list)
     """What else is to be told, a sentence each."""
+    queues: list[QueueFigures] | None = None
+    """Those with most items that are not done first."""
+    queue_count: int = 0
 
 
 # --- gathering ------------------------------------------------------------------------------------------------------
@@ -191,8 +217,8 @@ def gather(
 ) -> Figures:
     """The figures of tables by their names, as DataFrames or in Arrow.
 
-    `activity`, `files`, `damage` and `consumers` count, as far as they are there. Where one has more than `most_rows`,
-    Spark sums it up first.
+    `activity`, `files`, `damage`, `consumers` and `queue_items` count, as far as they are there. Where one has more
+    than `most_rows`, Spark sums it up first.
     """
     found = Figures(source, out, made_at, seconds, tables=list(tables), notes=list(notes))
     active = activity_rows(frames["activity"], most=most_rows) if "activity" in frames else []
@@ -207,6 +233,9 @@ def gather(
         rows = small(frames["consumers"]).to_pylist()
         found.statuses = dict(sorted(Counter(row["status"] for row in rows).items()))
         found.consumers = _consumers(rows)
+    if "queue_items" in frames:
+        queues = _queues(queue_rows(frames["queue_items"]))
+        found.queues, found.queue_count = queues[:MOST_QUEUES], len(queues)
     return found
 
 
@@ -387,3 +416,11 @@ def _consumers(rows: Iterable[dict[str, Any]]) -> list[ConsumerFigures]:
         key=lambda one: (one.lag is None, -(one.lag or 0), one.journal, one.shard or "", one.consumer),
     )
     return found[:MOST_CONSUMERS]
+
+
+def _queues(rows: Iterable[QueueRow]) -> list[QueueFigures]:
+    found: dict[tuple[str, str], QueueFigures] = {}
+    for row in rows:
+        queue = found.setdefault((row.journal, row.queue), QueueFigures(row.journal, row.queue))
+        setattr(queue, row.state, row.items)
+    return sorted(found.values(), key=lambda one: (-(one.waiting + one.open + one.expired), one.journal, one.queue))

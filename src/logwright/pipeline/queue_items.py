@@ -63,7 +63,8 @@ def queue_items(events: DataFrame, at: datetime.datetime | None = None) -> DataF
         F.array_sort(F.collect_list(change)).alias("changes"),
     )
     last = F.element_at("changes", -1)
-    expires = F.when(F.abs("expires") <= _MOST_MILLISECONDS, F.timestamp_millis("expires"))
+    fits = F.col("expires").between(-_MOST_MILLISECONDS, _MOST_MILLISECONDS)
+    expires = F.when(fits, F.timestamp_millis("expires"))
     return items.select(
         "journal",
         "queue",

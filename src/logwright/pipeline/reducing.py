@@ -66,6 +66,16 @@ class DamageRow:
     """How many files the rest is in; told by one of several rests for all of them."""
 
 
+@dataclass(frozen=True, slots=True)
+class QueueRow:
+    """So many items of a queue are in a state."""
+
+    journal: str
+    queue: str
+    state: str
+    items: int
+
+
 def small(table: Rows) -> pa.Table:
     """A table that is known to be small."""
     return table if isinstance(table, pa.Table) else table.toArrow()
@@ -204,3 +214,15 @@ def _rest_of_damage(placed: DataFrame, found: list[DamageRow]) -> list[DamageRow
             told = 0 if rest else files
             rest.append(DamageRow(format, journal, None, 0, 0, size, kind, "", count, is_rest=True, files=told))
     return rest
+
+
+# --- queues ---------------------------------------------------------------------------------------------------------
+
+
+def queue_rows(items: Rows) -> list[QueueRow]:
+    """How many items of the table `queue_items` there are of each queue and state."""
+    place = ["journal", "queue", "state"]
+    if isinstance(items, pa.Table):
+        counted = items.select(place).group_by(place).aggregate([([], "count_all")])
+        return [QueueRow(*row.values()) for row in counted.select([*place, "count_all"]).to_pylist()]
+    return [QueueRow(*row) for row in items.groupBy(*place).count().collect()]

@@ -18,7 +18,7 @@ from .. import __version__
 from ..core.disk import REAL_DISK, Disk, replace_file
 from . import plots, units
 from .drawing import Content, Markup, element, join, label, shown
-from .figures import Activity, ConsumerFigures, DamagedFile, DamageFigures, Figures, JournalFigures
+from .figures import Activity, ConsumerFigures, DamagedFile, DamageFigures, Figures, JournalFigures, QueueFigures
 from .report_style import STYLE
 
 _NOTHING: Final = Markup("")
@@ -64,6 +64,7 @@ def render_report(figures: Figures) -> str:
         _activity(figures),
         _journals(figures),
         _consumers(figures),
+        _queues(figures),
         _damage(figures),
         _tables(figures),
         _notes(figures),
@@ -329,6 +330,36 @@ def _consumer_row(columns: Sequence[tuple[str, str]], consumer: ConsumerFigures,
         _DASH if consumer.next is None else units.whole(consumer.next),
         lag,
         plots.bar(consumer.lag or 0, highest, colour, describe=f"lag {lag}"),
+    )
+
+
+def _queues(figures: Figures) -> Markup:
+    if not figures.queues:
+        return _NOTHING
+    columns = [("Queue", "name"), ("Journal", "name"), ("Waiting", "number"), ("Open", "number")]
+    columns += [("Expired", "number"), ("Done", "number"), ("Not done", "wide")]
+    highest = max(queue.waiting + queue.open + queue.expired for queue in figures.queues)
+    rows = [_queue_row(columns, queue, highest) for queue in figures.queues]
+    says = "The items of queues; those with most that are not done first."
+    if figures.queue_count > len(rows):
+        says = f"The {len(rows)} with most items that are not done, of {units.whole(figures.queue_count)}."
+    return _section("Queues", says, _table(columns, rows))
+
+
+def _queue_row(columns: Sequence[tuple[str, str]], queue: QueueFigures, highest: int) -> Markup:
+    left = queue.waiting + queue.open + queue.expired
+    expired: Content = units.whole(queue.expired)
+    if queue.expired:
+        expired = element("span", units.whole(queue.expired), class_="chip warn")
+    return _row(
+        columns,
+        label(queue.queue),
+        label(queue.journal),
+        units.whole(queue.waiting),
+        units.whole(queue.open),
+        expired,
+        units.whole(queue.done),
+        plots.bar(left, highest, "c0", describe=f"{units.counted(left, 'item')} not done"),
     )
 
 

@@ -56,7 +56,7 @@ POLL_SECONDS: Final = 1.0
 """How long a run that follows waits before it looks again."""
 REFRESH_SECONDS: Final = 30.0
 """How old the lists of files and consumers may get while nothing else is new."""
-SHOWN: Final = ("activity", "files", "damage", "consumers")
+SHOWN: Final = ("activity", "files", "damage", "consumers", "queue_items")
 """The tables that the report is made of."""
 
 
