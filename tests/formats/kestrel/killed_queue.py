@@ -30,8 +30,10 @@ from logwright.formats.kestrel.aio import AsyncQueue
 from logwright.formats.kestrel.queue import Queue
 
 QUEUE = "cars"
+STEP_BYTES = 200
+"""How soon a journal that could not be made smaller is thought about again."""
 SMALL_BYTES = 300
-"""What the thread of the queue leaves to others: next to nothing."""
+"""How large a journal is that others than the thread of the queue care for, where it is packed: next to nothing."""
 
 
 class Moment(NamedTuple):
@@ -211,7 +213,9 @@ def use_for_ever(
 ) -> None:
     """Open the queue and use it: one worker in this thread, or several in threads or tasks (`how`)."""
     logging.disable(logging.CRITICAL)
-    care.SMALL_BYTES = SMALL_BYTES  # type: ignore[misc]
+    care._STEP_BYTES = STEP_BYTES  # type: ignore[misc]
+    if "max_memory_bytes" in options:
+        care.SMALL_BYTES = SMALL_BYTES  # type: ignore[misc]
     disk: Any = MortalDisk(None if moment is None else Moment(*moment))
     reports = Reports(pipe)
     if how == "tasks":
