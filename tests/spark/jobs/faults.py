@@ -10,11 +10,11 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from serving import serve
-from trapped import LimitedSource, TrappedSource
+from trapped import LimitedSource, TrappedQueueSource, TrappedSource
 
 from logwright.spark import session
 
@@ -24,11 +24,16 @@ def processes() -> list[int]:
     return [int(spark._jvm.java.lang.ProcessHandle.current().pid()), os.getpid()]
 
 
-def stream(source: str, target: str, checkpoint: str, **options: Any) -> str:
-    """Write the lines of all new files to a journal, a batch for each file; what it failed with, if it did."""
+SHARDED = ("value", "value AS key")
+
+
+def stream(
+    source: str, target: str, checkpoint: str, sink: str = "trapped", columns: Sequence[str] = SHARDED, **options: Any
+) -> str:
+    """Write the lines of all new files to journals, a batch for each file; what it failed with, if it did."""
     lines = spark.readStream.format("text").option("maxFilesPerTrigger", 1).load(source)
-    frame = lines.selectExpr("value", "value AS key")
-    writing = frame.writeStream.format("trapped").option("shardBit", 1).options(**options)
+    frame = lines.selectExpr(*columns)
+    writing = frame.writeStream.format(sink).option("shardBit", 1).options(**options)
     query = writing.option("checkpointLocation", checkpoint).trigger(availableNow=True).start(target)
     try:
         query.awaitTermination()
@@ -43,7 +48,17 @@ def save(source: str, target: str, sink: str = "sej", **options: Any) -> None:
     frame.write.format(sink).options(**options).mode("append").save(target)
 
 
-def save_failing(target: str, rows: int, parts: int, failing_part: int, after: int, attempts: int, by: str) -> None:
+def save_failing(
+    target: str,
+    rows: int,
+    parts: int,
+    failing_part: int,
+    after: int,
+    attempts: int,
+    by: str,
+    sink: str = "sej",
+    columns: Sequence[str] = ("*",),
+) -> None:
     """Write so many rows, while a task fails after some of them, the first so many times that it is tried."""
 
     def step(part: int, numbers: Iterator[int]) -> Iterator[tuple[bytes, bytes]]:
@@ -63,7 +78,7 @@ def save_failing(target: str, rows: int, parts: int, failing_part: int, after: i
 
     values = spark.sparkContext.parallelize(range(rows), parts).mapPartitionsWithIndex(step)
     frame = spark.createDataFrame(values, "value BINARY, key BINARY")
-    frame.write.format("sej").option("shardBit", 1).mode("append").save(target)
+    frame.selectExpr(*columns).write.format(sink).option("shardBit", 1).mode("append").save(target)
 
 
 if __name__ == "__main__":
@@ -78,7 +93,7 @@ if __name__ == "__main__":
         spark_sql_warehouse_dir=f"{directory}/warehouse",
         spark_log_level="OFF",
     )
-    for trap in (TrappedSource, LimitedSource):
+    for trap in (TrappedSource, TrappedQueueSource, LimitedSource):
         spark.dataSource.register(trap)
     serve({"processes": processes, "stream": stream, "save": save, "save_failing": save_failing})
     spark.stop()

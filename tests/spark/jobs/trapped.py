@@ -1,6 +1,6 @@
 """The sink `trapped`: the sink of sej, with a trap before a step that it takes on the disk when it commits.
 
-Options, besides those of sej:
+`trapped_queues` is the sink of kestrel with such a trap. Options, besides those of the format:
     trapBatch       the batch whose commit has the trap; -1 for a table
     trapStep        a regular expression for the step, for instance `rename .*manifest`; steps are `create`, `write`,
                     `truncate`, `rename` and `remove` with the name of the file: what changes something
@@ -28,7 +28,7 @@ from pyspark.sql.types import StructType
 from logwright.core.disk import Buffer, File, OpenMode, RealDisk
 from logwright.spark.options import folded
 from logwright.spark.sink import JournalStreamWriter, JournalWriter, TaskDone
-from logwright.spark.source import SejSource
+from logwright.spark.source import JournalSource, KestrelSource, SejSource
 
 
 class TrappedFile:
@@ -105,8 +105,8 @@ def fill(root: Path) -> None:
 
 
 class TrappedStreamWriter(JournalStreamWriter):
-    def __init__(self, schema: StructType, options: dict[str, str], overwrite: bool) -> None:
-        super().__init__(schema, options, "sej", overwrite)
+    def __init__(self, schema: StructType, options: dict[str, str], format: str | None, overwrite: bool) -> None:
+        super().__init__(schema, options, format, overwrite)
         self.options = options
 
     def commit(self, messages: Any, batchId: int) -> None:  # noqa: N803 - Spark's name
@@ -119,8 +119,8 @@ class TrappedStreamWriter(JournalStreamWriter):
 
 
 class TrappedWriter(JournalWriter):
-    def __init__(self, schema: StructType, options: dict[str, str], overwrite: bool) -> None:
-        super().__init__(schema, options, "sej", overwrite)
+    def __init__(self, schema: StructType, options: dict[str, str], format: str | None, overwrite: bool) -> None:
+        super().__init__(schema, options, format, overwrite)
         self.options = options
 
     def commit(self, messages: Any) -> None:
@@ -143,16 +143,26 @@ class LimitedWriter(JournalWriter):
             resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-class TrappedSource(SejSource):
+class Trapped(JournalSource):
+    """A source whose writers have traps."""
+
+    def writer(self, schema: StructType, overwrite: bool) -> JournalWriter:
+        return TrappedWriter(schema, folded(self.options), self.format, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> JournalStreamWriter:  # noqa: N802 - Spark's name
+        return TrappedStreamWriter(schema, folded(self.options), self.format, overwrite)
+
+
+class TrappedSource(Trapped, SejSource):
     @classmethod
     def name(cls) -> str:
         return "trapped"
 
-    def writer(self, schema: StructType, overwrite: bool) -> JournalWriter:
-        return TrappedWriter(schema, folded(self.options), overwrite)
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> JournalStreamWriter:  # noqa: N802 - Spark's name
-        return TrappedStreamWriter(schema, folded(self.options), overwrite)
+class TrappedQueueSource(Trapped, KestrelSource):
+    @classmethod
+    def name(cls) -> str:
+        return "trapped_queues"
 
 
 class LimitedSource(SejSource):

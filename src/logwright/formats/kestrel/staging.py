@@ -229,9 +229,10 @@ class _WayMaker(Writer):
 
 
 def _make_way(disk: Disk, root: Path, queue: str, lock: Lock) -> int:
-    """The number for a file that is to be replayed behind all that there is. The newest file is empty then."""
-    last = 0
-    if list_files(disk, root, queue).files:
+    """The number for a file that is to be replayed behind all that there is. The newest file is empty then, or none."""
+    listing = list_files(disk, root, queue)
+    last, newest = listing.last_timestamp, listing.newest
+    if listing.pack is not None or (newest is not None and disk.file_size(newest.path)):
         with _WayMaker(disk, root / queue, lock) as writer:  # also cuts a torn tail off, which only the newest may have
             last = writer.rotate()
     timestamp = next_timestamp(last)
