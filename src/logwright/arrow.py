@@ -13,6 +13,8 @@ asked for are not decoded. What a format's columns are is told by its `columns` 
     Collector(names, sharded=, batch_bytes=)   makes batches of the chunks that its readers give
     record_batches(data), from_arrow(data)     Arrow data as the format's columns
 
+and what it does not keep of the messages of others, by its `messages` room: left_out(batch).
+
 At damage `mode` decides, as in every reader: `failfast` raises, the others go on behind it. In `permissive` each
 `Damage` is given to `on_damage`, and is in the `damages` of `Batches`. A torn tail ends the reading and raises nothing;
 it is in `torn_tails`.
@@ -24,6 +26,7 @@ import contextlib
 import io
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
@@ -242,9 +245,10 @@ def items(
     """
     check_mode(mode)
     reader, _ = _opened(source, format, disk)
-    room = _format_of(reader).room("messages")
-    if not hasattr(room, "item_batches"):
-        raise WrongUse(f"{reader.path}: journals of the format {_format_of(reader).name} hold no items that wait")
+    format_found = _format_of(reader)
+    if "park" not in format_found.traits:
+        raise WrongUse(f"{reader.path}: journals of the format {format_found.name} hold no items that wait")
+    room = format_found.room("messages")
     parts = _parts(reader, None) if _has_parts(reader) else [Part("", reader, None, lambda _, file: file)]
     result = Batches(room.ITEM_SCHEMA)
     result._batches = _items_through(result, room, parts, mode, on_damage)
@@ -309,7 +313,10 @@ def as_messages(format: str, batch: pa.RecordBatch) -> pa.RecordBatch:
 
 def left_out(format: str, batch: pa.RecordBatch) -> dict[str, int]:
     """What messages have that a format has no place for: what it is, and how many of these messages have it."""
-    found: dict[str, int] = find_format(format).room("messages").left_out(batch)
+    chosen = find_format(format)
+    if find_spec(f"{chosen.package}.messages") is None:
+        return {}
+    found: dict[str, int] = chosen.room("messages").left_out(batch)
     return found
 
 
