@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -19,6 +20,7 @@ from logwright.core.errors import Closed, Full, Locked, Poisoned, StorageFailed,
 from logwright.formats.kestrel import care, hub
 from logwright.formats.kestrel.items import Item
 from logwright.formats.kestrel.queue import Queue
+from logwright.formats.kestrel.reader import Reader
 from logwright.formats.kestrel.writer import Writer
 from tests.formats.kestrel.queues import Clock, Gate, drained, until
 from tests.support.faulty_disk import FaultyDisk
@@ -418,6 +420,46 @@ def test_a_sync_that_fails_in_the_background_wakes_all_who_wait(make: MakeQueue)
         with pytest.raises(Poisoned):
             thread.result(DEADLINE_SECONDS)
     queue.close()
+
+
+def in_a_fork(action: Callable[[], object]) -> None:
+    """Do something in a child process, which must not fail."""
+    child = os.fork()
+    if child == 0:  # pragma: no cover - in the child
+        code = 1
+        try:
+            action()
+            code = 0
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_a_fork_that_closes_the_queue_of_its_parent_changes_nothing(make: MakeQueue) -> None:
+    with make("orders") as queue, make("orders+audit") as audit:
+        for _ in range(20):
+            queue.put(b"come and gone")
+            queue.get()
+        before = queue.path.read_bytes()
+        in_a_fork(queue.close)
+        in_a_fork(audit.close)
+        assert queue.path.read_bytes() == before
+        queue.put(b"one")
+        assert [item.data for item in Reader(queue.path).queue_state().items] == [b"one"]
+        with pytest.raises(Locked):
+            Writer(queue.path)
+
+
+def test_a_fork_cannot_delete_the_queue_of_its_parent(make: MakeQueue) -> None:
+    with make() as queue:
+        queue.put(b"one")
+
+        def delete() -> None:
+            with pytest.raises(WrongUse, match="another process"):
+                queue.delete()
+
+        in_a_fork(delete)
+        assert [item.data for item in Reader(queue.path).queue_state().items] == [b"one"]
 
 
 # --- items that move --------------------------------------------------------------------------------------------------

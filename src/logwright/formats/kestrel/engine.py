@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -555,11 +556,19 @@ class Engine(JournalCare):
                 self._wake()
 
     def close(self) -> None:
-        """Let items that are on their way to other queues get there, or come back; then close."""
-        self._end(super().close)
+        """Let items that are on their way to other queues get there, or come back; then close.
+
+        In a fork nothing is done but to let go of the files: the queue is the parent's, who goes on with it.
+        """
+        if os.getpid() == self._process:
+            self._end(super().close)
+        elif not self._closed:
+            self._closed = True
+            self._release()
 
     def delete(self) -> None:
         """Remove all items and all files, and close."""
+        self._check_process()
         self._end(super().delete)
 
     def _end(self, end: Callable[[], None]) -> None:

@@ -140,7 +140,7 @@ class Queue(Closing):
     # --- taking -----------------------------------------------------------------------------------------------------
 
     def get(self, timeout: float | None = 0) -> bytes | None:
-        """Remove the head and return its data; None when there is nothing."""
+        """Remove the head and return its data; None when there is nothing: b"" is an item."""
         engine = self._engine
         data = engine.get()
         if data is None or engine.moves:
