@@ -257,7 +257,7 @@ def test_the_tests_of_this_file_notice_what_they_forbid() -> None:
     """The helpers see through relative imports, imports within functions, and file calls."""
     reader = PACKAGE / "formats" / "sej" / "reader.py"
     assert "logwright.core.errors.DamagedJournal" in imports_of(reader)
-    assert "logwright.formats.sej.check" in imports_of(reader)
+    assert "logwright.formats.sej.replay" in imports_of(reader)
     assert "logwright.formats.sej.codec" in imports_of(reader)
     assert outside(imports_of(PACKAGE / "arrow.py")) == {"pyarrow"}
     tree = ast.parse("Path('x').read_bytes(); (folder / 'x').exists(); self.path.unlink(); found.exists()")

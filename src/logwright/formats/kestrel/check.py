@@ -21,10 +21,9 @@ from ...core.repair import report_interrupted
 from ...core.report import Problem, Progress, Report, Summary
 from . import codec, kernel
 from .cursor import Chunk
-from .files import JournalFile, Listing
+from .files import JournalFile, Listing, OpenFiles
 from .layout import TEMPORARY, UNDECIDED, parse_name
 from .replay import ANOMALIES
-from .snapshot import Snapshot
 
 if TYPE_CHECKING:
     from .reader import Reader
@@ -69,7 +68,7 @@ def _shifted(progress: Progress, before: int, total: int) -> Any:
 
 
 def _check_file(
-    reader: Reader, report: Report, replay: kernel.Replay, files: Snapshot, source: JournalFile, told: Any
+    reader: Reader, report: Report, replay: kernel.Replay, files: OpenFiles, source: JournalFile, told: Any
 ) -> None:
     position = 0
     try:
@@ -98,7 +97,7 @@ def _note_damage(report: Report, damage: Damage, size: int) -> None:
     report.problems.append(Problem(damage.file, damage.start, damage.kind, message))
 
 
-def _note_anomalies(report: Report, replay: kernel.Replay, files: Snapshot) -> None:
+def _note_anomalies(report: Report, replay: kernel.Replay, files: OpenFiles) -> None:
     for file, position, which, xid in replay.anomalies:
         kind, message = ANOMALIES[which]
         report.anomalies.append(Problem(files.files[file].name, position, kind, message.format(xid)))
@@ -193,7 +192,7 @@ def _details(reader: Reader, listing: Listing, look: _Look) -> dict[str, Any]:
     }
 
 
-def _look(reader: Reader, files: Snapshot) -> _Look:
+def _look(reader: Reader, files: OpenFiles) -> _Look:
     look = _Look()
     done = 0
     for source in files.files:
@@ -233,7 +232,7 @@ def _note(reader: Reader, look: _Look, item: Chunk | Damage) -> bool:
     return True
 
 
-def _last_record(reader: Reader, files: Snapshot, look: _Look) -> dict[str, Any] | None:
+def _last_record(reader: Reader, files: OpenFiles, look: _Look) -> dict[str, Any] | None:
     """The last operation, None where nobody has looked that far."""
     if look.last is None or not look.complete:
         return None

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from ...core.chunk import FileChunk
 from ...core.disk import File
 from ...core.errors import TooLarge
 from ...core.outcome import Damage, Ending, Malformed, Tail
@@ -46,7 +47,7 @@ Settle = Callable[[], int]
 
 
 @dataclass(slots=True)
-class Chunk:
+class Chunk(FileChunk):
     """Whole operations: `data[start:stop]` holds `count` of them, in a dialect that may be undecided still.
 
     `position` is where `start` is in the file. The buffer is valid until the cursor reads again. A `hollow` chunk is
@@ -63,26 +64,6 @@ class Chunk:
     latest_added: int
     hollow: bool = False
 
-    @property
-    def file(self) -> str:
-        """The name of its file, relative to the directory."""
-        return self.source.name
-
-    @property
-    def base(self) -> int:
-        """Where the buffer's first byte is in the file."""
-        return self.position - self.start
-
-    @property
-    def end(self) -> int:
-        """Where the last operation ends in the file."""
-        return self.base + self.stop
-
-    @property
-    def first_number(self) -> int:
-        """The number of the first operation."""
-        return self.source.first_number + self.position
-
     def starts(self) -> list[int]:
         """Where the operations begin in the file, and where the last one ends."""
         if self.hollow:
@@ -97,28 +78,6 @@ class Chunk:
             kind, number = codec.turn_at(self.data, self.start, self.dialect)
             return bytes([kind]), array("i", [number]), array("q", [self.position])
         return kernel.turns(self.data, self.start, self.stop, self.count, self.dialect, self.base)
-
-    def without_before(self, position: int) -> Chunk | None:
-        """The operations that begin at a position or later; None when there are none."""
-        if position <= self.position:
-            return self
-        starts = self.starts()
-        skipped = sum(start < position for start in starts[:-1])
-        return self._part(starts, skipped, self.count)
-
-    def without_from(self, position: int) -> Chunk | None:
-        """The operations that begin before a position; None when there are none."""
-        if self.end <= position:
-            return self
-        starts = self.starts()
-        return self._part(starts, 0, sum(start < position for start in starts[:-1]))
-
-    def _part(self, starts: list[int], first: int, last: int) -> Chunk | None:
-        if first >= last:
-            return None
-        begin, end = starts[first] - self.base, starts[last] - self.base
-        place = (begin, end, starts[first], last - first)
-        return Chunk(self.source, self.data, *place, self.dialect, self.latest_added, self.hollow)
 
 
 class Cursor:

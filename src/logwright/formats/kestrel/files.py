@@ -10,16 +10,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import TypeAlias
 
+from ...core.chunk import POSITION_BITS as POSITION_BITS
+from ...core.chunk import NumberedFile
 from ...core.disk import Disk
+from ...core.snapshot import Snapshot
 from .layout import TEMPORARY, parse_name
-
-POSITION_BITS: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
-class JournalFile:
+class JournalFile(NumberedFile):
     """A file of a queue. `timestamp` is the number in its name, None for the newest; `before` that of the one before.
 
     `name` is relative to the queue's directory.
@@ -31,14 +32,9 @@ class JournalFile:
     timestamp: int | None
     before: int = 0
 
-    @property
-    def first_number(self) -> int:
-        """The number of the operation at its beginning."""
-        return self.before << POSITION_BITS
 
-    @property
-    def is_newest(self) -> bool:
-        return self.timestamp is None
+OpenFiles: TypeAlias = Snapshot[JournalFile]
+"""The files of a queue as they were at one moment, open for reading."""
 
 
 @dataclass(slots=True)

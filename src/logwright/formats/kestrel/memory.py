@@ -22,12 +22,11 @@ from ...core.errors import DamagedJournal, LogwrightError, StorageFailed, WrongU
 from . import quick
 from .behind import ReadBehind
 from .cursor import Cursor
-from .files import JournalFile, Listing
+from .files import JournalFile, Listing, OpenFiles
 from .layout import DOCUMENTED, UNDECIDED, UNREMOVE, XID_HEAD, rotated_name
 from .reader import Reader
 from .records import Dialect, Operation
 from .shelf import NO_LIMIT, Entry
-from .snapshot import Snapshot
 from .survey import Survey, turns_of
 from .writing import QueueFiles
 
@@ -258,7 +257,7 @@ class Memory(QueueFiles, quick.Shelf):
             if behind is None:
                 return iter(entries)
             self._pour()
-            files = Snapshot(self._disk, [self._source_of(number) for number in self._numbers_from(behind.timestamp)])
+            files = OpenFiles(self._disk, [self._source_of(number) for number in self._numbers_from(behind.timestamp)])
             files.open_all()
             return chain(entries, _entries_of(files, behind.position, self.behind_items, self._dialect))
 
@@ -276,7 +275,7 @@ class Memory(QueueFiles, quick.Shelf):
             stack.callback(self.end_behind)
 
 
-def _entries_of(files: Snapshot, position: int, count: int, dialect: int) -> Iterator[Entry]:
+def _entries_of(files: OpenFiles, position: int, count: int, dialect: int) -> Iterator[Entry]:
     """So many items that were added from a position of the first file on. The files are closed then."""
     shelf = quick.Shelf(0, 1, dialect)
     try:

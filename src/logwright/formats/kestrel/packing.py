@@ -32,13 +32,13 @@ from typing import Final
 
 from ...core.disk import Disk, File, write_all
 from ...core.errors import LogwrightError
+from ...core.snapshot import snapshot
 from . import codec, quick
 from .files import Listing, list_files
 from .ids import preceding
 from .layout import KESTREL2, PACK_SUFFIX, TEMPORARY, rotated_name
 from .reader import Reader
 from .records import Operation
-from .snapshot import snapshot
 from .survey import Survey
 
 _PIECE_BYTES: Final = 1 << 20
@@ -98,7 +98,7 @@ def write_pack(disk: Disk, reader: Reader, upto: int, *, go_on: Callable[[], Non
         return None
     found = Packed(packed[-1].timestamp or 0)
     temporary = directory / f"{queue}{TEMPORARY}{found.timestamp}"
-    with snapshot(disk, lambda: packed) as files:
+    with snapshot(disk, lambda: packed, directory / queue) as files:
         survey = Survey(reader, files, go_on)
         write_temporary(disk, temporary, _state_of(survey, found, go_on))
     disk.rename(temporary, directory / (rotated_name(queue, found.timestamp) + PACK_SUFFIX))

@@ -1,62 +1,53 @@
 """Reader: the journal of a queue opened for reading. It needs no lock, changes nothing, and works beside a writer.
 
 Four ways through the same chunks: `operations` for objects, `scan` for objects with their places, `chunks` for whoever
-makes columns of them, `replay` for the queue that they stand for. `mode` says what happens at damage:
-
-    failfast        raise `DamagedJournal` where it is (the default)
-    permissive      go on behind it, with a `Damage` in the place of what is damaged
-    dropmalformed   go on behind it
-
-Where reading goes on behind damage is told in `cursor.py`. A torn tail of the newest file is not damage: it is what a
-crash leaves and what a writer's next open removes. Reading ends before it, and `torn_tail` tells about it (in
-`permissive` it also comes as a `Damage`).
+makes columns of them, `replay` for the queue that they stand for. What happens at damage, and at a torn tail of the
+newest file, is told in `core/reading.py`; where reading goes on behind damage, in `cursor.py`.
 """
 
 from __future__ import annotations
 
 import base64
-import re
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from importlib import import_module
-from itertools import chain
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
-from ...core.closing import Closing
 from ...core.disk import REAL_DISK, Disk, File
 from ...core.errors import DamagedJournal, HistoryUnavailable, NotFound, TooLarge, WrongUse
 from ...core.format import Located
-from ...core.outcome import Damage, Mode, Span, check_mode
-from ...core.report import Progress, Report, Summary
+from ...core.outcome import Damage, Mode, check_mode
+from ...core.reading import FilesReader
+from ...core.reading import located as located_in
+from ...core.report import Progress
 from . import codec, kernel
 from .cursor import Chunk, Cursor, judge
 from .dialect import Verdict
-from .files import POSITION_BITS, JournalFile, Listing, list_files
+from .files import POSITION_BITS, JournalFile, Listing, OpenFiles, list_files
 from .layout import LONGEST_HEAD_BYTES, parse_name
 from .records import DIALECTS, Dialect, Operation, check_dialect
 from .replay import EVENTS, FINISHED, REMOVED, RESERVED, Item, QueueItem, QueueState, difference
-from .snapshot import Snapshot, snapshot
 
 ROW_FIELDS: Final = ("op", "xid", "count", "added", "expires", "data")
 """What a table of operations has; no operation has all of it."""
-_PLACE: Final = re.compile(r"(.*?) ?@ ?([0-9]{1,20})", re.DOTALL)
 _READ_ITEM_BYTES: Final = 512
 
 
-class Reader(Closing):
+class Reader(FilesReader[Chunk, JournalFile]):
     """The journal of a queue, or one file of it, opened for reading.
 
     `path` is the queue's directory with the queue's name behind it, which is the path of its newest file; the rotated
     ones beside it belong to it. A path with a rotated file's name, or any other, is that file alone.
     """
 
+    format = "kestrel"
+    part_name = "queue"
     row_fields = ROW_FIELDS
+    counted_by: ClassVar = {"load": False}
 
     def __init__(self, path: Path | str, *, dialect: Dialect = "auto", disk: Disk = REAL_DISK) -> None:
         self.path = Path(path)
         self.disk = disk
-        self.torn_tail: Damage | None = None
         parsed = parse_name(self.path.name)
         self._single = parsed is None or parsed[1] is not None
         self._timestamp = None if parsed is None else parsed[1]
@@ -66,14 +57,9 @@ class Reader(Closing):
             raise NotFound(f"{self.path}: no journal of a queue is here")
 
     @property
-    def is_single_file(self) -> bool:
-        """Whether this is one file, and not a queue with all of its files."""
-        return self._single
-
-    @property
-    def directory(self) -> Path:
-        """The queue's directory."""
-        return self.path.parent
+    def part(self) -> str:
+        """The queue."""
+        return self.queue
 
     def listing(self) -> Listing:
         """What is there of the queue now, dead and temporary files included."""
@@ -93,10 +79,6 @@ class Reader(Closing):
         """The files that count, oldest first."""
         return self.listing().files
 
-    def total_bytes(self) -> int:
-        """How large the files are together."""
-        return sum(self.disk.file_size(file.path) for file in self.files())
-
     @property
     def dialect(self) -> Dialect:
         """The dialect of the journal, as far as it is known by now; `auto` before anything has decided."""
@@ -107,48 +89,17 @@ class Reader(Closing):
         """What is known of the dialect."""
         return self._verdict
 
-    def snapshot(self) -> Any:
-        """The files as they are now, opened together; a context manager."""
-        return snapshot(self.disk, self.files)
-
     # --- going through it -------------------------------------------------------------------------------------------
-
-    def __iter__(self) -> Iterator[Operation]:
-        return chain.from_iterable(self._lists())
 
     def operations(
         self, start: int | None = None, stop: int | None = None, *, mode: Mode = "failfast"
     ) -> Iterator[Operation | Damage]:
         """The operations with `start` <= number < `stop`; without `start` from the first there is."""
-        return chain.from_iterable(self._lists(start, stop, mode))
+        return self.records(start, stop, mode=mode)
 
-    def _lists(self, start: int | None = None, stop: int | None = None, mode: Mode = "failfast") -> Iterator[list[Any]]:
-        """The operations chunk by chunk: a generator that is asked for each operation costs more."""
-        for item in self.chunks(start, stop, mode=mode):
-            yield [item] if isinstance(item, Damage) else decoded(item)
-
-    def batches(self, columns: Sequence[str] | None = None, **options: Any) -> Any:
-        """The operations as Arrow record batches; see `logwright.arrow.batches`."""
-        return import_module("logwright.arrow").batches(self, columns, **options)
-
-    def to_arrow(self, columns: Sequence[str] | None = None, **options: Any) -> Any:
-        """The operations as an Arrow table; see `logwright.arrow.to_arrow`."""
-        return import_module("logwright.arrow").to_arrow(self, columns, **options)
-
-    def scan(
-        self,
-        start: int | None = None,
-        stop: int | None = None,
-        *,
-        mode: Mode = "failfast",
-        progress: Progress | None = None,
-    ) -> Iterator[Located | Damage]:
-        """Every operation with the place of its bytes."""
-        for item in self.chunks(start, stop, mode=mode, progress=progress):
-            if isinstance(item, Damage):
-                yield item
-            else:
-                yield from located(item)
+    def decoded(self, chunk: Chunk) -> list[Operation]:
+        """The operations of a chunk."""
+        return decoded(chunk)
 
     def chunks(
         self,
@@ -169,7 +120,7 @@ class Reader(Closing):
 
     def snapshot_chunks(
         self,
-        files: Snapshot,
+        files: OpenFiles,
         start: int | None,
         stop: int | None,
         mode: Mode,
@@ -178,17 +129,8 @@ class Reader(Closing):
         load: bool = True,
     ) -> Iterator[Chunk | Damage]:
         """The chunks of files that are open."""
-        self.torn_tail = None
-        sizes = {source.name: files.size(source) for source in files.files} if progress else {}
-        done = 0
-        for source in files.files:
-            if stop is not None and source.first_number >= stop:
-                return
-            report = _part_of(progress, done, sum(sizes.values())) if progress else None
-            done += sizes.get(source.name, 0)
-            if start is None or start - source.first_number < 1 << POSITION_BITS:
-                yield from self.file_chunks(source, files.file(source), start, stop, mode, report, load=load)
-                files.done_with(source)
+        for _, source, report in self.files_between(files, start, stop, progress):
+            yield from self.file_chunks(source, files.file(source), start, stop, mode, report, load=load)
 
     def file_chunks(
         self,
@@ -209,8 +151,7 @@ class Reader(Closing):
         while high is None or cursor.position < high:
             chunk = cursor.read(load=load)
             if chunk is not None:
-                part = chunk.without_before(low)
-                part = part if part is None or high is None else part.without_from(high)
+                part = chunk.within(low, high)
                 if part is not None:
                     yield part
                 if report is not None:
@@ -224,22 +165,7 @@ class Reader(Closing):
             if not goes_on:
                 return
 
-    def report(self, damage: Damage, mode: Mode) -> Iterator[Damage]:
-        """Tell of damage as `mode` has it."""
-        if damage.kind == "torn_tail":
-            self.torn_tail = damage
-        elif mode == "failfast":
-            raise DamagedJournal(damage.file, damage.start, damage.reason)
-        if mode == "permissive":
-            yield damage
-
     # --- finding a place --------------------------------------------------------------------------------------------
-
-    @property
-    def first(self) -> int:
-        """The number of the first operation there is, or will be."""
-        files = self.files()
-        return files[0].first_number if files else 0
 
     @property
     def next(self) -> int:
@@ -247,7 +173,7 @@ class Reader(Closing):
         with self.snapshot() as files:
             return self._next(files)
 
-    def _next(self, files: Snapshot) -> int:
+    def _next(self, files: OpenFiles) -> int:
         if not files.files:
             return 0
         source = files.files[-1]
@@ -268,20 +194,6 @@ class Reader(Closing):
             if not isinstance(item, Damage) and item.latest_added >= milliseconds:
                 return _first_added(item, milliseconds)
         return self.next
-
-    def find_place(self, text: str) -> int:
-        """The number that a place stands for: `FILE@POSITION`, or a position in the only file."""
-        match = _PLACE.fullmatch(text)
-        name, position = (match[1], match[2]) if match else ("", text)
-        files = self.files()
-        if not position.isascii() or not position.isdigit():
-            raise WrongUse(f"{text!r} is no place: write FILE@POSITION, such as {files[-1].name}@0, or a number")
-        if not name:
-            return int(position)
-        for source in files:
-            if source.name == name:
-                return source.first_number + int(position)
-        raise NotFound(f"{self.directory / name}: no such file of the queue {self.queue}")
 
     def last(self, count: int) -> list[Located]:
         """The last `count` operations, oldest first. The format has no way back, so the last file is gone through."""
@@ -316,28 +228,11 @@ class Reader(Closing):
             found.extend(located(chunk))
         return list(found)
 
-    def count(
-        self,
-        start: int | None = None,
-        stop: int | None = None,
-        *,
-        progress: Progress | None = None,
-        on_damage: Callable[[Damage], None] | None = None,
-    ) -> int:
-        """How many whole operations there are in a range of numbers; `on_damage` is called with what is not one."""
-        records = 0
-        for item in self.chunks(start, stop, mode="permissive", progress=progress, load=False):
-            if not isinstance(item, Damage):
-                records += item.count
-            elif on_damage is not None:
-                on_damage(item)
-        return records
-
     # --- what it stands for -----------------------------------------------------------------------------------------
 
     def replay(
         self,
-        files: Snapshot,
+        files: OpenFiles,
         at: int | None = None,
         *,
         mode: Mode = "failfast",
@@ -359,7 +254,7 @@ class Reader(Closing):
             replay.add(*item.turns())
         return replay
 
-    def load(self, files: Snapshot, item: Item) -> QueueItem:
+    def load(self, files: OpenFiles, item: Item) -> QueueItem:
         """The item that a place of a replay stands for."""
         source = files.files[item.file]
         operation = read_operation(files.file(source), source, item.position, self._verdict.dialect)
@@ -375,7 +270,7 @@ class Reader(Closing):
             reserved = [self.load(files, item) for item in replay.open()]
             return QueueState(items, reserved, replay.xid)
 
-    def _check_kept(self, files: Snapshot, at: int | None) -> None:
+    def _check_kept(self, files: OpenFiles, at: int | None) -> None:
         """Raise `HistoryUnavailable` for a number in a file that a pack has replaced, `WrongUse` for one to come."""
         if at is None:
             return
@@ -404,40 +299,16 @@ class Reader(Closing):
             item = self.load(files, Item(file, position, 0)).as_json()
             return [_change(files.files[event.file], event, item) for event in replay.events]
 
-    def _place_of(self, files: Snapshot, number: int) -> tuple[int, int]:
+    def _place_of(self, files: OpenFiles, number: int) -> tuple[int, int]:
         """The file and the position there that a number stands for."""
         for file, source in enumerate(files.files):
             if 0 <= number - source.first_number < 1 << POSITION_BITS:
                 return file, number - source.first_number
         raise NotFound(f"{self.path}: there is no operation {number}")
 
-    # --- what it is -------------------------------------------------------------------------------------------------
-
-    def summary(self) -> Summary:
-        """What this is: names, sizes, dialect, both ends; of a large journal only its beginning is read."""
-        from .check import summarize
-
-        return summarize(self)
-
-    def verify(self, *, progress: Progress | None = None) -> Report:
-        """Check every operation of every file, and whether each fits the queue as it was then."""
-        from .check import verify
-
-        return verify(self, progress=progress)
-
-    def number_of(self, located: Located) -> tuple[str, int]:
-        """The queue that an operation belongs to, and its number there."""
-        for source in self.files():
-            if source.name == located.file:
-                return self.queue, source.first_number + located.span.start
-        return self.queue, located.span.start  # its file was packed meanwhile
-
     def as_json(self, located: Located) -> dict[str, Any]:
         """An operation as `dump --json` prints it."""
         return operation_as_json(located)
-
-    def close(self) -> None:
-        """Nothing is held between calls."""
 
 
 # --- chunks to objects ----------------------------------------------------------------------------------------------
@@ -453,9 +324,7 @@ def decoded(chunk: Chunk) -> list[Operation]:
 
 def located(chunk: Chunk) -> Iterator[Located]:
     """The operations of a chunk with their places."""
-    starts = chunk.starts()
-    for row, operation in enumerate(decoded(chunk)):
-        yield Located(operation, chunk.file, Span(starts[row], starts[row + 1]))
+    return located_in(chunk, decoded(chunk))
 
 
 def operation_as_json(located: Located) -> dict[str, Any]:
@@ -498,10 +367,6 @@ def _change(source: JournalFile, event: Any, item: dict[str, Any]) -> dict[str, 
         return {**place, "event": EVENTS[event.what], "deleted": True}
     state, xid = ("open", event.xid) if event.what == RESERVED else ("queued", 0)
     return {**place, "event": EVENTS[event.what], "value": {**item, "xid": xid, "state": state}}
-
-
-def _part_of(progress: Progress, before: int, total: int) -> Callable[[int], None]:
-    return lambda position: progress(before + position, total)
 
 
 assert LONGEST_HEAD_BYTES < _READ_ITEM_BYTES

@@ -28,10 +28,9 @@ from ...core.outcome import Damage, Mode, check_mode
 from ...core.watch import POLL_SECONDS
 from . import codec
 from .cursor import Cursor, judge
-from .files import POSITION_BITS, JournalFile, list_queues
+from .files import POSITION_BITS, JournalFile, OpenFiles, list_queues
 from .reader import Reader, located
 from .records import Operation
-from .snapshot import Snapshot
 
 DEFAULT_TIMEOUT_SECONDS: Final = 1.0
 
@@ -124,7 +123,7 @@ class _Queue:
                     self._before, self._position = source.before, 0
                 yield from self._read_file(files, source, mode)
 
-    def _tell_gap(self, files: Snapshot, mode: Mode) -> Iterator[Damage]:
+    def _tell_gap(self, files: OpenFiles, mode: Mode) -> Iterator[Damage]:
         """Tell if the file that was being read is gone, and others have come behind it."""
         behind = [source for source in files.files if source.before > self._before]
         if behind and not any(source.before == self._before for source in files.files):
@@ -134,7 +133,7 @@ class _Queue:
             if mode == "permissive":
                 yield Damage(behind[0].name, 0, 0, reason, "gap")
 
-    def _read_file(self, files: Snapshot, source: JournalFile, mode: Mode) -> Iterator[Located | Damage]:
+    def _read_file(self, files: OpenFiles, source: JournalFile, mode: Mode) -> Iterator[Located | Damage]:
         file = files.file(source)
         if file.size() < self._position:
             reason = f"it has {file.size()} bytes, and {self._position} of it were read"

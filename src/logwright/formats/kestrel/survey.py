@@ -17,10 +17,10 @@ from ...core.errors import DamagedJournal
 from ...core.outcome import Damage
 from . import quick
 from .cursor import Chunk, Cursor
+from .files import OpenFiles
 from .layout import DATA_HEAD_BYTES, STATE_DUMP
 from .reader import Reader, read_operation
 from .records import Operation
-from .snapshot import Snapshot
 
 
 class Turns(NamedTuple):
@@ -62,7 +62,7 @@ class Place(NamedTuple):
 class Survey:
     """The files as they were when this was made. They must stay open for as long as items are asked for."""
 
-    def __init__(self, reader: Reader, files: Snapshot, go_on: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, reader: Reader, files: OpenFiles, go_on: Callable[[], None] = lambda: None) -> None:
         """Go through the files; damage is raised, but for a torn tail of the newest, where it ends.
 
         `go_on` is called for every chunk.

@@ -22,6 +22,7 @@ from ...core.lock import Lock
 from ...core.manifest import is_waiting
 from ...core.outcome import Damage
 from ...core.repair import find_interrupted
+from ...core.snapshot import snapshot
 from ...core.staging import lock_journal
 from . import codec, kernel
 from .cursor import Cursor, judge
@@ -40,7 +41,6 @@ from .layout import (
 from .packing import finish_pack, next_timestamp, pack, remove_temporary, write_temporary
 from .reader import Reader
 from .records import DIALECTS, Dialect, check_dialect
-from .snapshot import snapshot
 
 logger = logging.getLogger("logwright.kestrel")
 
@@ -148,7 +148,7 @@ class QueueFiles(Appending):
 
     def _check_files(self, listed: list[JournalFile], more: str = "") -> None:
         reader = Reader(self.path, dialect=self._asked_dialect, disk=self._disk)
-        with snapshot(self._disk, lambda: listed) as files:
+        with snapshot(self._disk, lambda: listed, self.path) as files:
             try:
                 for _ in reader.snapshot_chunks(files, None, None, "failfast", load=False):
                     pass

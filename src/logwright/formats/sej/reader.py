@@ -1,14 +1,7 @@
 """Reader: a sej journal opened for reading. It needs no lock, changes nothing, and works while a writer appends.
 
 Three ways through the same chunks: `messages` for objects, `scan` for objects with their places, `chunks` for whoever
-makes columns of them. `mode` says what happens at damage:
-
-    failfast        raise `DamagedJournal` where it is (the default)
-    permissive      go on behind it, with a `Damage` in the place of what is damaged
-    dropmalformed   go on behind it
-
-A torn tail of the last segment is not damage: it is what a crash leaves and what a writer's next open removes. Reading
-ends before it, and `torn_tail` tells about it (in `permissive` it also comes as a `Damage`).
+makes columns of them. What happens at damage, and at a torn tail of the last segment, is told in `core/reading.py`.
 
 Where a segment has checksums, a block that does not match is damage: none of the messages that touch it are given.
 """
@@ -16,19 +9,18 @@ Where a segment has checksums, a block that does not match is damage: none of th
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Generator, Iterator, Sequence
-from importlib import import_module
-from itertools import chain
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
 from ...core.checksum import CheckedFile, Checksums
-from ...core.closing import Closing
 from ...core.disk import REAL_DISK, Disk, File
 from ...core.errors import DamagedJournal, Gap, NotFound, WrongUse
 from ...core.format import Located
 from ...core.outcome import Damage, Mode, Span, check_mode
-from ...core.report import Progress, Report, Summary
+from ...core.reading import ChunkReader, Shares
+from ...core.reading import located as located_in
+from ...core.report import Progress
 from . import codec, kernel
 from .ending import End, find_end
 from .index import Index, build_entries
@@ -48,17 +40,18 @@ from .segment import (
 )
 
 
-class Reader(Closing):
+class Reader(ChunkReader[Chunk]):
     """A journal, or one segment file of it, opened for reading.
 
     `path` is the journal's directory (the one that has `jnl/` in it) or a `.jnl` file. With `check_sums` (the default)
     every block that has a checksum beside its segment is checked when it is read.
     """
 
+    format = "sej"
+
     def __init__(self, path: Path | str, *, disk: Disk = REAL_DISK, check_sums: bool = True) -> None:
         self.path = Path(path)
         self.disk = disk
-        self.torn_tail: Damage | None = None
         self._check_sums = check_sums
         self._single = parse_segment_name(self.path.name) if not disk.is_directory(self.path) else None
         if self._single is None and not disk.is_directory(self.path):
@@ -82,9 +75,9 @@ class Reader(Closing):
             return [Segment(self._single, self.path.name, self.path)]
         return list_segments(self.disk, self.path)
 
-    def total_bytes(self) -> int:
-        """How large the segments are together."""
-        return sum(self.disk.file_size(segment.path) for segment in self.segments())
+    def files(self) -> list[Segment]:
+        """The same, as every reader calls it."""
+        return self.segments()
 
     def open_file(self, segment: Segment) -> File:
         """A segment's file, checked against its checksums where it has some."""
@@ -100,45 +93,15 @@ class Reader(Closing):
 
     # --- going through it -------------------------------------------------------------------------------------------
 
-    def __iter__(self) -> Iterator[Message]:
-        return chain.from_iterable(self._lists())
-
     def messages(
         self, start: int | None = None, stop: int | None = None, *, mode: Mode = "failfast"
     ) -> Iterator[Message | Damage]:
         """The messages with `start` <= offset < `stop`; without `start` from the first there is."""
-        return chain.from_iterable(self._lists(start, stop, mode))
+        return self.records(start, stop, mode=mode)
 
-    def _lists(self, start: int | None = None, stop: int | None = None, mode: Mode = "failfast") -> Iterator[list[Any]]:
-        """The messages chunk by chunk: a generator that is asked for each message costs a quarter more."""
-        for item in self.chunks(start, stop, mode=mode):
-            if isinstance(item, Damage):
-                yield [item]
-            else:
-                yield kernel.messages(item.data, item.start, item.stop, item.count)
-
-    def batches(self, columns: Sequence[str] | None = None, **options: Any) -> Any:
-        """The messages as Arrow record batches; see `logwright.arrow.batches`."""
-        return import_module("logwright.arrow").batches(self, columns, **options)
-
-    def to_arrow(self, columns: Sequence[str] | None = None, **options: Any) -> Any:
-        """The messages as an Arrow table; see `logwright.arrow.to_arrow`."""
-        return import_module("logwright.arrow").to_arrow(self, columns, **options)
-
-    def scan(
-        self,
-        start: int | None = None,
-        stop: int | None = None,
-        *,
-        mode: Mode = "failfast",
-        progress: Progress | None = None,
-    ) -> Iterator[Located | Damage]:
-        """Every message with the place of its bytes."""
-        for item in self.chunks(start, stop, mode=mode, progress=progress):
-            if isinstance(item, Damage):
-                yield item
-            else:
-                yield from located(item)
+    def decoded(self, chunk: Chunk) -> list[Message]:
+        """The messages of a chunk."""
+        return kernel.messages(chunk.data, chunk.start, chunk.stop, chunk.count)
 
     def chunks(
         self,
@@ -153,7 +116,7 @@ class Reader(Closing):
         self.torn_tail = None
         segments = self.segments()
         begin = self._segment_of(segments, start)
-        sizes = [self.disk.file_size(segment.path) for segment in segments] if progress else []
+        shares = Shares(progress, (self.disk.file_size(segment.path) for segment in segments) if progress else ())
         expected: int | None = None
         for number in range(begin, len(segments)):
             segment = segments[number]
@@ -162,8 +125,7 @@ class Reader(Closing):
                 return
             if expected is not None and expected != segment.first_offset:
                 yield from self.report(gap_before(segment, expected), mode)
-            report = _part_of(progress, sum(sizes[:number]), sum(sizes)) if progress else None
-            expected = yield from self.segment_chunks(segment, following, start, stop, mode, report)
+            expected = yield from self.segment_chunks(segment, following, start, stop, mode, shares.of(number))
 
     def segment_chunks(
         self,
@@ -214,16 +176,6 @@ class Reader(Closing):
             chunk.count -= skipped
         if chunk.count:
             yield chunk
-
-    def report(self, damage: Damage, mode: Mode) -> Iterator[Damage]:
-        """Tell of damage as `mode` has it."""
-        if damage.kind == "torn_tail":
-            self.torn_tail = damage
-        elif mode == "failfast":
-            kind = Gap if damage.kind == "gap" else DamagedJournal
-            raise kind(damage.file, damage.start, damage.reason)
-        if mode == "permissive":
-            yield damage
 
     # --- finding a place --------------------------------------------------------------------------------------------
 
@@ -385,36 +337,7 @@ class Reader(Closing):
             file.close()
         return found
 
-    def count(
-        self,
-        start: int | None = None,
-        stop: int | None = None,
-        *,
-        progress: Progress | None = None,
-        on_damage: Callable[[Damage], None] | None = None,
-    ) -> int:
-        """How many whole messages there are in a range of offsets; `on_damage` is called with what is not one."""
-        records = 0
-        for item in self.chunks(start, stop, mode="permissive", progress=progress):
-            if not isinstance(item, Damage):
-                records += item.count
-            elif on_damage is not None:
-                on_damage(item)
-        return records
-
     # --- what it is -------------------------------------------------------------------------------------------------
-
-    def summary(self) -> Summary:
-        """What this is, quickly: looks at names, sizes, and both ends."""
-        from .check import summarize
-
-        return summarize(self)
-
-    def verify(self, *, progress: Progress | None = None) -> Report:
-        """Check every byte of every segment, the offset files and the checksums."""
-        from .check import verify
-
-        return verify(self, progress=progress)
 
     def state(self, at: int | None = None) -> dict[str, Any]:
         """First and next offset, segments, and committed offsets of the consumers; `at` an offset cuts it there."""
@@ -429,9 +352,6 @@ class Reader(Closing):
     def as_json(self, located: Located) -> dict[str, Any]:
         """A message as `dump --json` prints it."""
         return message_as_json(located)
-
-    def close(self) -> None:
-        """Nothing is held between calls."""
 
 
 def _check_blocks(file: CheckedFile, segment: Segment, span: Span, ending: End) -> int:
@@ -457,10 +377,6 @@ def _check_joined(segment: Segment, ending: End, following: Segment) -> None:
         raise Gap(following.name, 0, gap_before(following, ending.next_offset).reason)
 
 
-def _part_of(progress: Progress, before: int, total: int) -> Callable[[int], None]:
-    return lambda position: progress(before + position, total)
-
-
 def message_as_json(located: Located) -> dict[str, Any]:
     """A message and its place, ready to be printed as JSON; bytes are base64."""
     message: Message = located.record
@@ -478,8 +394,4 @@ def message_as_json(located: Located) -> dict[str, Any]:
 
 def located(chunk: Chunk) -> Iterator[Located]:
     """The messages of a chunk with their places."""
-    found = kernel.messages(chunk.data, chunk.start, chunk.stop, chunk.count)
-    starts = kernel.spans(chunk.data, chunk.start, chunk.stop, chunk.count)
-    base = chunk.base
-    for row, message in enumerate(found):
-        yield Located(message, chunk.segment.name, Span(base + starts[row], base + starts[row + 1]))
+    return located_in(chunk, kernel.messages(chunk.data, chunk.start, chunk.stop, chunk.count))

@@ -115,6 +115,11 @@ class Chunk:
         """Where the buffer's first byte is in the file."""
         return self.position - self.start
 
+    def starts(self) -> list[int]:
+        """Where the messages begin in the file, and where the last one ends."""
+        base = self.base
+        return [base + start for start in kernel.spans(self.data, self.start, self.stop, self.count)]
+
 
 class Cursor:
     """Goes through one segment from a message boundary on. After the file has grown it can go on.

@@ -1,0 +1,109 @@
+"""Chunks: whole records as they lie in a file, and files whose records are numbered by their places.
+
+Where a format has no numbers of its own, a record's is that of its file times 2^64, plus its position in the file. The
+number of a file is the one in the name of the file before it, 0 where there is none: so a record keeps its number when
+the newest file gets a name, and when older files are removed.
+
+Both are mixed into the dataclasses of a format, which have the fields that are named here, and more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final, Self, cast
+
+POSITION_BITS: Final = 64
+
+
+class NumberedFile:
+    """A file of a journal. `timestamp` is the number in its name, None for the newest; `before` that of the one before.
+
+    `name` is relative to the journal's directory.
+    """
+
+    __slots__ = ()
+
+    name: str
+    path: Path
+    timestamp: int | None
+    before: int
+
+    @property
+    def first_number(self) -> int:
+        """The number of the record at its beginning."""
+        return self.before << POSITION_BITS
+
+    @property
+    def is_newest(self) -> bool:
+        """Whether this is the file that is written to, or stands for it."""
+        return self.timestamp is None
+
+
+class FileChunk:
+    """Whole records: `data[start:stop]` holds `count` of them, from `position` in the file on.
+
+    A format adds what it knows of them, and `starts`. The buffer is valid until its reader goes on.
+    """
+
+    __slots__ = ()
+
+    source: Any
+    data: Any
+    start: int
+    stop: int
+    position: int
+    count: int
+
+    def starts(self) -> Sequence[int]:
+        """Where the records begin in the file, and where the last one ends."""
+        raise NotImplementedError
+
+    @property
+    def file(self) -> str:
+        """The name of its file, relative to the directory."""
+        name: str = self.source.name
+        return name
+
+    @property
+    def base(self) -> int:
+        """Where the buffer's first byte is in the file."""
+        return self.position - self.start
+
+    @property
+    def end(self) -> int:
+        """Where the last record ends in the file."""
+        return self.base + self.stop
+
+    @property
+    def first_number(self) -> int:
+        """The number of the first record."""
+        number: int = self.source.first_number
+        return number + self.position
+
+    def within(self, low: int, high: int | None) -> Self | None:
+        """The records that begin at `low` or later, and before `high`; None when there are none."""
+        part = self.without_before(low)
+        return part if part is None or high is None else part.without_from(high)
+
+    def without_before(self, position: int) -> Self | None:
+        """The records that begin at a position or later; None when there are none."""
+        if position <= self.position:
+            return self
+        starts = self.starts()
+        return self._part(starts, sum(start < position for start in starts[:-1]), self.count)
+
+    def without_from(self, position: int) -> Self | None:
+        """The records that begin before a position; None when there are none."""
+        if self.end <= position:
+            return self
+        starts = self.starts()
+        return self._part(starts, 0, sum(start < position for start in starts[:-1]))
+
+    def _part(self, starts: Sequence[int], first: int, last: int) -> Self | None:
+        if first >= last:
+            return None
+        begin, end = starts[first] - self.base, starts[last] - self.base
+        place = {"start": begin, "stop": end, "position": starts[first], "count": last - first}
+        return cast(Self, replace(cast(Any, self), **place))
