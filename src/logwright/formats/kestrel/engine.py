@@ -8,7 +8,7 @@ An item that has to move to another queue, because it has expired or has failed 
 made durable there, and then confirmed here (`finish_moves`). A crash in between leaves it in both: it is reserved here,
 so it comes back, and moves again.
 
-Which files there are, and when they are rotated, rewritten and packed, is in `care.py`.
+Which files there are, and when they are rotated, rewritten and packed, is in `care.py`; who waits is in `waiting.py`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from typing import Any, Final, NamedTuple
 from ...core.disk import Disk
 from ...core.durability import ALWAYS, IntervalSync, Sync, SyncLike
 from ...core.errors import Closed, Full, LogwrightError, TooLarge, WrongUse
-from .care import JournalCare
 from .ids import following
 from .items import Item, as_item
 from .layout import (
@@ -42,6 +41,7 @@ from .layout import (
 from .limits import Limits, deadline_ms
 from .records import Dialect
 from .shelf import NO_LIMIT, Entry
+from .waiting import Waiting
 
 logger = logging.getLogger("logwright.kestrel")
 
@@ -60,7 +60,7 @@ class Move(NamedTuple):
     entry: Entry
 
 
-class Engine(JournalCare):
+class Engine(Waiting):
     """One queue of a directory. `borrow` opens another one of the same directory, for items that move there."""
 
     def __init__(
@@ -81,7 +81,7 @@ class Engine(JournalCare):
         self.disk = disk
         self.moves: list[Move] = []
         self.expired = self.discarded = self.moved = 0
-        self.waiters: deque[Callable[[], None]] = deque()
+        self.waiters = deque()
         self._borrow = borrow
         self._clock_seconds = clock
         self.limits = limits
@@ -135,22 +135,6 @@ class Engine(JournalCare):
     def _refuse(self) -> None:
         self._check_process()
         super()._refuse()
-
-    def _or_poison(self, action: Callable[[], None]) -> None:
-        try:
-            super()._or_poison(action)
-        except BaseException:
-            self._alarm()
-            raise
-
-    def _write_failed(self, error: BaseException) -> None:
-        super()._write_failed(error)
-        self._alarm()
-
-    def _alarm(self) -> None:
-        """Let all who wait find out that the queue has failed. Whether the mutex is held nobody knows."""
-        for wake in list(self.waiters):
-            wake()
 
     @property
     def park(self) -> str:
@@ -438,7 +422,7 @@ class Engine(JournalCare):
             if self._borrow is None:
                 raise WrongUse(f"{self.path}: there is no way to the queue {target}")
             self._borrow(target).put_moved([as_item(move.entry) for move in moves])
-        except LogwrightError:
+        except BaseException:
             with self.mutex:
                 self._moving.difference_update(xids)
                 if not self.refusing:
@@ -509,41 +493,6 @@ class Engine(JournalCare):
     def iterate(self) -> Iterator[Entry]:
         """The items that wait, from head to tail, as they are now. What has expired is left out."""
         return (entry for entry in self.waiting_entries() if not self._is_expired(entry))
-
-    # --- those who wait ---------------------------------------------------------------------------------------------
-
-    def _wake(self) -> None:
-        self.waiting -= 1
-        self.waiters.popleft()()
-
-    def wait_for(self, wake: Callable[[], None]) -> None:
-        """Have a function called when an item comes: once, with the mutex held."""
-        with self.mutex:
-            if self.refusing:
-                self._refuse()
-            self.waiters.append(wake)
-            self.waiting += 1
-
-    def stop_waiting(self, wake: Callable[[], None]) -> bool:
-        """Take a function back; False when it was called already."""
-        with self.mutex:
-            try:
-                self.waiters.remove(wake)
-            except ValueError:
-                return False
-            self.waiting -= 1
-            return True
-
-    def pass_on(self) -> None:
-        """Somebody was woken and takes nothing: wake another one."""
-        with self.mutex:
-            if self.waiting and self.items:
-                self._wake()
-
-    def _wake_all(self) -> None:
-        super()._wake_all()
-        while self.waiting:
-            self._wake()
 
     # --- the end ----------------------------------------------------------------------------------------------------
 
