@@ -26,7 +26,7 @@ from .chunk import POSITION_BITS
 from .closing import Closing
 from .disk import Disk
 from .errors import DamagedJournal, Gap, NotFound, WrongUse
-from .format import Located, find_format
+from .format import Located
 from .outcome import Damage, Mode, Span
 from .report import Progress, Report, Summary
 from .snapshot import Listed, Snapshot, snapshot
@@ -55,7 +55,8 @@ class ChunkReader(Closing, Generic[C]):
     `verify`.
     """
 
-    format: ClassVar[str]
+    package: ClassVar[str]
+    """The format's, where its other rooms are."""
     counted_by: ClassVar[Mapping[str, Any]] = {}
     """What `chunks` is told where records are counted and nobody looks at them."""
     path: Path
@@ -157,12 +158,12 @@ class ChunkReader(Closing, Generic[C]):
 
     def summary(self) -> Summary:
         """What this is, quickly: names, sizes, both ends; of what can only be read from its beginning on, not all."""
-        found: Summary = find_format(self.format).room("check").summarize(self)
+        found: Summary = import_module(f"{self.package}.check").summarize(self)
         return found
 
     def verify(self, *, progress: Progress | None = None) -> Report:
         """Check everything: every record of every file, and what is around them."""
-        report: Report = find_format(self.format).room("check").verify(self, progress=progress)
+        report: Report = import_module(f"{self.package}.check").verify(self, progress=progress)
         return report
 
     def close(self) -> None:

@@ -40,7 +40,7 @@ class Reader(FilesReader[Chunk, JournalFile]):
     ones beside it belong to it. A path with a rotated file's name, or any other, is that file alone.
     """
 
-    format = "kestrel"
+    package = __package__ or ""
     part_name = "queue"
     row_fields = ROW_FIELDS
     counted_by: ClassVar = {"load": False}

@@ -47,7 +47,7 @@ class Reader(ChunkReader[Chunk]):
     every block that has a checksum beside its segment is checked when it is read.
     """
 
-    format = "sej"
+    package = __package__ or ""
 
     def __init__(self, path: Path | str, *, disk: Disk = REAL_DISK, check_sums: bool = True) -> None:
         self.path = Path(path)
