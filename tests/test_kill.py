@@ -8,7 +8,6 @@ another one goes on with the same journal.
 from __future__ import annotations
 
 import logging
-import multiprocessing
 import random
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
@@ -22,6 +21,7 @@ from tests.contract import killed_writer
 from tests.contract.subject import Recovered, Subject
 from tests.contract.subjects import SUBJECTS
 from tests.support.counts import COUNTS
+from tests.support.forks import fork_server
 
 KILLS = 20
 """Of each kind of journal, one after the other."""
@@ -37,9 +37,7 @@ KINDS = [
 @pytest.fixture(scope="module")
 def context() -> ForkServerContext:
     """Where the writers come from."""
-    found = multiprocessing.get_context("forkserver")
-    found.set_forkserver_preload(["tests.contract.killed_writer"])
-    return found
+    return fork_server()
 
 
 def kill_one(context: ForkServerContext, reports: int, *arguments: Any) -> int:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import logging
-import multiprocessing
 import random
 from collections.abc import Iterator
 from itertools import count
@@ -28,6 +27,7 @@ from logwright.formats.kestrel.survey import Survey
 from tests.formats.kestrel import killed_queue
 from tests.formats.kestrel.killed_queue import QUEUE, Moment, number_of
 from tests.support.counts import COUNTS
+from tests.support.forks import fork_server
 from tests.support.threads import DEADLINE_SECONDS
 
 KILLS = 12
@@ -56,9 +56,7 @@ STEPS = {"rename": 6, "remove": 6, "sync directory": 10, "create": 6, "write tem
 @pytest.fixture(scope="module")
 def context() -> ForkServerContext:
     """Where the processes come from."""
-    found = multiprocessing.get_context("forkserver")
-    found.set_forkserver_preload(["tests.formats.kestrel.killed_queue"])
-    return found
+    return fork_server()
 
 
 @pytest.fixture(autouse=True)

@@ -355,7 +355,7 @@ class Engine(Waiting):
             failed = [xid for xid in xids if self.open_items[xid][3] + 1 >= self.max_attempts]
             self._moving.update(failed)
             self.moves += [Move(self.park, xid, self.open_items[xid]) for xid in failed]
-            self._put_back(xid for xid in xids if xid not in failed)
+            self._put_back(xid for xid in xids if xid not in self._moving)
             self.care_if_due()
 
     def put_back_unseen(self, xids: Sequence[int]) -> None:
