@@ -19,6 +19,7 @@ from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from ...core.chunk import FileChunk
 from ...core.disk import File
 from ...core.errors import TooLarge
 from ...core.outcome import NEED_MORE, Damage, Malformed, Span
@@ -52,7 +53,7 @@ class Head:
 
 
 @dataclass(slots=True)
-class Chunk:
+class Chunk(FileChunk):
     """Whole entries: `data[start:stop]` holds `count` of them, with times from `smallest` to `largest`.
 
     `position` is where `start` is in the file, which for an archive is what it was before it was compressed. The buffer
@@ -68,50 +69,10 @@ class Chunk:
     smallest: int
     largest: int
 
-    @property
-    def file(self) -> str:
-        """The name of its file, relative to the directory."""
-        return self.source.name
-
-    @property
-    def base(self) -> int:
-        """Where the buffer's first byte is in the file."""
-        return self.position - self.start
-
-    @property
-    def end(self) -> int:
-        """Where the last entry ends in the file."""
-        return self.base + self.stop
-
-    @property
-    def first_number(self) -> int:
-        """The number of the first entry."""
-        return self.source.first_number + self.position
-
     def starts(self) -> list[int]:
         """Where the entries begin in the file, and where the last one ends."""
         base = self.base
         return [base + start for start in kernel.spans(self.data, self.start, self.stop, self.count)]
-
-    def without_before(self, position: int) -> Chunk | None:
-        """The entries that begin at a position or later; None when there are none."""
-        if position <= self.position:
-            return self
-        starts = self.starts()
-        return self._part(starts, sum(start < position for start in starts[:-1]), self.count)
-
-    def without_from(self, position: int) -> Chunk | None:
-        """The entries that begin before a position; None when there are none."""
-        if self.end <= position:
-            return self
-        starts = self.starts()
-        return self._part(starts, 0, sum(start < position for start in starts[:-1]))
-
-    def _part(self, starts: list[int], first: int, last: int) -> Chunk | None:
-        if first >= last:
-            return None
-        begin, end = starts[first] - self.base, starts[last] - self.base
-        return Chunk(self.source, self.data, begin, end, starts[first], last - first, self.smallest, self.largest)
 
 
 class Cursor:

@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from ...core.chunk import POSITION_BITS as POSITION_BITS
+from ...core.chunk import NumberedFile
 from ...core.disk import Disk
 from ...core.errors import WrongUse
 from .layout import (
@@ -27,8 +29,6 @@ from .layout import (
     OLD_SUFFIX,
     TEMPORARY_SUFFIX,
 )
-
-POSITION_BITS: Final = 64
 
 _STORE_NAME: Final = re.compile(r"[^./\x00][^/\x00]*", re.DOTALL)
 _FILE_NAME: Final = re.compile(
@@ -100,7 +100,7 @@ def lock_name(store: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class JournalFile:
+class JournalFile(NumberedFile):
     """A file of a store. `timestamp` is when it ended, None for the newest; `before` when the one before it did.
 
     `name` is relative to the store's directory; `compressed` says that its bytes are zlib's.
@@ -112,16 +112,6 @@ class JournalFile:
     timestamp: int | None = None
     before: int = 0
     compressed: bool = False
-
-    @property
-    def first_number(self) -> int:
-        """The number of what would be at its beginning."""
-        return self.before << POSITION_BITS
-
-    @property
-    def is_newest(self) -> bool:
-        """Whether this is the active journal, or stands for it."""
-        return self.timestamp is None
 
 
 @dataclass(slots=True)

@@ -2,39 +2,32 @@
 
 Three ways through the same chunks: `scan` for records with their places, as they lie in the files; `chunks` for whoever
 makes columns of them, which leaves out the copies that compaction made, so that each change comes once; `state`,
-`history` and `diff` for what they stand for. `mode` says what happens at damage:
-
-    failfast        raise `DamagedJournal` where it is (the default)
-    permissive      go on behind it, with a `Damage` in the place of what is damaged
-    dropmalformed   go on behind it
-
-Where reading goes on behind damage is told in `cursor.py`. A torn tail of the active journal is not damage: it is what
-a crash leaves and what a writer's next open removes. Reading ends before it, and `torn_tail` tells about it (in
-`permissive` it also comes as a `Damage`).
+`history` and `diff` for what they stand for. What happens at damage, and at a torn tail of the active journal, is told
+in `core/reading.py`; where reading goes on behind damage, in `cursor.py`.
 """
 
 from __future__ import annotations
 
-import re
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
-from ...core.closing import Closing
 from ...core.disk import REAL_DISK, Disk, File
-from ...core.errors import DamagedJournal, LogwrightError, NotFound, WrongUse
+from ...core.errors import LogwrightError, NotFound, WrongUse
 from ...core.format import Located
-from ...core.outcome import Damage, Mode, Span, check_mode
-from ...core.report import Progress, Report, Summary
-from ...core.snapshot import Snapshot, snapshot
+from ...core.outcome import Damage, Mode, check_mode
+from ...core.reading import FilesReader
+from ...core.reading import located as located_in
+from ...core.report import Progress
+from ...core.snapshot import Snapshot
 from . import kernel
 from .archives import DEFAULT_LIMITS, ArchiveLimits
 from .codec import plain_value
 from .cursor import Chunk, Cursor, Head
 from .files import POSITION_BITS, JournalFile, Kind, Listing, arrange, list_files, parse_name
+from .layout import HEADER_BYTES
 from .records import Entry, Metadata
 from .recovery import is_compressed
 from .replay import difference
@@ -43,16 +36,19 @@ from .timeline import Timeline
 
 ROW_FIELDS: Final = ("t", "k", "o")
 """What a table of entries has."""
-_PLACE: Final = re.compile(r"(.*?) ?@ ?([0-9]{1,20})", re.DOTALL)
 
 
-class Reader(Closing):
+class Reader(FilesReader[Chunk, JournalFile]):
     """The journals of a store, or one file of them, opened for reading.
 
     `path` is that of the active journal, whether it is there or not: the archives beside it belong to it. A path with
     the name of an archive, or any other, is that file alone.
     """
 
+    package = __package__ or ""
+    part_name = "store"
+    first_position = HEADER_BYTES
+    counted_by: ClassVar = {"copies": True}
     row_fields = ROW_FIELDS
     states_by_time = True
     """`state` and `diff` take times, not the numbers of records."""
@@ -61,7 +57,6 @@ class Reader(Closing):
         self.path = Path(path)
         self.disk = disk
         self.limits = limits
-        self.torn_tail: Damage | None = None
         self.damages: list[Damage] = []
         parsed = parse_name(self.path.name)
         self._single = parsed is None or parsed[1] is not Kind.ACTIVE
@@ -78,14 +73,9 @@ class Reader(Closing):
         return JournalFile(self.store, self.path.name, self.path, timestamp, 0, is_compressed(self.disk, self.path))
 
     @property
-    def is_single_file(self) -> bool:
-        """Whether this is one file, and not a store with all of its files."""
-        return self._single
-
-    @property
-    def directory(self) -> Path:
-        """The store's directory."""
-        return self.path.parent
+    def part(self) -> str:
+        """The store."""
+        return self.store
 
     def listing(self) -> Listing:
         """What is there of the store now by names, temporary files included."""
@@ -118,38 +108,17 @@ class Reader(Closing):
             found = self._first_initialized[source.name] = 0 if metadata is None else metadata.initialized
         return found
 
-    def total_bytes(self) -> int:
-        """How large the files are together."""
-        return sum(self.disk.file_size(file.path) for file in self.files())
-
-    def snapshot(self) -> Any:
-        """The files as they are now, opened together; a context manager."""
-        return snapshot(self.disk, self.files, self.path)
-
     # --- going through it -------------------------------------------------------------------------------------------
-
-    def __iter__(self) -> Iterator[Entry]:
-        for item in self.chunks():
-            if not isinstance(item, Damage):
-                yield from kernel.entries(item.data, item.start, item.stop, item.count)
 
     def entries(
         self, start: int | None = None, stop: int | None = None, *, mode: Mode = "failfast"
     ) -> Iterator[Entry | Damage]:
         """The changes with `start` <= number < `stop`, each once; without `start` from the first there is."""
-        for item in self.chunks(start, stop, mode=mode):
-            if isinstance(item, Damage):
-                yield item
-            else:
-                yield from kernel.entries(item.data, item.start, item.stop, item.count)
+        return self.records(start, stop, mode=mode)
 
-    def batches(self, columns: Sequence[str] | None = None, **options: Any) -> Any:
-        """The changes as Arrow record batches; see `logwright.arrow.batches`."""
-        return import_module("logwright.arrow").batches(self, columns, **options)
-
-    def to_arrow(self, columns: Sequence[str] | None = None, **options: Any) -> Any:
-        """The changes as an Arrow table; see `logwright.arrow.to_arrow`."""
-        return import_module("logwright.arrow").to_arrow(self, columns, **options)
+    def decoded(self, chunk: Chunk) -> list[Entry]:
+        """The entries of a chunk."""
+        return kernel.entries(chunk.data, chunk.start, chunk.stop, chunk.count)
 
     def scan(
         self,
@@ -201,19 +170,10 @@ class Reader(Closing):
         copies: bool = True,
     ) -> Iterator[Head | Chunk | Damage]:
         """Heads, chunks and damage of files that are open."""
-        self.torn_tail = None
-        sizes = {source.name: files.size(source) for source in files.files} if progress else {}
-        done = 0
-        for number, source in enumerate(files.files):
-            if stop is not None and source.first_number >= stop:
-                return
-            report = _part_of(progress, done, sizes[source.name], sum(sizes.values())) if progress else None
-            done += sizes.get(source.name, 0)
-            if start is None or start - source.first_number < 1 << POSITION_BITS:
-                at = None if copies else self.changes_start(files, number)
-                low = start if at is None else max(start or 0, source.first_number + at)
-                yield from self.file_items(source, files.file(source), low, stop, mode, report)
-                files.done_with(source)
+        for number, source, report in self.files_between(files, start, stop, progress):
+            at = None if copies else self.changes_start(files, number)
+            low = start if at is None else max(start or 0, source.first_number + at)
+            yield from self.file_items(source, files.file(source), low, stop, mode, report)
 
     def file_items(
         self,
@@ -233,8 +193,7 @@ class Reader(Closing):
             if isinstance(item, Chunk):
                 if high is not None and item.position >= high:
                     return
-                part = item.without_before(low)
-                part = part if part is None or high is None else part.without_from(high)
+                part = item.within(low, high)
                 if part is not None:
                     yield part
             elif isinstance(item, Head):
@@ -243,15 +202,6 @@ class Reader(Closing):
                 return
             elif item.end >= low:
                 yield from self.report(item, mode)
-
-    def report(self, damage: Damage, mode: Mode) -> Iterator[Damage]:
-        """Tell of damage as `mode` has it."""
-        if damage.kind == "torn_tail":
-            self.torn_tail = damage
-        elif mode == "failfast":
-            raise DamagedJournal(damage.file, damage.start, damage.reason)
-        if mode == "permissive":
-            yield damage
 
     def changes_start(self, files: Snapshot[JournalFile], number: int) -> int | None:
         """Where the changes of a file begin, behind the copies that compaction made; None where it has none.
@@ -301,12 +251,6 @@ class Reader(Closing):
     # --- finding a place --------------------------------------------------------------------------------------------
 
     @property
-    def first(self) -> int:
-        """The number of the first record there is, or will be."""
-        files = self.files()
-        return files[0].first_number if files else 0
-
-    @property
     def next(self) -> int:
         """The number behind the last entry: the one that the next entry will get."""
         with self.snapshot() as files:
@@ -331,20 +275,6 @@ class Reader(Closing):
                         return _first_not_earlier(item, timestamp)
         return self.next
 
-    def find_place(self, text: str) -> int:
-        """The number that a place stands for: `FILE@POSITION`, or a position in the only file."""
-        match = _PLACE.fullmatch(text)
-        name, position = (match[1], match[2]) if match else ("", text)
-        files = self.files()
-        if not position.isascii() or not position.isdigit():
-            raise WrongUse(f"{text!r} is no place: write FILE@POSITION, such as {files[-1].name}@17, or a number")
-        if not name:
-            return int(position)
-        for source in files:
-            if source.name == name:
-                return source.first_number + int(position)
-        raise NotFound(f"{self.directory / name}: no such file of the store {self.store}")
-
     def last(self, count: int) -> list[Located]:
         """The last `count` entries, oldest first. The format has no way back, so the last file is gone through."""
         if count < 0:
@@ -365,23 +295,6 @@ class Reader(Closing):
                 found = [*rows, *found]
                 files.done_with(source)
         return found
-
-    def count(
-        self,
-        start: int | None = None,
-        stop: int | None = None,
-        *,
-        progress: Progress | None = None,
-        on_damage: Callable[[Damage], None] | None = None,
-    ) -> int:
-        """How many whole entries the files have in a range of numbers; `on_damage` is called with what is not one."""
-        records = 0
-        for item in self.chunks(start, stop, mode="permissive", progress=progress, copies=True):
-            if not isinstance(item, Damage):
-                records += item.count
-            elif on_damage is not None:
-                on_damage(item)
-        return records
 
     # --- what it stands for -----------------------------------------------------------------------------------------
 
@@ -428,33 +341,9 @@ class Reader(Closing):
             raise NotFound(f"{self.path}: nothing is known of the key {key!r}")
         return found
 
-    # --- what it is -------------------------------------------------------------------------------------------------
-
-    def summary(self) -> Summary:
-        """What this is: names, sizes, both ends; of a large store only its beginning is read."""
-        from .check import summarize
-
-        return summarize(self)
-
-    def verify(self, *, progress: Progress | None = None) -> Report:
-        """Check every entry of every file, and whether each file goes on where the one before it ended."""
-        from .check import verify
-
-        return verify(self, progress=progress)
-
-    def number_of(self, located: Located) -> tuple[str, int]:
-        """The store that an entry belongs to, and its number there."""
-        for source in self.files():
-            if source.name == located.file:
-                return self.store, source.first_number + located.span.start
-        return self.store, located.span.start  # its file was rotated meanwhile
-
     def as_json(self, located: Located) -> dict[str, Any]:
         """A record as `dump --json` prints it."""
         return record_as_json(located)
-
-    def close(self) -> None:
-        """Nothing is held between calls."""
 
 
 # --- chunks to objects ----------------------------------------------------------------------------------------------
@@ -462,9 +351,7 @@ class Reader(Closing):
 
 def located(chunk: Chunk) -> Iterator[Located]:
     """The entries of a chunk with their places."""
-    starts = chunk.starts()
-    for row, entry in enumerate(kernel.entries(chunk.data, chunk.start, chunk.stop, chunk.count)):
-        yield Located(entry, chunk.file, Span(starts[row], starts[row + 1]))
+    return located_in(chunk, kernel.entries(chunk.data, chunk.start, chunk.stop, chunk.count))
 
 
 def record_as_json(located: Located) -> dict[str, Any]:
@@ -488,8 +375,3 @@ def _first_not_earlier(chunk: Chunk, timestamp: int) -> int:
         if entry.t >= timestamp:
             return chunk.source.first_number + starts[row]
     return chunk.first_number
-
-
-def _part_of(progress: Progress, before: int, size: int, total: int) -> Callable[[int], None]:
-    """Report what was read of one file; an archive gives more bytes than it has."""
-    return lambda position: progress(before + min(position, size), total)
