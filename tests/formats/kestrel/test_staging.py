@@ -18,8 +18,9 @@ import pytest
 from logwright.core.disk import REAL_DISK, Disk, OpenMode, RealDisk, RealFile
 from logwright.core.errors import DamagedJournal, Locked, LogwrightError, NotFound, StorageFailed, WrongUse
 from logwright.core.lock import Lock
-from logwright.formats.kestrel import Operation, Queue, Reader, Scanner, Writer
+from logwright.formats.kestrel import Operation, Queue, QueuesReader, Reader, Scanner, Writer, kernel, splits
 from logwright.formats.kestrel.codec import encode
+from logwright.formats.kestrel.cursor import Chunk
 from logwright.formats.kestrel.files import list_files, list_queues
 from logwright.formats.kestrel.staging import (
     MAX_NAME_BYTES,
@@ -260,6 +261,25 @@ def test_who_follows_a_queue_sees_each_item_of_a_batch_once() -> None:
             publish_two(disk, Batch("query", number))
             seen = [operation.data for operation in scanner]
             assert sorted(data for data in seen if data is not None) == sorted(row[1] for row in FIRST + SECOND)
+
+
+def test_a_stream_over_queues_gets_each_item_of_a_batch_once() -> None:
+    disk = with_queues()
+    reader = QueuesReader(ROOT, disk=disk)
+    ends = {queue: end for queue, (_, end) in splits.extent(reader).items()}
+    for number in range(3):
+        publish_two(disk, Batch("query", number))
+        reached = {queue: end for queue, (_, end) in splits.extent(reader).items()}
+        starts = {queue: ends.get(queue, 0) for queue in reached}
+        found = [
+            operation.data
+            for split in splits.plan(reader, 600, starts, reached, resumed=True)
+            for chunk in splits.chunks(reader, split)
+            if isinstance(chunk, Chunk)
+            for operation in kernel.operations(chunk.data, chunk.start, chunk.stop, chunk.count, chunk.dialect)
+        ]
+        assert sorted(found) == sorted(row[1] for row in FIRST + SECOND)
+        ends = reached
 
 
 # --- what is refused ------------------------------------------------------------------------------------------------
