@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate
 from typing import Any, Final
 
 import pyarrow as pa
@@ -224,8 +225,14 @@ def by_queue(batch: pa.RecordBatch, default: str) -> list[tuple[str, pa.RecordBa
     found = _column(batch, "queue")
     if found is None:
         return [(default, batch)]
-    names = bytes_of("queue", found).cast(pa.binary()).cast(pa.string()).fill_null(default)
-    return [(name, batch.filter(pc.equal(names, name))) for name in pc.unique(names).to_pylist()]
+    names = bytes_of("queue", found).cast(pa.binary()).cast(pa.string()).fill_null(default).dictionary_encode()
+    queues = names.dictionary.to_pylist()
+    if len(queues) == 1:
+        return [(queues[0], batch)]
+    in_order = batch.take(pc.sort_indices(names.indices))  # stable: rows of a queue stay in their order
+    counts = pc.value_counts(names.indices).field("counts").to_pylist()
+    starts = accumulate(counts, initial=0)
+    return [(name, in_order.slice(start, count)) for name, start, count in zip(queues, starts, counts, strict=False)]
 
 
 def from_arrow(data: Any) -> list[Columns]:
