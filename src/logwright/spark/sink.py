@@ -46,6 +46,7 @@ import secrets
 import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
@@ -86,7 +87,7 @@ class _Sink:
 
     def __init__(self, schema: StructType, options: dict[str, str], format: str | None, overwrite: bool) -> None:
         if format is None:
-            raise WrongUse(f"say which format to write: {' or '.join(FORMATS)}")
+            raise WrongUse(f"say which format to write: {' or '.join(_written_formats())}")
         if overwrite:
             raise WrongUse("a journal is never overwritten: write with mode append, or to another path")
         self.format = format
@@ -189,6 +190,10 @@ def _room(format: str) -> ModuleType:
         return find_format(format).room("staging")
     except ModuleNotFoundError as error:
         raise WrongUse(f"journals of the format {format} are not written by Spark") from error
+
+
+def _written_formats() -> list[str]:
+    return [name for name, format in FORMATS.items() if find_spec(f"{format.package}.staging") is not None]
 
 
 def _directory_of(options: Mapping[str, str]) -> Path:
