@@ -1,5 +1,9 @@
 """What the columns of all formats share: plain buffers as Arrow arrays, and Arrow data as plain buffers.
 
+A format names its columns (`chosen_schema`), makes arrays of what its kernel has decoded (`fixed_array`,
+`binary_array`), batches of chunks of any size (`GatheringCollector`), and of Arrow data columns to be written
+(`column_of`, `bytes_of`, `numbers_of`, `times_of`, cut into windows by `fitting`).
+
 Nothing is copied between the kernels' buffers and Arrow's, in either direction, where the types fit. A batch holds less
 than 2 GiB of bytes in a column, because their ends are i32; what is larger comes in several.
 """
@@ -7,7 +11,7 @@ than 2 GiB of bytes in a column, because their ends are i32; what is larger come
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,6 +24,11 @@ MAX_BATCH_BYTES: Final = 1 << 30
 MAX_COLUMN_BYTES: Final = 2**31 - 1
 NAMES: Final = pa.dictionary(pa.int32(), pa.string())
 """The type of columns that repeat a few names."""
+SAMPLE_ROWS: Final = 64
+LEAST_ROWS: Final = 1024
+_SLACK: Final = 17 / 16
+"""How much more room there is for bytes than the first records of a batch let expect."""
+_UNITS: Final = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
 
 
 # --- the schema -------------------------------------------------------------------------------------------------------
@@ -79,11 +88,129 @@ def used_buffer(data: Any, used: int) -> pa.Buffer:
     return data.slice(0, used)
 
 
-def repeated(runs: list[tuple[str, int]]) -> pa.DictionaryArray:
-    """A column of names, each so many rows long."""
+def bitmap(mask: pa.Array) -> pa.Buffer | None:
+    """Which items are there; None when all are."""
+    return None if pc.all(mask).as_py() else mask.buffers()[1]  # an array of booleans is a bitmap
+
+
+def repeated(runs: list[tuple[Any, int]], kind: pa.DataType = NAMES) -> pa.Array:
+    """A column of names, or of items of another type, each so many rows long."""
+    if kind != NAMES:
+        return pa.concat_arrays([pa.repeat(pa.scalar(item, kind), rows) for item, rows in runs])
     names = list(dict.fromkeys(name for name, _ in runs))
     indices = [pa.repeat(pa.scalar(names.index(name), pa.int32()), rows) for name, rows in runs]
     return pa.DictionaryArray.from_arrays(pa.concat_arrays(indices), pa.array(names, pa.string()))
+
+
+# --- chunks to batches ------------------------------------------------------------------------------------------------
+
+
+class Chunk(Protocol):
+    """Whole records in a buffer, as a reader's `chunks` gives them."""
+
+    @property
+    def data(self) -> memoryview: ...
+    @property
+    def start(self) -> int: ...
+    @property
+    def stop(self) -> int: ...
+    @property
+    def count(self) -> int: ...
+    @property
+    def base(self) -> int: ...
+    @property
+    def file(self) -> str: ...
+
+
+class Gatherer(Protocol):
+    """A kernel's: it has room for one batch."""
+
+    count: int
+
+    def take(self) -> Any: ...
+
+
+C = TypeVar("C", bound=Chunk)
+G = TypeVar("G", bound=Gatherer)
+
+
+class GatheringCollector(Generic[C, G]):
+    """Makes record batches of about `batch_bytes` out of chunks, whatever the size of those, copying bytes once.
+
+    `want` says what the kernel decodes for a column, `row_bytes` how many bytes a row of it takes at least; the columns
+    in `common` have one item for all records of a chunk. A format's subclass has `_begin`, which makes a gatherer,
+    `_gather`, which adds to it, `_common_item` and `_to_batch`.
+    """
+
+    def __init__(
+        self,
+        schema: pa.Schema,
+        want: Mapping[str, int],
+        row_bytes: Mapping[str, int],
+        common: Sequence[str],
+        batch_bytes: int,
+    ) -> None:
+        check_batch_bytes(batch_bytes)
+        self.schema = schema
+        self._want = 0
+        for name in schema.names:
+            self._want |= want.get(name, 0)
+        self._row_bytes = sum(row_bytes[name] for name in schema.names)
+        self._batch_bytes = batch_bytes
+        self._gatherer: G | None = None
+        self._runs: dict[str, list[tuple[Any, int]]] = {name: [] for name in schema.names if name in common}
+
+    # --- what a format has ------------------------------------------------------------------------------------------
+
+    def _begin(self, chunk: C, position: int, left: int) -> G:
+        """Room for a batch, by what the next records look like. A wrong guess only makes a smaller batch."""
+        raise NotImplementedError
+
+    def _gather(self, gatherer: G, chunk: C, position: int, left: int) -> tuple[int, int]:
+        """Add the records from a position on, as many as fit; where the rest begins, and how many were added."""
+        raise NotImplementedError
+
+    def _common_item(self, name: str, chunk: C, part: str) -> Any:
+        """What all records of a chunk have in a column."""
+        raise NotImplementedError
+
+    def _to_batch(self, columns: Any, given: dict[str, pa.Array]) -> pa.RecordBatch:
+        """What was gathered as a batch; `given` are the columns that are no record's."""
+        raise NotImplementedError
+
+    # --- what is the same -------------------------------------------------------------------------------------------
+
+    def add(self, chunk: C, part: str = "") -> Iterator[pa.RecordBatch]:
+        """Take the records of a chunk; the batches that became full."""
+        position, left = chunk.start, chunk.count
+        while left:
+            if self._gatherer is None:
+                self._gatherer = self._begin(chunk, position, left)
+            position, added = self._gather(self._gatherer, chunk, position, left)
+            left -= added
+            for name, runs in self._runs.items():
+                if added:
+                    runs.append((self._common_item(name, chunk, part), added))
+            if left:
+                yield from self.finish()
+
+    def finish(self) -> Iterator[pa.RecordBatch]:
+        """What has gathered, as a last batch; none when there is nothing."""
+        gatherer, self._gatherer = self._gatherer, None
+        if gatherer is None or not gatherer.count:
+            return
+        given = {name: repeated(runs, self.schema.field(name).type) for name, runs in self._runs.items()}
+        for runs in self._runs.values():
+            runs.clear()
+        yield self._to_batch(gatherer.take(), given)
+
+    def _rows_of(self, item_bytes: float) -> int:
+        """How many rows fill a batch when each has so many bytes besides what every row has."""
+        return max(LEAST_ROWS, int(self._batch_bytes / (self._row_bytes + item_bytes)))
+
+    def _most_bytes(self, rows: int, item_bytes: float, rest: int) -> int:
+        """How much room a column of bytes gets; `rest` is what is left of the chunk, which always fits."""
+        return max(rest, min(self._batch_bytes, int(rows * item_bytes * _SLACK)))
 
 
 # --- arrays to buffers ------------------------------------------------------------------------------------------------
@@ -103,6 +230,26 @@ def record_batches(data: Any) -> Iterator[pa.RecordBatch]:
         yield pa.record_batch(data)
     else:
         raise WrongUse(f"{type(data).__name__} is not Arrow data: give a record batch, a table or a reader of them")
+
+
+def column_of(batch: pa.RecordBatch, *names: str) -> pa.Array | None:
+    """The first of these columns that is there."""
+    for name in names:
+        there = batch.schema.get_all_field_indices(name)
+        if len(there) > 1:
+            raise WrongUse(f"column {name} is there more than once")
+        if there:
+            return batch.column(name)
+    return None
+
+
+def by_part(batch: pa.RecordBatch, name: str, default: str) -> list[tuple[str, pa.RecordBatch]]:
+    """The rows of a batch by what a column of names says, in the order in which names turn up; null is `default`."""
+    found = column_of(batch, name)
+    if found is None:
+        return [(default, batch)]
+    names = bytes_of(name, found).cast(pa.binary()).cast(pa.string()).fill_null(default)
+    return [(part, batch.filter(pc.equal(names, part))) for part in pc.unique(names).to_pylist()]
 
 
 def fixed_memory(array: pa.Array, width: int) -> memoryview:
@@ -175,3 +322,32 @@ def bytes_of(name: str, array: pa.Array) -> pa.Array:
     if not (pa.types.is_binary(kind) or pa.types.is_large_binary(kind)):
         raise WrongUse(f"column {name} is {kind}, and must be binary or string")
     return array
+
+
+def numbers_of(name: str, array: pa.Array, kind: pa.DataType, limits: str) -> pa.Array:
+    """A column of whole numbers in another type; `limits` says in words what fits it. Nulls stay."""
+    array = plain(array)
+    if not (pa.types.is_integer(array.type) or pa.types.is_null(array.type)):
+        raise WrongUse(f"column {name} is {array.type}, and must be a whole number: it must {limits}")
+    try:
+        return array.cast(kind)
+    except pa.ArrowInvalid as error:
+        raise WrongUse(f"column {name} must {limits}: {error}") from None
+
+
+def times_of(name: str, array: pa.Array, unit: str) -> pa.Array:
+    """A column of times as int64 of a unit, later parts of which are dropped. Nulls stay."""
+    array = plain(array)
+    kind = array.type
+    if pa.types.is_null(kind):
+        return array.cast(pa.int64())
+    if kind == pa.int64():
+        return array
+    if not pa.types.is_timestamp(kind):
+        raise WrongUse(f"column {name} is {kind}, and must be timestamps, or {_UNITS[unit]} as int64")
+    if list(_UNITS).index(kind.unit) > list(_UNITS).index(unit):
+        array = pc.floor_temporal(array, unit=_UNITS[unit].removesuffix("s"))
+    try:
+        return array.cast(pa.timestamp(unit, tz=kind.tz)).view(pa.int64())
+    except pa.ArrowInvalid as error:
+        raise WrongUse(f"column {name} does not fit 64 bits of {_UNITS[unit]}: {error}") from None

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from itertools import accumulate
 from typing import Any, Final
 
 import pyarrow as pa
@@ -27,18 +26,23 @@ from ...core.errors import WrongUse
 from ..columns import (
     BATCH_BYTES,
     NAMES,
+    SAMPLE_ROWS,
+    GatheringCollector,
     allocate,
     binary_array,
+    bitmap,
+    by_part,
     bytes_of,
-    check_batch_bytes,
     chosen_schema,
+    column_of,
     ends_and_bytes,
     fitting,
     fixed_array,
     fixed_memory,
+    numbers_of,
     plain,
     record_batches,
-    repeated,
+    times_of,
 )
 from . import codec, kernel
 from .codec import Columns
@@ -82,10 +86,6 @@ _ROW_BYTES: Final = {
     "queue": 4, "op": 1, "xid": 5, "count": 5, "added": 9, "expires": 8, "data": 5, "file": 4, "position": 8, "size": 8,
     "before": 8,
 }  # fmt: skip
-_SAMPLE_ROWS: Final = 64
-_LEAST_ROWS: Final = 1024
-_SLACK: Final = 17 / 16
-"""How much more room there is for data than the first operations of a batch let expect."""
 
 
 def _kinds_with(field: str) -> pa.Array:
@@ -119,12 +119,12 @@ def _array(columns: Columns, kinds: pa.Array | None, name: str) -> pa.Array:
         return fixed_array(kind, columns.sizes, count)
     if name == "expires":
         times = fixed_array(pa.int64(), columns.expires, count)
-        return fixed_array(kind, columns.expires, count, _bitmap(pc.not_equal(times, 0)))
+        return fixed_array(kind, columns.expires, count, bitmap(pc.not_equal(times, 0)))
     if kinds is None:
         raise WrongUse(f"column {name} was not decoded")
     if name == "op":
         return pa.DictionaryArray.from_arrays(kinds.cast(pa.int32()), pa.array(OP_NAMES, pa.string()))
-    validity = _bitmap(pc.is_in(kinds, _KINDS_WITH[name]))
+    validity = bitmap(pc.is_in(kinds, _KINDS_WITH[name]))
     if name == "data":
         return binary_array(columns.data_ends, columns.data, count, validity)
     data = {"xid": columns.xids, "count": columns.counts, "added": columns.added}[name]
@@ -139,66 +139,31 @@ _OF_FILES: Final[dict[str, Callable[[Chunk], Any]]] = {
 """Columns that all operations of a file have in common."""
 
 
-def _repeated_numbers(runs: list[tuple[int | None, int]]) -> pa.Array:
-    """A column of numbers, each so many rows long."""
-    return pa.concat_arrays([pa.repeat(pa.scalar(number, pa.int64()), rows) for number, rows in runs])
-
-
-def _bitmap(mask: pa.Array) -> pa.Buffer | None:
-    """Which items count; None when all do."""
-    return None if pc.all(mask).as_py() else mask.buffers()[1]  # an array of booleans is a bitmap
-
-
-class Collector:
-    """Makes record batches of about `batch_bytes` out of chunks, whatever the size of those, copying bytes once."""
+class Collector(GatheringCollector[Chunk, kernel.Gatherer]):
+    """Makes record batches of about `batch_bytes` out of chunks."""
 
     def __init__(
         self, names: Sequence[str] | None = None, *, sharded: bool = False, batch_bytes: int = BATCH_BYTES
     ) -> None:
-        check_batch_bytes(batch_bytes)
-        self.schema = schema(names, sharded=sharded)
-        self._want = 0
-        for name in self.schema.names:
-            self._want |= _WANT[name]
-        self._row_bytes = sum(_ROW_BYTES[name] for name in self.schema.names)
-        self._batch_bytes = batch_bytes
-        self._gatherer: kernel.Gatherer | None = None
-        self._runs: dict[str, list[tuple[Any, int]]] = {name: [] for name in self.schema.names if name in _OF_FILES}
+        super().__init__(schema(names, sharded=sharded), _WANT, _ROW_BYTES, tuple(_OF_FILES), batch_bytes)
 
-    def add(self, chunk: Chunk, part: str = "") -> Iterator[pa.RecordBatch]:
-        """Take the operations of a chunk; the batches that became full."""
-        position, left = chunk.start, chunk.count
-        while left:
-            if self._gatherer is None:
-                self._gatherer = self._begin(chunk, position, left)
-            position, added = self._gatherer.add(chunk.data, position, chunk.stop, left, chunk.dialect, chunk.base)
-            left -= added
-            for name, runs in self._runs.items():
-                if added:
-                    runs.append((_OF_FILES[name](chunk), added))
-            if left:
-                yield from self.finish()
+    def _gather(self, gatherer: kernel.Gatherer, chunk: Chunk, position: int, left: int) -> tuple[int, int]:
+        return gatherer.add(chunk.data, position, chunk.stop, left, chunk.dialect, chunk.base)
 
-    def finish(self) -> Iterator[pa.RecordBatch]:
-        """What has gathered, as a last batch; none when there is nothing."""
-        gatherer, self._gatherer = self._gatherer, None
-        if gatherer is None or not gatherer.count:
-            return
-        names = {name: (_repeated_numbers if name == "before" else repeated)(runs) for name, runs in self._runs.items()}
-        for runs in self._runs.values():
-            runs.clear()
-        yield to_batch(gatherer.take(), self.schema, names)
+    def _common_item(self, name: str, chunk: Chunk, part: str) -> Any:
+        return _OF_FILES[name](chunk)
+
+    def _to_batch(self, columns: Columns, given: dict[str, pa.Array]) -> pa.RecordBatch:
+        return to_batch(columns, self.schema, given)
 
     def _begin(self, chunk: Chunk, position: int, left: int) -> kernel.Gatherer:
-        """Room for a batch, by what the next operations look like. A wrong guess only makes a smaller batch."""
         if not self._want & codec.DATA:
-            return kernel.Gatherer(self._want, max(_LEAST_ROWS, self._batch_bytes // self._row_bytes), 0, allocate)
-        sampled = min(left, _SAMPLE_ROWS)
+            return kernel.Gatherer(self._want, self._rows_of(0), 0, allocate)
+        sampled = min(left, SAMPLE_ROWS)
         sample = kernel.columns(chunk.data, position, chunk.stop, sampled, chunk.dialect, codec.DATA)
         data_bytes = (0 if sample.data is None else len(sample.data)) / sampled
-        rows = max(_LEAST_ROWS, int(self._batch_bytes / (self._row_bytes + data_bytes)))
-        most = max(chunk.stop - position, min(self._batch_bytes, int(rows * data_bytes * _SLACK)))
-        return kernel.Gatherer(self._want, rows, most, allocate)
+        rows = self._rows_of(data_bytes)
+        return kernel.Gatherer(self._want, rows, self._most_bytes(rows, data_bytes, chunk.stop - position), allocate)
 
 
 # --- batches to columns -----------------------------------------------------------------------------------------------
@@ -222,17 +187,7 @@ def as_messages(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 def by_queue(batch: pa.RecordBatch, default: str) -> list[tuple[str, pa.RecordBatch]]:
     """The rows of a batch by the queue that they name, in the order in which queues turn up."""
-    found = _column(batch, "queue")
-    if found is None:
-        return [(default, batch)]
-    names = bytes_of("queue", found).cast(pa.binary()).cast(pa.string()).fill_null(default).dictionary_encode()
-    queues = names.dictionary.to_pylist()
-    if len(queues) == 1:
-        return [(queues[0], batch)]
-    in_order = batch.take(pc.sort_indices(names.indices))  # stable: rows of a queue stay in their order
-    counts = pc.value_counts(names.indices).field("counts").to_pylist()
-    starts = accumulate(counts, initial=0)
-    return [(name, in_order.slice(start, count)) for name, start, count in zip(queues, starts, counts, strict=False)]
+    return by_part(batch, "queue", default)
 
 
 def from_arrow(data: Any) -> list[Columns]:
@@ -247,7 +202,7 @@ def from_arrow(data: Any) -> list[Columns]:
 
 def _from_batch(batch: pa.RecordBatch) -> Iterator[Columns]:
     kinds = _kinds_of(batch)
-    items = _column(batch, "data", "value")
+    items = column_of(batch, "data", "value")
     if items is None:
         items = pa.nulls(batch.num_rows, pa.binary())
     item_data = bytes_of("data", items)
@@ -255,8 +210,8 @@ def _from_batch(batch: pa.RecordBatch) -> Iterator[Columns]:
     numbers = {
         "xid": _numbers_of(batch, kinds, "xid"),
         "count": _numbers_of(batch, kinds, "count"),
-        "added": _times_of(_column(batch, "added", "timestamp"), time.time_ns() // 1_000_000),
-        "expires": _times_of(_column(batch, "expires"), 0),
+        "added": _times_of("added", column_of(batch, "added", "timestamp"), time.time_ns() // 1_000_000),
+        "expires": _times_of("expires", column_of(batch, "expires"), 0),
     }
     item_data = item_data.fill_null(b"") if item_data.null_count else item_data
     row = 0
@@ -279,21 +234,10 @@ def _window(kinds: pa.Array, item_data: pa.Array, numbers: dict[str, pa.Array | 
     return columns
 
 
-def _column(batch: pa.RecordBatch, *names: str) -> pa.Array | None:
-    """The first of these columns that is there."""
-    for name in names:
-        there = batch.schema.get_all_field_indices(name)
-        if len(there) > 1:
-            raise WrongUse(f"column {name} is there more than once")
-        if there:
-            return batch.column(name)
-    return None
-
-
 def _kinds_of(batch: pa.RecordBatch) -> pa.Array:
-    ops = _column(batch, "op")
+    ops = column_of(batch, "op")
     if ops is None:
-        if _column(batch, "data", "value") is None:
+        if column_of(batch, "data", "value") is None:
             raise WrongUse(f"there is neither op nor data among {', '.join(batch.schema.names) or 'no columns'}")
         return pa.repeat(pa.scalar(OPS["addx"], pa.int8()), batch.num_rows)
     names = bytes_of("op", ops).cast(pa.binary()).cast(pa.string())
@@ -315,35 +259,18 @@ def _check_given(kinds: pa.Array, name: str, array: pa.Array) -> None:
 
 
 def _numbers_of(batch: pa.RecordBatch, kinds: pa.Array, name: str) -> pa.Array | None:
-    found = _column(batch, name)
+    found = column_of(batch, name)
     if found is None:
         _check_given(kinds, name, pa.nulls(batch.num_rows, pa.int32()))
         return None
-    array = plain(found)
-    if not (pa.types.is_integer(array.type) or pa.types.is_null(array.type)):
-        raise WrongUse(f"column {name} is {array.type}, and must be a whole number of 32 bits")
-    try:
-        array = array.cast(pa.int32())
-    except pa.ArrowInvalid as error:
-        raise WrongUse(f"column {name} must fit 32 bits: {error}") from None
+    array = numbers_of(name, found, pa.int32(), "fit 32 bits")
     _check_given(kinds, name, array)
     return array.fill_null(0) if array.null_count else array
 
 
-def _times_of(found: pa.Array | None, missing: int) -> pa.Array | None:
+def _times_of(name: str, found: pa.Array | None, missing: int) -> pa.Array | None:
     """A column of times in milliseconds, with another number for null."""
     if found is None:
         return None
-    array = plain(found)
-    if pa.types.is_timestamp(array.type):
-        if array.type.unit in ("us", "ns"):
-            array = pc.floor_temporal(array, unit="millisecond")
-        try:
-            array = array.cast(pa.timestamp("ms", tz=array.type.tz)).view(pa.int64())
-        except pa.ArrowInvalid as error:
-            raise WrongUse(f"a time does not fit 64 bits of milliseconds: {error}") from None
-    elif pa.types.is_null(array.type):
-        array = array.cast(pa.int64())
-    elif array.type != pa.int64():
-        raise WrongUse(f"times are {array.type}, and must be timestamps, or milliseconds as int64")
+    array = times_of(name, found, "ms")
     return array.fill_null(missing) if array.null_count else array

@@ -15,7 +15,7 @@ How buffers become arrays and arrays buffers is the same for all formats: see `f
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,16 +24,18 @@ from ...core.errors import WrongUse
 from ..columns import (
     BATCH_BYTES,
     NAMES,
+    SAMPLE_ROWS,
+    Chunk,
+    GatheringCollector,
     allocate,
     binary_array,
     bytes_of,
-    check_batch_bytes,
     chosen_schema,
     ends_and_bytes,
     fitting,
     fixed_memory,
-    plain,
-    repeated,
+    numbers_of,
+    times_of,
     used_buffer,
 )
 from ..columns import record_batches as plain_batches
@@ -67,11 +69,6 @@ _WANT: Final = {
 _ROW_BYTES: Final = {
     "offset": 8, "timestamp": 8, "type": 1, "key": 4, "value": 4, "file": 4, "position": 8, "size": 4, "shard": 4
 }  # fmt: skip
-_SAMPLE_ROWS: Final = 64
-_LEAST_ROWS: Final = 1024
-_SLACK: Final = 17 / 16
-"""How much more room there is for keys and values than the first messages of a batch let expect."""
-
 
 # --- the schema -------------------------------------------------------------------------------------------------------
 
@@ -121,81 +118,35 @@ def _array(columns: Columns, name: str) -> pa.Array:
     return pa.Array.from_buffers(kind, count, [validity, used_buffer(data, count * _ROW_BYTES[name])])
 
 
-class Chunk(Protocol):
-    """Whole messages in a buffer, as `Reader.chunks` gives them."""
-
-    @property
-    def data(self) -> memoryview: ...
-    @property
-    def start(self) -> int: ...
-    @property
-    def stop(self) -> int: ...
-    @property
-    def count(self) -> int: ...
-    @property
-    def base(self) -> int: ...
-    @property
-    def file(self) -> str: ...
-
-
-class Collector:
-    """Makes record batches of about `batch_bytes` out of chunks, whatever the size of those, copying bytes once."""
+class Collector(GatheringCollector[Chunk, kernel.Gatherer]):
+    """Makes record batches of about `batch_bytes` out of chunks."""
 
     def __init__(
         self, names: Sequence[str] | None = None, *, sharded: bool = False, batch_bytes: int = BATCH_BYTES
     ) -> None:
-        check_batch_bytes(batch_bytes)
-        self.schema = schema(names, sharded=sharded)
-        self._want = want_bits(self.schema.names)
-        self._row_bytes = sum(_ROW_BYTES[name] for name in self.schema.names)
-        self._batch_bytes = batch_bytes
-        self._gatherer: kernel.Gatherer | None = None
-        self._runs: dict[str, list[tuple[str, int]]] = {
-            name: [] for name in self.schema.names if _FIELDS[name].type == NAMES
-        }
+        super().__init__(schema(names, sharded=sharded), _WANT, _ROW_BYTES, ("file", "shard"), batch_bytes)
 
-    def add(self, chunk: Chunk, shard: str = "") -> Iterator[pa.RecordBatch]:
-        """Take the messages of a chunk; the batches that became full."""
-        position, left = chunk.start, chunk.count
-        while left:
-            if self._gatherer is None:
-                self._gatherer = self._begin(chunk, position, left)
-            position, added = self._gatherer.add(chunk.data, position, chunk.stop, left, chunk.base)
-            left -= added
-            if self._runs and added:
-                self._note("file", f"{shard}/{chunk.file}" if shard else chunk.file, added)
-                self._note("shard", shard, added)
-            if left:
-                yield from self.finish()
+    def _gather(self, gatherer: kernel.Gatherer, chunk: Chunk, position: int, left: int) -> tuple[int, int]:
+        return gatherer.add(chunk.data, position, chunk.stop, left, chunk.base)
 
-    def finish(self) -> Iterator[pa.RecordBatch]:
-        """What has gathered, as a last batch; none when there is nothing."""
-        gatherer, self._gatherer = self._gatherer, None
-        if gatherer is None or not gatherer.count:
-            return
-        names = {name: repeated(runs) for name, runs in self._runs.items()}
-        for runs in self._runs.values():
-            runs.clear()
-        yield to_batch(gatherer.take(), self.schema, names)
+    def _common_item(self, name: str, chunk: Chunk, part: str) -> str:
+        if name == "shard":
+            return part
+        return f"{part}/{chunk.file}" if part else chunk.file
 
-    def _note(self, column: str, name: str, added: int) -> None:
-        runs = self._runs.get(column)
-        if runs and runs[-1][0] == name:
-            runs[-1] = (name, runs[-1][1] + added)
-        elif runs is not None:
-            runs.append((name, added))
+    def _to_batch(self, columns: Columns, given: dict[str, pa.Array]) -> pa.RecordBatch:
+        return to_batch(columns, self.schema, given)
 
     def _begin(self, chunk: Chunk, position: int, left: int) -> kernel.Gatherer:
-        """Room for a batch, by what the next messages look like. A wrong guess only makes a smaller batch."""
-        sampled = min(left, _SAMPLE_ROWS)
+        sampled = min(left, SAMPLE_ROWS)
         sampled_keys = _key_bytes(chunk, position, sampled)
         rest = chunk.stop - position
         key_bytes = sampled_keys / sampled if self._want & codec.KEYS else 0
         value_bytes = max(0, rest / left - OVERHEAD - sampled_keys / sampled) if self._want & codec.VALUES else 0
-        rows = max(_LEAST_ROWS, int(self._batch_bytes / (self._row_bytes + key_bytes + value_bytes)))
-        most_keys = int(rows * key_bytes * _SLACK) + _SAMPLE_ROWS * MAX_KEY_BYTES
-        most_values = max(rest, min(self._batch_bytes, int(rows * value_bytes * _SLACK)))
-        return kernel.Gatherer(self._want, rows, most_keys, most_values if self._want & codec.VALUES else 0, allocate)
+        rows = self._rows_of(key_bytes + value_bytes)
+        most_keys = self._most_bytes(rows, key_bytes, 0) + SAMPLE_ROWS * MAX_KEY_BYTES
+        most_values = self._most_bytes(rows, value_bytes, rest) if self._want & codec.VALUES else 0
+        return kernel.Gatherer(self._want, rows, most_keys, most_values, allocate)
 
 
 def _key_bytes(chunk: Chunk, position: int, rows: int) -> int:
@@ -267,26 +218,10 @@ def _window(
 
 
 def _types_of(array: pa.Array) -> pa.Array:
-    array = plain(array)
-    if not (pa.types.is_integer(array.type) or pa.types.is_null(array.type)):
-        raise WrongUse(f"column type is {array.type}, and must be a whole number within 0 and 255")
-    try:
-        array = array.cast(pa.uint8())
-    except pa.ArrowInvalid as error:
-        raise WrongUse(f"column type must be within 0 and 255: {error}") from None
+    array = numbers_of("type", array, pa.uint8(), "be within 0 and 255")
     return array.fill_null(0) if array.null_count else array
 
 
 def _timestamps_of(array: pa.Array) -> pa.Array:
-    array = plain(array)
-    kind = array.type
-    if pa.types.is_timestamp(kind):
-        try:
-            array = array.cast(pa.timestamp("ns", tz=kind.tz)).view(pa.int64())
-        except pa.ArrowInvalid as error:
-            raise WrongUse(f"column timestamp does not fit 64 bits of nanoseconds: {error}") from None
-    elif pa.types.is_null(kind):
-        array = array.cast(pa.int64())
-    elif kind != pa.int64():
-        raise WrongUse(f"column timestamp is {kind}, and must be a timestamp, or nanoseconds as int64")
+    array = times_of("timestamp", array, "ns")
     return array.fill_null(NO_TIMESTAMP) if array.null_count else array

@@ -26,9 +26,11 @@ from ..columns import (
     BATCH_BYTES,
     NAMES,
     binary_array,
+    by_part,
     bytes_of,
     check_batch_bytes,
     chosen_schema,
+    column_of,
     fixed_array,
     plain,
     record_batches,
@@ -181,11 +183,7 @@ def as_messages(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 def by_store(batch: pa.RecordBatch, default: str) -> list[tuple[str, pa.RecordBatch]]:
     """The rows of a batch by the store that they name, in the order in which stores turn up."""
-    found = _column(batch, "store")
-    if found is None:
-        return [(default, batch)]
-    names = bytes_of("store", found).cast(pa.binary()).cast(pa.string()).fill_null(default)
-    return [(name, batch.filter(pc.equal(names, name))) for name in pc.unique(names).to_pylist()]
+    return by_part(batch, "store", default)
 
 
 def from_arrow(data: Any) -> Iterator[Entry]:
@@ -199,10 +197,10 @@ def from_arrow(data: Any) -> Iterator[Entry]:
 
 
 def _from_batch(batch: pa.RecordBatch) -> Iterator[Entry]:
-    keys, values = _column(batch, "k", "key"), _column(batch, "o", "value")
+    keys, values = column_of(batch, "k", "key"), column_of(batch, "o", "value")
     if keys is None or values is None:
         raise WrongUse(f"there is no k or no o among {', '.join(batch.schema.names) or 'no columns'}")
-    deleted = _column(batch, "deleted")
+    deleted = column_of(batch, "deleted")
     texts = _texts("k", keys)
     removed = [False] * batch.num_rows if deleted is None else plain(deleted).cast(pa.bool_()).to_pylist()
     times = _times_of(batch)
@@ -228,7 +226,7 @@ def _texts(name: str, array: pa.Array) -> list[Any]:
 
 
 def _times_of(batch: pa.RecordBatch) -> list[int]:
-    found = _column(batch, "t", "timestamp_ns", "timestamp")
+    found = column_of(batch, "t", "timestamp_ns", "timestamp")
     if found is None:
         return [0] * batch.num_rows
     times = plain(found)
@@ -237,14 +235,3 @@ def _times_of(batch: pa.RecordBatch) -> list[int]:
     elif not (pa.types.is_integer(times.type) or pa.types.is_null(times.type)):
         raise WrongUse(f"the time is {times.type}, and must be a timestamp or nanoseconds")
     return [value or 0 for value in times.to_pylist()]
-
-
-def _column(batch: pa.RecordBatch, *names: str) -> pa.Array | None:
-    """The first of these columns that is there."""
-    for name in names:
-        there = batch.schema.get_all_field_indices(name)
-        if len(there) > 1:
-            raise WrongUse(f"column {name} is there more than once")
-        if there:
-            return batch.column(name)
-    return None
