@@ -34,6 +34,15 @@ def make_cut_directory(disk: Disk, home: Path) -> Path:
     return directory
 
 
+def kept_bytes(disk: Disk, home: Path, beginning: str = "") -> int:
+    """How much the copies take whose names begin so: journals of one directory keep theirs in one place."""
+    directory = cut_directory(home)
+    if not disk.is_directory(directory):
+        return 0
+    names = [name for name in disk.list_directory(directory) if name.startswith(beginning)]
+    return sum(disk.file_size(directory / name) for name in names)
+
+
 def keep_range(disk: Disk, home: Path, file: File, start: int, end: int) -> Path:
     """Copy a range of a file into the journal's `cut` directory, durably; the path of the copy."""
     directory = make_cut_directory(disk, home)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from logwright.core.look import MOST_SHOWN_BYTES
 from logwright.core.report import Problem
-from logwright.formats.kestrel.check import MOST_SHOWN_BYTES
 from logwright.formats.kestrel.reader import Reader
 from logwright.formats.kestrel.replay import MOST_ANOMALIES
 from tests.formats.kestrel.samples import REMOVE, RESERVE, addx, confirm, encoded, state_dump, unremove, write

@@ -11,11 +11,12 @@ costs nothing: the journal stays sound. What is wrong in one place never hides t
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from ...core.errors import LogwrightError, is_refusal
 from ...core.format import Located
-from ...core.keep import cut_directory
+from ...core.keep import kept_bytes
+from ...core.look import MOST_LOOKED_AT_BYTES, MOST_SHOWN_BYTES, Look
 from ...core.outcome import Damage, Span
 from ...core.repair import report_interrupted
 from ...core.report import Problem, Progress, Report, Summary
@@ -27,12 +28,6 @@ from .replay import ANOMALIES
 
 if TYPE_CHECKING:
     from .reader import Reader
-
-MOST_SHOWN_BYTES: Final = 64 << 10
-"""The largest operation that a summary shows with its data."""
-MOST_LOOKED_AT_BYTES: Final = 256 << 20
-"""How much of a journal a summary reads."""
-SOUND_SO_FAR: Final = "sound so far"
 
 
 # --- every operation ------------------------------------------------------------------------------------------------
@@ -135,23 +130,13 @@ def _check_names(reader: Reader, report: Report) -> None:
 
 
 @dataclass(slots=True)
-class _Look:
+class _Look(Look):
     """What a look at the files has found."""
 
     records: int = 0
     complete: bool = True
     first: dict[str, Any] | None = None
     last: tuple[JournalFile, Span] | None = None
-    damage: Damage | None = None
-    torn: Damage | None = None
-
-    @property
-    def health(self) -> str:
-        if self.damage is not None:
-            return f"damaged at {self.damage.file} @ {self.damage.start}: {self.damage.reason}"
-        if self.torn is not None:
-            return f"torn tail at {self.torn.file} @ {self.torn.start} ({self.torn.size} bytes)"
-        return SOUND_SO_FAR
 
 
 def summarize(reader: Reader) -> Summary:
@@ -188,7 +173,7 @@ def _details(reader: Reader, listing: Listing, look: _Look) -> dict[str, Any]:
         "rotated": sum(not source.is_newest for source in listing.files),
         "dead": listing.dead,
         "temporary": listing.temporary,
-        "kept_bytes": _kept_bytes(reader),
+        "kept_bytes": kept_bytes(reader.disk, reader.directory, reader.queue + "."),
     }
 
 
@@ -199,7 +184,7 @@ def _look(reader: Reader, files: OpenFiles) -> _Look:
         if done >= MOST_LOOKED_AT_BYTES:
             look.complete = False
             break
-        try:
+        with look.reading(source.name):
             file = files.file(source)
             for item in reader.file_chunks(source, file, None, None, "permissive", load=False):
                 if not _note(reader, look, item):
@@ -208,20 +193,13 @@ def _look(reader: Reader, files: OpenFiles) -> _Look:
                     look.complete = False
                     break
             done += file.size()
-        except LogwrightError as error:
-            if is_refusal(error):
-                raise
-            look.damage = look.damage or Damage(source.name, 0, 0, str(error), "unreadable")
     return look
 
 
 def _note(reader: Reader, look: _Look, item: Chunk | Damage) -> bool:
     """Note a chunk or damage; whether it was a chunk."""
     if isinstance(item, Damage):
-        if item.kind == "torn_tail":
-            look.torn = item
-        else:
-            look.damage = look.damage or item
+        look.note_damage(item)
         return False
     starts = item.starts()
     look.records += item.count
@@ -248,12 +226,3 @@ def _shown(reader: Reader, source: JournalFile, span: Span, head: bytes, dialect
         return reader.as_json(Located(operation, source.name, span))
     operation = codec.without_data(head, 0, dialect)
     return {**reader.as_json(Located(operation, source.name, span)), "data": None}
-
-
-def _kept_bytes(reader: Reader) -> int:
-    """How much the copies of what was cut off take; queues of one directory keep them in one place."""
-    directory = cut_directory(reader.directory)
-    if not reader.disk.is_directory(directory):
-        return 0
-    names = [name for name in reader.disk.list_directory(directory) if name.startswith(reader.queue + ".")]
-    return sum(reader.disk.file_size(directory / name) for name in names)

@@ -15,13 +15,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from operator import gt
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from ...core.checksum import CheckedFile, checksum_path
 from ...core.disk import Disk, File
 from ...core.errors import LogwrightError, NotFound, StorageFailed, is_refusal
 from ...core.format import Located
-from ...core.keep import cut_directory
+from ...core.keep import kept_bytes
+from ...core.look import MOST_SHOWN_BYTES, Look
 from ...core.outcome import Damage, Span
 from ...core.report import Problem, Progress, Report, Summary
 from . import codec, kernel
@@ -35,10 +36,6 @@ from .surroundings import check_surroundings
 
 if TYPE_CHECKING:
     from .reader import Reader
-
-MOST_SHOWN_BYTES: Final = 64 << 10
-"""The largest message that a summary shows with its value."""
-SOUND_SO_FAR: Final = "sound so far"
 
 
 # --- every byte -----------------------------------------------------------------------------------------------------
@@ -325,21 +322,11 @@ def _begins_with(disk: Disk, path: Path, header: bytes) -> bool:
 
 
 @dataclass(slots=True)
-class _Look:
+class _Look(Look):
     """What a quick look at the segments has found."""
 
     bytes: int = 0
     following: int = 0
-    torn: Damage | None = None
-    damage: Damage | None = None
-
-    @property
-    def health(self) -> str:
-        if self.damage is not None:
-            return f"damaged at {self.damage.file} @ {self.damage.start}: {self.damage.reason}"
-        if self.torn is not None:
-            return f"torn tail at {self.torn.file} @ {self.torn.start} ({self.torn.size} bytes)"
-        return SOUND_SO_FAR
 
 
 def summarize(reader: Reader) -> Summary:
@@ -357,7 +344,7 @@ def summarize(reader: Reader) -> Summary:
         "consumers": read_consumers(reader),
         "indexes": sum(reader.disk.exists(index_path(segment)) for segment in segments),
         "checksums": sum(reader.disk.exists(checksum_path(segment.path)) for segment in segments),
-        "kept_bytes": _kept_bytes(reader),
+        "kept_bytes": kept_bytes(reader.disk, reader.directory),
     }
     return Summary(
         format="sej",
@@ -376,12 +363,8 @@ def _look(reader: Reader, segments: list[Segment]) -> _Look:
     look = _Look()
     for number, segment in enumerate(segments):
         following = segments[number + 1] if number + 1 < len(segments) else None
-        try:
+        with look.reading(segment.name):
             look.following = _look_at(reader, look, segment, following)
-        except LogwrightError as error:
-            if is_refusal(error):
-                raise
-            look.damage = look.damage or Damage(segment.name, 0, 0, str(error), "unreadable")
     return look
 
 
@@ -473,14 +456,6 @@ def _if_readable(
         if is_refusal(error):
             raise
         return None
-
-
-def _kept_bytes(reader: Reader) -> int:
-    """How much the copies of what was cut off take."""
-    directory = cut_directory(reader.directory)
-    if not reader.disk.is_directory(directory):
-        return 0
-    return sum(reader.disk.file_size(directory / name) for name in reader.disk.list_directory(directory))
 
 
 # --- for `state` ----------------------------------------------------------------------------------------------------

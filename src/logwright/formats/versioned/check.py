@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ...core.errors import LogwrightError, is_refusal
 from ...core.format import Located
-from ...core.keep import cut_directory
+from ...core.keep import kept_bytes
+from ...core.look import MOST_LOOKED_AT_BYTES, MOST_SHOWN_BYTES, Look
 from ...core.outcome import Damage, Span
 from ...core.repair import report_interrupted
 from ...core.report import Problem, Progress, Report, Summary
@@ -28,13 +29,8 @@ from .layout import JOURNAL_SUFFIX
 if TYPE_CHECKING:
     from .reader import Reader
 
-MOST_SHOWN_BYTES: Final = 64 << 10
-"""The largest entry that a summary shows with its value."""
-MOST_LOOKED_AT_BYTES: Final = 256 << 20
-"""How much of a store a summary reads."""
 _MOST_ANOMALIES: Final = 100
 _BEHIND_BYTES: Final = 64 << 10
-SOUND_SO_FAR: Final = "sound so far"
 
 
 # --- every entry ------------------------------------------------------------------------------------------------------
@@ -194,7 +190,7 @@ def _check_names(reader: Reader, report: Report) -> None:
 
 
 @dataclass(slots=True)
-class _Look:
+class _Look(Look):
     """What a look at the files has found."""
 
     records: int = 0
@@ -202,16 +198,6 @@ class _Look:
     first: dict[str, Any] | None = None
     last: dict[str, Any] | None = None
     initialized: int | None = None
-    damage: Damage | None = None
-    torn: Damage | None = None
-
-    @property
-    def health(self) -> str:
-        if self.damage is not None:
-            return f"damaged at {self.damage.file} @ {self.damage.start}: {self.damage.reason}"
-        if self.torn is not None:
-            return f"torn tail at {self.torn.file} @ {self.torn.start} ({self.torn.size} bytes)"
-        return SOUND_SO_FAR
 
 
 def summarize(reader: Reader) -> Summary:
@@ -245,7 +231,7 @@ def _details(reader: Reader, files: list[JournalFile], look: _Look) -> dict[str,
         "archives": sum(source.compressed for source in files),
         "history_from": look.initialized,
         "leftovers": [] if reader.is_single_file else leftovers,
-        "kept_bytes": _kept_bytes(reader),
+        "kept_bytes": kept_bytes(reader.disk, reader.directory, reader.store + JOURNAL_SUFFIX),
     }
 
 
@@ -261,26 +247,19 @@ def _look(reader: Reader, files: Snapshot[JournalFile]) -> _Look:
         if done >= MOST_LOOKED_AT_BYTES:
             look.complete = False
             break
-        try:
+        with look.reading(source.name):
             for item in reader.file_items(source, files.file(source), None, None, "permissive"):
                 _note(reader, look, item)
                 if isinstance(item, Chunk) and done + item.end >= MOST_LOOKED_AT_BYTES:
                     look.complete = False
                     break
             done += files.size(source)
-        except LogwrightError as error:
-            if is_refusal(error):
-                raise
-            look.damage = look.damage or Damage(source.name, 0, 0, str(error), "unreadable")
     return look
 
 
 def _note(reader: Reader, look: _Look, item: Head | Chunk | Damage) -> None:
     if isinstance(item, Damage):
-        if item.kind == "torn_tail":
-            look.torn = item
-        else:
-            look.damage = look.damage or item
+        look.note_damage(item)
     elif isinstance(item, Head):
         if look.initialized is None and item.metadata is not None:
             look.initialized = item.metadata.initialized
@@ -297,13 +276,3 @@ def _shown(reader: Reader, chunk: Chunk, span: Span) -> dict[str, Any]:
     (entry,) = kernel.entries(chunk.data, span.start - base, span.end - base, 1)
     found = reader.as_json(Located(entry, chunk.file, span))
     return found if span.size <= MOST_SHOWN_BYTES else {**found, "o": None}
-
-
-def _kept_bytes(reader: Reader) -> int:
-    """How much the copies of what was cut off take; stores of one directory keep them in one place."""
-    directory = cut_directory(reader.directory)
-    if not reader.disk.is_directory(directory):
-        return 0
-    start = reader.store + JOURNAL_SUFFIX
-    names = [name for name in reader.disk.list_directory(directory) if name.startswith(start)]
-    return sum(reader.disk.file_size(directory / name) for name in names)
