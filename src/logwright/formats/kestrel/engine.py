@@ -272,7 +272,8 @@ class Engine(Waiting):
         """
         with self.mutex:
             if self.refusing:
-                logger.warning("%s: %d items were removed for tasks that were cancelled", self.path, len(entries))
+                lost = "items were removed for tasks that were cancelled as the queue was closed, and are lost"
+                logger.warning("%s: %d %s", self.path, len(entries), lost)
                 return
             limits = self.max_items, self.max_bytes
             self.max_items = self.max_bytes = NO_LIMIT
