@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ tables = ["events", "messages"]
 fail_on_data_loss = false
 split = "32m"
 batch = 4096
+moment = 2026-01-15T12:00:00
 
 [options]
 compression = "zstd"
@@ -61,6 +63,7 @@ def test_everything_that_a_file_can_say(tmp_path: Path) -> None:
         fail_on_data_loss=False,
         split_bytes=32 << 20,
         batch_bytes=4096,
+        moment=datetime.datetime(2026, 1, 15, 12, tzinfo=datetime.UTC),
         table_rules={"messages": TableRule(("journal", "date"), {"maxRecordsPerFile": "1000"})},
         journal_rules=(
             JournalRule("orders/*", decode="json", mode="failfast"),
@@ -116,6 +119,7 @@ BASE = 'journals = "a"\nout = "b"\n'
         (BASE + "tables = 'events'", "tables must be a list of texts, not 'events'"),
         (BASE + "split = 'much'", "split: 'much' is no size; write 1048576, 64m or 1g"),
         (BASE + "batch = 0", "batch: '0' is no size"),
+        (BASE + "moment = 5", "moment must be a time such as"),
         (BASE + "split = true", "split must be a text, not True"),
         (BASE + "fail_on_data_loss = 'no'", "fail_on_data_loss must be true or false"),
         (BASE + "options = ['a']", "options must be a table"),

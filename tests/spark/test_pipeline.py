@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import datetime
 import shlex
 import shutil
 import subprocess
 import sys
 import threading
+from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,12 +18,15 @@ import pytest
 
 from logwright.cli import every_verb
 from logwright.core.errors import DamagedJournal, WrongUse
+from logwright.core.format import FORMATS
+from logwright.formats import kestrel
 from logwright.formats.sej import Offset, Reader, ShardedWriter, Writer
 from logwright.pipeline import JournalRule, Settings, TableRule, tables
 from logwright.pipeline.commit import is_being_changed, read_checkpoint, table_files
 from logwright.pipeline.failures import SparkFailed
 from logwright.pipeline.ingest import ingest, to_parquet
 from logwright.pipeline.planning import Plan
+from logwright.pipeline.restore import restore
 from logwright.pipeline.run import Result, run
 from tests.cli.support import assert_one_error_line
 from tests.cli.support import run as command
@@ -212,6 +217,67 @@ def test_increments_are_in_the_end_what_one_run_would_have_made(spark: Any, tmp_
         increment(spark, root, out, format="orc")
 
 
+def use(root: Path, step: int) -> None:
+    """What happens to a queue between runs: it is used, and its file is rotated."""
+    with kestrel.Writer(root / "queues" / "cars") as writer:
+        for number in range(20):
+            writer.addx(b"%d/%d" % (step, number), added=number, expires=number * 1000 or None)
+            if number % 3 == step:
+                writer.remove_tentative()
+            if number % 4 == step:
+                writer.confirm_remove(5 * step + number // 4)
+            if number == 5 + 5 * step:
+                writer.rotate()
+    with kestrel.Writer(root / "queues" / "bikes") as writer:
+        writer.addx(b"bike", added=0)
+        writer.unremove(1)
+
+
+def test_increments_of_queues_have_the_items_of_one_run_and_give_the_same_files_back(
+    spark: Any, tmp_path: Path
+) -> None:
+    root, out = tmp_path / "root", tmp_path / "growing"
+    fill(root / "a", 5)
+    chosen = {"moment": datetime.datetime(1970, 1, 1, 0, 0, 9, tzinfo=datetime.UTC)}
+    for step in range(3):
+        use(root, step)
+        increment(spark, root, out, **chosen)
+    run(Settings(str(root), str(tmp_path / "at once"), **chosen), spark)
+    assert content(out, "queue_items") == content(tmp_path / "at once", "queue_items")
+    states = Counter(row[3] for row in content(out, "queue_items") if row[1] == "cars")
+    assert (states["expired"] > 0, states["waiting"] > 0, states["open"] > 0, sum(states.values())) == (
+        True,
+        True,
+        True,
+        60,
+    )
+    assert len(list((root / "queues").glob("cars.*"))) == 3
+    without_files = [
+        sorted((row[:2] + row[3:] for row in content(place, "events")), key=repr)
+        for place in (out, tmp_path / "at once")
+    ]
+    assert without_files[0] == without_files[1]
+    files = table_files(out, "queue_items")
+    fill(root / "a", 5)
+    increment(spark, root, out, **chosen)
+    assert table_files(out, "queue_items") == files, "no queue has changed"
+    restored = restore(str(out), str(tmp_path / "again"), journals=["queues"], spark=spark)
+    assert restored.whole, restored
+    for path in (root / "queues").iterdir():
+        if path.is_file():
+            assert (tmp_path / "again" / "queues" / path.name).read_bytes() == path.read_bytes(), path
+    with kestrel.Writer(root / "queues" / "cars") as writer:
+        writer.pack()  # what was read: the tables keep what the journal has forgotten
+        writer.addx(b"last", added=0)
+    increment(spark, root, out, **chosen)
+    kept, left = content(out, "queue_items"), kestrel.Reader(root / "queues" / "cars").queue_state()
+    waiting = [row[4] for row in kept if row[1] == "cars" and row[3] in ("waiting", "expired")]
+    assert sorted(waiting) == sorted(item.data for item in left.items)
+    assert sum(row[1] == "cars" for row in kept) == 61
+    with pytest.raises(WrongUse, match="queue_items needs the table events"):
+        increment(spark, root, tmp_path / "other", tables=("queue_items",))
+
+
 @pytest.fixture(scope="module")
 def half_way(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Journals and tables that are one step behind, and what the tables should become."""
@@ -337,7 +403,7 @@ def test_what_a_task_or_spark_itself_says_comes_out_as_one_error(spark: Any, wor
 
 @pytest.fixture
 def demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    assert command("demo", tmp_path / "demo", "--format", "sej").code == 0
+    assert command("demo", tmp_path / "demo").code == 0
     monkeypatch.chdir(tmp_path / "demo")
     return tmp_path / "demo"
 
@@ -354,7 +420,10 @@ def test_the_examples_run_on_the_sample_journals(spark: Any, demo: Path) -> None
     }
     first = outcomes["logwright pipeline run --journals . --out tables"]
     lines = [line.split() for line in first.lines]
-    assert lines[1][:3] == ["events", "9598", "1"]
+    read = [int(line[2]) for line in lines if line[1:2] and line[1] in FORMATS]
+    assert lines[1][:3] == ["events", str(sum(read)), "1"]
+    assert next(line for line in lines if line[:1] == ["queues"])[:3] == ["queues", "kestrel", "430"]
+    assert next(line for line in lines if line[:1] == ["queue_items"])[1] == "180"
     assert next(line for line in lines if line[:1] == ["damaged"])[:3] == ["damaged", "sej", "2999"]
     assert first.lines[-1] == "report: tables/report.html"
     assert "logwright: warning: torn: 1 torn tail" in first.err.splitlines()
@@ -363,6 +432,9 @@ def test_the_examples_run_on_the_sample_journals(spark: Any, demo: Path) -> None
     for path in (demo / "orders" / "jnl").iterdir():
         if path.suffix == ".jnl":
             assert (demo / "some" / "orders" / "jnl" / path.name).read_bytes() == path.read_bytes()
+    for path in (demo / "queues").iterdir():
+        if path.is_file():
+            assert (demo / "again" / "queues" / path.name).read_bytes() == path.read_bytes()
     for name in ("again", "some"):  # journals below the root, which the next run would find
         shutil.rmtree(demo / name)
     again = command("pipeline", "run", "--journals", ".", "--out", "growing", "--incremental")

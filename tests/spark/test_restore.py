@@ -16,10 +16,13 @@ import pytest
 
 from logwright.core.errors import DamagedJournal, Locked, LogwrightError, NotFound, WrongUse
 from logwright.core.format import open_journal
+from logwright.formats import kestrel
 from logwright.formats.sej import Offset, Reader, ShardedWriter, Writer
 from logwright.pipeline import Settings, commit
 from logwright.pipeline.restore import Restored, restore
 from logwright.pipeline.run import run
+from tests.formats.kestrel.journals import random_queue
+from tests.formats.kestrel.samples import FACTS, REMOVE, addx, encoded, scenario_operations, write
 from tests.formats.sej.samples import GOLDEN, make_journal
 from tests.formats.sej.test_golden import DAMAGED, OTHERS, SHARDED, TORN, WHOLE
 from tests.formats.sej.test_restore import random_journal
@@ -63,6 +66,7 @@ def make_journals(root: Path) -> None:
     (root / "whole" / "jnl" / "0000000000000000.jnl").rename(root / STRAY)
     shutil.rmtree(root / "whole")
     make_damaged(root / "damaged")
+    make_queues(root / "queues")
     with Offset(make_journal(root / "broken", 3), "fine") as offset:
         offset.commit(2)
     (root / "broken" / "ofs" / "lost.ofs").write_bytes(b"123")
@@ -82,6 +86,22 @@ def make_damaged(root: Path) -> None:
         for path in sorted((root / name / "jnl").iterdir())[3:]:
             path.unlink()  # the empty one that follows a full one
         damage_file(root / name / "jnl" / f"{first:016x}.jnl", accident, *arguments)
+
+
+def make_queues(root: Path) -> None:
+    """Queues of both dialects, with every operation that there is, and some that are not as they should be."""
+    for number, scenario in enumerate(FACTS["scenarios"]):
+        write(root / f"golden{number}" / "cars", *scenario_operations(scenario))
+    for number in range(6):
+        dialect = ("documented", "kestrel2")[number % 2]
+        for name in ("cars", "bikes+spare"):
+            random_queue(root / f"random{number}", name, random.Random(number), dialect)
+    make_journal(root / "random0" / "orders", 5)  # beside files of queues there may be journals of other formats
+    write(root / "empty" / "cars.5", addx(b"A"))
+    write(root / "empty" / "cars")
+    (root / "damaged").mkdir()
+    (root / "damaged" / "cars.7").write_bytes(encoded([addx(b"A")]) + b"\xee" * 5 + encoded([addx(b"B"), addx(b"C")]))
+    write(root / "damaged" / "cars", REMOVE, behind=b"\x02")
 
 
 @pytest.fixture(scope="module")
@@ -128,11 +148,31 @@ def test_random_journals_come_back_byte_for_byte_with_their_consumers(world: Wor
     assert len(hashes_of(world.out / "sharded")) > 10
 
 
+def test_queues_come_back_byte_for_byte_beside_journals_of_another_format(world: World) -> None:
+    queues = [journal for journal in world.restored.journals if journal.format == "kestrel"]
+    assert len(queues) > 15
+    for journal in queues:
+        if journal.journal != "queues/damaged":
+            assert files_of(world.out / journal.journal) == files_of(world.journals / journal.journal), journal
+            assert journal.whole, journal
+    assert hashes_of(world.out / "queues/random0/orders") == hashes_of(world.journals / "queues/random0/orders")
+    told = world.told("queues/damaged")
+    assert [(gap.part, gap.first, gap.next) for gap in told.gaps] == [("cars", 22, 27)]
+    assert told.missing_bytes == 6
+    states = [kestrel.Reader(root / "queues/damaged/cars").state() for root in (world.journals, world.out)]
+    assert states[0] == states[1]
+
+
+def files_of(directory: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in directory.iterdir() if path.is_file()}
+
+
 def test_the_result_says_what_is_there_now(world: World) -> None:
     names = {str(path.parent.parent.relative_to(world.journals)) for path in world.journals.rglob("jnl/*.jnl")}
     names = {name.rpartition("/")[0] if name.rpartition(".")[2][:1].isdigit() else name for name in names}
-    assert {journal.journal for journal in world.restored.journals} == {*names, STRAY}
-    for journal in world.restored.journals:
+    messages = [journal for journal in world.restored.journals if journal.format == "sej"]
+    assert {journal.journal for journal in messages} == {*names, STRAY}
+    for journal in messages:
         reader = open_journal(world.out / journal.journal)
         hashes = [name for name in hashes_of(world.out / journal.journal) if not name.endswith(".ofs")]
         assert (journal.format, journal.files) == ("sej", len(hashes))

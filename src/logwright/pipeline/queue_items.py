@@ -18,7 +18,7 @@ A row for every item that the operations speak of, whether it is still there or 
 It is a replay of each queue (see `formats/kestrel/replay.py`): what does not fit the queue changes nothing, and nothing
 expires while it goes. Only at its end, an item that waits and whose time is over at the moment that is asked for is
 `expired` instead: a queue that is open would drop it. Operations are in the order of the columns (`sequence`,
-`position`), which rotation does not change. A file is called what it was rotated to, as far as that shows.
+`position`), which rotation does not change. Files are called what the events call them (see `with_last_names`).
 
 Which item is which: what a pack, or a file that was written anew, carries over, is an item that begins there, since
 what was before is gone. In tables that grow by increments a pack is not read when what it replaces has been, so there
@@ -112,28 +112,12 @@ def _places(name: str, changes: Column) -> tuple[Column, Column]:
 
 
 def _operations(events: DataFrame) -> DataFrame:
-    """The operations of queues, in columns of their own, in files that are called what they were rotated to.
-
-    A file whose operations were read in part before it was rotated has two names. The one behind it has the number that
-    is in its later one, in all of its operations.
-    """
+    """The operations of queues, in columns of their own."""
     found = events.where("format = 'kestrel'").withColumn("_detail", F.from_json("detail", _DETAIL))
-    stem = F.substring_index("file", ".", 1).alias("_stem")
-    by_queue = Window.partitionBy("journal", "_stem").orderBy("sequence")
-    known = (
-        found.where("sequence is not null")
-        .groupBy("journal", stem, "sequence")
-        .agg(F.max("file").alias("_name"))
-        .withColumn("_following", F.lead("sequence").over(by_queue))
-        .where("_following is not null and _name = _stem")
-        .select("journal", "_stem", "sequence", F.concat_ws(".", "_stem", "_following").alias("_rotated"))
-    )
-    placed = found.withColumn("_stem", stem).join(F.broadcast(known), ["journal", "_stem", "sequence"], "left")
-    is_rotated = F.col("_rotated").isNotNull() & (F.col("file") == F.col("_stem"))
-    return placed.select(
+    return found.select(
         "journal",
         F.col("_detail.queue").alias("queue"),
-        F.when(is_rotated, F.col("_rotated")).otherwise(F.col("file")).alias("file"),
+        "file",
         "sequence",
         "position",
         "op",
@@ -142,6 +126,29 @@ def _operations(events: DataFrame) -> DataFrame:
         "timestamp",
         F.col("_detail.expires").alias("expires"),
     )
+
+
+def with_last_names(events: DataFrame) -> DataFrame:
+    """Events that were read at different times, with the files of queues called what they were rotated to.
+
+    A file that was read before it was rotated is there under the name of the newest, and what came later may be there
+    under its own. The file behind it has the number that is in its last name, in all of its operations.
+    """
+    stem = F.substring_index("file", ".", 1)
+    by_queue = Window.partitionBy("journal", "_stem").orderBy("sequence")
+    following = F.lead("sequence").over(by_queue)
+    rotated = F.when(F.col("_longest") != F.col("_stem"), F.col("_longest")).when(
+        following.isNotNull(), F.concat_ws(".", "_stem", following)
+    )
+    known = (
+        events.where("format = 'kestrel' and sequence is not null")
+        .groupBy("format", "journal", stem.alias("_stem"), "sequence")
+        .agg(F.max("file").alias("_longest"))
+        .select("format", "journal", F.col("_stem").alias("file"), "sequence", rotated.alias("_rotated"))
+        .where("_rotated is not null")
+    )
+    placed = events.join(F.broadcast(known), ["format", "journal", "file", "sequence"], "left")
+    return placed.withColumn("file", F.coalesce("_rotated", "file")).select(*events.columns)
 
 
 def _told(operations: DataFrame) -> DataFrame:

@@ -6,7 +6,8 @@
 
 Needed is the table `events`; `files` has the files that hold no records and says how large all of them were, and
 `consumers` how far consumers had come. What comes back is the format's to say (`core/restore.py`): of sej and kestrel
-the same bytes. What was damaged is not in the tables, and the result says for each journal what is missing.
+the same bytes. What was damaged is not in the tables, and the result says for each journal what is missing. Journals of
+a format that has no way back are left out and told of, unless they were asked for by name.
 
 Spark brings the rows of each file together and into their order; its tasks write the files, one batch of rows at a
 time, into a hidden place below OUT, and the driver moves journals from there into their places when all of them are on
@@ -20,24 +21,21 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fnmatch
 import json
 import secrets
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import functions as F  # noqa: N812  # as everywhere with Spark
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
-from pyspark.sql.pandas.types import from_arrow_schema
 
 from ..core.disk import REAL_DISK, Disk, make_directories, replace_file
-from ..core.errors import DamagedJournal, LogwrightError, NotFound, StorageFailed, WrongUse
-from ..core.format import FORMATS, find_format
+from ..core.errors import DamagedJournal, LogwrightError, StorageFailed, WrongUse
 from ..core.report import Progress
 from ..core.restore import (
     FileWriter,
@@ -45,7 +43,6 @@ from ..core.restore import (
     RestoredJournal,
     Restoring,
     Written,
-    check_journals,
     room_of,
 )
 from ..core.split import TARGET_BYTES, pack
@@ -53,26 +50,16 @@ from ..location import is_local, locate
 from . import commit
 from .failures import translated
 from .planning import is_below
-from .settings import FILE_FORMATS
-from .tables import EVENTS, FILES
+from .restorable import Chosen, JournalToWrite, Tables, choose, generation_column
+from .tables import EVENTS
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
 __all__ = ["Restored", "RestoredJournal", "restore"]
 
 SOURCE: Final = "logwright.restore"
-_CONSUMERS: Final = pa.schema(
-    [
-        ("format", pa.string()),
-        ("journal", pa.string()),
-        ("shard", pa.string()),
-        ("consumer", pa.string()),
-        ("offset", pa.int64()),
-        ("problem", pa.string()),
-    ]
-)
 _DERIVED: Final = ("format", "journal", "file", "timestamp")
 """What the tasks need not be sent: which file it is goes as a number, and `timestamp` is less than `timestamp_ns`."""
 _PLAN: Final = "plan.json"
@@ -108,13 +95,14 @@ def restore(
 
         spark = session()
     with _at_rest(tables), translated():
-        chosen = _chosen(_Tables(spark, tables, format, dict(options or {})), journals)
+        chosen = choose(Tables(spark, tables, format, dict(options or {})), journals)
         with Restoring(REAL_DISK, root, request) as restoring:
             if restoring.completed is not None:
                 return restoring.completed
             restoring.refuse_existing(sorted(chosen.journals))
             _write_records(spark, chosen, restoring, progress)
-            return _publish(chosen, restoring)
+            done = _publish(chosen, restoring)
+            return replace(done, journals=(*done.journals, *chosen.left_out))
 
 
 # --- where from and where to ----------------------------------------------------------------------------------------
@@ -150,203 +138,10 @@ def _at_rest(tables: str) -> Iterator[None]:
         yield
 
 
-@dataclass(frozen=True, slots=True)
-class _Tables:
-    """The tables, as Spark reads them."""
-
-    spark: SparkSession
-    location: str
-    format: str
-    options: dict[str, str]
-
-    def has(self, name: str) -> bool:
-        disk, path = locate(self.location)
-        return disk.is_directory(path / name)
-
-    def read(self, name: str, schema: pa.Schema) -> DataFrame:
-        """The columns of a schema of one table."""
-        reader = self.spark.read.format(self.format).options(**self.options)
-        if self.format in FILE_FORMATS:  # others have their own, and refuse to be told
-            reader = reader.schema(from_arrow_schema(schema))
-        frame = reader.load(f"{self.location.rstrip('/')}/{name}")
-        unknown = [column for column in schema.names if column not in frame.columns]
-        if unknown:
-            raise WrongUse(f"{self.location}: the table {name} has no column {', '.join(unknown)}")
-        return frame.select(*schema.names)
-
-
-# --- what there is to restore ---------------------------------------------------------------------------------------
-
-
-@dataclass(slots=True)
-class _File:
-    """A file to be written: its records and their bytes in `events`, and what `files` says of it, if that does."""
-
-    records: int = 0
-    bytes: int = 0
-    listed_bytes: int | None = None
-    listed_next: int | None = None
-
-
-@dataclass(slots=True)
-class _Journal:
-    """A journal that is to be restored."""
-
-    format: str
-    name: str
-    files: dict[str, _File] = field(default_factory=dict)
-    consumers: dict[str, dict[str, int | None]] = field(default_factory=dict)
-    problems: list[str] = field(default_factory=list)
-    is_single_file: bool = False
-
-
-class _Origin(NamedTuple):
-    """What a file is called in rows of `events`, and what it is called in the end.
-
-    `generation` tells files apart that had one name at different times; it is -1 where files keep their names.
-    """
-
-    format: str
-    journal: str
-    file: str
-    generation: int
-    settled: str
-
-
-@dataclass(slots=True)
-class _Chosen:
-    """All that is to be restored, and the records that it is restored from."""
-
-    events: DataFrame | None
-    journals: dict[str, _Journal] = field(default_factory=dict)
-    origins: list[_Origin] = field(default_factory=list)
-
-    def journal(self, format: str, name: str) -> _Journal:
-        found = self.journals.setdefault(name, _Journal(format, name))
-        if found.format != format:
-            raise WrongUse(f"the journal {name} is of {found.format} and of {format} in these tables")
-        return found
-
-    def with_records(self) -> list[tuple[_Journal, str]]:
-        """The files that have records, in order: the place in this list is the number of a file."""
-        return [
-            (journal, name)
-            for journal in self.journals.values()
-            for name, file in sorted(journal.files.items())
-            if file.records
-        ]
-
-
-def _chosen(tables: _Tables, patterns: Sequence[str] | None) -> _Chosen:
-    """What the tables have, as far as the patterns fit it, once it is known that it can be restored."""
-    names = [name for name in ("events", "files", "consumers") if tables.has(name)]
-    if not {"events", "files"} & set(names):
-        raise NotFound(f"{tables.location}: there is no table events here")
-    found = _Chosen(tables.read("events", EVENTS) if "events" in names else None)
-    if found.events is not None:
-        _note_records(found)
-    if "files" in names:
-        _note_files(found, tables.read("files", FILES).collect())
-    _keep_fitting(found, patterns, tables.location)
-    flat = [name for name, journal in found.journals.items() if "flat" in find_format(journal.format).traits]
-    check_journals(found.journals, flat)
-    if "consumers" in names:
-        _note_consumers(found, tables.read("consumers", _CONSUMERS).collect())
-    for journal in found.journals.values():
-        _check_files(journal)
-        if "files" not in names:
-            journal.problems.append("there is no table files: files without records are not restored")
-        has_consumers = "consumers" in find_format(journal.format).traits and not journal.is_single_file
-        if "consumers" not in names and has_consumers:
-            journal.problems.append("there is no table consumers: how far they had come is not restored")
-    found.journals = dict(sorted(found.journals.items()))
-    return found
-
-
-def _note_records(found: _Chosen) -> None:
-    assert found.events is not None
-    total = (F.count("*"), F.sum(F.col("size").cast("bigint")))
-    place = ("format", "journal", "file", _generation().alias("_generation"))
-    counted: dict[tuple[str, str], list[tuple[str, int, int, int]]] = {}
-    for format, journal, *row in found.events.groupBy(*place).agg(*total).collect():
-        if None in (format, journal, *row):
-            raise WrongUse("the table events has rows that do not say where they are from")
-        counted.setdefault((format, journal), []).append(tuple(row))  # type: ignore[arg-type]
-    for (format, name), rows in counted.items():
-        files = found.journal(format, name).files
-        settled = _settled(format, [(file, generation) for file, generation, _, _ in rows])
-        for file, generation, records, size in rows:
-            found.origins.append(_Origin(format, name, file, generation, settled[file, generation]))
-            one = files.setdefault(settled[file, generation], _File())
-            one.records += records
-            one.bytes += size
-
-
-def _generation() -> Column:
-    """What tells files apart that had one name at different times: -1 for those of formats whose files keep theirs."""
-    renaming = []
-    for name in FORMATS:
-        with contextlib.suppress(WrongUse):  # it cannot be restored, which is said when it is to be
-            renaming += [name] if hasattr(room_of(name), "settled") else []
-    return F.coalesce(F.when(F.col("format").isin(renaming), F.col("sequence")), F.lit(-1).cast("bigint"))
-
-
-def _settled(format: str, names: list[tuple[str, int]]) -> dict[tuple[str, int], str]:
-    """What each file is called in the end."""
-    settle = getattr(room_of(format), "settled", None)
-    if settle is None:
-        return {name: name[0] for name in names}
-    found = settle([(file, None if generation < 0 else generation) for file, generation in names])
-    return {(file, generation): found[file, None if generation < 0 else generation] for file, generation in names}
-
-
-def _note_files(found: _Chosen, rows: Iterable[Any]) -> None:
-    for row in rows:
-        if row["file"] is None:
-            continue
-        file = found.journal(row["format"], row["journal"]).files.setdefault(row["file"], _File())
-        file.listed_bytes, file.listed_next = row["bytes"], row["next"]
-
-
-def _note_consumers(found: _Chosen, rows: Iterable[Any]) -> None:
-    for row in rows:
-        journal = found.journals.get(row["journal"])
-        if journal is None or row["consumer"] is None:
-            continue
-        if row["problem"] is not None:
-            journal.problems.append(f"the consumer {row['consumer']} is not restored: {row['problem']}")
-        else:
-            journal.consumers.setdefault(row["shard"] or "", {})[row["consumer"]] = row["offset"]
-
-
-def _keep_fitting(found: _Chosen, patterns: Sequence[str] | None, location: str) -> None:
-    if patterns is not None:
-        for pattern in patterns:
-            if not any(fnmatch.fnmatchcase(name, pattern) for name in found.journals):
-                raise WrongUse(f"{location}: no journal fits {pattern!r}")
-        found.journals = {
-            name: journal
-            for name, journal in found.journals.items()
-            if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
-        }
-        found.origins = [origin for origin in found.origins if origin.journal in found.journals]
-    if not found.journals:
-        raise NotFound(f"{location}: there is no journal in these tables")
-
-
-def _check_files(journal: _Journal) -> None:
-    """Raise `WrongUse` for files that no journal of this format can have."""
-    room = room_of(journal.format)
-    kinds = {room.is_single_file(file) for file in journal.files}
-    if kinds == {True, False} or (True in kinds and len(journal.files) > 1):
-        raise WrongUse(f"the journal {journal.name} is a file and a directory at once in these tables")
-    journal.is_single_file = True in kinds
-
-
 # --- writing the records --------------------------------------------------------------------------------------------
 
 
-def _write_records(spark: SparkSession, chosen: _Chosen, restoring: Restoring, progress: Progress | None) -> None:
+def _write_records(spark: SparkSession, chosen: Chosen, restoring: Restoring, progress: Progress | None) -> None:
     """Let Spark bring the rows of each file together, in order, and its tasks write them."""
     files = chosen.with_records()
     sizes = [journal.files[name].bytes for journal, name in files]
@@ -371,7 +166,7 @@ def _write_records(spark: SparkSession, chosen: _Chosen, restoring: Restoring, p
     replace_json(REAL_DISK, restoring.directory / _PLAN, plan)
     columns = [column for column in EVENTS.names if column not in _DERIVED]
     rows = (
-        chosen.events.withColumn("_generation", _generation())
+        chosen.events.withColumn("_generation", generation_column())
         .join(F.broadcast(spark.createDataFrame(numbers)), ["format", "journal", "file", "_generation"])
         .select("_number", "_task", *columns)
         .repartitionById(len(groups), "_task")
@@ -480,7 +275,7 @@ def _by_file(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.Record
 # --- what the driver does with it -----------------------------------------------------------------------------------
 
 
-def _publish(chosen: _Chosen, restoring: Restoring) -> Restored:
+def _publish(chosen: Chosen, restoring: Restoring) -> Restored:
     written = _taken(chosen, restoring)
     restored: dict[str, RestoredJournal] = {}
     single_files: dict[str, list[str]] = {}
@@ -497,7 +292,7 @@ def _publish(chosen: _Chosen, restoring: Restoring) -> Restored:
     return restoring.publish(restored, single_files)
 
 
-def _taken(chosen: _Chosen, restoring: Restoring) -> dict[str, dict[str, list[Written]]]:
+def _taken(chosen: Chosen, restoring: Restoring) -> dict[str, dict[str, list[Written]]]:
     """Put the files of journals together; for each journal what its files have become."""
     found: dict[str, dict[str, list[Written]]] = {name: {} for name in chosen.journals}
     files = chosen.with_records()
@@ -525,7 +320,7 @@ def _taken(chosen: _Chosen, restoring: Restoring) -> dict[str, dict[str, list[Wr
     return found
 
 
-def _changed(journal: _Journal, file: str) -> LogwrightError:
+def _changed(journal: JournalToWrite, file: str) -> LogwrightError:
     return LogwrightError(f"{journal.name}/{file}: the tables were changed while they were read; restore again")
 
 
@@ -536,7 +331,7 @@ def _done(restoring: Restoring) -> list[_Done]:
     return [_Done(**one) for one in found]
 
 
-def _told(journal: _Journal, ours: Mapping[str, list[Written]]) -> RestoredJournal:
+def _told(journal: JournalToWrite, ours: Mapping[str, list[Written]]) -> RestoredJournal:
     """What came of a journal, and what did not come back."""
     room = room_of(journal.format)
     written = [one for files in ours.values() for one in files]

@@ -25,6 +25,7 @@ from ..core.errors import WrongUse
 from .commit import HOME, Move, Output, Staging, part_name, table_files
 from .ingest import Ingested
 from .parquet import COMPRESSION, COMPRESSIONS, write_empty
+from .queue_items import with_last_names
 from .reducing import MOST_ROWS
 from .settings import FILE_FORMATS, Settings
 from .tables import DAMAGE, EVENTS, Table
@@ -87,14 +88,14 @@ class Batch:
         return spark.read.schema(from_arrow_schema(schema)).parquet(str(directory))
 
     def all_events(self, spark: SparkSession) -> DataFrame:
-        """The events of this batch and of all before it."""
+        """The events of this batch and of all before it, with files that got other names called by the last."""
         added = self.ingested(spark, "events")
         if self.anew:
             return added
         if self._settings.format not in FILE_FORMATS:  # which has those of this batch already
-            return self._read(spark, "events", str(self._output.path / "events"), added.schema)
+            return with_last_names(self._read(spark, "events", str(self._output.path / "events"), added.schema))
         before = self.before(spark, "events", added)
-        return added if before is None else before.unionByName(added)
+        return added if before is None else with_last_names(before.unionByName(added))
 
     def before(self, spark: SparkSession, table: str, like: DataFrame) -> DataFrame | None:
         """A table as it was before this batch, in the columns of another one; None when there was none."""

@@ -1,0 +1,252 @@
+"""What can be restored from tables: which journals and files they speak of, what those are called, what is missing.
+
+`choose` reads the tables `events` (how many rows of which file), `files` and `consumers`, keeps what fits the patterns,
+and refuses what cannot be put back; nothing is written here. A format whose files get other names in the course of time
+says what each of them is called in the end (`settled` in its room `restore`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fnmatch
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import pyarrow as pa
+from pyspark.sql import functions as F  # noqa: N812  # as everywhere with Spark
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from ..core.errors import NotFound, WrongUse
+from ..core.format import FORMATS, find_format
+from ..core.restore import RestoredJournal, check_journals, room_of
+from ..location import locate
+from .settings import FILE_FORMATS
+from .tables import EVENTS, FILES
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+_CONSUMERS: Final = pa.schema(
+    [
+        ("format", pa.string()),
+        ("journal", pa.string()),
+        ("shard", pa.string()),
+        ("consumer", pa.string()),
+        ("offset", pa.int64()),
+        ("problem", pa.string()),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """The tables, as Spark reads them."""
+
+    spark: SparkSession
+    location: str
+    format: str
+    options: dict[str, str]
+
+    def has(self, name: str) -> bool:
+        disk, path = locate(self.location)
+        return disk.is_directory(path / name)
+
+    def read(self, name: str, schema: pa.Schema) -> DataFrame:
+        """The columns of a schema of one table."""
+        reader = self.spark.read.format(self.format).options(**self.options)
+        if self.format in FILE_FORMATS:  # others have their own, and refuse to be told
+            reader = reader.schema(from_arrow_schema(schema))
+        frame = reader.load(f"{self.location.rstrip('/')}/{name}")
+        unknown = [column for column in schema.names if column not in frame.columns]
+        if unknown:
+            raise WrongUse(f"{self.location}: the table {name} has no column {', '.join(unknown)}")
+        return frame.select(*schema.names)
+
+
+# --- what there is to restore ---------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class FileToWrite:
+    """A file to be written: its records and their bytes in `events`, and what `files` says of it, if that does."""
+
+    records: int = 0
+    bytes: int = 0
+    listed_bytes: int | None = None
+    listed_next: int | None = None
+
+
+@dataclass(slots=True)
+class JournalToWrite:
+    """A journal that is to be restored."""
+
+    format: str
+    name: str
+    files: dict[str, FileToWrite] = field(default_factory=dict)
+    consumers: dict[str, dict[str, int | None]] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+    is_single_file: bool = False
+
+
+class Origin(NamedTuple):
+    """What a file is called in rows of `events`, and what it is called in the end.
+
+    `generation` tells files apart that had one name at different times; it is -1 where files keep their names.
+    """
+
+    format: str
+    journal: str
+    file: str
+    generation: int
+    settled: str
+
+
+@dataclass(slots=True)
+class Chosen:
+    """All that is to be restored, and the records that it is restored from."""
+
+    events: DataFrame | None
+    journals: dict[str, JournalToWrite] = field(default_factory=dict)
+    origins: list[Origin] = field(default_factory=list)
+    left_out: list[RestoredJournal] = field(default_factory=list)
+    """Those that cannot be restored, and were not asked for by their names."""
+
+    def journal(self, format: str, name: str) -> JournalToWrite:
+        found = self.journals.setdefault(name, JournalToWrite(format, name))
+        if found.format != format:
+            raise WrongUse(f"the journal {name} is of {found.format} and of {format} in these tables")
+        return found
+
+    def with_records(self) -> list[tuple[JournalToWrite, str]]:
+        """The files that have records, in order: the place in this list is the number of a file."""
+        return [
+            (journal, name)
+            for journal in self.journals.values()
+            for name, file in sorted(journal.files.items())
+            if file.records
+        ]
+
+
+def choose(tables: Tables, patterns: Sequence[str] | None) -> Chosen:
+    """What the tables have, as far as the patterns fit it, once it is known that it can be restored."""
+    names = [name for name in ("events", "files", "consumers") if tables.has(name)]
+    if not {"events", "files"} & set(names):
+        raise NotFound(f"{tables.location}: there is no table events here")
+    found = Chosen(tables.read("events", EVENTS) if "events" in names else None)
+    if found.events is not None:
+        _note_records(found)
+    if "files" in names:
+        _note_files(found, tables.read("files", FILES).collect())
+    _keep_fitting(found, patterns, tables.location)
+    if patterns is None:
+        _leave_out(found)
+    flat = [name for name, journal in found.journals.items() if "flat" in find_format(journal.format).traits]
+    check_journals(found.journals, flat)
+    if "consumers" in names:
+        _note_consumers(found, tables.read("consumers", _CONSUMERS).collect())
+    for journal in found.journals.values():
+        _check_files(journal)
+        if "files" not in names:
+            journal.problems.append("there is no table files: files without records are not restored")
+        has_consumers = "consumers" in find_format(journal.format).traits and not journal.is_single_file
+        if "consumers" not in names and has_consumers:
+            journal.problems.append("there is no table consumers: how far they had come is not restored")
+    found.journals = dict(sorted(found.journals.items()))
+    return found
+
+
+def _note_records(found: Chosen) -> None:
+    assert found.events is not None
+    total = (F.count("*"), F.sum(F.col("size").cast("bigint")))
+    place = ("format", "journal", "file", generation_column().alias("_generation"))
+    counted: dict[tuple[str, str], list[tuple[str, int, int, int]]] = {}
+    for format, journal, *row in found.events.groupBy(*place).agg(*total).collect():
+        if None in (format, journal, *row):
+            raise WrongUse("the table events has rows that do not say where they are from")
+        counted.setdefault((format, journal), []).append(tuple(row))
+    for (format, name), rows in counted.items():
+        files = found.journal(format, name).files
+        settled = _settled(format, [(file, generation) for file, generation, _, _ in rows])
+        for file, generation, records, size in rows:
+            found.origins.append(Origin(format, name, file, generation, settled[file, generation]))
+            one = files.setdefault(settled[file, generation], FileToWrite())
+            one.records += records
+            one.bytes += size
+
+
+def generation_column() -> Column:
+    """What tells files apart that had one name at different times: -1 for those of formats whose files keep theirs."""
+    renaming = []
+    for name in FORMATS:
+        with contextlib.suppress(WrongUse):  # it cannot be restored, which is said when it is to be
+            renaming += [name] if hasattr(room_of(name), "settled") else []
+    return F.coalesce(F.when(F.col("format").isin(renaming), F.col("sequence")), F.lit(-1).cast("bigint"))
+
+
+def _settled(format: str, names: list[tuple[str, int]]) -> dict[tuple[str, int], str]:
+    """What each file is called in the end."""
+    try:
+        settle = getattr(room_of(format), "settled", None)
+    except WrongUse:  # which is said when it is to be restored
+        settle = None
+    if settle is None:
+        return {name: name[0] for name in names}
+    found = settle([(file, None if generation < 0 else generation) for file, generation in names])
+    return {(file, generation): found[file, None if generation < 0 else generation] for file, generation in names}
+
+
+def _note_files(found: Chosen, rows: Iterable[Any]) -> None:
+    for row in rows:
+        if row["file"] is None:
+            continue
+        file = found.journal(row["format"], row["journal"]).files.setdefault(row["file"], FileToWrite())
+        file.listed_bytes, file.listed_next = row["bytes"], row["next"]
+
+
+def _note_consumers(found: Chosen, rows: Iterable[Any]) -> None:
+    for row in rows:
+        journal = found.journals.get(row["journal"])
+        if journal is None or row["consumer"] is None:
+            continue
+        if row["problem"] is not None:
+            journal.problems.append(f"the consumer {row['consumer']} is not restored: {row['problem']}")
+        else:
+            journal.consumers.setdefault(row["shard"] or "", {})[row["consumer"]] = row["offset"]
+
+
+def _keep_fitting(found: Chosen, patterns: Sequence[str] | None, location: str) -> None:
+    if patterns is not None:
+        for pattern in patterns:
+            if not any(fnmatch.fnmatchcase(name, pattern) for name in found.journals):
+                raise WrongUse(f"{location}: no journal fits {pattern!r}")
+        found.journals = {
+            name: journal
+            for name, journal in found.journals.items()
+            if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+        }
+        found.origins = [origin for origin in found.origins if origin.journal in found.journals]
+    if not found.journals:
+        raise NotFound(f"{location}: there is no journal in these tables")
+
+
+def _leave_out(found: Chosen) -> None:
+    """Go on without journals of formats that have no way back, if there are others."""
+    for name, journal in list(found.journals.items()):
+        try:
+            room_of(journal.format)
+        except WrongUse as error:
+            if len(found.journals) == 1:
+                raise
+            del found.journals[name]
+            found.left_out.append(RestoredJournal(journal.format, name, 0, 0, 0, problems=(str(error),)))
+    found.origins = [origin for origin in found.origins if origin.journal in found.journals]
+
+
+def _check_files(journal: JournalToWrite) -> None:
+    """Raise `WrongUse` for files that no journal of this format can have."""
+    room = room_of(journal.format)
+    kinds = {room.is_single_file(file) for file in journal.files}
+    if kinds == {True, False} or (True in kinds and len(journal.files) > 1):
+        raise WrongUse(f"the journal {journal.name} is a file and a directory at once in these tables")
+    journal.is_single_file = True in kinds
