@@ -59,6 +59,8 @@ class ChunkReader(Closing, Generic[C]):
     """The format's, where its other rooms are."""
     counted_by: ClassVar[Mapping[str, Any]] = {}
     """What `chunks` is told where records are counted and nobody looks at them."""
+    skimmed_by: ClassVar[Mapping[str, Any]] = {}
+    """What `chunks` is told where only the places of records matter."""
     path: Path
     disk: Disk
     torn_tail: Damage | None = None
@@ -235,6 +237,11 @@ class FilesReader(ChunkReader[C], Generic[C, F]):
         """The number of the first record there is, or will be."""
         files = self.files()
         return files[0].first_number if files else 0
+
+    @property
+    def next(self) -> int:
+        """The number behind the last record: the one that the next record will get."""
+        raise NotImplementedError
 
     def number_of(self, located: Located) -> tuple[str, int]:
         """The part that a record belongs to, and its number there."""

@@ -12,7 +12,8 @@ from ...core.disk import REAL_DISK, Disk
 from ...core.errors import NotFound, WrongUse
 from ...core.format import Located, find_format
 from ...core.outcome import Damage, Mode
-from ...core.parts import Bound, PartsReader, bound_of
+from ...core.parts import Bound, bound_of
+from ...core.side_by_side import SideBySideReader
 from .files import list_queues
 from .layout import is_queue_name, parse_name
 from .reader import ROW_FIELDS, Reader, operation_as_json
@@ -20,7 +21,7 @@ from .records import Dialect, Operation
 from .writer import Writer
 
 
-class QueuesReader(PartsReader):
+class QueuesReader(SideBySideReader):
     """All queues of a directory opened for reading. The verbs are those of `Reader`; queues come by name.
 
     `start` and `stop` are numbers within each queue. Queues that appear later are found by the next call.
@@ -46,13 +47,14 @@ class QueuesReader(PartsReader):
         """The reader of one queue."""
         return Reader(self.path / queue, dialect=self._dialect, disk=self.disk)
 
-    def parts(self) -> list[tuple[str, Reader]]:
-        """The queues, each with its reader."""
-        return [(queue, self.open(queue)) for queue in self.queues()]
+    def names(self) -> list[str]:
+        """The same, as all readers of several journals call it."""
+        return self.queues()
 
-    def within(self, part: str, file: str) -> str:
-        """Files of all queues are in the same directory."""
-        return file
+    def part_of(self, file: str) -> str | None:
+        """The queue that a file belongs to by its name."""
+        parsed = parse_name(file)
+        return None if parsed is None else parsed[0]
 
     def operations(
         self, start: Bound = None, stop: Bound = None, *, mode: Mode = "failfast"
@@ -61,35 +63,14 @@ class QueuesReader(PartsReader):
         for queue, reader in self._each():
             yield from reader.operations(bound_of(queue, start), bound_of(queue, stop), mode=mode)
 
-    def last(self, count: int) -> list[Located]:
-        """The last operations of each queue: there is no order between queues. At most `count` of them in all."""
-        ends = [reader.last(count) for _, reader in self._each()]
-        share = [len(end) for end in ends]
-        while sum(share) > count:
-            share[share.index(max(share))] -= 1
-        return [item for end, kept in zip(ends, share, strict=True) for item in end[len(end) - kept :]]
-
-    def find_place(self, text: str) -> dict[str, int]:
-        """The number that `FILE@POSITION` stands for, in the queue of that file only."""
-        parsed = parse_name(text.rpartition("@")[0].strip())
-        if parsed is None or parsed[0] not in self.queues():
-            raise WrongUse(f"{text!r} is no place in these queues: write FILE@POSITION")
-        return {parsed[0]: self.open(parsed[0]).find_place(text)}
-
     def history(self, key: str) -> list[dict[str, Any]]:
         """What happened to the item that was added at a place; see `Reader.history`."""
         (queue,) = self.find_place(key)
         return self.open(queue).history(key)
 
-    def number_of(self, located: Located) -> tuple[str, int]:
-        """The queue that an operation belongs to, and its number there."""
-        parsed = parse_name(located.file)
-        return self.open(parsed[0] if parsed else located.file).number_of(located)
-
     def as_json(self, located: Located) -> dict[str, Any]:
         """An operation as `dump --json` prints it, with its queue."""
-        parsed = parse_name(located.file)
-        return {**operation_as_json(located), "queue": parsed[0] if parsed else located.file}
+        return {**operation_as_json(located), "queue": self.part_of(located.file) or located.file}
 
 
 class QueuesWriter(Closing):

@@ -44,6 +44,7 @@ class Reader(FilesReader[Chunk, JournalFile]):
     part_name = "queue"
     row_fields = ROW_FIELDS
     counted_by: ClassVar = {"load": False}
+    skimmed_by: ClassVar = counted_by
 
     def __init__(self, path: Path | str, *, dialect: Dialect = "auto", disk: Disk = REAL_DISK) -> None:
         self.path = Path(path)

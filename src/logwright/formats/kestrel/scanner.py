@@ -15,95 +15,39 @@ them is a `Gap`: a pack holds the state of a queue, not how it came there.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
 
-from ...core.closing import Closing
-from ...core.disk import REAL_DISK, Disk
-from ...core.errors import Closed, DamagedJournal, Gap, NotFound, Truncated
+from ...core.errors import DamagedJournal, Gap, Truncated
+from ...core.following import FilesScanner
 from ...core.format import Located
-from ...core.outcome import Damage, Mode, check_mode
-from ...core.watch import POLL_SECONDS
+from ...core.outcome import Damage, Mode
 from . import codec
 from .cursor import Cursor, judge
 from .files import POSITION_BITS, JournalFile, OpenFiles, list_queues
 from .reader import Reader, located
-from .records import Operation
-
-DEFAULT_TIMEOUT_SECONDS: Final = 1.0
 
 
-class Scanner(Closing):
+class Scanner(FilesScanner):
     """An iterator over the operations from a number on, waiting for more.
 
     `path` is a queue or a directory of queues. `start` is a number, for a directory one for each queue by its name;
     None, and a queue that is not named, begins with the first operation that there is.
     """
 
-    def __init__(
-        self,
-        path: Path | str,
-        start: int | Mapping[str, int] | None = None,
-        *,
-        timeout: float | None = DEFAULT_TIMEOUT_SECONDS,
-        mode: Mode = "failfast",
-        disk: Disk = REAL_DISK,
-    ) -> None:
-        self.path = Path(path).absolute()
-        self.timeout = timeout
-        self.mode = check_mode(mode)
-        self.disk = disk
-        self._is_directory = disk.is_directory(self.path)
-        self._starts: Mapping[str, int] = start if isinstance(start, Mapping) else {}
-        self._queues: dict[str, _Queue] = {}
-        if self._is_directory:
-            queues = list_queues(disk, self.path)
-            if not queues:
-                raise NotFound(f"{path}: no queues are here")
-            if isinstance(start, int) and len(queues) == 1:
-                self._starts = {queues[0]: start}
-        else:
-            reader = Reader(self.path, disk=disk)
-            self._queues[reader.queue] = _Queue(reader, start if isinstance(start, int) else None)
-        self._watch = disk.watch(self.path if self._is_directory else self.path.parent)
-        self._closed = False
+    nothing_here = "no queues are here"
 
-    def __iter__(self) -> Iterator[Operation]:
-        for item in self.located():
-            if not isinstance(item, Damage):
-                yield item.record
+    def names(self) -> list[str]:
+        """The queues that the directory has now."""
+        return list_queues(self.disk, self.path)
 
-    def located(self) -> Iterator[Located | Damage]:
-        """The operations with their places, and in the mode `permissive` what is damaged."""
-        if self._closed:
-            raise Closed(f"{self.path}: this scanner is closed")
-        since = time.monotonic()
-        while True:
-            for item in self._poll():
-                yield item
-                since = time.monotonic()
-            left = POLL_SECONDS if self.timeout is None else since + self.timeout - time.monotonic()
-            if left <= 0:
-                return
-            self._watch.wait(min(left, POLL_SECONDS))
+    def path_of(self, part: str) -> Path:
+        """The path of one queue."""
+        return self.path / part
 
-    def _poll(self) -> Iterator[Located | Damage]:
-        """What is there now and was not given yet."""
-        if self._is_directory:
-            for queue in list_queues(self.disk, self.path):
-                if queue not in self._queues:
-                    reader = Reader(self.path / queue, disk=self.disk)
-                    self._queues[queue] = _Queue(reader, self._starts.get(queue))
-        for followed in list(self._queues.values()):
-            yield from followed.read(self.mode)
-
-    def close(self) -> None:
-        """Stop watching. A second call does nothing."""
-        if not self._closed:
-            self._closed = True
-            self._watch.close()
+    def follow(self, path: Path, start: int | None) -> _Queue:
+        """Begin to follow one queue."""
+        return _Queue(Reader(path, disk=self.disk), start)
 
 
 class _Queue:

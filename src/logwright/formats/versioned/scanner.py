@@ -14,93 +14,37 @@ them is a `Gap`.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
 
-from ...core.closing import Closing
-from ...core.disk import REAL_DISK, Disk
-from ...core.errors import Closed, Gap, NotFound
+from ...core.errors import Gap
+from ...core.following import FilesScanner
 from ...core.format import Located
-from ...core.outcome import Damage, Mode, check_mode
-from ...core.watch import POLL_SECONDS
+from ...core.outcome import Damage, Mode
 from .files import POSITION_BITS, active_name, list_stores
 from .reader import Reader, located
-from .records import Entry
-
-DEFAULT_TIMEOUT_SECONDS: Final = 1.0
 
 
-class Scanner(Closing):
+class Scanner(FilesScanner):
     """An iterator over the changes from a number on, waiting for more.
 
     `path` is a store's active journal, or a directory of stores. `start` is a number, for a directory one for each
     store by its name; None, and a store that is not named, begins with the first change that there is.
     """
 
-    def __init__(
-        self,
-        path: Path | str,
-        start: int | Mapping[str, int] | None = None,
-        *,
-        timeout: float | None = DEFAULT_TIMEOUT_SECONDS,
-        mode: Mode = "failfast",
-        disk: Disk = REAL_DISK,
-    ) -> None:
-        self.path = Path(path).absolute()
-        self.timeout = timeout
-        self.mode = check_mode(mode)
-        self.disk = disk
-        self._is_directory = disk.is_directory(self.path)
-        self._starts: Mapping[str, int] = start if isinstance(start, Mapping) else {}
-        self._stores: dict[str, _Store] = {}
-        if self._is_directory:
-            stores = list_stores(disk, self.path)
-            if not stores:
-                raise NotFound(f"{path}: no journal of a store is here")
-            if isinstance(start, int) and len(stores) == 1:
-                self._starts = {stores[0]: start}
-        else:
-            reader = Reader(self.path, disk=disk)
-            self._stores[reader.store] = _Store(reader, start if isinstance(start, int) else None)
-        self._watch = disk.watch(self.path if self._is_directory else self.path.parent)
-        self._closed = False
+    nothing_here = "no journal of a store is here"
 
-    def __iter__(self) -> Iterator[Entry]:
-        for item in self.located():
-            if not isinstance(item, Damage):
-                yield item.record
+    def names(self) -> list[str]:
+        """The stores that the directory has now."""
+        return list_stores(self.disk, self.path)
 
-    def located(self) -> Iterator[Located | Damage]:
-        """The changes with their places, and in the mode `permissive` what is damaged."""
-        if self._closed:
-            raise Closed(f"{self.path}: this scanner is closed")
-        since = time.monotonic()
-        while True:
-            for item in self._poll():
-                yield item
-                since = time.monotonic()
-            left = POLL_SECONDS if self.timeout is None else since + self.timeout - time.monotonic()
-            if left <= 0:
-                return
-            self._watch.wait(min(left, POLL_SECONDS))
+    def path_of(self, part: str) -> Path:
+        """The path of one store."""
+        return self.path / active_name(part)
 
-    def _poll(self) -> Iterator[Located | Damage]:
-        """What is there now and was not given yet."""
-        if self._is_directory:
-            for store in list_stores(self.disk, self.path):
-                if store not in self._stores:
-                    reader = Reader(self.path / active_name(store), disk=self.disk)
-                    self._stores[store] = _Store(reader, self._starts.get(store))
-        for followed in list(self._stores.values()):
-            yield from followed.read(self.mode)
-
-    def close(self) -> None:
-        """Stop watching. A second call does nothing."""
-        if not self._closed:
-            self._closed = True
-            self._watch.close()
+    def follow(self, path: Path, start: int | None) -> _Store:
+        """Begin to follow one store."""
+        return _Store(Reader(path, disk=self.disk), start)
 
 
 class _Store:

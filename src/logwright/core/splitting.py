@@ -1,0 +1,175 @@
+"""Splitting: what the rooms `splits` have in common of formats whose records are numbered by file and position.
+
+The reader is that of one journal, or of all journals of a directory: then a part is one of them. What a room offers is
+told in `core/split.py`; `extent`, `reach`, `advance` and `file_of` are these, and its plan is made of `plan_parts` and
+`cut_file`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+from .chunk import POSITION_BITS, NumberedFile
+from .errors import NotFound
+from .inventory import FileEntry, Inventory
+from .outcome import Damage
+from .reading import FilesReader
+from .side_by_side import SideBySideReader
+from .split import Bound, Split
+
+AnyReader: TypeAlias = FilesReader[Any, Any] | SideBySideReader
+
+
+def file_of(part: str, file: str) -> str:
+    """The name of a file of a part as it is seen from the directory: parts have no directories of their own."""
+    return file
+
+
+def parts(reader: AnyReader) -> Iterator[tuple[str, Any]]:
+    """The parts, each with its reader."""
+    if isinstance(reader, SideBySideReader):
+        for name in reader.names():
+            with suppress(NotFound):
+                yield name, reader.open(name)
+    else:
+        yield reader.part, reader
+
+
+def part_of(reader: AnyReader, name: str) -> Any:
+    """The reader of one part."""
+    if isinstance(reader, SideBySideReader):
+        return reader.open(name)
+    if reader.part != name:
+        raise NotFound(f"{reader.path}: the {reader.part_name} {name} is gone")
+    return reader
+
+
+# --- what there is ----------------------------------------------------------------------------------------------------
+
+
+def extent(reader: AnyReader) -> dict[str, tuple[int, int]]:
+    """The first number and the next one of every part. A record that is not there as a whole is not counted."""
+    found = {}
+    for name, journal in parts(reader):
+        with suppress(NotFound):  # removed while we looked
+            found[name] = (journal.first, journal.next)
+    return found
+
+
+def reach(reader: AnyReader, part: str, start: int, stop: int, max_bytes: int) -> tuple[int, int]:
+    """How far `max_bytes` go from the record `start` on, but not beyond `stop`: where to stop, and the bytes to it.
+
+    At least one record is within reach, however large it is.
+    """
+    journal = part_of(reader, part)
+    number, used = start, 0
+    for item in journal.chunks(start, stop, mode="permissive", **journal.skimmed_by):
+        if isinstance(item, Damage):
+            used += item.size
+            continue
+        if used + item.end - item.position <= max_bytes:
+            number, used = item.source.first_number + item.end, used + item.end - item.position
+            continue
+        starts = item.starts()
+        rows = bisect_right(starts, item.position + max_bytes - used) - 1
+        rows = max(rows, 1 if number == start else 0)
+        if rows:
+            number, used = item.source.first_number + starts[rows], used + starts[rows] - item.position
+        return number, used
+    return stop, used
+
+
+def advance(reader: AnyReader, part: str, start: int, stop: int, most: int) -> tuple[int, int]:
+    """How far `most` records go from `start` on, but not beyond `stop`: where to stop, and how many there are."""
+    journal = part_of(reader, part)
+    count = 0
+    for item in journal.chunks(start, stop, mode="dropmalformed", **journal.skimmed_by):
+        if count + item.count >= most:
+            return item.source.first_number + item.starts()[most - count], most
+        count += item.count
+    return stop, count
+
+
+# --- planning ---------------------------------------------------------------------------------------------------------
+
+
+def plan_parts(
+    reader: AnyReader, start: Bound, stop: Bound, plan_one: Callable[[Any, int | None, int | None], Iterable[Split]]
+) -> list[Split]:
+    """The splits of every part, by what plans one of them between two numbers.
+
+    Bounds are for every part, or for each by its name; then those that are not named are left out.
+    """
+    found: list[Split] = []
+    for name, journal in parts(reader):
+        if any(isinstance(bound, Mapping) and name not in bound for bound in (start, stop)):
+            continue
+        low = start[name] if isinstance(start, Mapping) else start
+        high = stop[name] if isinstance(stop, Mapping) else stop
+        with suppress(NotFound):
+            found += [replace(split, part=name) for split in plan_one(journal, low, high)]
+    return found
+
+
+def cut_file(
+    source: NumberedFile, items: Iterable[Any], target_bytes: int | None, start: int | None, *, resumed: bool
+) -> list[Split]:
+    """The chunks and damages of one file, from record to record, in splits of about so many bytes; None: in one.
+
+    `resumed` says that what lies before `start` has been read before: damage that began there was told then.
+    """
+    low = 0 if start is None else max(0, start - source.first_number)
+    found: list[Split] = []
+    begin: int | None = None
+    end = 0
+    for item in items:
+        if isinstance(item, Damage):
+            if item.kind == "torn_tail":
+                found.append(_split(source, item.start if begin is None else begin, end or item.start))
+                found[-1] = replace(found[-1], behind=item, bytes=found[-1].bytes + item.size)
+                return found
+            if resumed and item.start < low:
+                continue
+        at = item.start if isinstance(item, Damage) else item.position
+        if begin is not None and target_bytes is not None and at - begin >= target_bytes:
+            found.append(_split(source, begin, at))
+            begin = None
+        begin = at if begin is None else begin
+        end = max(item.end, at + 1)
+    if begin is not None:
+        found.append(_split(source, begin, end))
+    return found
+
+
+def _split(source: NumberedFile, begin: int, end: int) -> Split:
+    first = source.first_number
+    return Split(source.name, begin, first + begin, first + end, end - begin)
+
+
+def source_of(files: Iterable[Any], number: int) -> Any:
+    """The file that a number lies in; None when it is not there."""
+    return next((file for file in files if file.before == number >> POSITION_BITS), None)
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+def take_inventory(reader: AnyReader) -> Inventory:
+    """The files of all parts with their sizes and the numbers of their records; these formats have no consumers."""
+    found = Inventory()
+    for name, journal in parts(reader):
+        with suppress(NotFound):
+            found.files += _entries(name, journal)
+    return found
+
+
+def _entries(part: str, reader: FilesReader[Any, Any]) -> Iterator[FileEntry]:
+    for source in reader.files():
+        with suppress(NotFound):
+            size = reader.disk.file_size(source.path)
+            following = reader.next if source.timestamp is None else source.timestamp << POSITION_BITS
+            yield FileEntry(part, source.name, size, source.first_number, following)
