@@ -82,6 +82,12 @@ class Mappable(Protocol):
     def map(self, size: int) -> mmap.mmap:
         """The first `size` bytes, which the file must have. They stay mapped for as long as anybody holds them."""
 
+    def allocate(self, size: int) -> None:
+        """Reserve space for the first `size` bytes, which the file has then; those that it had stay as they are.
+
+        What is stored in a mapping needs it: there is nobody to be told that the disk is full.
+        """
+
 
 class Disk(Protocol):
     """The file operations that the library uses, and no others."""
@@ -180,6 +186,14 @@ class RealFile:
     def map(self, size: int) -> mmap.mmap:
         with translated("map", self.path):
             return mmap.mmap(self._descriptor, size)
+
+    def allocate(self, size: int) -> None:
+        with translated("allocate", self.path):
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(self._descriptor, 0, size)
+            else:  # pragma: no cover - macOS: only writing reserves anything
+                for position in range(os.fstat(self._descriptor).st_size, size, 1 << 20):
+                    os.pwrite(self._descriptor, bytes(min(1 << 20, size - position)), position)
 
     def truncate(self, size: int) -> None:
         with translated("truncate", self.path):

@@ -174,13 +174,13 @@ def test_the_actions_lead_to_the_same_store_whatever_becomes_of_its_files(scenar
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=IDS)
 def test_a_power_cut_at_any_point_loses_nothing_and_invents_nothing(scenario: Scenario) -> None:
-    for state in crashed(scenario).crash_states(most=24, format="versioned"):
+    for state in crashed(scenario).crash_states(most=16, format="versioned"):
         scenario.check(state)
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=IDS)
 def test_a_power_cut_without_syncs_leaves_the_store_as_it_was_at_some_time(scenario: Scenario) -> None:
-    for state in crashed(scenario, "none").crash_states(most=24, format="versioned"):
+    for state in crashed(scenario, "none").crash_states(most=16, format="versioned"):
         scenario.check(state, is_synced=False)
 
 

@@ -509,15 +509,15 @@ cdef class Table:
             if found != NULL:
                 self.live_bytes -= (<Slot>found).end - (<Slot>found).start
             if data[fields.value_start] != NULL_CODE:
-                slot = Slot.__new__(Slot)
-                slot.value = None
+                slot = Slot.__new__(Slot) if found == NULL else <Slot>found  # nobody else has it yet
                 slot.t = fields.t
                 slot.start = start
                 slot.end = stop
                 slot.value_start = fields.value_start
                 slot.value_end = fields.value_end
                 self.live_bytes += stop - start
-                PyDict_SetItem(self.index, key, slot)
+                if found == NULL:
+                    PyDict_SetItem(self.index, key, slot)
             elif found != NULL:
                 PyDict_DelItem(self.index, key)
             start = stop

@@ -1,8 +1,9 @@
 """Buffer: the file of an active journal, made larger than what is in it, as memory that is written to.
 
-The file is filled with zeros when it is made, so that writing to it later neither needs space nor changes its length.
-Where the system can map files the memory is the file; elsewhere it is a copy, and `publish` writes a range of it.
-Either way an entry is stored first, then the position.
+The file has all of its space from the beginning, so that writing to it later neither needs space nor changes its
+length; and zeros are written a good way ahead of the entries, which makes syncing them twice as fast. Where the system
+can map files the memory is the file; elsewhere it is a copy, and `publish` writes a range of it. Either way an entry is
+stored first, then the position.
 
 What a power cut can leave. Entries and position reach the disk sector by sector, in any order, and one sync carries
 both. So the position may be there and count an entry of which some sectors are missing. Those are zeros still, as the
@@ -38,6 +39,8 @@ MARK: Final = struct.Struct("<8sQ")
 MARK_MAGIC: Final = b"lw-trust"
 LEAST_BYTES: Final = 128
 """A buffer cannot be smaller: header, metadata and mark, and a little room."""
+AHEAD_BYTES: Final = 1 << 20
+"""How far ahead of the entries zeros are written at once. What was only reserved reads as zeros too."""
 _PIECE_BYTES: Final = 1 << 20
 _ZERO_SECTOR: Final = bytes(SECTOR_BYTES)
 _NO_MARK: Final = bytes(MARK.size)
@@ -79,12 +82,13 @@ def last_byte(memory: Memory, start: int, end: int) -> int:
 
 
 class Buffer:
-    """The file of a journal and its memory, which has as many bytes."""
+    """The file of a journal and its memory, which has as many bytes. Zeros were written up to `zeroed`."""
 
-    def __init__(self, file: File, size: int) -> None:
+    def __init__(self, file: File, size: int, zeroed: int) -> None:
         self.file = file
         self.size = size
         self.memory = _memory_of(file, size)
+        self.zeroed = zeroed if self.is_mapped else size
 
     @property
     def is_mapped(self) -> bool:
@@ -92,13 +96,18 @@ class Buffer:
         return not isinstance(self.memory, bytearray)
 
     @classmethod
-    def create(cls, disk: Disk, path: Path, size: int) -> Buffer:
-        """A new file of zeros. Neither these nor its name are synced. It is removed again when there is no space."""
+    def create(cls, disk: Disk, path: Path, size: int, used: int) -> Buffer:
+        """A new file of zeros, of which the first `used` bytes will be stored at once.
+
+        Neither its contents nor its name are synced. It is removed again when there is no space.
+        """
         disk.remove(path)
         file = disk.open(path, "create")
         try:
-            write_zeros(file, 0, size)
-            return cls(file, size)
+            make_room(file, 0, size)
+            buffer = cls(file, size, used)
+            buffer.zero_ahead(used)
+            return buffer
         except BaseException:
             abandon(disk, file)
             raise
@@ -108,7 +117,7 @@ class Buffer:
         """The buffer that is there."""
         file = disk.open(path, "update")
         try:
-            return cls(file, file.size())
+            return cls(file, file.size(), 0)
         except BaseException:
             file.close()
             raise
@@ -119,6 +128,20 @@ class Buffer:
         """Give a range of the memory to the system."""
         if not self.is_mapped:
             write_all(self.file, start, memoryview(self.memory)[start:end])
+
+    def reserve(self) -> None:
+        """See to it that the file has space for all of its bytes: another program may have left holes in it."""
+        if isinstance(self.file, Mappable):
+            self.file.allocate(self.size)
+
+    def zero_ahead(self, position: int, size: int = 0) -> None:
+        """Write zeros behind a position that is not used yet: for so many bytes, and a good deal more."""
+        start, end = max(position, self.zeroed), min(position + size + AHEAD_BYTES, mark_at(self.size))
+        if start < end:
+            write_zeros(self.file, start, end)
+            self.zeroed = end
+        if end == mark_at(self.size):
+            self.zeroed = self.size
 
     def set_position(self, position: int) -> None:
         """Let the entries end here: those before it are with the system already."""
@@ -156,7 +179,7 @@ class Buffer:
         """
         before = self.size
         try:
-            write_zeros(self.file, before, size)
+            make_room(self.file, before, size)
         except BaseException:
             self.file.truncate(before)
             self.file.sync()
@@ -164,6 +187,7 @@ class Buffer:
         self.file.sync()
         self.memory = _memory_of(self.file, size)
         self.size = size
+        self.zeroed = min(self.zeroed, position) if self.is_mapped else size
         self.set_mark(position)
         old = mark_at(before)
         if old >= position:  # else entries are in its place
@@ -181,6 +205,14 @@ def _memory_of(file: File, size: int) -> Memory:
     memory = bytearray(size)
     file.read_into(0, memoryview(memory))
     return memory
+
+
+def make_room(file: File, start: int, end: int) -> None:
+    """Let a file have zeros from its end on, and the space for them."""
+    if isinstance(file, Mappable):
+        file.allocate(end)
+    else:
+        write_zeros(file, start, end)
 
 
 def write_zeros(file: File, start: int, end: int) -> None:

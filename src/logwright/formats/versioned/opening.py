@@ -268,8 +268,9 @@ def _clear_the_rest(disk: Disk, directory: Path, buffer: Buffer, examined: Exami
     end = examined.end
     limit = buffer.size if examined.mark is None else mark_at(buffer.size)
     last = last_byte(buffer.memory, end, limit)
-    if last > end:
-        opened.kept = keep_range(disk, directory, buffer.file, end, last)
+    until = last if opened.recovered is None else max(last, opened.recovered.end)
+    if until > end:
+        opened.kept = keep_range(disk, directory, buffer.file, end, until)
     if opened.recovered is not None:
         logger.warning("%s: cut off a torn tail, kept in %s", opened.recovered, opened.kept)
     if examined.position != end:
@@ -285,5 +286,8 @@ def _make_ready(buffer: Buffer, position: int, sizes: Sizes) -> None:
     size = sizes.grown(size, position) or max(size, 2 * position)
     if size > buffer.size:
         buffer.grow(size, position)
+    else:
+        buffer.reserve()
+    buffer.zero_ahead(position)
     buffer.set_mark(position)
     buffer.sync()

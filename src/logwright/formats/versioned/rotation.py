@@ -100,9 +100,9 @@ def head_bytes(initialized: int) -> int:
 
 def write_journal(disk: Disk, path: Path, size: int, initialized: int, table: Table) -> tuple[Buffer, Moves]:
     """Write a new journal with the state of a store, and sync it. It is removed again if that fails."""
-    buffer = Buffer.create(disk, path, size)
+    start = head_bytes(initialized)
+    buffer = Buffer.create(disk, path, size, start + table.live_bytes)
     try:
-        start = head_bytes(initialized)
         moves = table.compact(buffer.memory, start)
         buffer.memory[:start] = codec.encode_header(moves.end) + codec.encode_metadata(Metadata(initialized))
         buffer.publish(0, moves.end)

@@ -126,7 +126,12 @@ class VersionedKVStore(Appending, Table):
         self._buffer = buffer
         self.initialized = initialized
         self.attach(buffer.memory, position, moves)
-        self.soft_end = self._sizes.soft_end(buffer.size, position)
+        self._set_full_at(self._sizes.soft_end(buffer.size, position))
+
+    def _set_full_at(self, position: int) -> None:
+        """From this position on there is to be another journal, or more room; up to there, zeros ahead of it."""
+        self._full_at = position
+        self.soft_end = min(position, self._buffer.zeroed)
 
     @property
     def capacity(self) -> int:
@@ -197,6 +202,11 @@ class VersionedKVStore(Appending, Table):
 
     def _make_room(self, size: int, *, removes: bool) -> None:
         """There is no room for so many bytes before the soft end: rotate, or use the rest, or grow."""
+        if self.position + size <= self._full_at:
+            self._or_poison(lambda: self._buffer.zero_ahead(self.position, size))
+            self._set_full_at(self._full_at)
+            if self.position + size <= self.soft_end:
+                return
         failure: LogwrightError | None = None
         self._archiver.resume()
         if not self._archiver.pending:
@@ -221,7 +231,7 @@ class VersionedKVStore(Appending, Table):
         rest = room(self._buffer.size, removes=removes) - self.position - size
         if rest < 0:
             return False
-        self.soft_end = max(self.soft_end, self.position + size + rest // 2)
+        self._set_full_at(max(self._full_at, self.position + size + rest // 2))
         return True
 
     def _try(self, action: Callable[[], object]) -> LogwrightError | None:

@@ -64,6 +64,8 @@ class Moves:
 class Table:
     """The keys of a store. `soft_end` is where `_change` is asked, `last_timestamp` the time of the last entry."""
 
+    refusing: bool
+
     def __init__(self) -> None:
         self.refusing = False
         self.attention = True
@@ -228,12 +230,14 @@ class Table:
                 break
             key, slot = found
             self.last_timestamp = max(self.last_timestamp, slot.t)
-            before = self.index.pop(key, None)
+            before = self.index.get(key)
             if before is not None:
                 self.live_bytes -= before.end - before.start
             if self.memory[slot.value_start] != _NULL[0]:
                 self.index[key] = slot
                 self.live_bytes += slot.end - slot.start
+            else:
+                self.index.pop(key, None)
             start = slot.end
             count += 1
         return start, count
