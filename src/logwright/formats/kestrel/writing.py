@@ -2,8 +2,8 @@
 
 Opening takes the lock, completes a batch that a publisher has left half in place (see `staging.py`), finishes a pack
 that a crash has interrupted, removes what is temporary, and cuts a torn tail off the newest file, keeping it; but not
-while a rotated file is damaged. From then on operations are written to the newest file, it is rotated, and rotated files
-are packed. A file is synced before it is rotated, so only the newest can ever be torn.
+while a rotated file is damaged. From then on operations are written to the newest file, it is rotated, and rotated
+files are packed. A file is synced before it is rotated, so only the newest can ever be torn.
 """
 
 from __future__ import annotations
