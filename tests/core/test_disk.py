@@ -28,6 +28,35 @@ NEW = noise(1900, seed=2)
 # --- the real disk --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("supported", [True, False])
+def test_a_file_with_reserved_space_is_written_through_its_mapping(
+    tmp_path: Path, supported: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not supported:
+        monkeypatch.delattr(os, "posix_fallocate")
+    (tmp_path / "file").write_bytes(b"begin")
+    file = REAL_DISK.open(tmp_path / "file", "update")
+    file.allocate(3 << 20)
+    assert file.size() == 3 << 20
+    assert os.stat(tmp_path / "file").st_blocks * 512 >= 3 << 20
+    memory = file.map(file.size())
+    assert memory[:8] == b"begin\0\0\0"
+    memory[1 << 20 : (1 << 20) + 5] = b"there"
+    file.close()
+    assert (tmp_path / "file").read_bytes()[1 << 20 :].startswith(b"there")
+
+
+def test_space_that_is_not_there_is_not_reserved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*arguments: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    file = REAL_DISK.open(tmp_path / "file", "create")
+    with pytest.raises(StorageFailed, match="allocate .*file: No space left"):
+        file.allocate(1000)
+    file.close()
+
+
 def test_a_tree_is_removed_and_what_its_links_lead_to_stays(tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     (outside / "deep").mkdir(parents=True)

@@ -41,6 +41,7 @@ _FLAGS: dict[str, int] = {
     "update": os.O_RDWR | os.O_CREAT | _ALWAYS,
     "create": os.O_RDWR | os.O_CREAT | os.O_EXCL | _ALWAYS,
 }
+_NOT_SUPPORTED = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
 _NO_SUCH_NAME = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 """Answers to the question whether a name is there. Any other error is no answer, and must not pass for "no"."""
 
@@ -189,9 +190,12 @@ class RealFile:
 
     def allocate(self, size: int) -> None:
         with translated("allocate", self.path):
-            if hasattr(os, "posix_fallocate"):
+            try:
                 os.posix_fallocate(self._descriptor, 0, size)
-            else:  # pragma: no cover - macOS: only writing reserves anything
+            except (AttributeError, OSError) as error:
+                if isinstance(error, OSError) and error.errno not in _NOT_SUPPORTED:
+                    raise
+                # macOS, and some file systems: only writing reserves anything
                 for position in range(os.fstat(self._descriptor).st_size, size, 1 << 20):
                     os.pwrite(self._descriptor, bytes(min(1 << 20, size - position)), position)
 

@@ -406,6 +406,17 @@ def test_threads_that_write_at_the_same_time_lose_nothing(tmp_path: Path, sync: 
         assert content_of(store) == state
 
 
+def test_a_sync_that_comes_after_a_rotation_does_not_touch_the_old_file(tmp_path: Path) -> None:
+    with opened(tmp_path, sync="always") as store:
+        store.insert("k", 1)
+        make_durable = store._to_sync()
+        store.rotate()
+        make_durable()
+        store.insert("k", 2)
+    with opened(tmp_path) as store:
+        assert store.get("k") == 2
+
+
 def test_values_are_read_while_the_journal_is_rotated(tmp_path: Path) -> None:
     with opened(tmp_path, capacity=1 << 16) as store:
         for number in range(200):

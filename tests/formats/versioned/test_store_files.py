@@ -422,3 +422,33 @@ def test_states_at_every_time_since_the_earliest_are_in_one_file(tmp_path: Path)
             continue
         entries = [entries for initialized, entries in journals if initialized <= t][-1]
         assert state_of(entry for entry in entries if entry.t <= t) == state
+
+
+# --- zeros ahead ------------------------------------------------------------------------------------------------------
+
+
+def test_garbage_far_behind_the_position_is_gone_before_an_entry_gets_there(tmp_path: Path) -> None:
+    data = bytearray(journal(ENTRIES, size=4 << 20))
+    data[3 << 20 : (3 << 20) + 5000] = b"g" * 5000
+    write(tmp_path, active=bytes(data))
+    with opened(tmp_path, capacity=4 << 20, high_water_mark=1.0) as store:
+        assert content_of(store) == STATE
+        assert kept(tmp_path) == []
+        while store.position < (2 << 20) + 4096:
+            store.insert("large", "x" * 100_000)
+        found = (tmp_path / "cars.jrn").read_bytes()
+        assert b"g" * 100 not in found[: store._buffer.zeroed]
+        while store.position < (3 << 20) - 4096:
+            store.insert("large", "y" * 100_000)
+        assert b"ggg" not in (tmp_path / "cars.jrn").read_bytes()
+    with opened(tmp_path) as store:
+        assert store.get("a") == "second"
+
+
+def test_an_entry_larger_than_what_is_zeroed_at_once_needs_no_rotation(tmp_path: Path) -> None:
+    with opened(tmp_path, capacity=16 << 20) as store:
+        store.insert("large", "x" * (3 << 20))
+        store.insert("larger", "y" * (5 << 20))
+    assert names(tmp_path) == ["cars.jrn"]
+    with opened(tmp_path) as store:
+        assert {key: len(value) for key, value in store.items()} == {"large": 3 << 20, "larger": 5 << 20}

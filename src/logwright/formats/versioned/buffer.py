@@ -81,6 +81,17 @@ def last_byte(memory: Memory, start: int, end: int) -> int:
     return start
 
 
+def garbage_end(memory: Memory, start: int, end: int) -> int:
+    """Behind the last byte that is not zero, of those before a long stretch of zeros; `start` when there are none."""
+    last = start
+    for at in range(start, end, AHEAD_BYTES):
+        found = memory[at : min(at + AHEAD_BYTES, end)].rstrip(b"\0")
+        if not found:
+            break
+        last = at + len(found)
+    return last
+
+
 class Buffer:
     """The file of a journal and its memory, which has as many bytes. Zeros were written up to `zeroed`."""
 
@@ -138,7 +149,10 @@ class Buffer:
         """Write zeros behind a position that is not used yet: for so many bytes, and a good deal more."""
         start, end = max(position, self.zeroed), min(position + size + AHEAD_BYTES, mark_at(self.size))
         if start < end:
+            garbage = last_byte(self.memory, start, end)
             write_zeros(self.file, start, end)
+            if garbage > start:  # then only zeros that are on the disk can be told from what is missing there
+                self.file.sync()
             self.zeroed = end
         if end == mark_at(self.size):
             self.zeroed = self.size

@@ -29,7 +29,7 @@ from ...core.keep import keep_range
 from ...core.outcome import Damage, Malformed
 from ...core.repair import find_interrupted
 from . import codec
-from .buffer import LEAST_BYTES, Buffer, has_zero_sector, last_byte, mark_at, read_mark
+from .buffer import LEAST_BYTES, Buffer, garbage_end, has_zero_sector, last_byte, mark_at, read_mark
 from .files import Listing, active_name, list_files, old_name, parse_name, temporary_archive_name, temporary_name
 from .layout import ENTRY_START, HEADER_BYTES
 from .quick import Table
@@ -127,7 +127,7 @@ def _is_blank(disk: Disk, path: Path) -> bool:
     """Whether a journal has nothing in it at all, not even zeros that somebody has counted."""
     buffer = Buffer.open(disk, path)
     try:
-        return last_byte(buffer.memory, 0, buffer.size) == 0
+        return not any(buffer.memory[:HEADER_BYTES]) and last_byte(buffer.memory, 0, buffer.size) == 0
     finally:
         buffer.close()
 
@@ -267,7 +267,8 @@ def _clear_the_rest(disk: Disk, directory: Path, buffer: Buffer, examined: Exami
     """Let the journal end at its last whole entry, with nothing but zeros behind it."""
     end = examined.end
     limit = buffer.size if examined.mark is None else mark_at(buffer.size)
-    last = last_byte(buffer.memory, end, limit)
+    # Where the file is mapped, zeros are written ahead of the entries anyway: no need to read all of it now.
+    last = garbage_end(buffer.memory, end, limit) if buffer.is_mapped else last_byte(buffer.memory, end, limit)
     until = last if opened.recovered is None else max(last, opened.recovered.end)
     if until > end:
         opened.kept = keep_range(disk, directory, buffer.file, end, until)

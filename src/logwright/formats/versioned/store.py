@@ -196,7 +196,9 @@ class VersionedKVStore(Appending, Table):
         """Nothing gathers: what was stored, or published, is with the system."""
 
     def _to_sync(self) -> Callable[[], None]:
-        return self._buffer.sync
+        buffer = self._buffer
+        # One that a rotation has replaced meanwhile was synced by it, and is closed.
+        return lambda: buffer.sync() if buffer is self._buffer else None
 
     # --- room for more ------------------------------------------------------------------------------------------------
 
