@@ -52,7 +52,7 @@ def test_space_that_is_not_there_is_not_reserved(tmp_path: Path, monkeypatch: py
 
     monkeypatch.setattr(os, "posix_fallocate", full)
     file = REAL_DISK.open(tmp_path / "file", "create")
-    with pytest.raises(StorageFailed, match="allocate .*file: No space left"):
+    with pytest.raises(StorageFailed, match=r"allocate .*file: No space left"):
         file.allocate(1000)
     file.close()
 
