@@ -12,6 +12,7 @@ import pytest
 
 from logwright.core.errors import DamagedJournal, StorageFailed, WrongUse
 from logwright.formats.versioned import archiving
+from logwright.formats.versioned.recovery import VersionedRecovery
 from logwright.formats.versioned.retention import Retention, choose
 from logwright.formats.versioned.store import VersionedKVStore
 from tests.formats.versioned.stores import Clock, content_of, decode_journal, journal, journals_of, state_of
@@ -168,6 +169,7 @@ def test_an_archive_that_reads_otherwise_than_it_was_written_is_not_believed(
             return zlib.compress(b"something else")
 
     monkeypatch.setattr(archiving, "new_compressor", Liar)
+    monkeypatch.setattr(archiving, "bulky_compressor", Liar)
     with opened(tmp_path) as store:
         store.insert("a", 1)
         store.rotate()
@@ -176,6 +178,16 @@ def test_an_archive_that_reads_otherwise_than_it_was_written_is_not_believed(
     with opened(tmp_path) as store:
         assert store.get("a") == 1
     assert [name.endswith((".jrn", ".zz")) for name in names(tmp_path)] == [True, True]
+
+
+def test_a_state_that_compresses_like_a_bomb_makes_an_archive_that_readers_do_not_refuse(tmp_path: Path) -> None:
+    zeros = "0" * (6 << 20)
+    with opened(tmp_path, capacity=64 << 20) as store:
+        times = [store.insert(key, zeros) for key in "abc"]
+        archive = tmp_path / f"cars.jrn.t{store.rotate()}.zz"
+    assert 8 * archive.stat().st_size < 3 * len(zeros) * 1.2
+    recovery = VersionedRecovery.load(tmp_path)
+    assert [set(recovery.recover_at(t)) for t in times] == [{"a"}, {"a", "b"}, {"a", "b", "c"}]
 
 
 # --- what is left after a crash ---------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from ...core.disk import Disk, File, write_all
 from ...core.errors import DamagedJournal, LogwrightError, NotFound
 from ...core.outcome import NEED_MORE, Malformed
 from . import codec
-from .archives import READ_BYTES, ArchiveLimits, InflatedStream, PlainStream
+from .archives import READ_BYTES, InflatedStream, PlainStream
 from .buffer import abandon
 from .files import archive_name, list_files, old_name, temporary_archive_name
 from .layout import ARCHIVE_LEVEL, HEADER_BYTES, MAX_TIMESTAMP
@@ -34,8 +34,6 @@ from .layout import ARCHIVE_LEVEL, HEADER_BYTES, MAX_TIMESTAMP
 logger = logging.getLogger("logwright.versioned")
 _PIECE_BYTES: Final = 1 << 18
 _HEAD_BYTES: Final = 4096
-_NO_LIMITS: Final = ArchiveLimits(total_bytes=1 << 62, ratio=1 << 62)
-"""For what we have written ourselves a moment ago."""
 _ISAL_LEVEL: Final = 3
 """isal has levels of its own, 0 to 3. This one is four times as fast as zlib's 5, and its archives are as small."""
 
@@ -54,6 +52,11 @@ def new_compressor() -> Any:
     if (zlib_ng := _library("zlib_ng.zlib_ng")) is not None:
         return zlib_ng.compressobj(ARCHIVE_LEVEL)
     return zlib.compressobj(ARCHIVE_LEVEL)
+
+
+def bulky_compressor() -> Any:
+    """One whose archives are an eighth of what was compressed at least: for what would look like a bomb otherwise."""
+    return zlib.compressobj(1, strategy=zlib.Z_HUFFMAN_ONLY)
 
 
 # --- one archive ------------------------------------------------------------------------------------------------------
@@ -79,12 +82,11 @@ def _pieces(file: File, size: int) -> Iterator[bytes]:
         position += len(piece)
 
 
-def write_archive(disk: Disk, source: File, size: int, path: Path) -> None:
+def write_archive(disk: Disk, source: File, size: int, path: Path, compressor: Any) -> None:
     """Compress the first bytes of a file to another, and sync that."""
     disk.remove(path)
     archive = disk.open(path, "create")
     try:
-        compressor = new_compressor()
         position = 0
         for piece in _pieces(source, size):
             data = compressor.compress(piece)
@@ -99,10 +101,10 @@ def write_archive(disk: Disk, source: File, size: int, path: Path) -> None:
 
 
 def holds(disk: Disk, path: Path, source: File, size: int) -> bool:
-    """Whether an archive is whole and begins with the first bytes of a file."""
+    """Whether an archive is whole, begins with the first bytes of a file, and is within the limits of readers."""
     archive = disk.open(path, "read")
     try:
-        stream = InflatedStream(archive, _NO_LIMITS)
+        stream = InflatedStream(archive)
         piece = memoryview(bytearray(READ_BYTES))
         position = 0
         while position < size:
@@ -128,8 +130,11 @@ def archive_old(disk: Disk, directory: Path, store: str, timestamp: int) -> int:
             timestamp = following(timestamp)
         else:
             temporary = directory / temporary_archive_name(store, timestamp)
-            write_archive(disk, old, size, temporary)
-            if not holds(disk, temporary, old, size):
+            for compressor in (new_compressor(), bulky_compressor()):
+                write_archive(disk, old, size, temporary, compressor)
+                if holds(disk, temporary, old, size):
+                    break
+            else:
                 disk.remove(temporary)
                 raise DamagedJournal(temporary, 0, "the archive is not what was compressed")
             disk.rename(temporary, directory / archive_name(store, timestamp))
