@@ -209,7 +209,8 @@ class Buffer:
         self.file.sync()
 
     def close(self) -> None:
-        """Close the file. The memory stays for as long as anybody has it."""
+        """Close the file. What is mapped of it stays only for as long as somebody reads there."""
+        self.memory = bytearray()
         self.file.close()
 
 
