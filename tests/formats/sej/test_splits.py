@@ -14,7 +14,7 @@ import pytest
 from logwright.core.errors import DamagedJournal, NotFound
 from logwright.core.outcome import Damage, Mode
 from logwright.core.split import Split, Times, pack
-from logwright.formats.sej import Message, Reader, ShardedReader, ShardedWriter, Writer, kernel, splits
+from logwright.formats.sej import Message, Reader, ShardedReader, ShardedWriter, Writer, codec, kernel, splits
 from logwright.formats.sej.index import INDEX_DIRECTORY, STRIDE_BYTES
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "sej"
@@ -277,6 +277,57 @@ def test_messages_in_the_value_of_an_unfinished_message_are_not_counted(tmp_path
         assert splits.extent(reader) == {"": (0, 20)}, missing
     path.write_bytes(whole)
     assert splits.extent(reader) == {"": (0, 21)}
+
+
+def with_inner(directory: Path, inner: bytes) -> tuple[Reader, Path, bytes]:
+    """A journal of 20 messages and one more that has these bytes as its value; its file, and what is in it."""
+    reader = make(directory, 20)
+    with Writer(directory) as writer:
+        writer.append(inner)
+    path = directory / reader.segments()[0].name
+    return reader, path, path.read_bytes()
+
+
+@pytest.mark.parametrize("first", [20, 21])
+def test_a_value_that_begins_with_messages_is_waited_for(tmp_path: Path, first: int) -> None:
+    inner = b"".join(codec.encode(Message(first + number, 1, 0, b"", b"inner")) for number in range(40))
+    reader, path, whole = with_inner(tmp_path / "journal", inner)
+    for missing in (1, 4, 5, 100):
+        path.write_bytes(whole[:-missing])
+        assert splits.extent(reader) == {"": (0, 20)}, missing
+
+
+@pytest.mark.parametrize("behind", [1, 3, 66])
+@pytest.mark.parametrize("torn", [b"", b"\0\0\0"])
+@pytest.mark.parametrize("indexed", [True, False])
+def test_messages_behind_a_size_that_reaches_past_the_end_are_counted(
+    tmp_path: Path, behind: int, torn: bytes, indexed: bool
+) -> None:
+    with Writer(tmp_path / "journal") as writer:
+        for number in range(34 + behind):
+            writer.append(b"%d" % number, b"k")
+    if not indexed:
+        shutil.rmtree(tmp_path / "journal" / INDEX_DIRECTORY)
+    reader = Reader(tmp_path / "journal")
+    bad = [item for item in reader.scan() if not isinstance(item, Damage)][33]
+    path = tmp_path / "journal" / bad.file
+    data = bytearray(path.read_bytes())
+    data[bad.span.start + 20 : bad.span.end] = b"\xff" * (bad.span.size - 20)  # all but the first byte of a value_size
+    path.write_bytes(data + torn)
+    assert splits.extent(reader) == {"": (0, 34 + behind)}
+    found = list(read(reader, splits.plan(reader, 500, 20, 34 + behind, resumed=True), "permissive"))
+    assert [item.offset for item in found if isinstance(item, Message)] == [*range(20, 33), *range(34, 34 + behind)]
+    damages = [(item.start, item.end) for item in found if isinstance(item, Damage) and item.kind != "torn_tail"]
+    assert damages == [(bad.span.start, bad.span.end)]
+
+
+def test_messages_behind_one_that_was_begun_twice_are_counted(tmp_path: Path) -> None:
+    reader = make(tmp_path / "journal", 20)
+    path = tmp_path / "journal" / reader.segments()[0].name
+    begun = codec.encode(Message(20, 1, 0, b"", bytes(5000)))[:100]
+    behind = b"".join(codec.encode(Message(20 + number, 1, 0, b"", b"again")) for number in range(30))
+    path.write_bytes(path.read_bytes() + begun + behind)
+    assert splits.extent(reader) == {"": (0, 50)}
 
 
 @pytest.mark.parametrize("indexed", [True, False])

@@ -58,12 +58,12 @@ def find_end(disk: Disk, segment: Segment, file: File, *, walk_bytes: int = 0) -
     size = file.size()
     if size == 0:
         return End(0, segment.first_offset)
-    cursor = _cursor_before_end(disk, segment, file, size) if walk_bytes else None
+    cursor = cursor_before_end(disk, segment, file, size) if walk_bytes else None
     if cursor is None or size - cursor.position > walk_bytes:
         last_offset = plausible_last(file, size, segment)
         if last_offset is not None and _in_step(file, size, segment):
             return End(size, last_offset + 1)
-    return _walk_to_end(cursor or _cursor_before_end(disk, segment, file, size), size)
+    return _walk_to_end(cursor or cursor_before_end(disk, segment, file, size), size)
 
 
 def plausible_last(file: File, size: int, segment: Segment) -> int | None:
@@ -90,7 +90,7 @@ def _in_step(file: File, end: int, segment: Segment) -> bool:
     return True
 
 
-def _cursor_before_end(disk: Disk, segment: Segment, file: File, size: int) -> Cursor:
+def cursor_before_end(disk: Disk, segment: Segment, file: File, size: int) -> Cursor:
     """A cursor at the last message that the index knows, or at the beginning."""
     index = Index.load(disk, segment, size)
     entry = index.last(file) if index is not None else None

@@ -21,11 +21,21 @@ from ...core.errors import NotFound
 from ...core.outcome import Damage, Mode, check_mode
 from ...core.split import TARGET_BYTES, Bound, Split, Times
 from . import codec, kernel
-from .ending import End, find_end
+from .ending import End, cursor_before_end, find_end
 from .index import Index
 from .layout import HEAD, MAX_KEY_BYTES, VALUE_SIZE
 from .reader import Reader, gap_before
-from .segment import BAD_CHECKSUM, Chunk, Cursor, Segment, judge, message_span, open_segment, step_back
+from .segment import (
+    BAD_CHECKSUM,
+    Chunk,
+    Cursor,
+    Segment,
+    is_in_value,
+    judge,
+    message_span,
+    open_segment,
+    step_back,
+)
 from .shard import ShardedReader
 from .stretches import Place, is_outside, runs
 
@@ -71,8 +81,9 @@ def _part(reader: AnyReader, name: str) -> Reader:
 def _next_of(reader: Reader, segment: Segment) -> int:
     """The offset behind the last whole message of the last segment.
 
-    Where messages are found behind bad bytes, these may be the value of a message that is still being written: then
-    nothing behind its beginning counts.
+    Messages behind bad bytes count, as they do for everybody who reads, and for a writer, who then refuses to go on.
+    Only where they are known to lie in the value of a message that is still being written, nothing behind its beginning
+    does.
     """
     file = open_segment(reader.disk, segment)
     try:
@@ -80,24 +91,43 @@ def _next_of(reader: Reader, segment: Segment) -> int:
         if end.damage is None:
             return end.next_offset
         size = file.size()
-        cursor = Cursor(file, segment, 0, segment.first_offset, end=size)
+        cursor = cursor_before_end(reader.disk, segment, file, size)
         while True:
             while cursor.read() is not None:
                 pass
-            number = cursor.expected
-            if cursor.ending == codec.CLEAN or _is_unfinished(file, cursor.position, number, size):
+            position, number = cursor.position, cursor.expected
+            if cursor.ending == codec.CLEAN or judge(cursor, None)[1] is None:
                 return number
-            if judge(cursor, None)[1] is None:
+            if _is_unfinished(file, (position, number), (cursor.position, cursor.expected), size):
                 return number
     finally:
         file.close()
 
 
-def _is_unfinished(file: File, position: int, expected: int, size: int) -> bool:
-    """Whether the head at a position is intact and announces a message that goes beyond the end of the file."""
+def _is_unfinished(file: File, place: Place, found: Place, size: int) -> bool:
+    """Whether what was found behind a place is in the value of the message there, of which the end is yet to come.
+
+    A damaged size announces as much; then messages of the journal follow. Those of a value are told from these where
+    the value begins with them, or where they go on from messages that cannot be the journal's: from earlier ones, or
+    from more of them than so many bytes can be.
+    """
+    position, expected = place
     head = file.read_at(position, HEAD.size + MAX_KEY_BYTES + VALUE_SIZE.size)
     claimed = codec.claimed_size(head, 0, len(head))
-    return claimed is not None and HEAD.unpack_from(head)[0] == expected and position + claimed > size
+    if claimed is None or position + claimed <= size or not is_in_value(file, position, expected, found[0]):
+        return False
+    value_at = position + HEAD.size + HEAD.unpack_from(head)[3] + VALUE_SIZE.size
+    start, number = found
+    for _ in range(2):
+        if start == value_at:
+            return True
+        before = step_back(file, start)
+        if before is None or before[0] != number - 1 or before[1].start < value_at:
+            return False
+        number, start = before[0], before[1].start
+        if number != expected:
+            return True
+    return False
 
 
 def reach(reader: AnyReader, part: str, start: int, stop: int, max_bytes: int) -> tuple[int, int]:
