@@ -236,7 +236,7 @@ def use(root: Path, step: int) -> None:
 def test_increments_of_queues_have_the_items_of_one_run_and_give_the_same_files_back(
     spark: Any, tmp_path: Path
 ) -> None:
-    root, out = tmp_path / "root", tmp_path / "growing"
+    root, out = tmp_path / "root", tmp_path / "root" / "queues" / "growing"  # a directory there is no part of a queue
     fill(root / "a", 5)
     chosen = {"moment": datetime.datetime(1970, 1, 1, 0, 0, 9, tzinfo=datetime.UTC)}
     for step in range(3):

@@ -30,10 +30,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from ..core.disk import REAL_DISK
 from ..core.errors import DamagedJournal, NotFound, UnknownFormat, WrongUse
+from ..core.format import find_format
 from ..location import is_local, locate
 from ..spark.reading import Journal
 from ..spark.stream import Offset
 from . import listing as listings
+from .checks import check_settings, check_with, unused_rules
 from .commit import REPORT, Checkpoint, Move, Output
 from .failures import translated
 from .figures import TableFigures, gather
@@ -96,12 +98,14 @@ def run(
     """Make the tables that the settings ask for. `spark` is a session, or what makes one when it is needed."""
     given, settings = settings, _placed(settings)
     tables = [TABLES[name] for name in settings.chosen(TABLES)]
-    _check_tables(settings, tables)
+    check_settings(settings, tables)
     tell(progress, "looking for journals")
     journals = chosen_journals(settings)
     _check_journals(settings, journals)
     with translated(), Output.open(settings.out) as output:
-        work = _Run(settings, tables, output, Result(given.out, completed=output.completed), _maker(spark), progress)
+        result = Result(given.out, completed=output.completed)
+        result.notes += [] if settings.follow else unused_rules(settings.journal_rules, journals)
+        work = _Run(settings, tables, output, result, _maker(spark), progress)
         if settings.incremental or settings.follow:
             work.increments(stop or threading.Event())
         else:
@@ -136,19 +140,13 @@ def _placed(settings: Settings) -> Settings:
     return replace(settings, journals=str(root), out=str(out))
 
 
-def _check_tables(settings: Settings, tables: Sequence[Table]) -> None:
-    if (settings.incremental or settings.follow) and not any(table.name == "events" for table in tables):
-        for table in tables:
-            if table.needs_all_events:
-                raise WrongUse(f"by increments the table {table.name} needs the table events: choose both, or neither")
-
-
 def _check_journals(settings: Settings, journals: Sequence[Journal]) -> None:
     if not journals and not settings.follow:
         raise UnknownFormat(f"{settings.journals}: no journal of any known format is here or below")
     for journal in journals:
         disk, path = locate(journal.location)
-        if is_local(disk) and is_below(Path(settings.out), path):
+        is_beside = "flat" in find_format(journal.format).traits and not is_below(path, Path(settings.out))
+        if is_local(disk) and is_below(Path(settings.out), path) and not is_beside:
             raise WrongUse(f"{settings.out} is in the journal {path}, which is no place for tables")
 
 
@@ -227,6 +225,7 @@ class _Run:
         if self._session is None:
             tell(self._progress, "starting Spark")
             self._session = self._make_spark()
+            check_with(self._session, self._settings)
         return self._session
 
     @property
@@ -262,6 +261,7 @@ class _Run:
                 return
             if time.monotonic() - self._published_at >= REFRESH_SECONDS:
                 state = self._refresh(state)
+            tell(self._progress, "waiting for more")
             stop.wait(POLL_SECONDS)
 
     def _goes_on_from(self) -> State:

@@ -122,7 +122,11 @@ def _offset_of(
 
 
 def lag_of(progress: Mapping[str, Any]) -> dict[str, dict[str, int]]:
-    """How many records every part was ahead of a query, from one entry of `query.recentProgress`."""
+    """How many records every part was ahead of a query, from one entry of `query.recentProgress`.
+
+    It is a difference of record numbers. Those of queues are places in files, so there it is bytes within one file, and
+    a number that only says "far behind" when there are more files between.
+    """
     found: dict[str, dict[str, int]] = {}
     for source in progress["sources"]:
         latest, end = _as_offset(source["latestOffset"]), _as_offset(source["endOffset"])
