@@ -6,9 +6,7 @@ import importlib
 import os
 import random
 import struct
-from array import array
 from collections.abc import Callable, Iterator
-from dataclasses import fields
 from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
@@ -17,8 +15,7 @@ from typing import Any
 from hypothesis import strategies
 
 from logwright.core.disk import Disk, make_directories
-from logwright.core.errors import LogwrightError
-from logwright.core.outcome import Damage, Ending, Malformed, Mode, NeedMore, Span
+from logwright.core.outcome import Damage, Ending, Mode, NeedMore, Span
 from logwright.formats.kestrel import codec, kernel, replay
 from logwright.formats.kestrel.journal import looks_like, open_reader, recover
 from logwright.formats.kestrel.layout import DOCUMENTED, KESTREL2, UNDECIDED
@@ -28,15 +25,18 @@ from logwright.formats.kestrel.repair import plan
 from logwright.formats.kestrel.writer import Writer
 from tests.contract.scenarios import AppendScenario, RecoverScenario
 from tests.contract.subject import HOME, FlipSample, Mutant, Recovered, Scanned, Scenario, Subject
+from tests.contract.twins import Twins
+from tests.support import hostile
 from tests.support.damage import cut, zeros_after
+from tests.support.hostile import Make
 from tests.support.simulated_disk import SimulatedDisk
 from tests.support.trees import write_file
 
 QUEUE = "queue"
-_TWINS: dict[str, ModuleType] = {"codec": codec}
+_TWINS = Twins("logwright.formats.kestrel", compiled=kernel.COMPILED)
+answers = _TWINS.answers
 _REPLAYS: dict[str, Any] = {"replay": replay.Replay}
 if kernel.COMPILED:
-    _TWINS["kernel"] = importlib.import_module("logwright.formats.kestrel._kernel")
     _REPLAYS["_replay"] = importlib.import_module("logwright.formats.kestrel._replay").Replay
 _ENDINGS = (Ending.CLEAN, Ending.INCOMPLETE, Ending.MALFORMED, Ending.MALFORMED)
 _START_MS = 1_700_000_000_000
@@ -89,7 +89,7 @@ class KestrelSubject(Subject):
         return codec.decode(data)
 
     def twins(self) -> tuple[str, ...]:
-        return tuple(_TWINS)
+        return _TWINS.names()
 
     def scan(self, twin: str, data: bytes) -> Scanned:
         module = _TWINS[twin]
@@ -200,7 +200,7 @@ class KestrelSubject(Subject):
             "pack": lambda: _rewrite(disk, home),
         }
 
-    def hostile_journals(self) -> dict[str, Callable[[Path], None]]:
+    def hostile_journals(self) -> dict[str, Make]:
         return _hostile_journals(self)
 
     # --- what is peculiar -------------------------------------------------------------------------------------------
@@ -332,24 +332,6 @@ class PackScenario:
 # --- comparing the twins --------------------------------------------------------------------------------------------
 
 
-def answers(function: str, *arguments: Any) -> Any:
-    """The answer of the twins to the same call, after asserting that it is the same; an error counts as an answer."""
-    plain, *others = (_answer(getattr(twin, function), arguments) for twin in _TWINS.values())
-    for other in others:
-        assert other == plain, f"{function}: the codec says {plain}, the kernel {other}"
-    return plain
-
-
-def _answer(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-    try:
-        answer = function(*arguments)
-    except (Malformed, LogwrightError) as error:
-        return type(error).__name__
-    if isinstance(answer, codec.Columns):
-        return {field.name: getattr(answer, field.name) for field in fields(answer)}
-    return list(answer) if isinstance(answer, array) else answer
-
-
 def _assert_same_operations(
     data: bytes, start: int, stop: int, count: int, dialect: int, chance: random.Random
 ) -> None:
@@ -432,39 +414,17 @@ def _rewrite(disk: Disk, home: Path) -> None:
 # --- hostile journals -----------------------------------------------------------------------------------------------
 
 
-def _hostile_journals(subject: KestrelSubject) -> dict[str, Callable[[Path], None]]:
+def _hostile_journals(subject: KestrelSubject) -> dict[str, Make]:
     whole = subject.encode(subject.records(3, 5))
 
-    def file(name: str, data: bytes = whole) -> Callable[[Path], None]:
-        def make(home: Path) -> None:
-            home.mkdir(parents=True)
-            (home / name).write_bytes(data)
+    def file(name: str, data: bytes = whole) -> Make:
+        return hostile.files({name: data})
 
-        return make
+    def beside(name: str, make_entry: Make, data: bytes = whole) -> Make:
+        return hostile.beside(file(QUEUE, data), name, make_entry)
 
-    def beside(name: str, make_entry: Callable[[Path], object], data: bytes = whole) -> Callable[[Path], None]:
-        def make(home: Path) -> None:
-            file(QUEUE, data)(home)
-            (home / name).parent.mkdir(parents=True, exist_ok=True)
-            make_entry(home / name)
-
-        return make
-
-    def link_to(target: str) -> Callable[[Path], None]:
-        return lambda path: path.symlink_to(target)
-
-    def link_out(path: Path) -> None:
-        """A link to a file outside of the journal, which must not be touched."""
-        outside = path.parents[1 if path.parent.name == "journal" else 2] / "outside"
-        outside.write_bytes(whole[:-3])
-        path.symlink_to(outside)
-
-    def linked_directory(path: Path) -> None:
-        """A link to a directory outside of the journal, where nothing may appear or change."""
-        outside = path.parents[1 if path.parent.name == "journal" else 2] / "elsewhere"
-        outside.mkdir(parents=True)
-        (outside / "queue.lck").write_bytes(b"")
-        path.symlink_to(outside)
+    link_out = hostile.link_out(whole[:-3])
+    linked_directory = hostile.link_directory_out({f"{QUEUE}.lck": b""})
 
     def write(path: Path) -> None:
         path.write_bytes(whole)
@@ -484,21 +444,21 @@ def _hostile_journals(subject: KestrelSubject) -> dict[str, Callable[[Path], Non
         "a directory named like a rotated file": beside(f"{QUEUE}.904", lambda path: path.mkdir()),
         "a directory named like a pack": beside(f"{QUEUE}.904.pack", lambda path: path.mkdir()),
         "a directory named like a temporary file": beside(f"{QUEUE}~~904", lambda path: path.mkdir()),
-        "a fifo named like a rotated file": beside(f"{QUEUE}.904", lambda path: os.mkfifo(path)),
-        "a fifo named like another queue": beside("other", lambda path: os.mkfifo(path)),
+        "a fifo named like a rotated file": beside(f"{QUEUE}.904", os.mkfifo),
+        "a fifo named like another queue": beside("other", os.mkfifo),
         "a link named like a rotated file": beside(f"{QUEUE}.904", link_out),
         "a link named like a pack": beside(f"{QUEUE}.904.pack", link_out),
         "a link named like a temporary file": beside(f"{QUEUE}~~904", link_out),
-        "the newest file is a link": lambda home: (home.mkdir(), link_out(home / QUEUE))[0],
+        "the newest file is a link": lambda home: link_out(home / QUEUE),
         "the newest file is a directory": lambda home: (home / QUEUE).mkdir(parents=True),
         "the newest file is a fifo": lambda home: (home.mkdir(), os.mkfifo(home / QUEUE))[0],
-        "a link to itself": beside(f"{QUEUE}.905", link_to(f"{QUEUE}.905")),
-        "a link that leads nowhere": beside(f"{QUEUE}.905", link_to("nowhere")),
+        "a link to itself": beside(f"{QUEUE}.905", hostile.link_to(f"{QUEUE}.905")),
+        "a link that leads nowhere": beside(f"{QUEUE}.905", hostile.link_to("nowhere")),
         "a lock that is a directory": beside(f".logwright/{QUEUE}.lck", lambda path: path.mkdir()),
         "a lock that is a link": beside(f".logwright/{QUEUE}.lck", link_out),
-        "a lock that is a fifo": beside(f".logwright/{QUEUE}.lck", lambda path: os.mkfifo(path)),
+        "a lock that is a fifo": beside(f".logwright/{QUEUE}.lck", os.mkfifo),
         "the place for cuts is a file": beside(".logwright", lambda path: path.write_bytes(b""), torn),
-        "the place for cuts is a link": beside(".logwright", link_to("."), torn),
+        "the place for cuts is a link": beside(".logwright", hostile.link_to("."), torn),
         "the place for cuts is elsewhere": beside(".logwright", linked_directory, torn),
         "the cuts are elsewhere": beside(".logwright/cut", linked_directory, torn),
         "a name with a new line": beside(f"{QUEUE}.904\n", write),

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import random
 import struct
-from array import array
 from collections.abc import Callable, Iterator
-from dataclasses import fields
 from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
@@ -18,8 +15,8 @@ from hypothesis import strategies
 
 from logwright.core import format as formats
 from logwright.core.disk import Disk, make_directories
-from logwright.core.errors import LogwrightError, NotFound
-from logwright.core.outcome import Damage, Ending, Malformed, Mode, NeedMore, Span
+from logwright.core.errors import NotFound
+from logwright.core.outcome import Damage, Ending, Mode, NeedMore, Span
 from logwright.formats.sej import codec, kernel
 from logwright.formats.sej.index import Entry, Index, packed
 from logwright.formats.sej.journal import recover
@@ -33,14 +30,16 @@ from logwright.formats.sej.segment import Segment
 from logwright.formats.sej.writer import Writer
 from tests.contract.scenarios import AppendScenario, RecoverScenario
 from tests.contract.subject import HOME, FlipSample, Mutant, Recovered, Scanned, Scenario, Subject
+from tests.contract.twins import Twins
+from tests.support import hostile
 from tests.support.damage import cut, noise_after, zeros_after
+from tests.support.hostile import Make
 from tests.support.simulated_disk import SimulatedDisk
 from tests.support.trees import write_file
 
 FIRST_SEGMENT = segment_name(0)
-_TWINS: dict[str, ModuleType] = {"codec": codec}
-if kernel.COMPILED:
-    _TWINS["kernel"] = importlib.import_module("logwright.formats.sej._kernel")
+_TWINS = Twins("logwright.formats.sej", compiled=kernel.COMPILED)
+answers = _TWINS.answers
 _ENDINGS = (Ending.CLEAN, Ending.INCOMPLETE, Ending.MALFORMED, Ending.MALFORMED)
 _START_NS = 1_700_000_000_000_000_000
 
@@ -110,7 +109,7 @@ class SejSubject(Subject):
         return codec.decode(data)
 
     def twins(self) -> tuple[str, ...]:
-        return tuple(_TWINS)
+        return _TWINS.names()
 
     def scan(self, twin: str, data: bytes) -> Scanned:
         module = _TWINS[twin]
@@ -221,7 +220,7 @@ class SejSubject(Subject):
             "write": lambda: _append_one(disk, home),
         }
 
-    def hostile_journals(self) -> dict[str, Callable[[Path], None]]:
+    def hostile_journals(self) -> dict[str, Make]:
         return _hostile_journals(self)
 
     # --- what is peculiar -------------------------------------------------------------------------------------------
@@ -321,27 +320,6 @@ class OffsetScenario:
             return None
 
 
-# --- comparing the twins --------------------------------------------------------------------------------------------
-
-
-def answers(function: str, *arguments: Any) -> Any:
-    """The answer of the twins to the same call, after asserting that it is the same; an error counts as an answer."""
-    plain, *others = (_answer(getattr(twin, function), arguments) for twin in _TWINS.values())
-    for other in others:
-        assert other == plain, f"{function}: the codec says {plain}, the kernel {other}"
-    return plain
-
-
-def _answer(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-    try:
-        answer = function(*arguments)
-    except (Malformed, LogwrightError) as error:
-        return type(error).__name__
-    if isinstance(answer, codec.Columns):
-        return {field.name: getattr(answer, field.name) for field in fields(answer)}
-    return list(answer) if isinstance(answer, array) else answer
-
-
 # --- decoders -------------------------------------------------------------------------------------------------------
 
 
@@ -420,49 +398,24 @@ def _append_one(disk: Disk, home: Path) -> None:
 # --- hostile journals -----------------------------------------------------------------------------------------------
 
 
-def _hostile_journals(subject: SejSubject) -> dict[str, Callable[[Path], None]]:
+def _hostile_journals(subject: SejSubject) -> dict[str, Make]:
     whole = subject.encode(subject.records(3, 5))
 
-    def segment(name: str, data: bytes = whole) -> Callable[[Path], None]:
-        def make(home: Path) -> None:
-            (home / "jnl").mkdir(parents=True)
-            (home / "jnl" / name).write_bytes(data)
+    def segment(name: str, data: bytes = whole) -> Make:
+        return hostile.files({f"jnl/{name}": data})
 
-        return make
+    def beside(name: str, make_entry: Make) -> Make:
+        return hostile.beside(segment(FIRST_SEGMENT), name, make_entry)
 
-    def beside(name: str, make_entry: Callable[[Path], None]) -> Callable[[Path], None]:
-        def make(home: Path) -> None:
-            segment(FIRST_SEGMENT)(home)
-            make_entry(home / name)
-
-        return make
+    def torn_and(name: str, make_entry: Make) -> Make:
+        return hostile.beside(segment(FIRST_SEGMENT, whole[:-3]), name, make_entry)
 
     def last_message(offset: int) -> bytes:
         return codec.encode(Message(offset, 1, 1, b"k", b"v"))
 
-    def link_to(target: str) -> Callable[[Path], None]:
-        return lambda path: path.symlink_to(target)
-
-    def linked_out(home: Path) -> None:
-        """A segment that is a link to a file outside of the journal, which must not be touched."""
-        (home / "jnl").mkdir(parents=True)
-        (home.parent / "outside").write_bytes(whole[:-3])
-        (home / "jnl" / FIRST_SEGMENT).symlink_to(home.parent / "outside")
-
-    def linked_directory(path: Path) -> None:
-        """A link to a directory outside of the journal, where nothing may appear or change."""
-        outside = path.parents[1 if path.parent.name == "journal" else 2] / "elsewhere"
-        outside.mkdir(parents=True)
-        (outside / FIRST_SEGMENT).write_bytes(whole[:-3])
-        path.parent.mkdir(exist_ok=True)
-        path.symlink_to(outside)
-
-    def link_out(path: Path) -> None:
-        (path.parents[2] / "outside").write_bytes(bytes(8))
-        path.symlink_to(path.parents[2] / "outside")
-
+    linked_directory = hostile.link_directory_out({FIRST_SEGMENT: whole[:-3]})
     highest = "ffffffffffffffff.jnl"
-    found: dict[str, Callable[[Path], None]] = {
+    found: dict[str, Make] = {
         "the highest offset": segment(highest, last_message(2**64 - 1)),
         "the highest offset, torn": segment(highest, last_message(2**64 - 1)[:-1]),
         "the highest offset, then noise": segment(highest, last_message(2**64 - 1) + bytes(range(60))),
@@ -475,29 +428,29 @@ def _hostile_journals(subject: SejSubject) -> dict[str, Callable[[Path], None]]:
         "a name that means another offset": segment("0000000000000001.jnl"),
         "two names for one offset": beside("jnl/0.jnl", lambda path: path.write_bytes(whole)),
         "a directory named like a segment": beside("jnl/0000000000000005.jnl", lambda path: path.mkdir()),
-        "a fifo named like a segment": beside("jnl/0000000000000005.jnl", lambda path: os.mkfifo(path)),
-        "a fifo named like the first segment": beside("jnl/00.jnl", lambda path: os.mkfifo(path)),
-        "a link named like a segment": linked_out,
-        "a link that leads nowhere": beside("jnl/0000000000000005.jnl", link_to("nowhere")),
-        "a link to itself": beside("jnl/0000000000000005.jnl", link_to("0000000000000005.jnl")),
+        "a fifo named like a segment": beside("jnl/0000000000000005.jnl", os.mkfifo),
+        "a fifo named like the first segment": beside("jnl/00.jnl", os.mkfifo),
+        "a link named like a segment": lambda home: hostile.link_out(whole[:-3])(home / "jnl" / FIRST_SEGMENT),
+        "a link that leads nowhere": beside("jnl/0000000000000005.jnl", hostile.link_to("nowhere")),
+        "a link to itself": beside("jnl/0000000000000005.jnl", hostile.link_to("0000000000000005.jnl")),
         "a lock that is a directory": beside("jnl.lck", lambda path: path.mkdir()),
-        "a lock that is a link": beside("jnl.lck", link_to("jnl/" + FIRST_SEGMENT)),
-        "a lock that is a fifo": beside("jnl.lck", lambda path: os.mkfifo(path)),
+        "a lock that is a link": beside("jnl.lck", hostile.link_to("jnl/" + FIRST_SEGMENT)),
+        "a lock that is a fifo": beside("jnl.lck", os.mkfifo),
         "an index that is a directory": beside(
             "idx", lambda path: (path / (FIRST_SEGMENT[:-4] + ".idx")).mkdir(parents=True)
         ),
         "idx is a file": beside("idx", lambda path: path.write_bytes(b"")),
-        "idx is a link": beside("idx", link_to("jnl")),
-        "the place for cuts is a file": _torn_and(subject, ".logwright", lambda path: path.write_bytes(b"")),
-        "the place for cuts is a link": _torn_and(subject, ".logwright", link_to("jnl")),
-        "the place for cuts is elsewhere": _torn_and(subject, ".logwright", linked_directory),
-        "the cuts are elsewhere": _torn_and(subject, ".logwright/cut", linked_directory),
+        "idx is a link": beside("idx", hostile.link_to("jnl")),
+        "the place for cuts is a file": torn_and(".logwright", lambda path: path.write_bytes(b"")),
+        "the place for cuts is a link": torn_and(".logwright", hostile.link_to("jnl")),
+        "the place for cuts is elsewhere": torn_and(".logwright", linked_directory),
+        "the cuts are elsewhere": torn_and(".logwright/cut", linked_directory),
         "idx is elsewhere": beside("idx", linked_directory),
         "ofs is elsewhere": beside("ofs", linked_directory),
-        "an offset that is a directory": beside("ofs/reader.ofs", lambda path: path.mkdir(parents=True)),
-        "an offset that is a fifo": beside("ofs/reader.ofs", lambda path: (path.parent.mkdir(), os.mkfifo(path))[0]),
-        "an offset that is a link": beside("ofs/reader.ofs", lambda path: (path.parent.mkdir(), link_out(path))[0]),
-        "jnl is elsewhere": lambda home: (home.mkdir(), linked_directory(home / "jnl"))[0],
+        "an offset that is a directory": beside("ofs/reader.ofs", lambda path: path.mkdir()),
+        "an offset that is a fifo": beside("ofs/reader.ofs", os.mkfifo),
+        "an offset that is a link": beside("ofs/reader.ofs", hostile.link_out(bytes(8))),
+        "jnl is elsewhere": lambda home: linked_directory(home / "jnl"),
         "a checksum file that is a directory": beside(f"jnl/{FIRST_SEGMENT}.crc", lambda path: path.mkdir()),
         "a checksum file of noise": beside(f"jnl/{FIRST_SEGMENT}.crc", lambda path: path.write_bytes(bytes(range(99)))),
         "jnl is a file": lambda home: (home.mkdir(), (home / "jnl").write_bytes(whole))[0],
@@ -512,12 +465,3 @@ def _hostile_journals(subject: SejSubject) -> dict[str, Callable[[Path], None]]:
         "empty messages without end": segment(FIRST_SEGMENT, bytes(25)),
     }
     return found
-
-
-def _torn_and(subject: SejSubject, name: str, make_entry: Callable[[Path], None]) -> Callable[[Path], None]:
-    def make(home: Path) -> None:
-        (home / "jnl").mkdir(parents=True)
-        (home / "jnl" / FIRST_SEGMENT).write_bytes(subject.encode(subject.records(3, 5))[:-3])
-        make_entry(home / name)
-
-    return make

@@ -1,0 +1,54 @@
+"""Twins: the codec of a format and its compiled kernel, asked the same.
+
+    TWINS = Twins("logwright.formats.sej", compiled=kernel.COMPILED)
+    walked = TWINS.answers("walk", data, 0, len(data))
+
+What both answer must be the same; an error of ours counts as an answer, by its type.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterator
+from dataclasses import fields, is_dataclass
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+from logwright.core.errors import LogwrightError
+from logwright.core.outcome import Malformed
+
+
+class Twins:
+    """The implementations of a format's hot loops by name: `codec`, and `kernel` where it is built."""
+
+    def __init__(self, package: str, *, compiled: bool) -> None:
+        self._modules = {"codec": import_module(f"{package}.codec")}
+        if compiled:
+            self._modules["kernel"] = import_module(f"{package}._kernel")
+
+    def names(self) -> tuple[str, ...]:
+        return tuple(self._modules)
+
+    def __getitem__(self, name: str) -> ModuleType:
+        return self._modules[name]
+
+    def items(self) -> Iterator[tuple[str, ModuleType]]:
+        yield from self._modules.items()
+
+    def answers(self, function: str, *arguments: Any) -> Any:
+        """The answer to a call, after asserting that it is the same of all."""
+        plain, *others = (_answer(getattr(twin, function), arguments) for twin in self._modules.values())
+        for other in others:
+            assert other == plain, f"{function}: the codec says {plain}, the kernel {other}"
+        return plain
+
+
+def _answer(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    try:
+        answer = function(*arguments)
+    except (Malformed, LogwrightError) as error:
+        return type(error).__name__
+    if is_dataclass(answer) and hasattr(answer, "count"):  # columns, whose buffers may be of different types
+        return {field.name: getattr(answer, field.name) for field in fields(answer)}
+    return list(answer) if isinstance(answer, array) else answer

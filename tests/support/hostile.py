@@ -1,0 +1,70 @@
+"""Directories that nobody writes by accident: what makes them, given the path of a journal called `journal`.
+
+Each of these gives something that makes an entry at a path, so that they go into each other:
+
+    beside(files({"queue": data}), "queue.904", link_out(data))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+Make = Callable[[Path], object]
+
+
+def files(contents: Mapping[str, bytes]) -> Make:
+    """A directory with these files, by their paths in it."""
+
+    def make(home: Path) -> None:
+        home.mkdir(parents=True)
+        for name, data in contents.items():
+            (home / name).parent.mkdir(parents=True, exist_ok=True)
+            (home / name).write_bytes(data)
+
+    return make
+
+
+def beside(make_home: Make, name: str, make_entry: Make) -> Make:
+    """A directory, and one more entry in it."""
+
+    def make(home: Path) -> None:
+        make_home(home)
+        (home / name).parent.mkdir(parents=True, exist_ok=True)
+        make_entry(home / name)
+
+    return make
+
+
+def link_to(target: str) -> Make:
+    """A link."""
+    return lambda path: path.symlink_to(target)
+
+
+def link_out(data: bytes) -> Make:
+    """A link to a file outside of the journal, which must not be touched."""
+
+    def make(path: Path) -> None:
+        outside = _outside(path) / "outside"
+        outside.write_bytes(data)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.symlink_to(outside)
+
+    return make
+
+
+def link_directory_out(contents: Mapping[str, bytes]) -> Make:
+    """A link to a directory outside of the journal, where nothing may appear or change."""
+
+    def make(path: Path) -> None:
+        outside = _outside(path) / "elsewhere"
+        files(contents)(outside)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.symlink_to(outside)
+
+    return make
+
+
+def _outside(path: Path) -> Path:
+    """The directory that the journal is in."""
+    return next(above.parent for above in path.parents if above.name == "journal")
