@@ -12,70 +12,26 @@ done about that is to look at what was cut, and at `logwright state` before and 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from ...core import repair as core
-from ...core.disk import REAL_DISK, Disk, File, make_directories
-from ...core.errors import LogwrightError, NotFound, WrongUse, is_refusal
+from ...core.disk import Disk, File
+from ...core.errors import WrongUse
 from ...core.outcome import Damage, Span
 from ...core.patched import PatchedFile
 from ...core.repair import Create, Cut, Patch, Plan, Remove, Rename, Repair, Step
+from ...core.repairing import SideBySideRepair
 from . import codec
 from .cursor import Cursor, judge
 from .files import JournalFile, list_queues
-from .layout import HOME_DIRECTORY, TEMPORARY, lock_name, parse_name
+from .layout import TEMPORARY, lock_name, parse_name
 from .mend import Fix, find_fix
 from .reader import Reader
 
 __all__ = ["Plan", "Repair", "apply", "plan", "undo"]
 
 _MOST_FIXES: Final = 10_000
-
-
-# --- the verbs ------------------------------------------------------------------------------------------------------
-
-
-def plan(path: Path | str, *, disk: Disk = REAL_DISK, accept_checksums: bool = False) -> Plan:
-    """What a repair of a queue, of all queues of a directory, or of a lone file would do. Changes nothing.
-
-    There are no checksums to accept: `accept_checksums` is what other formats have.
-    """
-    path = Path(path)
-    home = _home(path, disk)
-    interrupted = core.resume_plan(disk, home)
-    if interrupted is not None:
-        return interrupted
-    whole = Plan("kestrel")
-    for reader in _readers(path, disk):
-        part = _plan(reader)
-        locks = whole.locks + part.locks
-        whole = replace(whole, steps=whole.steps + part.steps, left=whole.left + part.left, locks=locks)
-    return whole
-
-
-def apply(path: Path | str, plan: Plan, *, disk: Disk = REAL_DISK) -> Repair | None:
-    """Carry out a plan, holding the writers' locks; None when there was nothing to do. See `core.repair.apply`."""
-    if plan.empty:
-        return None
-    home = _home(Path(path), disk)
-    make_directories(disk, home / HOME_DIRECTORY)
-    return core.apply(disk, home, plan)
-
-
-def undo(path: Path | str, *, disk: Disk = REAL_DISK) -> Repair:
-    """Take back the latest repair of the directory, holding the writers' locks. See `core.repair.undo`."""
-    return core.undo(disk, _home(Path(path), disk))
-
-
-def _home(path: Path, disk: Disk) -> Path:
-    """The directory that the names of a plan are relative to."""
-    if disk.is_directory(path):
-        if not list_queues(disk, path):
-            raise NotFound(f"{path}: no queues are here")
-        return path
-    return path.parent
 
 
 def _readers(path: Path, disk: Disk) -> list[Reader]:
@@ -88,27 +44,7 @@ def _readers(path: Path, disk: Disk) -> list[Reader]:
     return [reader]
 
 
-# --- planning -------------------------------------------------------------------------------------------------------
-
-
-def _plan(reader: Reader) -> Plan:
-    steps: list[Step] = []
-    left: list[str] = []
-    with reader.snapshot() as files:
-        for source in files.files:
-            try:
-                salvage = _Salvage(reader, source, files.file(source))
-                salvage.walk()
-            except LogwrightError as error:
-                if is_refusal(error):
-                    raise
-                left.append(f"{source.name} @ 0: {error}")
-                continue
-            steps += salvage.steps()
-            left += salvage.left
-            files.done_with(source)
-    locks = (lock_name(reader.queue),) if steps and not reader.is_single_file else ()
-    return Plan("kestrel", tuple(steps), tuple(left), locks)
+# --- one file -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
@@ -188,3 +124,9 @@ class _Salvage:
                     steps.append(Patch(name, at + fix.position - piece.start, fix.old, fix.new, fix.reason))
                 at += piece.size
         return steps
+
+
+# --- the verbs ------------------------------------------------------------------------------------------------------
+
+_REPAIR: Final = SideBySideRepair("kestrel", list_queues, "no queues are here", _readers, _Salvage, lock_name)
+plan, apply, undo = _REPAIR.plan, _REPAIR.apply, _REPAIR.undo

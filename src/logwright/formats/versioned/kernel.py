@@ -5,26 +5,15 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
+
+from ...core.twins import bring
+
+__all__ = ["COMPILED", "Latest", "columns", "entries", "pack_encoded", "pack_entry", "spans", "walk"]
 
 if TYPE_CHECKING:
     from .codec import Latest, columns, entries, pack_encoded, pack_entry, spans, walk
 
     COMPILED = True
-elif os.environ.get("LOGWRIGHT_PURE"):
-    from .codec import Latest, columns, entries, pack_encoded, pack_entry, spans, walk
-
-    COMPILED = False
 else:
-    try:
-        from ._kernel import columns, entries, pack_encoded, pack_entry, spans, walk
-        from ._replay import Latest
-
-        COMPILED = True
-    except ImportError:
-        from .codec import Latest, columns, entries, pack_encoded, pack_entry, spans, walk
-
-        COMPILED = False
-
-__all__ = ["COMPILED", "Latest", "columns", "entries", "pack_encoded", "pack_entry", "spans", "walk"]
+    COMPILED = bring(__name__, {"_kernel": "codec", "_replay": "codec"}, __all__)

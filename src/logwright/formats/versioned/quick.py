@@ -5,25 +5,15 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
+
+from ...core.twins import bring
+
+__all__ = ["COMPILED", "Moves", "Table"]
 
 if TYPE_CHECKING:
     from .table import Moves, Table
 
     COMPILED = True
-elif os.environ.get("LOGWRIGHT_PURE"):
-    from .table import Moves, Table
-
-    COMPILED = False
 else:
-    try:
-        from ._store import Moves, Table
-
-        COMPILED = True
-    except ImportError:
-        from .table import Moves, Table
-
-        COMPILED = False
-
-__all__ = ["COMPILED", "Moves", "Table"]
+    COMPILED = bring(__name__, {"_store": "table"}, __all__)

@@ -13,19 +13,19 @@ so. The state may then have an older value of its key, until the key is written 
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from ...core import repair as core
-from ...core.disk import REAL_DISK, Disk, File, make_directories
-from ...core.errors import LogwrightError, NotFound, WrongUse, is_refusal
+from ...core.disk import Disk, File
+from ...core.errors import WrongUse
 from ...core.outcome import Damage, Malformed, Span
 from ...core.repair import Create, Patch, Plan, Remove, Rename, Repair, Step
+from ...core.repairing import SideBySideRepair
 from . import codec, kernel
 from .cursor import Chunk, Cursor, Head
 from .files import JournalFile, Kind, active_name, list_stores, lock_name, parse_name
-from .layout import ARCHIVE_LEVEL, HEADER_BYTES, HOME_DIRECTORY, POSITION_AT
+from .layout import ARCHIVE_LEVEL, HEADER_BYTES, POSITION_AT
 from .reader import Reader
 
 __all__ = ["Plan", "Repair", "apply", "plan", "undo"]
@@ -33,50 +33,6 @@ __all__ = ["Plan", "Repair", "apply", "plan", "undo"]
 _MOST_ARCHIVE_BYTES: Final = 64 << 20
 """An archive that becomes larger than this is not made anew: its bytes would have to be in memory, and in the log."""
 _SUFFIX: Final = ".repair"
-
-
-# --- the verbs ------------------------------------------------------------------------------------------------------
-
-
-def plan(path: Path | str, *, disk: Disk = REAL_DISK, accept_checksums: bool = False) -> Plan:
-    """What a repair of a store, of all stores of a directory, or of a lone file would do. Changes nothing.
-
-    There are no checksums to accept: `accept_checksums` is what other formats have.
-    """
-    path = Path(path)
-    home = _home(path, disk)
-    interrupted = core.resume_plan(disk, home)
-    if interrupted is not None:
-        return interrupted
-    whole = Plan("versioned")
-    for reader in _readers(path, disk):
-        part = _plan(reader)
-        locks = whole.locks + part.locks
-        whole = replace(whole, steps=whole.steps + part.steps, left=whole.left + part.left, locks=locks)
-    return whole
-
-
-def apply(path: Path | str, plan: Plan, *, disk: Disk = REAL_DISK) -> Repair | None:
-    """Carry out a plan, holding the writers' locks; None when there was nothing to do. See `core.repair.apply`."""
-    if plan.empty:
-        return None
-    home = _home(Path(path), disk)
-    make_directories(disk, home / HOME_DIRECTORY)
-    return core.apply(disk, home, plan)
-
-
-def undo(path: Path | str, *, disk: Disk = REAL_DISK) -> Repair:
-    """Take back the latest repair of the directory, holding the writers' locks. See `core.repair.undo`."""
-    return core.undo(disk, _home(Path(path), disk))
-
-
-def _home(path: Path, disk: Disk) -> Path:
-    """The directory that the names of a plan are relative to."""
-    if disk.is_directory(path):
-        if not list_stores(disk, path):
-            raise NotFound(f"{path}: no journal of a store is here")
-        return path
-    return path.parent
 
 
 def _readers(path: Path, disk: Disk) -> list[Reader]:
@@ -89,27 +45,7 @@ def _readers(path: Path, disk: Disk) -> list[Reader]:
     return [reader]
 
 
-# --- planning -------------------------------------------------------------------------------------------------------
-
-
-def _plan(reader: Reader) -> Plan:
-    steps: list[Step] = []
-    left: list[str] = []
-    with reader.snapshot() as files:
-        for source in files.files:
-            try:
-                salvage = _Salvage(reader, source, files.file(source))
-                salvage.walk()
-                steps += salvage.steps()
-            except LogwrightError as error:
-                if is_refusal(error):
-                    raise
-                left.append(f"{source.name} @ 0: {error}")
-                continue
-            left += salvage.left
-            files.done_with(source)
-    locks = (lock_name(reader.store),) if steps and not reader.is_single_file else ()
-    return Plan("versioned", tuple(steps), tuple(left), locks)
+# --- one file -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
@@ -239,3 +175,11 @@ class _Salvage:
             if damage.kind != "torn_tail":
                 lost = f"{damage.size} bytes could not be read ({damage.reason}): the entries in them are lost"
                 self.left.append(f"{damage.file} @ {damage.start}: {lost}")
+
+
+# --- the verbs ------------------------------------------------------------------------------------------------------
+
+_REPAIR: Final = SideBySideRepair(
+    "versioned", list_stores, "no journal of a store is here", _readers, _Salvage, lock_name
+)
+plan, apply, undo = _REPAIR.plan, _REPAIR.apply, _REPAIR.undo

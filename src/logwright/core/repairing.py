@@ -1,0 +1,104 @@
+"""Repairing: the verbs that the rooms `repair` share of formats whose files lie side by side in a directory.
+
+A plan is made file by file: a format's salvage goes through a file (`walk`), and says what to do (`steps`) and what is
+lost or left (`left`). A room says who makes salvages, and gives the verbs on:
+
+    _REPAIR = SideBySideRepair("kestrel", ...)
+    plan, apply, undo = _REPAIR.plan, _REPAIR.apply, _REPAIR.undo
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from . import repair
+from .disk import REAL_DISK, Disk, File, make_directories
+from .errors import LogwrightError, NotFound, is_refusal
+from .keep import DIRECTORY
+from .reading import FilesReader
+from .repair import Plan, Repair, Step
+
+
+class Salvage(Protocol):
+    """One file that is being gone through."""
+
+    left: list[str]
+
+    def walk(self) -> None: ...
+
+    def steps(self) -> Sequence[Step]: ...
+
+
+@dataclass(frozen=True)
+class SideBySideRepair:
+    """The verbs of one format. `path` is one journal, a directory of them, or a lone file."""
+
+    format: str
+    names: Callable[[Disk, Path], list[str]]
+    """The journals of a directory."""
+    nothing_here: str
+    """What to say where there are none."""
+    readers: Callable[[Path, Disk], Sequence[FilesReader[Any, Any]]]
+    """The readers of what is at a path; `WrongUse` for a part of something that is to be repaired as a whole."""
+    salvage: Callable[[Any, Any, File], Salvage]
+    """Given a reader, one of its files, and that file opened."""
+    lock_name: Callable[[str], str]
+    """The lock of a journal by its name, relative to the directory."""
+
+    def plan(self, path: Path | str, *, disk: Disk = REAL_DISK, accept_checksums: bool = False) -> Plan:
+        """What a repair would do. Changes nothing.
+
+        There are no checksums to accept: `accept_checksums` is what other formats have.
+        """
+        path = Path(path)
+        interrupted = repair.resume_plan(disk, self._home(path, disk))
+        if interrupted is not None:
+            return interrupted
+        whole = Plan(self.format)
+        for reader in self.readers(path, disk):
+            part = self._plan(reader)
+            locks = whole.locks + part.locks
+            whole = replace(whole, steps=whole.steps + part.steps, left=whole.left + part.left, locks=locks)
+        return whole
+
+    def apply(self, path: Path | str, plan: Plan, *, disk: Disk = REAL_DISK) -> Repair | None:
+        """Carry out a plan, holding the writers' locks; None when there was nothing to do. See `core.repair.apply`."""
+        if plan.empty:
+            return None
+        home = self._home(Path(path), disk)
+        make_directories(disk, home / DIRECTORY)
+        return repair.apply(disk, home, plan)
+
+    def undo(self, path: Path | str, *, disk: Disk = REAL_DISK) -> Repair:
+        """Take back the latest repair of the directory, holding the writers' locks. See `core.repair.undo`."""
+        return repair.undo(disk, self._home(Path(path), disk))
+
+    def _home(self, path: Path, disk: Disk) -> Path:
+        """The directory that the names of a plan are relative to."""
+        if disk.is_directory(path):
+            if not self.names(disk, path):
+                raise NotFound(f"{path}: {self.nothing_here}")
+            return path
+        return path.parent
+
+    def _plan(self, reader: FilesReader[Any, Any]) -> Plan:
+        steps: list[Step] = []
+        left: list[str] = []
+        with reader.snapshot() as files:
+            for source in files.files:
+                try:
+                    salvage = self.salvage(reader, source, files.file(source))
+                    salvage.walk()
+                    steps += salvage.steps()
+                except LogwrightError as error:
+                    if is_refusal(error):
+                        raise
+                    left.append(f"{source.name} @ 0: {error}")
+                    continue
+                left += salvage.left
+                files.done_with(source)
+        locks = (self.lock_name(reader.part),) if steps and not reader.is_single_file else ()
+        return Plan(self.format, tuple(steps), tuple(left), locks)
