@@ -27,13 +27,18 @@ def processes() -> list[int]:
 SHARDED = ("value", "value AS key")
 
 
+def shards_of(sink: str) -> dict[str, int]:
+    """Messages go to two shards; queues have none."""
+    return {"shardBit": 1} if sink in ("sej", "trapped") else {}
+
+
 def stream(
     source: str, target: str, checkpoint: str, sink: str = "trapped", columns: Sequence[str] = SHARDED, **options: Any
 ) -> str:
     """Write the lines of all new files to journals, a batch for each file; what it failed with, if it did."""
     lines = spark.readStream.format("text").option("maxFilesPerTrigger", 1).load(source)
     frame = lines.selectExpr(*columns)
-    writing = frame.writeStream.format(sink).option("shardBit", 1).options(**options)
+    writing = frame.writeStream.format(sink).options(**shards_of(sink), **options)
     query = writing.option("checkpointLocation", checkpoint).trigger(availableNow=True).start(target)
     try:
         query.awaitTermination()
@@ -78,7 +83,7 @@ def save_failing(
 
     values = spark.sparkContext.parallelize(range(rows), parts).mapPartitionsWithIndex(step)
     frame = spark.createDataFrame(values, "value BINARY, key BINARY")
-    frame.selectExpr(*columns).write.format(sink).option("shardBit", 1).mode("append").save(target)
+    frame.selectExpr(*columns).write.format(sink).options(**shards_of(sink)).mode("append").save(target)
 
 
 if __name__ == "__main__":

@@ -104,9 +104,17 @@ def fill(root: Path) -> None:
     os.close(descriptor)
 
 
+OURS = frozenset({"trapbatch", "trapstep", "trapnumber", "trap", "victims", "report", "filelimit"})
+
+
+def of_format(options: dict[str, str]) -> dict[str, str]:
+    """The options that are not ours, but the format's."""
+    return {name: value for name, value in options.items() if name not in OURS}
+
+
 class TrappedStreamWriter(JournalStreamWriter):
     def __init__(self, schema: StructType, options: dict[str, str], format: str | None, overwrite: bool) -> None:
-        super().__init__(schema, options, format, overwrite)
+        super().__init__(schema, of_format(options), format, overwrite)
         self.options = options
 
     def commit(self, messages: Any, batchId: int) -> None:  # noqa: N803 - Spark's name
@@ -120,7 +128,7 @@ class TrappedStreamWriter(JournalStreamWriter):
 
 class TrappedWriter(JournalWriter):
     def __init__(self, schema: StructType, options: dict[str, str], format: str | None, overwrite: bool) -> None:
-        super().__init__(schema, options, format, overwrite)
+        super().__init__(schema, of_format(options), format, overwrite)
         self.options = options
 
     def commit(self, messages: Any) -> None:
@@ -131,7 +139,7 @@ class TrappedWriter(JournalWriter):
 
 class LimitedWriter(JournalWriter):
     def __init__(self, schema: StructType, options: dict[str, str], overwrite: bool) -> None:
-        super().__init__(schema, options, "sej", overwrite)
+        super().__init__(schema, of_format(options), "sej", overwrite)
         self.limit_bytes = int(options["filelimit"])
 
     def write(self, iterator: Iterator[Any]) -> TaskDone:
