@@ -1,0 +1,186 @@
+"""What readers share: chunks cut at positions, numbers of files, progress over several files, modes of damage."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from logwright.core.chunk import POSITION_BITS, FileChunk, NumberedFile
+from logwright.core.disk import REAL_DISK
+from logwright.core.errors import DamagedJournal, Gap, NotFound, WrongUse
+from logwright.core.format import Located
+from logwright.core.outcome import Damage, Mode, Span, check_mode
+from logwright.core.reading import FilesReader, Shares
+from logwright.core.report import Progress
+
+
+@dataclass(frozen=True, slots=True)
+class File(NumberedFile):
+    name: str
+    path: Path
+    timestamp: int | None = None
+    before: int = 0
+
+
+@dataclass(slots=True)
+class Chunk(FileChunk):
+    """Records of four bytes each."""
+
+    source: File
+    data: bytes
+    start: int
+    stop: int
+    position: int
+    count: int
+
+    def starts(self) -> list[int]:
+        return [self.base + at for at in range(self.start, self.stop + 1, 4)]
+
+
+class Reader(FilesReader[Chunk, File]):
+    """A journal of records of four bytes; a file that ends with another number of bytes is damaged there."""
+
+    part_name = "list"
+
+    def __init__(self, path: Path, files: list[File]) -> None:
+        self.path = path
+        self.disk = REAL_DISK
+        self._files = files
+        self._single = False
+
+    @property
+    def part(self) -> str:
+        return self.path.name
+
+    def files(self) -> list[File]:
+        return self._files
+
+    def chunks(
+        self,
+        start: int | None = None,
+        stop: int | None = None,
+        *,
+        mode: Mode = "failfast",
+        progress: Progress | None = None,
+    ) -> Iterator[Chunk | Damage]:
+        check_mode(mode)
+        with self.snapshot() as files:
+            for _, source, report in self.files_between(files, start, stop, progress):
+                data = files.file(source).read_at(0, files.size(source))
+                whole = len(data) // 4 * 4
+                chunk = Chunk(source, data, 0, whole, 0, whole // 4)
+                low = 0 if start is None else max(0, start - source.first_number)
+                part = chunk.within(low, None if stop is None else stop - source.first_number)
+                if part is not None:
+                    yield part
+                if report is not None:
+                    report(len(data))
+                if whole < len(data):
+                    kind = "torn_tail" if source.is_newest else "malformed"
+                    yield from self.report(Damage(source.name, whole, len(data), "it is cut short", kind), mode)
+
+    def decoded(self, chunk: Chunk) -> list[Any]:
+        return [chunk.data[at : at + 4] for at in range(chunk.start, chunk.stop, 4)]
+
+
+@pytest.fixture
+def reader(tmp_path: Path) -> Reader:
+    """`list.7` with two records, and `list` with three and a torn tail."""
+    (tmp_path / "list.7").write_bytes(b"oneatwoa")
+    (tmp_path / "list").write_bytes(b"oneb" + b"twob" + b"thrb" + b"fo")
+    older, newest = File("list.7", tmp_path / "list.7", 7), File("list", tmp_path / "list", None, 7)
+    return Reader(tmp_path / "list", [older, newest])
+
+
+FIRST_OF_NEWEST = 7 << POSITION_BITS
+
+
+def test_a_record_keeps_its_number_when_its_file_gets_a_name() -> None:
+    newest, rotated = File("list", Path("list"), None, 7), File("list.9", Path("list.9"), 9, 7)
+    assert newest.first_number == rotated.first_number == FIRST_OF_NEWEST
+    assert (newest.is_newest, rotated.is_newest) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "wanted"),
+    [
+        (0, None, (100, 4)),
+        (100, 116, (100, 4)),
+        (101, None, (104, 3)),
+        (104, 112, (104, 2)),
+        (0, 105, (100, 2)),
+        (0, 100, None),
+        (116, None, None),
+        (105, 108, None),
+    ],
+)
+def test_a_chunk_is_cut_where_records_begin(low: int, high: int | None, wanted: tuple[int, int] | None) -> None:
+    chunk = Chunk(File("list", Path("list")), bytes(30), 5, 21, 100, 4)
+    part = chunk.within(low, high)
+    assert (None if part is None else (part.position, part.count)) == wanted
+    if part is not None:
+        assert (part.base, part.end - part.position) == (95, 4 * part.count)
+
+
+def test_records_come_in_order_with_their_places(reader: Reader) -> None:
+    assert list(reader) == [b"onea", b"twoa", b"oneb", b"twob", b"thrb"]
+    assert list(reader.scan())[2] == Located(b"oneb", "list", Span(0, 4))
+    assert reader.torn_tail == Damage("list", 12, 14, "it is cut short", "torn_tail")
+
+
+def test_a_range_of_numbers_may_begin_and_end_within_files(reader: Reader) -> None:
+    assert list(reader.records(4, FIRST_OF_NEWEST + 5)) == [b"twoa", b"oneb", b"twob"]
+    assert list(reader.records(FIRST_OF_NEWEST + 1)) == [b"twob", b"thrb"]
+    assert reader.count(4) == 4
+
+
+def test_numbers_and_places_lead_to_each_other(reader: Reader) -> None:
+    assert reader.first == 0
+    assert [reader.number_of(item) for item in reader.scan(FIRST_OF_NEWEST) if isinstance(item, Located)] == [
+        ("list", FIRST_OF_NEWEST + at) for at in (0, 4, 8)
+    ]
+    assert reader.find_place("list @ 4") == FIRST_OF_NEWEST + 4
+    assert reader.find_place("list.7@4") == 4
+    with pytest.raises(NotFound, match=r"list\.8: no such file of the list list"):
+        reader.find_place("list.8@4")
+    with pytest.raises(WrongUse, match="such as list@0"):
+        reader.find_place("somewhere")
+
+
+def test_damage_is_told_as_the_mode_has_it(reader: Reader, tmp_path: Path) -> None:
+    (tmp_path / "list.7").write_bytes(b"oneatw")
+    damage = Damage("list.7", 4, 6, "it is cut short")
+    with pytest.raises(DamagedJournal, match=r"list\.7 @ 4: it is cut short"):
+        list(reader)
+    torn = Damage("list", 12, 14, "it is cut short", "torn_tail")
+    assert list(reader.records(mode="permissive")) == [b"onea", damage, b"oneb", b"twob", b"thrb", torn]
+    assert list(reader.records(mode="dropmalformed")) == [b"onea", b"oneb", b"twob", b"thrb"]
+    told: list[Damage] = []
+    assert reader.count(on_damage=told.append) == 4
+    assert told == [damage, torn]
+
+
+def test_a_gap_is_an_error_of_its_own(reader: Reader) -> None:
+    with pytest.raises(Gap):
+        list(reader.report(Damage("list", 0, 0, "something is missing", "gap"), "failfast"))
+
+
+def test_progress_goes_once_from_nothing_to_all_bytes(reader: Reader) -> None:
+    seen: list[tuple[int, int]] = []
+    list(reader.scan(progress=lambda done, total: seen.append((done, total))))
+    assert seen == [(8, 22), (22, 22)]
+    assert reader.total_bytes() == 22
+
+
+def test_a_file_that_gives_more_bytes_than_it_has_does_not_count_twice() -> None:
+    seen: list[tuple[int, int]] = []
+    share = Shares(lambda done, total: seen.append((done, total)), [10, 20]).of(0)
+    assert share is not None
+    share(4)
+    share(400)
+    assert seen == [(4, 30), (10, 30)]
+    assert Shares(None, []).of(3) is None
