@@ -67,7 +67,7 @@ clean: ## remove the environment and everything that was built
 # A copy of the pins, so that a file that is merely newer does not cost a new environment.
 $(PINS): constraints.txt
 	@if ! cmp -s constraints.txt $@; then \
-		echo "== making the environment in $(VENV) with $(PYTHON): once, a minute or so"; \
+		echo "== making the environment in $(VENV) with $(PYTHON): once, a few minutes"; \
 		"$(PYTHON)" -m venv --clear $(VENV) \
 		&& $(PIP) setuptools Cython \
 		&& cp constraints.txt $@; \

@@ -13,7 +13,12 @@ import pytest
 
 from logwright.cli.pipeline import _Display, _spark_settings, _Stopping
 from logwright.core.errors import WrongUse
-from logwright.pipeline.failures import SparkFailed, said_by
+from logwright.pipeline import JournalRule, Settings, TableRule
+from logwright.pipeline.checks import check_settings, unused_rules
+from logwright.pipeline.failures import SparkFailed, said_by, telling_where
+from logwright.pipeline.own_spark import reason_in
+from logwright.pipeline.tables import TABLES
+from logwright.spark.reading import Journal
 from tests.cli.support import Outcome, assert_one_error_line, execute, run
 
 
@@ -62,9 +67,44 @@ def test_what_is_chosen_and_not_known_is_said(demo: Path, tmp_path: Path) -> Non
     out = tmp_path / "out"
     assert "table: there is no 'evnts'; there are events" in error_of(pipeline(demo, out, "--tables", "evnts"))
     assert "write a setting of Spark's as spark.driver.memory=4g" in error_of(pipeline(demo, out, "--spark", "x=1"))
+    assert "--tables: name at least one table" in error_of(pipeline(demo, out, "--tables", " , "))
+    assert "format: there is no 'parket'; did you mean parquet?" in error_of(pipeline(demo, out, "--format", "parket"))
     (tmp_path / "p.toml").write_text("jornals = 'x'")
     assert_one_error_line(run("pipeline", "run", "--config", tmp_path / "p.toml"), 2, "'jornals' is not known")
     assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("[table.messages]\npartition_by = ['jornal']", "table.messages.partition_by: there is no 'jornal'; there are"),
+        ("[table.files]\npartition_by = ['date']", "table.files.partition_by: there is no 'date'; there are format, "),
+        ("format = 'csv'\n[options]\nHeader = false", "options.header: tables in csv are read again by the names"),
+        ("[[journal]]\nmatch = 'a'\ndecode = 'avro'\nschema = 'missing.avsc'", "missing.avsc: no such file"),
+        ("[[journal]]\nmatch = 'a'\ndecode = 'avro'\nschema = 'p.toml'", "p.toml: this is no Avro schema: "),
+    ],
+)
+def test_what_is_wrong_in_a_file_is_said_before_spark_starts(
+    demo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, told: str
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))  # where no Java is
+    (tmp_path / "p.toml").write_text(text)
+    assert told in error_of(pipeline(demo, tmp_path / "out", "--config", tmp_path / "p.toml"))
+    assert not (tmp_path / "out").exists()
+
+
+def test_partitions_can_be_made_of_columns_that_only_decoding_gives() -> None:
+    rules = {"messages": TableRule(("decode_error", "date", "hour"))}
+    tables = [TABLES["messages"]]
+    check_settings(Settings("a", "b", table_rules=rules, journal_rules=(JournalRule("*", decode="json"),)), tables)
+    with pytest.raises(WrongUse, match="there is no 'decode_error'"):
+        check_settings(Settings("a", "b", table_rules=rules), tables)
+
+
+def test_rules_that_fit_no_journal_are_told_but_for_those_that_exclude() -> None:
+    rules = [JournalRule("orders/*"), JournalRule("ord*"), JournalRule("scratch", exclude=True)]
+    told = unused_rules(rules, [Journal("sej", "/journals/orders", "orders")])
+    assert told == ["no journal fits the rule match = 'orders/*'"]
 
 
 def test_settings_of_spark_keep_their_names() -> None:
@@ -107,6 +147,28 @@ def test_of_a_stack_of_exceptions_the_root_is_told_in_one_line() -> None:
     assert isinstance(said_by(""), SparkFailed)
 
 
+@pytest.mark.parametrize(
+    ("log", "reason"),
+    [
+        ("Invalid maximum heap size: -Xmxfoo\nError: Could not create the JVM.", "Invalid maximum heap size: -Xmxfoo"),
+        (
+            "WARNING: Using incubator modules\n26/01/15 10:00:00 WARN Utils: x\n"
+            'Exception in thread "main" org.apache.spark.SparkException: Master must be yarn or local\n\tat a.b\n',
+            "Master must be yarn or local",
+        ),
+        ("Using Spark's default log4j profile: x\n", ""),
+    ],
+)
+def test_why_spark_did_not_start_is_found_in_its_log(log: str, reason: str) -> None:
+    assert reason_in(log) == reason
+
+
+def test_a_full_disk_is_told_with_the_places_that_are_meant() -> None:
+    told = r"No space left on device: the tables go to /tables, and Spark's own files"
+    with pytest.raises(SparkFailed, match=told), telling_where("/tables"):
+        raise SparkFailed("Spark failed: java.io.IOException: No space left on device")
+
+
 # --- while it runs ----------------------------------------------------------------------------------------------------
 
 
@@ -117,7 +179,9 @@ def test_without_a_terminal_each_step_is_one_line(capsys: pytest.CaptureFixture[
     assert capsys.readouterr().err == "logwright: reading\nlogwright: table a\n"
 
 
-def test_being_told_to_stop_lets_what_was_begun_be_finished_and_a_second_time_does_not() -> None:
+def test_being_told_to_stop_lets_what_was_begun_be_finished_and_a_second_time_does_not(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
     stop = threading.Event()
     before = signal.getsignal(signal.SIGTERM)
     with _Stopping(stop) as stopping:
@@ -128,3 +192,15 @@ def test_being_told_to_stop_lets_what_was_begun_be_finished_and_a_second_time_do
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
     assert signal.getsignal(signal.SIGTERM) is before
+    assert capfd.readouterr().err == "logwright: stopping after this batch; Ctrl-C again to stop now\n"
+
+
+def test_a_run_that_does_not_follow_is_ended_by_sigterm_as_by_ctrl_c() -> None:
+    before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
+    with _Stopping(None) as stopping:
+        stopping.install()
+        with pytest.raises(SystemExit) as raised:
+            signal.raise_signal(signal.SIGTERM)
+        assert raised.value.code == 143
+        assert signal.getsignal(signal.SIGINT) is before[1]
+    assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before

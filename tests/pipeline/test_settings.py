@@ -117,6 +117,7 @@ BASE = 'journals = "a"\nout = "b"\n'
         (BASE + "mode = 'lenient'", "there is no 'lenient'; there are failfast, permissive, dropmalformed"),
         (BASE + "format = 3", "format must be a text, not 3"),
         (BASE + "tables = 'events'", "tables must be a list of texts, not 'events'"),
+        (BASE + "tables = []", "tables must name at least one table; leave it out for all of them"),
         (BASE + "split = 'much'", "split: 'much' is no size; write 1048576, 64m or 1g"),
         (BASE + "batch = 0", "batch: '0' is no size"),
         (BASE + "moment = 5", "moment must be a time such as"),

@@ -6,6 +6,7 @@ What Spark raises comes out as one line, and its own log nowhere, unless somethi
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import sys
 import threading
@@ -13,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -115,7 +116,7 @@ def run_command(
         follow=follow or None,
         format=table_format,
         mode=mode,
-        tables=None if tables is None else tuple(name.strip() for name in tables.split(",") if name.strip()),
+        tables=None if tables is None else _names_in(tables),
     )
     with _needing_pyspark():
         from ..pipeline.own_spark import own_spark
@@ -129,6 +130,13 @@ def run_command(
         result = run(settings, start, progress=display, stop=stop)
     _print_result(result, as_json)
     return DAMAGE_FOUND if result.is_damaged else GOOD
+
+
+def _names_in(tables: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in tables.split(",") if name.strip())
+    if not names:
+        raise WrongUse("--tables: name at least one table, or leave it out for all of them")
+    return names
 
 
 def _settings_of(config: Path | None, **chosen: Any) -> Settings:
@@ -205,7 +213,10 @@ def _numbers(*names: str) -> list[Column]:
     help="Only journals whose name fits; several can be given.",
 )
 @click.option(
-    "--format", "table_format", default="parquet", show_default=True, metavar="NAME", help="The format of the tables."
+    "--format",
+    "table_format",
+    metavar="NAME",
+    help="The format of the tables; that which the pipeline has noted beside them when it is not given, or parquet.",
 )
 @_spark_options
 @json_option
@@ -213,7 +224,7 @@ def restore_command(
     tables: str,
     out: str,
     journals: tuple[str, ...],
-    table_format: str,
+    table_format: str | None,
     master: str,
     spark_settings: tuple[str, ...],
     as_json: bool,
@@ -228,7 +239,8 @@ def restore_command(
         from ..pipeline.own_spark import own_spark
         from ..pipeline.restore import restore
     with (
-        own_spark(master, _spark_settings(spark_settings)) as start,
+        _Stopping(None) as stopping,
+        own_spark(master, _spark_settings(spark_settings), stopping.install) as start,
         progress_bar("restoring") as progress,
         translated(),
     ):
@@ -285,24 +297,37 @@ def _spark_settings(given: Sequence[str]) -> dict[str, str]:
     return chosen
 
 
+_CLEAR_LINE: Final = b"\r\x1b[2K"
+_STOPPING: Final = b"logwright: stopping after this batch; Ctrl-C again to stop now\n"
+
+
 class _Stopping:
-    """Sets an event on Ctrl-C and SIGTERM, so that what was begun is finished; a second Ctrl-C does not wait."""
+    """Sets an event on Ctrl-C and SIGTERM, so that what was begun is finished; a second Ctrl-C does not wait.
+
+    Without an event SIGTERM ends what is being done as Ctrl-C does, and nothing is left behind.
+    """
 
     def __init__(self, stop: threading.Event | None) -> None:
         self._stop = stop
         self._before: dict[int, Any] = {}
 
     def install(self) -> None:
-        if self._stop is not None and threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGTERM,) if self._stop is None else (signal.SIGINT, signal.SIGTERM):
                 before = signal.signal(number, self._asked)
                 self._before.setdefault(number, before)
 
     def _asked(self, number: int, frame: FrameType | None) -> None:
-        assert self._stop is not None
-        if self._stop.is_set() and number == signal.SIGINT:
-            raise KeyboardInterrupt
+        if self._stop is None:
+            raise SystemExit(128 + number)
+        if self._stop.is_set():
+            if number == signal.SIGINT:
+                raise KeyboardInterrupt
+            return
         self._stop.set()
+        # Past Python's streams, which may be in the middle of something; a bar on the line gives way.
+        with contextlib.suppress(OSError):
+            os.write(2, (_CLEAR_LINE if os.isatty(2) else b"") + _STOPPING)
 
     def __enter__(self) -> _Stopping:
         self.install()

@@ -16,6 +16,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812  # as everywhere with Spark
 from pyspark.sql.pandas.functions import arrow_udf
 
+from ..core.errors import WrongUse
 from ..location import locate
 from ..values import Decoder, decoder, read_schema, to_json
 from .settings import JournalRule
@@ -33,10 +34,7 @@ Chosen: TypeAlias = tuple[tuple[JournalRule, str | None], ...]
 
 def decode_column(rules: Sequence[JournalRule]) -> Column:
     """A struct of `decoded` and `decode_error`, out of the columns `journal` and `value`."""
-    chosen = tuple((rule, None if rule.schema is None else _schema_text(rule.schema)) for rule in rules)
-    for rule, schema in chosen:
-        if rule.decode is not None:
-            _decoder(rule.decode, schema)  # what is missing or wrong is said here, and not by a task
+    chosen = loaded(rules)  # what is missing or wrong is said here, and not by a task
 
     def decode(journals: pa.Array, values: pa.Array) -> pa.Array:
         return _decode(chosen, journals, values)
@@ -48,6 +46,19 @@ def decode_column(rules: Sequence[JournalRule]) -> Column:
     decoded = arrow_udf(decode, _SPARK_RESULT)  # type: ignore[call-overload]  # its kind is in the hints of `decode`
     decoding: Column = decoded(F.col("journal"), F.when(worth_sending, F.col("value")))
     return decoding
+
+
+def loaded(rules: Sequence[JournalRule]) -> Chosen:
+    """The rules with their schemas, once it is known that values can be decoded by them."""
+    chosen = tuple((rule, None if rule.schema is None else _schema_text(rule.schema)) for rule in rules)
+    for rule, schema in chosen:
+        if rule.decode is not None:
+            try:
+                _decoder(rule.decode, schema)
+            except WrongUse as error:
+                place = f"journal {rule.match!r}" if rule.schema is None else rule.schema
+                raise WrongUse(f"{place}: {error}") from None
+    return chosen
 
 
 def _decode(rules: Chosen, journals: pa.Array, values: pa.Array) -> pa.Array:

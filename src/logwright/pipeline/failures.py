@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import tempfile
 from collections.abc import Iterator
 from typing import Final
 
@@ -22,6 +23,7 @@ _PLACE: Final = re.compile(r"(.+?) @ (\d+): (.+)")
 _CAUSE: Final = re.compile(r"Caused by: (.+)")
 _RAISED: Final = re.compile(r"^(?:[A-Za-z_][\w.]*\.)?([A-Z]\w*(?:Error|Exception|Interrupt)): (.+)$", re.MULTILINE)
 _MOST_TEXT: Final = 500
+_NO_SPACE: Final = "No space left on device"
 
 
 class SparkFailed(LogwrightError):
@@ -35,6 +37,18 @@ def translated() -> Iterator[None]:
         yield
     except (PySparkException, Py4JError) as error:
         raise said_by(str(error)) from error
+
+
+@contextlib.contextmanager
+def telling_where(out: str) -> Iterator[None]:
+    """Say which disks are meant when Spark says that one is full: it does not."""
+    try:
+        yield
+    except SparkFailed as error:
+        if _NO_SPACE not in str(error):
+            raise
+        places = f"the tables go to {out}, and Spark's own files to {tempfile.gettempdir()} unless it is told otherwise"
+        raise SparkFailed(f"{error}: {places}") from error
 
 
 def said_by(text: str) -> LogwrightError:

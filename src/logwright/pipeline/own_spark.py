@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from ..core.errors import LogwrightError
@@ -31,6 +33,9 @@ _LOCAL_SETTINGS: Final = {
     "spark.sql.shuffle.partitions": "4",
 }
 """For a master that is this machine: nobody else is to reach it, and few rows are shuffled."""
+_RAISED: Final = re.compile(r'Exception in thread "main" (?:[\w.$]+: )?(.+)')
+_TALK: Final = re.compile(r"WARNING: |Using Spark's |[\d/]+ [\d:]+ (?:WARN|INFO) |:: |\tat ")
+_MOST_TEXT: Final = 1 << 20
 
 
 @contextlib.contextmanager
@@ -51,8 +56,13 @@ def own_spark(
             return register(running)
         descriptor, log = tempfile.mkstemp(prefix="logwright-spark-", suffix=".log")
         local = _LOCAL_SETTINGS if master.startswith("local") else {}
-        with _stderr_into(descriptor):
-            started.append(session(master, "logwright pipeline", **{**_SETTINGS, **local, **settings}))
+        try:
+            with _stderr_into(descriptor):
+                started.append(session(master, "logwright pipeline", **{**_SETTINGS, **local, **settings}))
+        except PySparkException as error:
+            with open(log, errors="backslashreplace") as file:
+                said = reason_in(file.read(_MOST_TEXT))
+            raise SparkFailed(f"Spark did not start: {said or error}") from error
         on_start()
         return started[0]
 
@@ -72,6 +82,15 @@ def own_spark(
     finally:
         for spark in started:
             spark.stop()
+
+
+def reason_in(log: str) -> str:
+    """Why Spark did not start, out of what it and its JVM have written; empty when they do not say it."""
+    raised = _RAISED.search(log)
+    if raised is not None:
+        return raised[1].strip()
+    lines = (line.strip() for line in log.splitlines())
+    return next((line for line in lines if line and not _TALK.match(line)), "")
 
 
 def _remove(log: str) -> None:

@@ -21,7 +21,7 @@ from ..core.errors import NotFound, WrongUse
 from ..core.format import FORMATS, find_format
 from ..core.restore import RestoredJournal, check_journals, room_of
 from ..location import locate
-from .settings import FILE_FORMATS
+from . import forms
 from .tables import EVENTS, FILES
 
 if TYPE_CHECKING:
@@ -54,10 +54,8 @@ class Tables:
 
     def read(self, name: str, schema: pa.Schema) -> DataFrame:
         """The columns of a schema of one table."""
-        reader = self.spark.read.format(self.format).options(**self.options)
-        if self.format in FILE_FORMATS:  # others have their own, and refuse to be told
-            reader = reader.schema(from_arrow_schema(schema))
-        frame = reader.load(f"{self.location.rstrip('/')}/{name}")
+        place = f"{self.location.rstrip('/')}/{name}"
+        frame = forms.load(self.spark, self.format, self.options, place, from_arrow_schema(schema))
         unknown = [column for column in schema.names if column not in frame.columns]
         if unknown:
             raise WrongUse(f"{self.location}: the table {name} has no column {', '.join(unknown)}")

@@ -74,7 +74,7 @@ def restore(
     out: str,
     *,
     journals: Sequence[str] | None = None,
-    format: str = "parquet",
+    format: str | None = None,
     options: Mapping[str, str] | None = None,
     spark: SparkSession | None = None,
     progress: Progress | None = None,
@@ -82,19 +82,21 @@ def restore(
     """Write the journals that are in the tables below `tables` into the directory `out`, each under its name.
 
     `journals` are patterns such as `orders/*`; without them all are restored. `format` and `options` are those of the
-    tables. `progress` is called from another thread, with the bytes written so far and all there will be.
+    tables; without a format it is the one that the pipeline has noted beside them, and Parquet where it has not.
+    `progress` is called from another thread, with the bytes written so far and all there will be.
     """
     root = _directory_of(out, tables)
-    request = {
-        "tables": _absolute(tables),
-        "format": format,
-        "journals": None if journals is None else sorted(journals),
-    }
     if spark is None:
         from ..spark import session
 
         spark = session()
     with _at_rest(tables), translated():
+        format = format or _noted_format(tables)
+        request = {
+            "tables": _absolute(tables),
+            "format": format,
+            "journals": None if journals is None else sorted(journals),
+        }
         chosen = choose(Tables(spark, tables, format, dict(options or {})), journals)
         with Restoring(REAL_DISK, root, request) as restoring:
             if restoring.completed is not None:
@@ -121,6 +123,15 @@ def _directory_of(out: str, tables: str) -> Path:
 def _absolute(tables: str) -> str:
     disk, path = locate(tables)
     return str(path.absolute()) if is_local(disk) else tables
+
+
+def _noted_format(tables: str) -> str:
+    """The format that the pipeline says it has made the tables in."""
+    disk, path = locate(tables)
+    checkpoint = commit.read_checkpoint(path, disk=disk)
+    made_with = {} if checkpoint is None else checkpoint.state.get("made_with")
+    found = made_with.get("format") if isinstance(made_with, dict) else None
+    return found if isinstance(found, str) else "parquet"
 
 
 @contextlib.contextmanager

@@ -16,7 +16,7 @@
     partition_by = ["journal", "date"]      # columns of the table; `date` and `hour` are made of its timestamp
 
     [[journal]]                      # the first one whose `match` fits a journal's name counts for it
-    match = "orders/*"
+    match = "orders*"
     decode = "json"                  # json, msgpack, bonjson, avro, text: the column `decoded` of its messages
     mode = "failfast"
 
@@ -161,6 +161,8 @@ def _settings_of(given: dict[str, Any], home: Path) -> dict[str, Any]:
                 found[name] = _text(name, value)
             case "tables":
                 found[name] = _texts(name, value)
+                if not value:
+                    raise WrongUse("tables must name at least one table; leave it out for all of them")
             case "fail_on_data_loss":
                 found[name] = _flag(name, value)
             case "split" | "batch":

@@ -22,13 +22,14 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from ..core.disk import REAL_DISK
 from ..core.errors import WrongUse
+from . import forms
 from .commit import HOME, Move, Output, Staging, part_name, table_files
 from .ingest import Ingested
 from .parquet import COMPRESSION, COMPRESSIONS, write_empty
 from .queue_items import with_last_names
 from .reducing import MOST_ROWS
 from .settings import FILE_FORMATS, Settings
-from .tables import DAMAGE, EVENTS, Table
+from .tables import DAMAGE, EVENTS, FILES, OFFSETS, Table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -37,8 +38,12 @@ if TYPE_CHECKING:
 INGEST: Final = "ingest"
 _TABLES: Final = "tables"
 _INGESTED: Final = {"events": EVENTS, "damage": DAMAGE}
-_MADE_OF_TIME: Final = ("date", "hour")
-_TIMES: Final = ("timestamp", "minute")
+_SOURCES: Final = {"events": EVENTS, "files": FILES, "offsets": OFFSETS}
+"""What tables are made of, by the `source` that they name."""
+_UNTYPED: Final = ("json", "csv")
+"""Formats that do not say of which type a column is."""
+MADE_OF_TIME: Final = ("date", "hour")
+TIMES: Final = ("timestamp", "minute")
 _TIME_SETTING: Final = "spark.sql.parquet.outputTimestampType"
 _HOUR_US: Final = 3_600_000_000
 
@@ -117,6 +122,8 @@ class Batch:
         if table.name in self._replaced_tables:
             return added
         old = str(self._output.path / table.name)
+        if schema is None and self._settings.format in _UNTYPED:
+            schema = self._schema(spark, table)
         before = self._read(spark, table.name, old, schema) if table_files(self._output.path, table.name) else None
         if before is None or added is None:
             return before if added is None else added
@@ -132,12 +139,16 @@ class Batch:
 
     def _read(self, spark: SparkSession, table: str, place: str, schema: StructType | None) -> DataFrame:
         """What is at a place in the format of the tables, in the columns of a schema."""
-        reader = spark.read.format(self._settings.format).options(**self._options(table))
-        if schema is None:
-            return reader.load(place)
-        if self._settings.format in FILE_FORMATS:
-            reader = reader.schema(schema)
-        return reader.load(place).select(*schema.names)
+        found = forms.load(spark, self._settings.format, self._options(table), place, schema)
+        return found if schema is None else found.select(*schema.names)
+
+    def _schema(self, spark: SparkSession, table: Table) -> StructType:
+        """The columns of a table, as they are when it is made."""
+        if table.source == "records":
+            return from_arrow_schema(_INGESTED[table.name])
+        nothing = spark.createDataFrame([], from_arrow_schema(_SOURCES[table.source]))
+        made = table.make(nothing, self._settings.journal_rules)
+        return _with_columns(made, self._settings.table_rule(table.name).partition_by, table.name).schema
 
     # --- staging ------------------------------------------------------------------------------------------------------
 
@@ -171,14 +182,17 @@ class Batch:
         frame = _with_columns(frame, columns, table.name)
         if is_small:
             frame = frame.coalesce(1)
-        writer = frame.write.format(self._settings.format).options(**self._options(table.name)).partitionBy(*columns)
+            if "minute" in frame.columns:
+                frame = frame.sortWithinPartitions(F.asc_nulls_last("minute"), "journal")
+        held = forms.stored(frame, self._settings.format)
+        writer = held.write.format(self._settings.format).options(**self._options(table.name)).partitionBy(*columns)
         if self._settings.format in FILE_FORMATS:
             directory = self.path / _TABLES / table.name
             with _plain_times(frame.sparkSession):
                 writer.save(str(directory))
             places = list(_data_files(directory, f"{_TABLES}/{table.name}", ""))
             self._written[table.name] = (str(directory), frame.schema)
-            self._note(table.name, places, self._count(frame, directory, places), replaces=replaces)
+            self._note(table.name, places, self._count(table.name, frame, directory, places), replaces=replaces)
             return
         if self._settings.format == "delta":
             writer = writer.option("txnAppId", str(self._output.path)).option("txnVersion", self._output.batch)
@@ -187,14 +201,14 @@ class Batch:
         self.totals[table.name] = added if replaces else self.totals.get(table.name, Totals()) + added
 
     def _options(self, table: str) -> dict[str, str]:
-        return {**self._settings.options, **self._settings.table_rule(table).options}
+        given = (self._settings.options, self._settings.table_rule(table).options)
+        return forms.options_of(self._settings.format, *given)
 
-    def _count(self, frame: DataFrame, directory: Path, places: Sequence[tuple[str, str, str, int]]) -> int:
+    def _count(self, table: str, frame: DataFrame, directory: Path, places: Sequence[tuple[str, str, str, int]]) -> int:
         """How many rows Spark has written."""
         if self._settings.format == "parquet":
             return sum(pq.read_metadata(self.path / source).num_rows for source, *_ in places)
-        reader = frame.sparkSession.read.format(self._settings.format).schema(frame.schema)
-        return reader.options(**self._settings.options).load(str(directory)).count() if places else 0
+        return self._read(frame.sparkSession, table, str(directory), frame.schema).count() if places else 0
 
     def _note(self, table: str, places: Sequence[tuple[str, str, str, int]], rows: int, *, replaces: bool) -> None:
         """Note files for publishing: each in the staging directory, its folder in the table, its suffix, its size."""
@@ -242,8 +256,8 @@ def _with_columns(frame: DataFrame, columns: Sequence[str], table: str) -> DataF
     for name in columns:
         if name in frame.columns:
             continue
-        time = next((column for column in _TIMES if column in frame.columns), None)
-        if name not in _MADE_OF_TIME or time is None:
+        time = next((column for column in TIMES if column in frame.columns), None)
+        if name not in MADE_OF_TIME or time is None:
             raise WrongUse(f"table.{table}.partition_by: there is no {name!r}; there are {', '.join(frame.columns)}")
         hours = F.floor(F.unix_micros(time) / F.lit(_HOUR_US))
         made: Any = F.date_from_unix_date(F.floor(hours / 24).cast("int"))
