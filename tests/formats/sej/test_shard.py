@@ -445,6 +445,8 @@ def test_a_plain_journal_of_the_prefix_is_a_mix_as_well(tmp_path: Path) -> None:
     make_journal(tmp_path / "blue", 1)
     with pytest.raises(WrongUse, match=r"has shards of bit 0 \(blue\), not of bit 3"):
         fill(tmp_path)
+    with pytest.raises(WrongUse, match=r"blue is a journal without shards, and cannot get shards of bit 2$"):
+        ShardedWriter(tmp_path / "blue", bit=2)
     make_journal(tmp_path / "blue.3.001", 1)
     with pytest.raises(WrongUse, match="mixes shards of bit 0"):
         ShardedReader(tmp_path)

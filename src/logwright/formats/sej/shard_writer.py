@@ -50,6 +50,8 @@ def refuse_other_bits(disk: Disk, root: Path, prefix: str, bit: int) -> None:
         return
     there = find_shards(disk, root, prefix)
     check_bits(root, there)
+    if there and there[0].bit != bit and not there[0].name:
+        raise WrongUse(f"{root} is a journal without shards, and cannot get shards of bit {bit}")
     if there and there[0].bit != bit:
         raise WrongUse(f"{root} has shards of bit {there[0].bit} ({there[0].name}), not of bit {bit}")
 
