@@ -37,7 +37,7 @@ from ..spark.stream import Offset
 from . import listing as listings
 from .checks import check_settings, check_with, unused_rules
 from .commit import REPORT, Checkpoint, Move, Output
-from .failures import translated
+from .failures import telling_where, translated
 from .figures import TableFigures, gather
 from .ingest import Found, Ingested, ingest
 from .listing import Listing
@@ -102,7 +102,7 @@ def run(
     tell(progress, "looking for journals")
     journals = chosen_journals(settings)
     _check_journals(settings, journals)
-    with translated(), Output.open(settings.out) as output:
+    with telling_where(settings.out), translated(), Output.open(settings.out) as output:
         result = Result(given.out, completed=output.completed)
         result.notes += [] if settings.follow else unused_rules(settings.journal_rules, journals)
         work = _Run(settings, tables, output, result, _maker(spark), progress)

@@ -1,14 +1,26 @@
-"""What the options of sources mean."""
+"""What the options of sources and sinks mean, and which there are.
+
+An option that is not known is an error that names those that are nearest: a misspelt one must not be ignored.
+"""
 
 from __future__ import annotations
 
 import datetime
+import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from ..core.errors import WrongUse
 
+OF_TABLES: Final = ("mode", "from", "to", "since", "until", "pushFilters", "splitBytes", "batchBytes")
+OF_STREAMS: Final = (
+    *("mode", "splitBytes", "batchBytes", "maxRecordsPerTrigger", "maxBytesPerTrigger"),
+    *("startingOffsets", "startingTimestamp", "failOnDataLoss"),
+)
+OF_SINKS: Final = ("txnAppId", "txnVersion")
+_OF_SPARK: Final = frozenset(("path", "paths", "checkpointlocation", "queryname"))
+"""What Spark's own methods set: `load`, `save`, `start`, `queryName`. Names with a dot or `__` are Spark's as well."""
 _EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _UNITS: Final = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 _SIZE: Final = re.compile(r"(\d+)\s*([kmg]?)b?", re.IGNORECASE)
@@ -17,6 +29,17 @@ _SIZE: Final = re.compile(r"(\d+)\s*([kmg]?)b?", re.IGNORECASE)
 def folded(options: Mapping[str, str]) -> dict[str, str]:
     """Options by their names in lower case: on Spark case does not matter."""
     return {name.lower(): value for name, value in options.items()}
+
+
+def check_names(options: Mapping[str, str], known: Iterable[str], purpose: str) -> None:
+    """Raise `WrongUse` for an option that is not one of those known for a purpose. `options` are folded."""
+    names = {name.lower(): name for name in known}
+    for name in options:
+        if name in names or name in _OF_SPARK or "." in name or name.startswith("__"):
+            continue
+        near = [names[one] for one in difflib.get_close_matches(name, names, 2)]
+        there = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(names.values())}"
+        raise WrongUse(f"option {name} is not known for {purpose}; {there}")
 
 
 def byte_size(options: Mapping[str, str], name: str, default: int) -> int:

@@ -53,7 +53,7 @@ class Reading:
         self.format = format
         self.wanted = schemas.arrow_schema(schema, format)
         self.location = _path_of(options)
-        self.mode: Mode = check_mode(options.get("mode", "failfast"))
+        self.mode: Mode = check_mode(options.get("mode", "failfast").strip().lower())
         self.split_bytes = byte_size(options, "splitBytes", TARGET_BYTES)
         self.batch_bytes = byte_size(options, "batchBytes", 4 << 20)
         self.conditions: list[Condition] = []

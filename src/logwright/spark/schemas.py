@@ -61,6 +61,9 @@ def spark_schema(format: str | None) -> StructType:
 def arrow_schema(schema: StructType, format: str | None) -> pa.Schema:
     """The Arrow schema that Spark expects for a schema of the user's, once that is known to be ours to give."""
     known = {field.name: field.type for field in [*columns_of(format), *METADATA]}
+    for name in schema.names:
+        if schema.names.count(name) > 1:
+            raise WrongUse(f"column {name} is in the schema twice")
     wanted: pa.Schema = to_arrow_schema(schema, timezone="UTC")
     for field in wanted:
         if field.name not in known:

@@ -61,7 +61,7 @@ from ..core.disk import REAL_DISK, Disk
 from ..core.errors import LogwrightError, WrongUse
 from ..core.format import FORMATS, find_format
 from ..location import is_local, locate
-from .options import byte_size, flag
+from .options import OF_SINKS, byte_size, check_names, flag
 
 PATIENCE_SECONDS: Final = 60
 """How long another job that is publishing into the same target is waited for."""
@@ -94,6 +94,7 @@ class _Sink:
         self.root = _directory_of(options)
         self.run = new_run()
         room = _room(format)
+        check_names(options, (*room.OPTIONS, *OF_SINKS), f"writing {format}")
         self.target = room.Target(**_fields(options, room.OPTIONS))
         columns = to_arrow_schema(schema, timezone="UTC")
         find_format(format).room("tables").check_writable(columns, self.target)

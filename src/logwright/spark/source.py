@@ -35,7 +35,7 @@ from ..core.format import FORMATS, find_format
 from ..core.split import Split, pack
 from . import schemas
 from .filters import CHOICES, Bounds, bounds_of, can_match, chosen_by, understood
-from .options import flag, folded
+from .options import OF_STREAMS, OF_TABLES, check_names, flag, folded
 from .reading import Journal, Part, Reading, find_journals, open_journal
 from .sink import JournalStreamWriter, JournalWriter
 from .stream import JournalStream
@@ -100,6 +100,7 @@ class JournalSource(DataSource):
 
     def reader(self, schema: StructType) -> JournalReader:
         options = folded(self.options)
+        check_names(options, OF_TABLES, f"reading a table of {self.name()}")
         reader = JournalReader(schema, options, self.format)
         reader.uses_filters = flag(options, "pushFilters", False)
         return reader
@@ -109,6 +110,7 @@ class JournalSource(DataSource):
         for name in CHOICES:
             if name in options:
                 raise WrongUse(f"option {name} is for tables; see startingOffsets and startingTimestamp for streams")
+        check_names(options, OF_STREAMS, f"reading a stream of {self.name()}")
         return JournalStream(schema, options, self.format)
 
     def writer(self, schema: StructType, overwrite: bool) -> JournalWriter:

@@ -1,0 +1,76 @@
+"""Options of sources and sinks by their names: what is misspelt is refused, whoever reads it. No Spark is started."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql.types import BinaryType, LongType, StructType
+
+from logwright.core.errors import WrongUse
+from logwright.spark.source import JournalSource, KestrelSource, SejSource
+
+OFFSETS = StructType().add("offset", LongType())
+VALUES = StructType().add("value", BinaryType())
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"sinse": "2026-01-01"}, "option sinse is not known for reading a table of sej; did you mean since"),
+        ({"splitbyte": "1m"}, "did you mean splitBytes?"),
+        ({"startingoffsets": "latest"}, "option startingoffsets is not known for reading a table"),
+        ({"header": "true"}, "there are mode, from, to, since, until, pushFilters, splitBytes, batchBytes"),
+    ],
+)
+def test_an_option_of_a_table_that_is_not_known_is_refused_with_the_near_ones(
+    given: dict[str, str], told: str, tmp_path: Path
+) -> None:
+    with pytest.raises(WrongUse) as caught:
+        SejSource({"path": str(tmp_path), **given}).reader(OFFSETS)
+    assert told in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"maxrecordpertrigger": "5"}, "reading a stream of sej; did you mean maxRecordsPerTrigger"),
+        ({"since": "2026-01-01"}, "option since is for tables; see startingOffsets"),
+        ({"shardbit": "2"}, "option shardbit is not known for reading a stream of sej"),
+    ],
+)
+def test_an_option_of_a_stream_that_is_not_known_is_refused(given: dict[str, str], told: str, tmp_path: Path) -> None:
+    with pytest.raises(WrongUse) as caught:
+        SejSource({"path": str(tmp_path), **given}).streamReader(OFFSETS)
+    assert told in str(caught.value)
+
+
+@pytest.mark.parametrize("writer", ["writer", "streamWriter"])
+def test_an_option_of_a_sink_that_is_not_known_is_refused(writer: str, tmp_path: Path) -> None:
+    def write(source: Any) -> Any:
+        return getattr(source, writer)(VALUES, False)
+
+    with pytest.raises(WrongUse, match=r"option shrdbit is not known for writing sej; did you mean shardBit\?"):
+        write(SejSource({"path": str(tmp_path / "new"), "shrdBit": "2"}))
+    with pytest.raises(WrongUse, match="option shardbit is not known for writing kestrel; there are queue, txnAppId"):
+        write(KestrelSource({"path": str(tmp_path / "new"), "shardBit": "2"}))
+    assert not (tmp_path / "new").exists()
+
+
+def test_what_spark_adds_itself_is_let_pass(tmp_path: Path) -> None:
+    sparks = {"path": str(tmp_path), "checkpointLocation": "c", "queryName": "q", "serialization.format": "1"}
+    assert SejSource(sparks).reader(OFFSETS).location == str(tmp_path)
+    assert SejSource(sparks).streamReader(OFFSETS).location == str(tmp_path)
+    assert SejSource({**sparks, "__partition_columns": "[]"}).streamWriter(VALUES, False).root == tmp_path
+
+
+def test_a_mode_can_be_written_as_spark_writes_it(tmp_path: Path) -> None:
+    assert SejSource({"path": str(tmp_path), "mode": "PERMISSIVE"}).reader(OFFSETS).mode == "permissive"
+    with pytest.raises(WrongUse, match="mode 'lenient' is none of failfast, permissive, dropmalformed"):
+        JournalSource({"path": str(tmp_path), "mode": "lenient"}).reader(StructType())
+
+
+def test_a_schema_with_a_column_twice_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(WrongUse, match="column offset is in the schema twice"):
+        SejSource({"path": str(tmp_path)}).reader(StructType().add("offset", LongType()).add("offset", LongType()))
