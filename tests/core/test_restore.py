@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,21 @@ def test_only_what_is_published_can_be_seen(tmp_path: Path) -> None:
         assert restoring.completed is None, "what is done is forgotten"
         put_together(restoring, "c")
     assert state_of(tmp_path / "out") == [".logwright/restore/lock", "a/b/jnl/0000000000000000.jnl"]
+
+
+def test_a_name_that_is_no_text_gets_its_bytes_back(tmp_path: Path) -> None:
+    names = {rb"a/\xff\xfe": b"a/\xff\xfe", rb"a/\\xff": rb"a/\xff", rb"b\c": rb"b\c"}
+    printed = {text.decode(): os.fsdecode(name) for text, name in names.items()}
+    with Restoring(REAL_DISK, tmp_path, "request") as restoring:
+        restoring.refuse_existing(printed)
+        put_together(restoring, r"a/\xff\xfe")
+        put_together(restoring, r"a/\\xff")
+        put_together(restoring, r"b\c", r"\xff.50")
+        restoring.publish(dict.fromkeys(printed, MADE), {r"b\c": [r"\xff.50"]})
+        with pytest.raises(WrongUse, match="is there already"):
+            restoring.refuse_existing([r"a/\xff\xfe"])
+    assert {os.fsencode(path.name) for path in (tmp_path / "a").iterdir()} == {b"\xff\xfe", rb"\xff"}
+    assert (tmp_path / r"b\c").is_file()
 
 
 def test_one_restore_at_a_time(tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import os
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,10 +19,11 @@ from logwright.core.outcome import Damage
 from logwright.formats.sej import Reader, ShardedWriter, Writer
 from logwright.pipeline import parquet
 from logwright.pipeline.ingest import Ingested, IngestReader
-from logwright.pipeline.planning import PipelineStream, Plan
+from logwright.pipeline.planning import PipelineStream, Plan, everything
 from logwright.pipeline.settings import JournalRule, Settings
 from logwright.pipeline.tables import DAMAGE, EVENTS
 from tests.pipeline.journals import damage, fill, tear, unreadable
+from tests.support.access import open_to_all, without_access
 
 ROWS = [column.name for column in EVENTS]
 
@@ -281,6 +284,58 @@ def test_a_torn_tail_is_left_until_it_is_whole(tmp_path: Path) -> None:
     offsets, plan = increments(plan)
     assert offsets == [{"a": {"": 10}}]
     assert rows(plan).num_rows == 10
+
+
+def test_messages_behind_a_size_that_reaches_past_the_end_are_read_as_by_a_run_of_everything(tmp_path: Path) -> None:
+    with Writer(tmp_path / "root" / "a") as writer:
+        for number in range(100):
+            writer.append(b"%d" % (100 + number), b"")
+    path = tmp_path / "root" / "a" / "jnl" / "0000000000000000.jnl"
+    data = bytearray(path.read_bytes())
+    data[33 * 29 + 19 : 34 * 29] = b"\xff" * 10  # all but the first byte of a value_size, and what follows it
+    path.write_bytes(data)
+    offsets, plan = increments(plan_for(tmp_path / "root", tmp_path))
+    assert offsets == [{"a": {"": 100}}]
+    assert sorted(rows(plan)["sequence"].to_pylist()) == [*range(33), *range(34, 100)]
+    assert [(row["position"], row["size"], row["kind"]) for row in rows(plan, "damage").to_pylist()] == [
+        (33 * 29, 29, "malformed")
+    ]
+
+
+def test_journals_whose_names_look_alike_are_all_read(tmp_path: Path) -> None:
+    names = {b"\xff": 3, rb"\xff": 5, rb"a\b": 7}
+    for name, count in names.items():
+        fill(tmp_path / "root" / os.fsdecode(name), count)
+    offsets, plan = increments(plan_for(tmp_path / "root", tmp_path))
+    assert offsets == [{r"\\xff": {"": 5}, r"\xff": {"": 3}, r"a\b": {"": 7}}]
+    assert Counter(rows(plan)["journal"].to_pylist()) == {r"\\xff": 5, r"\xff": 3, r"a\b": 7}
+
+
+def test_a_directory_that_may_not_be_read_is_damage_and_the_rest_is_read(tmp_path: Path) -> None:
+    with open_to_all() as root:
+        fill(root / "a", 10)
+        fill(root / "private" / "b", 10)
+        _, begun = increments(plan_for(root, tmp_path))
+        assert begun.start == {"a": {"": 10}, "private/b": {"": 10}}
+        plan = plan_for(root, tmp_path / "again")
+        with without_access(root / "private"):
+            parts, unreadable = everything(plan.settings)
+            stream = PipelineStream(plan.settings)
+            assert stream.following(begun.start) == begun.start, "what was read of it rests"
+            assert stream.unreadable == unreadable
+            excluded = replace(plan.settings, journal_rules=(JournalRule("private/*", exclude=True),))
+            assert everything(excluded)[1] == []
+            with pytest.raises(StorageFailed, match="private"):
+                everything(replace(plan.settings, mode="failfast"))
+    assert {journal.name for journal, _ in parts} == {"a"}
+    ((format, name, reason),) = unreadable
+    assert (format, name) == ("", "private")
+    assert reason.endswith("Permission denied")
+    done = work(
+        replace(plan, settings=replace(plan.settings, journals=str(tmp_path)), end={}, unreadable=tuple(unreadable))
+    )
+    assert done.journals["private"].damage == {"unreadable": 1}
+    assert rows(plan, "damage").to_pylist()[0]["journal"] == "private"
 
 
 def test_what_is_excluded_or_cannot_be_opened_rests_and_goes_on_later(tmp_path: Path) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import random
 from pathlib import Path
 
 import pyarrow as pa
 
+from logwright.formats import kestrel
 from logwright.formats.sej import ShardedWriter, Writer, reset
-from logwright.pipeline.listing import list_journals
+from logwright.pipeline.listing import list_journals, tails_of
 from logwright.pipeline.tables import FILES, OFFSETS
 from logwright.spark.reading import Journal, find_journals
 
@@ -56,6 +59,43 @@ def test_what_a_column_cannot_hold_is_null_or_written_out(tmp_path: Path) -> Non
     far, strange = listing.offset_table().to_pylist()
     assert (far["offset"], far["problem"]) == (None, "the offset 18446744073709551615 does not fit a BIGINT")
     assert (strange["consumer"], strange["offset"], strange["problem"]) == ("\\xff", None, None)
+
+
+def test_what_is_behind_the_last_whole_records_is_told(tmp_path: Path) -> None:
+    for name, torn in {"a": b"", "torn": b"\0" * 12, "noise": random.Random(1).randbytes(5000)}.items():
+        with Writer(tmp_path / name) as writer:
+            writer.append(b"")
+        path = tmp_path / name / "jnl" / "0000000000000000.jnl"
+        path.write_bytes(torn if name == "noise" else path.read_bytes() + torn)
+    (tmp_path / "queues").mkdir()
+    for queue in (b"cars", b"\xff"):
+        with kestrel.Writer(tmp_path / "queues" / os.fsdecode(queue)) as operations:
+            operations.addx(b"x")
+    with (tmp_path / "queues" / os.fsdecode(b"\xff")).open("ab") as file:
+        file.write(b"\5")
+    (tmp_path / "mixed" / "1.000" / "jnl").mkdir(parents=True)
+    (tmp_path / "mixed" / "2.000" / "jnl").mkdir(parents=True)
+    told = tails_of(find_journals(str(tmp_path), None))
+    assert [tail.rpartition(" (")[0] for tail in told] == [
+        "noise: jnl/0000000000000000.jnl @ 0: it ends with 5,000 bytes that are not a whole record, and in no table",
+        r"queues: \xff @ 22: it ends with 1 byte that is not a whole record, and in no table",
+        "torn: jnl/0000000000000000.jnl @ 26: it ends with 12 bytes that are not a whole record, and in no table",
+    ]
+
+
+def test_what_waits_for_the_end_of_a_value_is_told(tmp_path: Path) -> None:
+    with Writer(tmp_path / "inner") as writer:
+        for _ in range(60):
+            writer.append(b"inner")
+    inner = (tmp_path / "inner" / "jnl" / "0000000000000000.jnl").read_bytes()
+    with Writer(tmp_path / "outer") as writer:
+        for _ in range(20):
+            writer.append(b"outer")
+        at = writer.append(inner)
+    path = tmp_path / "outer" / "jnl" / "0000000000000000.jnl"
+    path.write_bytes(path.read_bytes()[:-4])
+    (told,) = tails_of([Journal("sej", str(tmp_path / "outer"), "outer")])
+    assert told.startswith(f"outer: jnl/0000000000000000.jnl @ {31 * at}: it ends with {22 + len(inner):,} bytes that")
 
 
 def test_nothing_is_two_empty_tables() -> None:

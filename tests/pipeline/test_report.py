@@ -249,6 +249,15 @@ def test_no_damage_no_consumers_and_no_times_are_said() -> None:
     assert texts(section(parsed(render_report(page)), "Activity"), "p[@class='empty']") == ["There are no records."]
 
 
+def test_ends_that_are_not_read_are_listed_and_nothing_is_called_sound() -> None:
+    tails = [f"a: jnl/{number} @ 7: it ends with 3 bytes that are not a whole record" for number in range(62)]
+    tree = parsed(render_report(replace(sample(["a"]), damage=DamageFigures(), tails=tails[:2])))
+    assert card(tree, "Damage") == ("none", "2 files with an end that is no record", "warn")
+    assert texts(section(tree, "Damage"), "ul[@class='notes']/li") == tails[:2]
+    many = texts(section(parsed(render_report(replace(sample(["a"]), tails=tails))), "Damage"), "ul[@class='notes']/li")
+    assert many == [*tails[:60], "and 2 other files"]
+
+
 def test_a_single_record_is_a_bar_in_the_middle() -> None:
     tree = ElementTree.fromstring(
         plots.activity_plot(Activity(START, 60, 1, [Series("a", [1], [100])]), of_bytes=False)

@@ -13,9 +13,9 @@ Tables hold records, not bytes. Which bytes those were is the format's to say, i
     settled(names)                          only of a format whose files get other names: {(file, sequence): file}, the
                                             last name of each by the names and the `sequence`s that tables have of it
 
-A file is called what the tables call it. Tables may come from anywhere, so a name that no file of such a journal can
-have is `WrongUse`, as is one that leads out of the directory. The room says in its docstring what comes back: the same
-bytes, or other ones that mean the same.
+A file is called what the tables call it, and gets the name that is printed so. Tables may come from anywhere, so a name
+that no file of such a journal can have is `WrongUse`, as is one that leads out of the directory. The room says in its
+docstring what comes back: the same bytes, or other ones that mean the same.
 
 How journals come into their places:
 
@@ -45,6 +45,7 @@ from .errors import DamagedJournal, Locked, LogwrightError, NotFound, UnknownFor
 from .format import detect, find_format
 from .keep import DIRECTORY
 from .lock import Lock
+from .naming import name_of
 
 RESTORE_DIRECTORY: Final = "restore"
 MANIFEST_NAME: Final = "manifest.json"
@@ -262,8 +263,11 @@ class Restoring(Closing):
 
     def refuse_existing(self, journals: Iterable[str]) -> None:
         """Raise `WrongUse` for journals that are there, or that would get into another journal."""
+        self._refuse_existing(map(name_of, journals))
+
+    def _refuse_existing(self, names: Iterable[str]) -> None:
         seen: set[Path] = set()
-        for name in journals:
+        for name in names:
             target = self.out / name
             if self.disk.exists(target):
                 raise WrongUse(f"{target} is there already, and is not overwritten: restore to another directory")
@@ -282,7 +286,7 @@ class Restoring(Closing):
         home = self.home_of(journal)
         for one in written:
             for name in (one.file, *one.beside):
-                target = home / name
+                target = home / name_of(name)
                 if self.disk.exists(target):
                     raise DamagedJournal(journal, 0, f"the tables have two files that would both become {name}")
                 if target.parent not in self._made:
@@ -304,12 +308,14 @@ class Restoring(Closing):
             _sync_tree(self.disk, home)
             source = home.relative_to(self.directory).as_posix()
             if name in single_files:
-                beside = name.rpartition("/")[0]
-                targets = [name, *(f"{beside}/{file}" if beside else file for file in single_files[name][1:])]
-                moves += [(f"{source}/{file}", to) for file, to in zip(single_files[name], targets, strict=True)]
+                target = name_of(name)
+                beside = target.rpartition("/")[0]
+                files = [name_of(file) for file in single_files[name]]
+                targets = [target, *(f"{beside}/{file}" if beside else file for file in files[1:])]
+                moves += [(f"{source}/{file}", to) for file, to in zip(files, targets, strict=True)]
             else:
-                moves.append((source, name))
-        self.refuse_existing(target for _, target in moves)
+                moves.append((source, name_of(name)))
+        self._refuse_existing(target for _, target in moves)
         self.disk.sync_directory(self.directory / _JOURNALS)
         manifest = {"version": _VERSION, "run": self.run, "request": self._request, "moves": moves}
         manifest["journals"] = [asdict(journal) for journal in journals.values()]

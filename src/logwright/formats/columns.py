@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..core.errors import TooLarge, WrongUse
+from ..core.naming import printed
 
 BATCH_BYTES: Final = 4 << 20
 """How much one batch holds unless told: enough for whoever gets it, and still in a processor's cache."""
@@ -99,7 +100,7 @@ def repeated(runs: list[tuple[Any, int]], kind: pa.DataType = NAMES) -> pa.Array
         return pa.concat_arrays([pa.repeat(pa.scalar(item, kind), rows) for item, rows in runs])
     names = list(dict.fromkeys(name for name, _ in runs))
     indices = [pa.repeat(pa.scalar(names.index(name), pa.int32()), rows) for name, rows in runs]
-    return pa.DictionaryArray.from_arrays(pa.concat_arrays(indices), pa.array(names, pa.string()))
+    return pa.DictionaryArray.from_arrays(pa.concat_arrays(indices), pa.array(map(printed, names), pa.string()))
 
 
 # --- chunks to batches ------------------------------------------------------------------------------------------------

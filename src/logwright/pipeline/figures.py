@@ -199,6 +199,8 @@ class Figures:
     queues: list[QueueFigures] | None = None
     """Those with most items that are not done first."""
     queue_count: int = 0
+    tails: list[str] = field(default_factory=list)
+    """Which journals end with bytes that are not read because they are no whole record yet, a sentence each."""
 
 
 # --- gathering ------------------------------------------------------------------------------------------------------
@@ -213,6 +215,7 @@ def gather(
     seconds: float | None = None,
     tables: Sequence[TableFigures] = (),
     notes: Sequence[str] = (),
+    tails: Sequence[str] = (),
     most_rows: int = MOST_ROWS,
 ) -> Figures:
     """The figures of tables by their names, as DataFrames or in Arrow.
@@ -220,7 +223,7 @@ def gather(
     `activity`, `files`, `damage`, `consumers` and `queue_items` count, as far as they are there. Where one has more
     than `most_rows`, Spark sums it up first.
     """
-    found = Figures(source, out, made_at, seconds, tables=list(tables), notes=list(notes))
+    found = Figures(source, out, made_at, seconds, tables=list(tables), notes=list(notes), tails=list(tails))
     active = activity_rows(frames["activity"], most=most_rows) if "activity" in frames else []
     files = small(frames["files"]).to_pylist() if "files" in frames else []
     damaged = damage_rows(frames["damage"], most=most_rows) if "damage" in frames else []

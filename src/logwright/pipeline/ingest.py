@@ -29,10 +29,11 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from ..core.disk import REAL_DISK, make_directories, remove_tree
 from ..core.errors import LogwrightError, NotFound, StorageFailed, WrongUse
+from ..core.naming import as_text, printed
 from ..core.outcome import Damage
 from ..core.split import TARGET_BYTES, Split, pack
 from ..spark import schemas
-from ..spark.reading import Journal, Part, Reading, file_of, readable
+from ..spark.reading import Journal, Part, Reading, file_of
 from .commit import part_name
 from .parquet import COMPRESSION, COMPRESSIONS, WRITTEN, ParquetFile, Written, filled, write_empty
 from .planning import PipelineStream, Plan, Unreadable, everything
@@ -253,7 +254,8 @@ class _Task:
         found = self._found(journal)
         found.damage[wrong.kind] = found.damage.get(wrong.kind, 0) + 1
         row = {"format": journal.format, "journal": journal.name, **asdict(wrong)}
-        row = {name: readable(value) if isinstance(value, str) else value for name, value in row.items()}
+        row["file"] = None if wrong.file is None else printed(wrong.file)
+        row["reason"] = as_text(wrong.reason)
         self._damage.add(pa.RecordBatch.from_pylist([row], DAMAGE))
 
     def finish(self) -> Ingested:

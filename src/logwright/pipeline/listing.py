@@ -2,11 +2,15 @@
 
 One pass over the directories of all journals; nothing of the records is read. A journal of which no list can be made is
 left out and named in `problems`: the run tells of it, and goes on.
+
+Where journals are read by increments, `tails_of` says what is behind their last whole records: these bytes are in no
+table, because they may be whole one day.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +19,9 @@ import pyarrow as pa
 from ..core.errors import LogwrightError
 from ..core.format import find_format
 from ..core.inventory import ConsumerEntry, FileEntry, Inventory
-from ..spark.reading import Journal, open_journal, readable
+from ..core.naming import as_text, printed
+from ..core.split import Split
+from ..spark.reading import Journal, file_of, open_journal
 from .tables import FILES, OFFSETS
 
 _MOST_BIGINT = (1 << 63) - 1
@@ -50,12 +56,39 @@ def list_journals(journals: Iterable[Journal]) -> Listing:
     return found
 
 
+def tails_of(journals: Iterable[Journal]) -> list[str]:
+    """A sentence for each part of a journal that ends with bytes that are no whole record, as it is now."""
+    found: list[str] = []
+    for journal in journals:
+        with contextlib.suppress(LogwrightError, OSError):  # that it cannot be read is told elsewhere
+            splits = find_format(journal.format).room("splits")
+            reader = open_journal(journal)
+            extent = splits.extent(reader)
+            ends = {part: following for part, (_, following) in extent.items()}
+            behind = [split for split in splits.plan(reader, start=ends, resumed=True) if split.bytes or split.behind]
+            if behind and splits.extent(reader) == extent:  # else it has grown between two looks
+                found += _tails(journal, behind)
+    return found
+
+
+def _tails(journal: Journal, splits: Iterable[Split]) -> Iterator[str]:
+    for split in splits:
+        torn = split.behind
+        start, end = split.position, split.position + split.bytes
+        file, start, end = (torn.file, torn.start, torn.end) if torn is not None else (split.file, start, end)
+        if end > start:
+            why = "a record that is still being written, or was cut short" if torn is None else torn.reason
+            place = f"{journal.name}: {printed(file_of(journal.format, split.part, file))} @ {start}"
+            size = "1 byte that is" if end - start == 1 else f"{end - start:,} bytes that are"
+            yield f"{place}: it ends with {size} not a whole record, and in no table ({as_text(why)})"
+
+
 def _file_row(journal: Journal, entry: FileEntry) -> dict[str, Any]:
     return {
         "format": journal.format,
         "journal": journal.name,
-        "part": entry.part,
-        "file": readable(entry.file),
+        "part": printed(entry.part),
+        "file": printed(entry.file),
         "bytes": entry.bytes,
         "first": _bigint(entry.first),
         "next": _bigint(entry.next),
@@ -69,12 +102,12 @@ def _offset_row(journal: Journal, entry: ConsumerEntry) -> dict[str, Any]:
     return {
         "format": journal.format,
         "journal": journal.name,
-        "part": entry.part,
-        "consumer": readable(entry.consumer),
+        "part": printed(entry.part),
+        "consumer": printed(entry.consumer),
         "offset": _bigint(entry.offset),
         "first": _bigint(entry.first),
         "next": _bigint(entry.next),
-        "problem": None if problem is None else readable(problem),
+        "problem": None if problem is None else as_text(problem),
     }
 
 

@@ -11,8 +11,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
-from ..core.errors import HistoryUnavailable, LogwrightError, NotFound, UnknownFormat
+from ..core.errors import HistoryUnavailable, LogwrightError, NotFound, StorageFailed, UnknownFormat
 from ..core.format import find_format
+from ..core.naming import as_text
 from ..core.split import Split
 from ..location import is_local, locate
 from ..spark import schemas
@@ -22,7 +23,7 @@ from .parquet import COMPRESSION
 from .settings import JournalRule, Settings
 
 Unreadable: TypeAlias = tuple[str, str, str]
-"""Format and name of a journal that cannot be opened, and why."""
+"""Format and name of a journal that cannot be opened, and why; without a format, of a directory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +70,24 @@ class Plan:
         return cls(settings, **found)
 
 
-def chosen_journals(settings: Settings) -> list[Journal]:
-    """The journals at or below the root that no rule excludes. The tables themselves are not looked through."""
-    found = list_journals(settings.journals, None)
+def chosen_journals(settings: Settings, unreadable: list[Unreadable] | None = None) -> list[Journal]:
+    """The journals at or below the root that no rule excludes. The tables themselves are not looked through.
+
+    A directory that may not be looked at is added to `unreadable`, unless a rule excludes it or says to fail for it.
+    """
     disk, out = locate(settings.out)
+
+    def refused(name: str, error: StorageFailed) -> None:
+        if settings.rule_of(name).exclude or settings.rule_of(f"{name}/").exclude:
+            return
+        if settings.mode_of(name) == "failfast":
+            raise error
+        if unreadable is not None:
+            unreadable.append(("", name, as_text(str(error))))
+
     return [
         journal
-        for journal in found
+        for journal in list_journals(settings.journals, None, refused)
         if not settings.rule_of(journal.name).exclude
         and not (is_local(disk) and is_local(locate(journal.location)[0]) and is_below(Path(journal.location), out))
     ]
@@ -86,13 +98,18 @@ def is_below(path: Path, directory: Path) -> bool:
     return path.resolve().is_relative_to(directory.resolve())
 
 
+def is_at_or_in(journal: str, name: str) -> bool:
+    """Whether a journal is what has a name, or below it."""
+    return journal == name or journal.startswith(f"{name}/")
+
+
 def everything(settings: Settings) -> tuple[list[tuple[Journal, Split]], list[Unreadable]]:
     """All splits of all journals, and the journals that cannot be opened."""
-    journals = chosen_journals(settings)
+    unreadable: list[Unreadable] = []
+    journals = chosen_journals(settings, unreadable)
     if not journals:
         raise UnknownFormat(f"{settings.journals}: no journal of any known format is here or below")
     parts: list[tuple[Journal, Split]] = []
-    unreadable: list[Unreadable] = []
     for journal in journals:
         try:
             planned = find_format(journal.format).room("splits").plan(open_journal(journal), settings.split_bytes)
@@ -132,7 +149,7 @@ class PipelineStream(JournalStream):
         def look() -> Offset:
             self._seen = None
             self._seen = self._look()
-            resting = {name for _, name, _ in self.unreadable}
+            resting = {known for known in start for _, name, _ in self.unreadable if is_at_or_in(known, name)}
             resting |= {name for name in start if self.settings.rule_of(name).exclude}
             active = {name: parts for name, parts in start.items() if name not in resting}
             end = self._latest(active, None, self.settings.batch_bytes)
@@ -152,7 +169,7 @@ class PipelineStream(JournalStream):
             return self._seen
         found: dict[Place, Standing] = {}
         self.unreadable = []
-        for journal in chosen_journals(self.settings):
+        for journal in chosen_journals(self.settings, self.unreadable):
             try:
                 reader = open_journal(journal)
                 extents = find_format(journal.format).room("splits").extent(reader)

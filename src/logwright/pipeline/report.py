@@ -106,7 +106,7 @@ def _cards(figures: Figures) -> Markup:
     if total.first is not None and total.last is not None:
         found.append(_time_card(total.first, total.last))
     if figures.damage is not None:
-        found.append(_damage_card(figures.damage))
+        found.append(_damage_card(figures.damage, len(figures.tails)))
     if figures.consumers is not None:
         found.append(_consumer_card(figures))
     return element("div", found, class_="cards")
@@ -136,7 +136,9 @@ def _time_card(first: int, last: int) -> Markup:
     return _card("Time", units.duration(last - first + 60), " to ".join(days))
 
 
-def _damage_card(damage: DamageFigures) -> Markup:
+def _damage_card(damage: DamageFigures, tails: int) -> Markup:
+    if not damage.count and tails:
+        return _card("Damage", "none", f"{units.counted(tails, 'file')} with an end that is no record", "warn")
     if not damage.count:
         return _card("Damage", "none", "all bytes are records", "good")
     look = "warn" if set(damage.kinds) <= {"torn_tail"} else "bad"
@@ -367,13 +369,25 @@ def _damage(figures: Figures) -> Markup:
     damage = figures.damage
     if damage is None:
         return _NOTHING
+    tails = _tails(figures)
     if not damage.count:
-        return _section("Damage", "Bytes that are no record.", _empty("No damage was found.", "good"))
+        return _section("Damage", "Bytes that are no record.", _empty("No damage was found.", "good"), tails)
     said = [
         f"{shown(kind)}: {units.counted(count, 'range')}" + (f", {units.size(size)}" if size else "")
         for kind, (count, size) in damage.kinds.items()
     ]
-    return _section("Damage", "; ".join(said) + ".", _map(damage), _unreadable(damage), _ranges(damage))
+    return _section("Damage", "; ".join(said) + ".", _map(damage), _unreadable(damage), _ranges(damage), tails)
+
+
+def _tails(figures: Figures) -> Markup:
+    """What increments leave for later: it may be whole then, or damage that nobody has seen yet."""
+    if not figures.tails:
+        return _NOTHING
+    said = [element("li", shown(tail, _LONGEST_REASON)) for tail in figures.tails[:_MOST_RANGES]]
+    hidden = len(figures.tails) - len(said)
+    if hidden > 0:
+        said.append(element("li", f"and {units.counted(hidden, 'other file')}"))
+    return join(element("h3", "Not read yet"), element("ul", said, class_="notes"))
 
 
 def _map(damage: DamageFigures) -> Markup:

@@ -12,8 +12,8 @@ batch or has not; the next one goes on behind it, so every record is in the tabl
 A table that needs all events (`queue_items`) is made anew, from the table `events` and the batch, when its format has
 new records.
 
-A run that reads everything tells of torn tails; increments leave them until they are whole. Journals that cannot be
-opened are rows of `damage`, each once, unless they are to be failed for.
+A run that reads everything tells of torn tails; increments leave them until they are whole, and note them.
+Journals that cannot be opened are rows of `damage`, each once, unless they are to be failed for.
 """
 
 from __future__ import annotations
@@ -108,6 +108,7 @@ def run(
         work = _Run(settings, tables, output, result, _maker(spark), progress)
         if settings.incremental or settings.follow:
             work.increments(stop or threading.Event())
+            work.note_tails()
         else:
             work.everything(journals)
         return work.result
@@ -217,6 +218,7 @@ class _Run:
         self._session: SparkSession | None = None
         self._progress = progress
         self._started_at = self._published_at = time.monotonic()
+        self._tails: list[str] = []
         self._state = State.of(output.checkpoint, output.path)
         self._note_result()
 
@@ -264,6 +266,10 @@ class _Run:
             tell(self._progress, "waiting for more")
             stop.wait(POLL_SECONDS)
 
+    def note_tails(self) -> None:
+        """Tell what was left at the ends of journals when they were listed last."""
+        self.result.notes += self._tails
+
     def _goes_on_from(self) -> State:
         """The state to begin with: that of the last increment, or one that has nothing yet."""
         made_with = _made_with(self._settings, self._tables)
@@ -280,7 +286,9 @@ class _Run:
         return state
 
     def _listing(self) -> Listing:
-        return listings.list_journals(chosen_journals(self._settings))
+        journals = chosen_journals(self._settings)
+        self._tails = listings.tails_of(journals)
+        return listings.list_journals(journals)
 
     def _refresh(self, state: State) -> State:
         """Bring up to date what is listed, if it has changed."""
@@ -398,6 +406,7 @@ class _Run:
                 seconds=time.monotonic() - self._started_at,
                 tables=[TableFigures(name, one.rows, one.files, one.bytes) for name, one in batch.totals.items()],
                 notes=self.result.notes,
+                tails=self._tails,
             )
             size = write_report(batch.path / REPORT, figures)
         batch.moves.append(Move(REPORT, REPORT, size))

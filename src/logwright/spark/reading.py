@@ -1,4 +1,4 @@
-"""Reading journals on Spark, for tables and for streams: finding them below a path, and what a task does with splits.
+"""Reading journals on Spark, for tables and for streams: the options of it, and what a task does with splits.
 
 A task opens the journal again, decodes the columns that are asked for into Arrow batches of bounded size, filters them,
 and hands them over.
@@ -7,35 +7,28 @@ and hands them over.
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
-from ..core.disk import Disk
-from ..core.errors import DamagedJournal, NotFound, UnknownFormat, WrongUse
-from ..core.format import detect, find_format
+from ..core.errors import DamagedJournal, StorageFailed, WrongUse
+from ..core.format import find_format
+from ..core.naming import as_text, printed
 from ..core.outcome import Damage, Mode, check_mode
 from ..core.split import TARGET_BYTES, Split
-from ..location import locate
 from . import schemas
 from .filters import Condition, keep
+from .finding import Journal, find_journals, list_journals, open_journal
 from .options import byte_size
 
+__all__ = ["Journal", "Part", "Reading", "file_of", "find_journals", "list_journals", "open_journal"]
+
+_LOG: Final = logging.getLogger(__name__)
 _MOST_BYTES_OF_A_ROW: Final = 1 << 30
-
-
-@dataclass(frozen=True, slots=True)
-class Journal:
-    """A journal that was found: its format, where it is, and what it is called below the path that was asked for."""
-
-    format: str
-    location: str
-    name: str
 
 
 class Part(InputPartition):
@@ -57,6 +50,12 @@ class Reading:
         self.split_bytes = byte_size(options, "splitBytes", TARGET_BYTES)
         self.batch_bytes = byte_size(options, "batchBytes", 4 << 20)
         self.conditions: list[Condition] = []
+
+    def refused(self, name: str, error: StorageFailed) -> None:
+        """A directory cannot be looked at: there may be journals in it."""
+        if self.mode == "failfast":
+            raise error
+        _LOG.warning("%s: what is in it is not read: %s", name, as_text(str(error)))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The record batches of one task."""
@@ -82,11 +81,11 @@ class Reading:
 
     def _damage_rows(self, journal: Journal, part: str, damage: Damage) -> Iterator[pa.RecordBatch]:
         """One row, or where the size of a range does not fit an INT, several for the pieces of it."""
-        file = file_of(journal.format, part, damage.file)
+        file = printed(file_of(journal.format, part, damage.file))
         for start in range(damage.start, max(damage.end, damage.start + 1), _MOST_BYTES_OF_A_ROW):
             size = min(damage.end - start, _MOST_BYTES_OF_A_ROW)
             place = (journal.format, journal.name, file, start, size)
-            yield schemas.damage_row(self.wanted, *place, f"{damage.kind}: {damage.reason}")
+            yield schemas.damage_row(self.wanted, *place, as_text(f"{damage.kind}: {damage.reason}"))
 
     def _finished(self, batches: Iterator[pa.RecordBatch], journal: Journal) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -119,68 +118,3 @@ def _path_of(options: dict[str, str]) -> str:
     if not path:
         raise WrongUse("say which journal: .load(PATH)")
     return path
-
-
-def open_journal(journal: Journal) -> Any:
-    """A reader of a journal, wherever it is."""
-    disk, path = locate(journal.location)
-    return find_format(journal.format).open(path, disk=disk)
-
-
-def find_journals(location: str, format: str | None) -> list[Journal]:
-    """The journals at or below a location, in the order of their names; of one format, or of any."""
-    found = list_journals(location, format)
-    if not found:
-        raise UnknownFormat(f"{location}: no journal of {format or 'any known format'} is here or below")
-    return found
-
-
-def list_journals(location: str, format: str | None) -> list[Journal]:
-    """As `find_journals`, but there may be none yet."""
-    disk, root = locate(location)
-    if not disk.exists(root):
-        raise NotFound(f"{location}: no such file or directory")
-    return _found_at(disk, root, location, "", format)
-
-
-def _found_at(disk: Disk, path: Path, location: str, name: str, format: str | None) -> list[Journal]:
-    """The directory itself if it is a journal, and what is in it. What cannot be recognised is not a journal.
-
-    What is in a directory that is a journal is part of that, unless its format knows nothing but files.
-    """
-    try:
-        chosen = detect(path, disk=disk)
-    except UnknownFormat:
-        chosen = None
-    found: list[Journal] = []
-    if chosen is not None and format in (None, chosen.name):
-        found.append(Journal(chosen.name, location, readable(name or path.name)))
-    if not disk.is_directory(path) or (chosen is not None and "flat" not in chosen.traits):
-        return found
-    seen = {location}
-    for entry in disk.list_directory(path):
-        if entry.startswith(".") or (chosen is not None and not disk.is_directory(path / entry)):
-            continue
-        below = f"{location.rstrip('/')}/{entry}"
-        with contextlib.suppress(NotFound):  # removed while we looked
-            for journal in _found_at(disk, path / entry, below, f"{name}/{entry}" if name else entry, format):
-                journal = journal if journal.location != below else _as_a_whole(disk, path, journal)
-                if journal.location not in seen:
-                    found.append(journal)
-                    seen.add(journal.location)
-    return found
-
-
-def _as_a_whole(disk: Disk, directory: Path, journal: Journal) -> Journal:
-    """The journal that a file in a directory belongs to, where that may have several: one queue is one journal."""
-    entry = journal.location.rpartition("/")[2]
-    if "flat" not in find_format(journal.format).traits or disk.is_directory(directory / entry):
-        return journal
-    whole: str = find_format(journal.format).room("journal").journal_of(entry)
-    location, name = journal.location.removesuffix(entry) + whole, readable(whole)
-    return Journal(journal.format, location, f"{journal.name.rpartition('/')[0]}/{name}".lstrip("/"))
-
-
-def readable(name: str) -> str:
-    """A name as text, for columns: bytes in it that are no UTF-8 are written out."""
-    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")

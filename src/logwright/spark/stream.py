@@ -199,7 +199,7 @@ class JournalStream(Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
     def _look(self) -> dict[Place, Standing]:
         """Every part of every journal as it is now."""
         found: dict[Place, Standing] = {}
-        for journal in list_journals(self.location, self.format):
+        for journal in list_journals(self.location, self.format, self.refused):
             try:
                 reader = open_journal(journal)
                 extents = find_format(journal.format).room("splits").extent(reader)

@@ -15,7 +15,7 @@ from .layout import HEAD, SEGMENT_DIRECTORY, parse_segment_name
 from .reader import Reader
 from .scanner import Scanner
 from .segment import Segment, list_segments
-from .shard import ShardedReader, find_shards
+from .shard import ShardedReader, find_shards, parse_shard_name
 from .shard_scanner import ShardedScanner
 from .writer import Writer
 
@@ -37,10 +37,16 @@ def looks_like(disk: Disk, path: Path) -> Evidence | None:
             evidence = _segment_looks_like(disk, segments[-1]) or _segment_looks_like(disk, segments[0])
             return evidence or Evidence(2, "jnl holds segment files by name")
         # A plain journal in a directory is not that directory's shard, though a root of shards may hold one (bit 0).
-        shards = [shard for shard in find_shards(disk, path) if shard.bit > 0]
+        # So other directories are not looked into: they may be none of ours to see.
+        shards = [name for name in disk.list_directory(path) if _is_shard(disk, path, name)]
         return Evidence(3, f"it holds {len(shards)} shards of a sej journal") if shards else None
     except NotFound:  # removed while we looked
         return None
+
+
+def _is_shard(disk: Disk, root: Path, name: str) -> bool:
+    parsed = parse_shard_name(name)
+    return parsed is not None and parsed[1] > 0 and disk.is_directory(root / name / SEGMENT_DIRECTORY)
 
 
 def _file_looks_like(disk: Disk, path: Path) -> Evidence | None:
