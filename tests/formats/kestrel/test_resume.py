@@ -83,6 +83,30 @@ def test_a_newest_file_that_was_written_anew_is_read_from_its_beginning(tmp_path
     assert resume(tmp_path / "cars", at, known)[0] == 0, "also when the new file is longer than that"
 
 
+@pytest.mark.parametrize("rotated", [False, True])
+def test_what_was_rewritten_before_it_was_read_is_gone_wherever_one_stood(tmp_path: Path, rotated: bool) -> None:
+    path = tmp_path / "cars"
+    with Writer(path) as writer:
+        for number in range(10):
+            writer.addx(b"%d" % number)
+        if rotated:
+            writer.rotate()
+        writer.flush()
+        at = Reader(path).next
+        known = mark(path, at)
+        if not rotated:
+            for _ in range(3):
+                writer.remove()
+            writer.addx(b"A" * 100)
+        writer.addx(b"z")
+        writer.rewrite()
+        behind = writer.last_timestamp << 64
+        writer.addx(b"after")
+    following, reason = resume(path, at, known)
+    assert (following, "went before they were read" in reason) == (behind, True)
+    assert [item.data for item in Reader(path).records(following)] == [b"after"]
+
+
 def test_a_split_whose_bytes_are_others_now_says_so(tmp_path: Path) -> None:
     path = write(tmp_path / "cars", addx(b"A"), addx(b"B"))
     (split,) = splits.plan(Reader(path))
