@@ -116,9 +116,10 @@ class Buffer:
         file = disk.open(path, "create")
         try:
             make_room(file, 0, size)
-            buffer = cls(file, size, used)
-            buffer.zero_ahead(used)
-            return buffer
+            zeroed = min(size, used + AHEAD_BYTES)
+            if isinstance(file, Mappable):  # elsewhere all of them are written
+                write_zeros(file, used, zeroed)
+            return cls(file, size, zeroed)
         except BaseException:
             abandon(disk, file)
             raise
@@ -210,8 +211,12 @@ class Buffer:
 
     def close(self) -> None:
         """Close the file. What is mapped of it stays only for as long as somebody reads there."""
-        self.memory = bytearray()
+        self.forget()
         self.file.close()
+
+    def forget(self) -> None:
+        """Give the memory back."""
+        self.memory = bytearray()
 
 
 def _memory_of(file: File, size: int) -> Memory:

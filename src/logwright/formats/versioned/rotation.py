@@ -109,6 +109,7 @@ def write_journal(disk: Disk, path: Path, size: int, initialized: int, table: Ta
         buffer.set_mark(moves.end)
         buffer.sync()
     except BaseException:
+        buffer.forget()  # the error holds this frame, which must not hold the mapping
         abandon(disk, buffer.file)
         raise
     return buffer, moves
