@@ -195,12 +195,24 @@ def test_being_told_to_stop_lets_what_was_begun_be_finished_and_a_second_time_do
     assert capfd.readouterr().err == "logwright: stopping after this batch; Ctrl-C again to stop now\n"
 
 
-def test_a_run_that_does_not_follow_is_ended_by_sigterm_as_by_ctrl_c() -> None:
-    before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
-    with _Stopping(None) as stopping:
-        stopping.install()
-        with pytest.raises(SystemExit) as raised:
-            signal.raise_signal(signal.SIGTERM)
-        assert raised.value.code == 143
-        assert signal.getsignal(signal.SIGINT) is before[1]
-    assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
+ENDED = """
+import os, signal, sys, tempfile
+from logwright.pipeline import own_spark
+
+def session(*_, **__):
+    print("started", os.listdir(tempfile.gettempdir()), flush=True)
+    os.kill(os.getpid(), signal.SIGTERM)
+    signal.pause()
+
+own_spark.session = session
+with own_spark.own_spark("local[1]", {}) as start:
+    start()
+"""
+
+
+def test_sigterm_ends_a_run_and_leaves_no_log(tmp_path: Path) -> None:
+    env = os.environ | {"TMPDIR": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", ENDED], capture_output=True, text=True, check=False, env=env)
+    assert done.returncode == -signal.SIGTERM, done
+    assert "logwright-spark-" in done.stdout
+    assert list(tmp_path.glob("logwright-spark-*")) == []

@@ -239,8 +239,7 @@ def restore_command(
         from ..pipeline.own_spark import own_spark
         from ..pipeline.restore import restore
     with (
-        _Stopping(None) as stopping,
-        own_spark(master, _spark_settings(spark_settings), stopping.install) as start,
+        own_spark(master, _spark_settings(spark_settings)) as start,
         progress_bar("restoring") as progress,
         translated(),
     ):
@@ -302,24 +301,20 @@ _STOPPING: Final = b"logwright: stopping after this batch; Ctrl-C again to stop 
 
 
 class _Stopping:
-    """Sets an event on Ctrl-C and SIGTERM, so that what was begun is finished; a second Ctrl-C does not wait.
-
-    Without an event SIGTERM ends what is being done as Ctrl-C does, and nothing is left behind.
-    """
+    """Sets an event on Ctrl-C and SIGTERM, so that what was begun is finished; a second Ctrl-C does not wait."""
 
     def __init__(self, stop: threading.Event | None) -> None:
         self._stop = stop
         self._before: dict[int, Any] = {}
 
     def install(self) -> None:
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGTERM,) if self._stop is None else (signal.SIGINT, signal.SIGTERM):
+        if self._stop is not None and threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
                 before = signal.signal(number, self._asked)
                 self._before.setdefault(number, before)
 
     def _asked(self, number: int, frame: FrameType | None) -> None:
-        if self._stop is None:
-            raise SystemExit(128 + number)
+        assert self._stop is not None
         if self._stop.is_set():
             if number == signal.SIGINT:
                 raise KeyboardInterrupt

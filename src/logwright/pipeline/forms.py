@@ -37,6 +37,8 @@ _DEFAULTS: Final[Mapping[str, Mapping[str, str]]] = {
         "ignoreTrailingWhiteSpace": "false",
     },
 }
+_EMPTY: Final = "\x01empty\x01"
+"""What Spark shall give for `""` when it reads, because it takes an empty text for null. It is in no file."""
 
 
 def options_of(format: str, *given: Mapping[str, str]) -> dict[str, str]:
@@ -58,7 +60,8 @@ def load(
     spark: SparkSession, format: str, options: Mapping[str, str], place: str, schema: StructType | None
 ) -> DataFrame:
     """What is at a place, in the columns of a schema as far as they are there; without one as Spark finds them."""
-    reader = spark.read.format(format).options(**options_of(format, options))
+    chosen = options_of(format, options, {"emptyValue": _EMPTY} if format == "csv" else {})
+    reader = spark.read.format(format).options(**chosen)
     if schema is None or format not in FILE_FORMATS:  # others have a schema of their own, and refuse to be told
         return reader.load(place)
     if format != "csv":
@@ -77,8 +80,9 @@ def _as_text(name: str, kind: DataType) -> Column:
 
 
 def _out_of_text(name: str, kind: DataType) -> Column:
+    text = F.when(F.col(name) == _EMPTY, "").otherwise(F.col(name))
     if isinstance(kind, BinaryType):
-        return F.unbase64(F.col(name))
+        return F.unbase64(text)
     if isinstance(kind, ArrayType | StructType):
-        return F.from_json(F.col(name), kind)
-    return F.col(name).cast(kind)
+        return F.from_json(text, kind)
+    return text.cast(kind)

@@ -1,7 +1,8 @@
 """Spark for one command: started when it is needed, quiet, on this machine for itself, and stopped in the end.
 
 Spark's own log, and whatever its JVM and its Python workers write to stderr, goes to a file that is removed when all
-went well, and named when Spark failed.
+went well, and named when Spark failed. SIGTERM removes it as well, and then ends this process as it always does: what
+was staged is for the next run to remove, and the JVM ends when it has lost us.
 """
 
 from __future__ import annotations
@@ -9,9 +10,12 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import signal
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Mapping
+from types import FrameType
 from typing import Final
 
 from pyspark.errors import PySparkException
@@ -35,6 +39,7 @@ _LOCAL_SETTINGS: Final = {
 """For a master that is this machine: nobody else is to reach it, and few rows are shuffled."""
 _RAISED: Final = re.compile(r'Exception in thread "main" (?:[\w.$]+: )?(.+)')
 _TALK: Final = re.compile(r"WARNING: |Using Spark's |[\d/]+ [\d:]+ (?:WARN|INFO) |:: |\tat ")
+_STOP_SECONDS: Final = 60
 _MOST_TEXT: Final = 1 << 20
 
 
@@ -66,6 +71,16 @@ def own_spark(
         on_start()
         return started[0]
 
+    def end(number: int, frame: FrameType | None) -> None:
+        _remove(log)
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+
+    is_ours = (
+        threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    )
+    if is_ours:
+        signal.signal(signal.SIGTERM, end)
     try:
         yield start
     except SparkFailed as error:
@@ -81,7 +96,21 @@ def own_spark(
         _remove(log)
     finally:
         for spark in started:
+            _stop(spark)
+        if is_ours:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _stop(spark: SparkSession) -> None:
+    """Stop Spark from a thread of its own: after Ctrl-C the connection of ours may be waiting for another answer."""
+
+    def stop() -> None:
+        with contextlib.suppress(Exception):  # the JVM ends with this process in any case
             spark.stop()
+
+    thread = threading.Thread(target=stop, name="logwright stops Spark", daemon=True)
+    thread.start()
+    thread.join(_STOP_SECONDS)
 
 
 def reason_in(log: str) -> str:
