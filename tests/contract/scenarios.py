@@ -124,7 +124,7 @@ def assert_nothing_lost(subject: Subject, disk: Disk, before: Tree, after: Tree,
     assert recovered.cut.reason
     assert recovered.kept is not None
     assert recovered.kept.parent == HOME / ".logwright" / "cut"
-    assert read_file(disk, recovered.kept) == data[recovered.cut.start :]
+    assert subject.of_kept(read_file(disk, recovered.kept), recovered.cut) == data[recovered.cut.start :]
 
 
 # --- scenarios ------------------------------------------------------------------------------------------------------
@@ -202,7 +202,7 @@ class RecoverScenario:
     def __post_init__(self) -> None:
         self.issued = self.subject.records(self.seed, self.count + 1)
         whole = self.subject.encode(self.issued[: self.count])
-        self.torn = self.tear(whole)
+        self.torn = self.subject.torn_file(self.tear(whole))
         scanned = self.subject.scan("codec", self.torn)
         self.whole_records, self.end = len(scanned.records), scanned.end
         assert self.end < len(self.torn), "nothing is torn here"
@@ -216,9 +216,10 @@ class RecoverScenario:
 
     def check(self, disk: SimulatedDisk, *, killed: bool = False) -> None:
         tail = self.torn[self.end :]
-        data = read_file(disk, self.file)
-        if data != self.torn:
-            assert data == self.torn[: self.end], "the recovery left another end than the last whole record's"
+        data = self.subject.content(read_file(disk, self.file))
+        torn = self.subject.content(self.torn)
+        if data != torn:
+            assert data == torn[: self.end], "the recovery left another end than the last whole record's"
             assert tail in _kept(disk), "the tail is cut, and no copy of it is left"
         elif "recovered" in disk.marks:
             raise AssertionError("the recovery had returned, and the tail is back")

@@ -116,6 +116,9 @@ class Subject(ABC):
     come out as anything that reads like a record, and only those that were synced are held to what they were.
     """
 
+    fills_disks = True
+    """Whether its files grow until there is no room, and a writer that has met that is poisoned."""
+
     # --- records and bytes ------------------------------------------------------------------------------------------
 
     @abstractmethod
@@ -183,6 +186,18 @@ class Subject(ABC):
     def lay_out(self, disk: Disk, home: Path, data: bytes) -> Path:
         """Put a journal of one file with these bytes onto a disk; the path of the file."""
 
+    def torn_file(self, data: bytes) -> bytes:
+        """A file as a crash leaves it whose last write came out like this: the same, unless its head has its length."""
+        return data
+
+    def content(self, data: bytes) -> bytes:
+        """What of the bytes of a file counts when it is compared: all of them, unless there is room behind."""
+        return data
+
+    def of_kept(self, kept: bytes, cut: Damage) -> bytes:
+        """What was cut, out of what is kept of it: all of that, unless more is kept."""
+        return kept
+
     @abstractmethod
     def open_session(self, disk: Disk, home: Path, *, sync: str = "always", **options: Any) -> Session:
         """Open the journal for writing, creating it when there is none."""
@@ -246,4 +261,5 @@ def error_of(call: Callable[[], object]) -> str | None:
 
 def journal_files(subject: Subject, tree: Tree) -> dict[str, bytes]:
     """The files of a tree that belong to the format."""
-    return {name: data for name, data in tree.items() if data is not None and subject.is_journal_file(name)}
+    there = {name: data for name, data in tree.items() if data is not None and subject.is_journal_file(name)}
+    return {name: subject.content(data) for name, data in there.items()}

@@ -41,6 +41,12 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", str(mounted)], check=True)
 
 
+@pytest.fixture(autouse=True)
+def _needs_files_that_grow(subject: Subject) -> None:
+    if not subject.fills_disks:
+        pytest.skip(f"the files of {subject.name} do not grow without end: it has tests of its own for a full disk")
+
+
 def append_until_it_fails(subject: Subject, home: Path, sync: str, start: int = 0) -> tuple[int, int]:
     """Append until the system refuses; how many records were acknowledged, and with which error it ended."""
     session = subject.open_session(REAL_DISK, home, sync=sync)

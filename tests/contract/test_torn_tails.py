@@ -26,7 +26,7 @@ def check(subject: Subject, damaged: Damaged, seed: int, count: int) -> None:
     expected, end = what_is_left(subject, damaged, data, records[:count], ends)
     disk = SimulatedDisk()
     disk.make_directory(HOME)
-    path = subject.lay_out(disk, HOME, damaged.data)
+    path = subject.lay_out(disk, HOME, subject.torn_file(damaged.data))
     disk.settle()
     before = read_tree(disk, HOME)
     torn = Damage(str(path.relative_to(HOME)), end, len(damaged.data), "", "torn_tail")

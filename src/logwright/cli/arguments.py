@@ -222,7 +222,12 @@ def find_place(reader: Reader, text: str) -> Any:
 
 
 def find_point(reader: Reader, text: str, local: bool) -> int:
-    """The record number that a point in a journal's past means: a number, a place, or a time."""
+    """The record number that a point in a journal's past means: a number, a place, or a time.
+
+    A journal whose states are known by time is asked by time only: a number is nanoseconds.
+    """
+    if getattr(reader, "states_by_time", False):
+        return parse_time(text, local=local)
     if text.isascii() and text.isdigit():
         return int(text)
     found = find_place(reader, text) if "@" in text else find_time(reader, parse_time(text, local=local))

@@ -45,6 +45,8 @@ _DAMAGED_OFFSET: Final = 1500
 _MAILS: Final = 120
 _UNSENT: Final = 20
 _JOBS: Final = 30
+_MOVES: Final = 400
+_STORE_BYTES: Final = 8 * 1024
 
 _CUSTOMERS: Final = ("ada", "björn", "chen", "dalia", "emeka", "fatima", "grete", "hugo")
 _GOODS: Final = ("bolt", "gear", "lamp", "pump", "rope", "valve")
@@ -228,7 +230,42 @@ def _write_jobs(path: Path, random_numbers: random.Random) -> int:
     return 2 * (_JOBS + _JOBS * 2 // 3)
 
 
-_WRITERS: Final[dict[str, Callable[[Path], list[Sample]]]] = {"sej": _write_sej, "kestrel": _write_kestrel}
+# --- sample journals of versioned -----------------------------------------------------------------------------------
+
+
+def _write_versioned(directory: Path) -> list[Sample]:
+    random_numbers = random.Random(_SEED)
+    stores = directory / "stores"
+    records = _write_fleet(stores, random_numbers)
+    return [Sample("stores", "versioned", records, "a store whose journal was rotated; its archives have the history")]
+
+
+def _write_fleet(stores: Path, random_numbers: random.Random) -> int:
+    """Where the trucks of a small shop are: every few minutes one of them tells, and now and then one is sold."""
+    now = parse_time(_FIRST_TIME)
+    journal = find_format("versioned").room("store")
+    options: dict[str, Any] = {"capacity": _STORE_BYTES, "background": False, "clock": lambda: now}
+    with journal.VersionedKVStore.open(stores, "fleet", **options) as store:
+        for _ in range(_MOVES):
+            now += random_numbers.randrange(NANOSECONDS, 90 * NANOSECONDS)
+            truck = f"truck/{random_numbers.randrange(12)}"
+            if random_numbers.random() < 0.05:
+                store.remove(truck)
+            else:
+                place = {
+                    "lat": round(random_numbers.uniform(47, 54), 4),
+                    "lon": round(random_numbers.uniform(6, 15), 4),
+                }
+                store.insert(truck, {**place, "load": random_numbers.choice(_GOODS)})
+    with find_format("versioned").open(stores) as reader:
+        return reader.count()
+
+
+_WRITERS: Final[dict[str, Callable[[Path], list[Sample]]]] = {
+    "sej": _write_sej,
+    "kestrel": _write_kestrel,
+    "versioned": _write_versioned,
+}
 assert set(_WRITERS) <= set(FORMATS)
 
 
@@ -259,6 +296,9 @@ _ACTS: Final = (
     _Act("The latest messages of all shards:", "tail {0}/events -n 3"),
     _Act("What waits in a queue, and what somebody has reserved?", "state {0}/queues/jobs"),
     _Act("What became of its third mail?", "history {0}/queues/mail mail@103"),
+    _Act("Where were the trucks at ten?", "state {0}/stores --at 2026-01-15T10:00Z"),
+    _Act("Where has one of them been?", "history {0}/stores truck/7"),
+    _Act("And what has changed within half an hour?", "diff {0}/stores 2026-01-15T10:00Z 2026-01-15T10:30Z"),
     _Act("To Parquet, for everything that reads it:", "convert {0}/orders {0}/orders.parquet --to parquet"),
     _Act("And back to a journal:", "convert {0}/orders.parquet {0}/again --to sej"),
     _Act("Which has the same messages:", "tail {0}/again -n 2"),

@@ -11,7 +11,8 @@ import click
 
 from ..core.errors import WrongUse
 from .arguments import GOOD, format_option, json_option, opened, path_argument, tell_torn_tails, verb
-from .output import Column, Table, escape, print_json
+from .output import RED, Column, Table, escape, print_json
+from .times import shown_time
 
 
 @verb(
@@ -19,6 +20,7 @@ from .output import Column, Table, escape, print_json
     examples=[
         ("what became of the item that was added first", "logwright history queues/mail mail@0"),
         ("for a program", "logwright history queues/mail mail@0 --json"),
+        ("every value that a key of a store ever had", "logwright history stores/fleet.jrn truck/7"),
     ],
 )
 @path_argument
@@ -29,7 +31,8 @@ def command(path: Path, key: str, format_name: str | None, as_json: bool) -> int
     """Print every change of one key, oldest first.
 
     For kestrel the key is the place where an item was added (FILE@POSITION, as `dump` and `diff` show it), and its
-    changes are when it was added, reserved, put back, and removed or finished.
+    changes are when it was added, reserved, put back, and removed or finished. For versioned it is a key of the store,
+    in a directory of several STORE/KEY; every change that is kept is told, from all archives, each once.
     """
     with opened(path, format_name) as reader:
         tell = getattr(reader, "history", None)
@@ -48,12 +51,13 @@ def command(path: Path, key: str, format_name: str | None, as_json: bool) -> int
 def _print_changes(changes: list[dict[str, Any]]) -> None:
     with Table([Column("at"), Column("event"), Column("value", flexible=True)]) as table:
         for change in changes:
-            at = f"{change['file']} @ {change['position']}" if "file" in change else str(change["t"])
+            at = f"{change['file']} @ {change['position']}" if "file" in change else shown_time(change["t"])
             event = change.get("event", "deleted" if change.get("deleted") else "set")
-            table.add(at, str(event), "-" if change.get("deleted") else _text(change["value"]))
+            gone = bool(change.get("deleted"))
+            table.add(at, str(event), "-" if gone else _text(change["value"]), style=RED if gone else "")
 
 
 def _text(value: Any) -> str:
     if isinstance(value, dict) and "data" in value:
         value = {**value, "data": escape(base64.b64decode(value["data"]))}
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return json.dumps(value, ensure_ascii=False)

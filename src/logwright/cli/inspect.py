@@ -67,6 +67,8 @@ def _record(record: dict[str, Any] | None, local: bool) -> str:
         parts.append(record["op"])
     if "timestamp" in record:
         parts.append(format_time(record["timestamp"], local=local) if record["timestamp"] is not None else "no time")
+    if "t" in record:
+        parts.append(shown_time(record["t"], local=local))
     if "added" in record:
         parts.append(shown_time(record["added"] * 1_000_000, local=local))
     parts.append(f"{record['size']} bytes at {record['file']} @ {record['position']}")
@@ -75,7 +77,7 @@ def _record(record: dict[str, Any] | None, local: bool) -> str:
 
 def _span(first: dict[str, Any] | None, last: dict[str, Any] | None) -> str | None:
     """How much time lies between two records."""
-    times = [record.get("timestamp") for record in (first, last) if record is not None]
+    times = [record.get("timestamp", record.get("t")) for record in (first, last) if record is not None]
     if len(times) < 2 or times[0] is None or times[1] is None:
         return None
     return format_duration(times[1] - times[0])

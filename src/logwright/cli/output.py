@@ -32,6 +32,8 @@ _LEAST_WIDTH: Final = 12
 BOLD: Final = "1"
 DIM: Final = "2"
 RED: Final = "31"
+GREEN: Final = "32"
+YELLOW: Final = "33"
 
 _ENCODER: Final = json.JSONEncoder(ensure_ascii=True, separators=(", ", ": "))
 
@@ -131,6 +133,12 @@ class Column:
     width: int = 0
 
 
+class _Row(tuple[str, ...]):
+    """The cells of a row, and its style on a terminal."""
+
+    style = ""
+
+
 class Table:
     """Rows in columns, printed as they come: the first ones are held back until the widths are known.
 
@@ -143,9 +151,11 @@ class Table:
         self._has_header = False
         self._terminal = is_terminal(sys.stdout)
 
-    def add(self, *cells: str) -> None:
+    def add(self, *cells: str, style: str = "") -> None:
         """One row; a cell for each column."""
-        self._take(tuple(one_line(cell) for cell in cells))
+        row = _Row(one_line(cell) for cell in cells)
+        row.style = style
+        self._take(row)
 
     def add_line(self, text: str, style: str) -> None:
         """A line across all columns, for what is no row."""
@@ -187,7 +197,9 @@ class Table:
             return
         if not self._has_header:
             self._print_header([row])
-        sys.stdout.write(self._aligned(row) + "\n")
+        style = getattr(row, "style", "")
+        text = self._aligned(row)
+        sys.stdout.write((styled(text, style, sys.stdout) if style else text) + "\n")
 
     def _print_header(self, rows: Sequence[tuple[str, ...]]) -> None:
         self._has_header = True

@@ -19,12 +19,12 @@ from ..values import Decoder, Undecodable, decoder, payload, read_schema
 from .output import DIM, RED, Column, Table, describe, escape, print_json, warn
 from .times import MILLISECONDS, shown_time
 
-_HIDDEN: Final = ("file", "shard", "queue", "decoded", "undecodable")
+_HIDDEN: Final = ("file", "shard", "queue", "store", "decoded", "undecodable")
 """Fields that are no column: a line of its own tells the file, whose name has the part in it."""
 _PLACE: Final = ("position", "size")
 _NUMBERS: Final = ("position", "size", "offset", "type", "xid", "count")
 _PAYLOADS: Final = ("value", "data")
-_TIMES: Final = {"timestamp": 1, **MILLISECONDS}
+_TIMES: Final = {"timestamp": 1, "t": 1, **MILLISECONDS}
 """Fields that are times, and how many nanoseconds their unit has."""
 
 
@@ -62,6 +62,10 @@ class Printer:
         if not self._fields:
             self._choose_columns(fields)
         self._tell_file(located.file)
+        if "initialized" in fields:  # the head of a journal, and no change
+            since = shown_time(fields["initialized"], local=self._local)
+            self._table.add_line(f"-- the active journal from {since} on", DIM)
+            return
         self._table.add(*(self._cell(name, fields, located) for name in self._fields))
 
     def damage(self, damage: Damage, *, show: bool) -> None:
@@ -125,6 +129,8 @@ class Printer:
         value = getattr(located.record, name, fields.get(name))
         if isinstance(value, bytes):
             return escape(value)
+        if name == "o":
+            return json.dumps(fields[name], ensure_ascii=False)
         if name in _TIMES and value is not None:
             return shown_time(value * _TIMES[name], local=self._local)
         return "-" if value is None else str(value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ from .times import MILLISECONDS, shown_time
         ("now", "logwright state orders"),
         ("as it was at an offset, for a program", "logwright state orders --at 1000 --json"),
         ("as it was at a time", "logwright state orders --at 2026-01-15T10:00:00Z"),
+        ("what a store held two hours ago", 'logwright state stores/fleet.jrn --at "2 hours ago"'),
     ],
 )
 @path_argument
@@ -49,14 +51,21 @@ def command(path: Path, at: str | None, local: bool, format_name: str | None, as
     the past is not kept. For kestrel: the items of the queue from its head on, those that are reserved, and the last
     used transaction id; nothing expires here. Reads everything up to that point, so that damage does not go unnoticed:
     it makes the exit code 1, and so does an offset that cannot be read, which is null. A torn tail is a warning.
+
+    For versioned: each key with its value and the time since when it has it. POINT is a time: nanoseconds, ISO 8601, or
+    "2 hours ago". One journal is read, the one that knows that time; a time before all that is kept is exit code 2.
     """
     damages: list[Damage] = []
     with opened(path, format_name) as reader:
         point = None if at is None else find_point(reader, at, local)
         state = reader.state(point)
-        with progress_bar("reading") as progress:
-            reader.count(None, point, progress=progress, on_damage=damages.append)
-        print_json(state) if as_json else _print_state(state)
+        if getattr(reader, "states_by_time", False):
+            damages = reader.damages  # type: ignore[attr-defined]  # of the one file that knows that time
+            print_json(state) if as_json else _print_keys(state, local)
+        else:
+            with progress_bar("reading") as progress:
+                reader.count(None, point, progress=progress, on_damage=damages.append)
+            print_json(state) if as_json else _print_state(state)
         damages = [damage for damage in damages if damage.kind != "torn_tail"]
         for damage in damages:
             warn(describe(path, damage))
@@ -93,6 +102,19 @@ def _print_state(state: dict[str, Any]) -> None:
             with Table([Column(column, right=_is_number(column, value[0])) for column in names]) as table:
                 for row in value:
                     table.add(*(_cell(column, row[column]) for column in names))
+
+
+def _print_keys(state: dict[str, Any], local: bool) -> None:
+    """The keys of a store, or of each store under its name."""
+    if list(state) == ["stores"] and all("timestamp" not in found for found in state["stores"].values()):
+        for store, keys in state["stores"].items():
+            print_line(f"-- {store}")
+            _print_keys(keys, local)
+        return
+    with Table([Column("since"), Column("key"), Column("value", flexible=True)]) as table:
+        for key, found in state.items():
+            since = shown_time(found["timestamp"], local=local)
+            table.add(since, escape(key.encode()), json.dumps(found["value"], ensure_ascii=False))
 
 
 def _is_number(column: str, row: dict[str, Any]) -> bool:

@@ -13,6 +13,7 @@ What the rooms of a format offer to the rest of the house, the command line and 
     splits.plan(reader, ...), …      see core/split.py
     inventory.take(reader)           -> Inventory           see core/inventory.py
     restore.FileWriter(...), …       see core/restore.py
+    staging.Target(...), …           see core/manifest.py, and spark/sink.py
 """
 
 from __future__ import annotations
@@ -142,6 +143,12 @@ FORMATS: dict[str, Format] = {
             "queue journal of Kestrel",
             "logwright.formats.kestrel",
             frozenset({"flat", "follow", "park"}),
+        ),
+        Format(
+            "versioned",
+            "key-value journal with its whole history",
+            "logwright.formats.versioned",
+            frozenset({"flat", "follow", "prune_times"}),
         ),
     )
 }

@@ -68,7 +68,8 @@ class JournalReader(Reading, DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """The tasks of this read."""
         bounds = bounds_of(self.conditions)
-        journals = [journal for journal in find_journals(self.location, self.format) if self._is_wanted(journal)]
+        found = find_journals(self.location, self.format, self.refused)
+        journals = [journal for journal in found if self._is_wanted(journal)]
         parts = [(journal, split) for journal in journals for split in self._plan(journal, bounds)]
         return [Part(group) for group in pack(parts, self.split_bytes, lambda part: part[1].bytes)] or [Part([])]
 
@@ -132,7 +133,13 @@ class KestrelSource(JournalSource):
     format = "kestrel"
 
 
-SOURCES: Final = (JournalSource, SejSource, KestrelSource)
+class VersionedSource(JournalSource):
+    """The source `versioned`."""
+
+    format = "versioned"
+
+
+SOURCES: Final = (JournalSource, SejSource, KestrelSource, VersionedSource)
 
 
 assert set(FORMATS) == {source.format for source in SOURCES if source.format}

@@ -10,7 +10,7 @@ in. A small archive may be as dense as zlib can make it: only from `free_bytes` 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Final
@@ -20,6 +20,8 @@ from ...core.errors import WrongUse
 
 READ_BYTES: Final = 256 * 1024
 _COMPRESSED_BYTES: Final = 64 * 1024
+_SALVAGED_BYTES: Final = 1024
+_ZLIB_HEADER_BYTES: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,7 @@ class InflatedStream:
         self._waiting = b""
         self._ready = b""
         self._ended = False
+        self._rest: Iterator[bytes] | None = None
 
     def read_into(self, buffer: memoryview) -> int:
         """Fill a buffer; how many bytes there were, less than its length only at the end."""
@@ -108,6 +111,8 @@ class InflatedStream:
 
     def _next(self, most: int) -> bytes:
         """Some more bytes, none at the end."""
+        if self._rest is not None:
+            return next(self._rest, b"")
         while not self._ended:
             if not self._waiting:
                 self._waiting = self._file.read_at(self.bytes_in, _COMPRESSED_BYTES)
@@ -115,7 +120,9 @@ class InflatedStream:
             try:
                 found: bytes = self._inflate.decompress(self._waiting, min(most, READ_BYTES))
             except _ERRORS as error:
-                return self._stop(f"this is no zlib data: {error}")
+                self.problem = f"this is no zlib data: {error}"
+                self._rest = self._salvaged()
+                return next(self._rest, b"")
             at_end = not self._waiting
             self._waiting = self._inflate.unconsumed_tail
             if self._inflate.eof:
@@ -130,6 +137,27 @@ class InflatedStream:
             if found:
                 return found
         return b""
+
+    def _salvaged(self) -> Iterator[bytes]:
+        """What still comes out before the bad bytes: a decompressor that fails gives nothing of its last piece."""
+        inflate = zlib.decompressobj(-zlib.MAX_WBITS)  # without the checksum, which may be all that is wrong
+        position, skipped = _ZLIB_HEADER_BYTES, 0
+        while data := self._file.read_at(position, _SALVAGED_BYTES):
+            position += len(data)
+            while data:
+                try:
+                    found = inflate.decompress(data, _SALVAGED_BYTES)
+                except zlib.error:
+                    return
+                data = inflate.unconsumed_tail
+                given = max(0, min(len(found), self.bytes_out - skipped))
+                skipped += given
+                if found[given:]:
+                    self.bytes_out += len(found) - given
+                    skipped = self.bytes_out
+                    yield found[given:]
+                if inflate.eof:
+                    return
 
     def _is_too_much(self) -> bool:
         limits = self._limits
