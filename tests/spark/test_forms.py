@@ -71,9 +71,8 @@ def test_csv_tables_grow_and_are_restored_by_what_is_noted_beside_them(spark: An
 
     restored = restore(str(out), str(tmp_path / "again"), spark=spark)
     assert restored.whole, restored
-    for path in sorted(root.rglob("*")):
-        if path.suffix in (".jnl", ".ofs") or path.parent.name == "queues":
-            assert (tmp_path / "again" / path.relative_to(root)).read_bytes() == path.read_bytes(), path
+    for file in (f"{NAME}/jnl/0000000000000000.jnl", f"{NAME}/ofs/billing.ofs", "queues/mail"):
+        assert (tmp_path / "again" / file).read_bytes() == (root / file).read_bytes(), file
 
 
 def test_json_tables_have_times_to_the_microsecond(spark: Any, tmp_path: Path) -> None:
