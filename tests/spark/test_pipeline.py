@@ -316,14 +316,16 @@ def test_a_run_that_is_killed_has_published_its_batch_or_has_not(
 def test_a_run_that_follows_goes_on_until_it_is_stopped(spark: Any, tmp_path: Path) -> None:
     root, out = tmp_path / "root", tmp_path / "tables"
     fill(root / "a", 10)
-    stop, results = threading.Event(), []
+    stop, results, told = threading.Event(), [], [""]
     settings = Settings(str(root), str(out), follow=True, tables=("events",))
-    thread = threading.Thread(target=lambda: results.append(run(settings, spark, stop=stop)))
+    chosen = {"stop": stop, "progress": lambda what, *_: told.append(what)}
+    thread = threading.Thread(target=lambda: results.append(run(settings, spark, **chosen)))
     thread.start()
     try:
         wait_until(lambda: _rows_of(out) == 10)
         fill(root / "b", 5)
         wait_until(lambda: _rows_of(out) == 15)
+        wait_until(lambda: told[-1] == "waiting for more")
     finally:
         stop.set()
         thread.join(DEADLINE_SECONDS)

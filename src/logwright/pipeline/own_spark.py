@@ -71,18 +71,9 @@ def own_spark(
         on_start()
         return started[0]
 
-    def end(number: int, frame: FrameType | None) -> None:
-        _remove(log)
-        signal.signal(number, signal.SIG_DFL)
-        os.kill(os.getpid(), number)
-
-    is_ours = (
-        threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-    )
-    if is_ours:
-        signal.signal(signal.SIGTERM, end)
     try:
-        yield start
+        with _before_sigterm(lambda: _remove(log)):
+            yield start
     except SparkFailed as error:
         if not log:
             raise
@@ -97,8 +88,26 @@ def own_spark(
     finally:
         for spark in started:
             _stop(spark)
-        if is_ours:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+@contextlib.contextmanager
+def _before_sigterm(clean_up: Callable[[], None]) -> Iterator[None]:
+    """Do something before SIGTERM ends this process, unless somebody else sees to that."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        clean_up()
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _stop(spark: SparkSession) -> None:
