@@ -98,7 +98,8 @@ class _Search:
             self.links.append((path, location, name))
             return []
         real = os.path.realpath(path) if is_local(self._disk) else location
-        if real in self._seen or any(str(above) in self._closed for above in Path(real).parents):
+        is_within = by_link and any(str(above) in self._closed for above in Path(real).parents)
+        if real in self._seen or is_within:
             return []
         self._seen.add(real)
         chosen = self._detect(path)
