@@ -1,0 +1,56 @@
+"""The verbs on stores: state, history and diff by time, the shapes of their JSON, and questions without an answer."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from logwright.formats.versioned import VersionedRecovery
+from tests.cli.support import assert_one_error_line, run
+
+TEN = 1768471200000000000
+"""2026-01-15T10:00:00Z"""
+
+
+@pytest.mark.parametrize("at", [str(TEN), "2026-01-15T10:00Z", "2026-01-15 11:00+01:00"])
+def test_the_state_at_a_time_however_that_is_written(at: str, samples: Path) -> None:
+    expected = VersionedRecovery.load(samples / "stores").recover_at(TEN)
+    outcome = run("state", samples / "stores", "--at", at, "--json")
+    assert outcome.code == 0
+    assert outcome.object == {
+        key: {"value": value, "timestamp": expected.timestamps[key]} for key, value in expected.items()
+    }
+
+
+def test_the_state_some_time_ago_and_now(samples: Path) -> None:
+    now = run("state", samples / "stores", "--json")
+    assert run("state", samples / "stores" / "fleet.jrn", "--at", "2 hours ago", "--json").object == now.object
+    assert len(now.object) == len(run("state", samples / "stores").lines) - 1
+
+
+def test_history_and_diff_have_the_shapes_that_were_agreed_upon(samples: Path) -> None:
+    history = run("history", samples / "stores", "truck/3", "--json")
+    assert history.code == 0
+    changes = [json.loads(line) for line in history.lines]
+    assert all(set(change) in ({"t", "value"}, {"t", "deleted"}) for change in changes)
+    assert [change["t"] for change in changes] == sorted(change["t"] for change in changes)
+    found = run("diff", samples / "stores", str(TEN), "2026-01-15T10:30Z", "--json").object
+    assert list(found) == ["added", "changed", "removed"]
+    assert all(set(change) == {"before", "after"} for change in found["changed"].values())
+
+
+def test_a_question_that_cannot_be_answered_is_exit_2_and_says_from_when_on(samples: Path) -> None:
+    outcome = run("state", samples / "stores", "--at", "2020-01-01")
+    assert_one_error_line(outcome, 2, "the state is known from 1768464000000000000 on")
+    assert run("history", samples / "stores", "no such key").code == 2
+
+
+def test_dump_begins_each_file_with_its_metadata_and_count_counts_the_entries(samples: Path) -> None:
+    records = [json.loads(line) for line in run("dump", samples / "stores", "--json").lines]
+    heads = [record for record in records if "initialized" in record]
+    assert records[0] == heads[0]
+    assert heads[0]["format_version"] == 2
+    assert len(heads) == len({record["file"] for record in records})
+    assert run("count", samples / "stores", "--json").object["records"] == len(records) - len(heads)
