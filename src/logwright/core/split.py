@@ -14,8 +14,8 @@ What the room `splits` of a format offers:
     reach(reader, part, start, stop, max_bytes)  -> how far so many bytes go, at least one record; the bytes up to there
     file_of(part, file)                          -> a file of a part as seen from the journal; without this PART/FILE
 
-Record numbers of a part rise, and no record ever gets the number that another one had. A format that cannot promise this,
-or whose numbers are not those of the records one by one, offers more, and streams ask for it:
+Record numbers of a part rise, and no record ever gets the number that another one had. A format that cannot promise
+this, or whose numbers are not those of the records one by one, offers more, and streams ask for it:
 
     mark(reader, part, number)                   -> a short text about what lies right before a number, "" for nothing
     resume(reader, part, number, mark)           -> (number, reason): where to go on that had come to `number` and noted
