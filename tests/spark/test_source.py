@@ -296,7 +296,7 @@ def test_one_percent_by_time_is_read_by_reading_less_than_five_percent(
             writer.append(bytes(100), b"customer-%04d" % (number % 7), timestamp=number * 1_000_000 - late)
     size = sum(path.stat().st_size for path in (directory / "jnl").iterdir())
     disk = CountingDisk()
-    monkeypatch.setattr("logwright.spark.reading.locate", lambda location: (disk, Path(location)))
+    monkeypatch.setattr("logwright.spark.finding.locate", lambda location: (disk, Path(location)))
     low, high = (datetime.datetime.fromtimestamp(seconds, datetime.UTC) for seconds in (75.0, 76.5))
     for pushed in (
         (filters.GreaterThanOrEqual(("timestamp",), low), filters.LessThan(("timestamp",), high)),
