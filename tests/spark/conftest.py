@@ -1,23 +1,14 @@
-"""One Spark for all tests of this folder, and a server of the S3 protocol on loopback."""
+"""One Spark for the tests of this folder, in each process that runs some; and an S3 server on loopback."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from logwright.spark import session
-
-
-@pytest.hookimpl(tryfirst=True)  # before the tests are handed out by their groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let one process run all tests of Spark: a second JVM would take longer to start than it would save."""
-    for item in items:
-        if Path(__file__).parent in item.path.parents:
-            item.add_marker(pytest.mark.xdist_group("spark"))
 
 
 @pytest.fixture(scope="session")
