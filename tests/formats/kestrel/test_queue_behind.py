@@ -135,6 +135,28 @@ def test_damage_that_appears_while_the_queue_is_open_is_told(make: MakeQueue, tm
         queue.put(b"it goes on taking items")
 
 
+@pytest.mark.parametrize("take", [Queue.get_many, Queue.open_many])
+def test_what_was_taken_before_damage_is_handed_out_and_the_damage_told_by_the_next_call(
+    make: MakeQueue, tmp_path: Path, take: Callable[[Queue, int], list[Any]]
+) -> None:
+    with make() as queue:
+        queue.put_many(numbers(0, 10))
+        for data in numbers(10, 60):
+            queue.put(data)
+        damaged = sorted(tmp_path.glob("cars.*"))[2]
+        whole = damaged.read_bytes()
+        damaged.write_bytes(whole[: len(whole) // 2 + 7])
+        taken = [getattr(item, "data", item) for item in take(queue, 100)]
+        assert 0 < len(taken) < 60
+        assert taken == numbers(0, len(taken))
+        with pytest.raises(DamagedJournal):
+            take(queue, 100)
+        damaged.write_bytes(whole)
+    with make() as queue:
+        behind = numbers(len(taken), 60)
+        assert list(drained(queue)) == (behind if take is Queue.get_many else taken + behind)
+
+
 def test_a_file_that_was_changed_by_others_is_told(make: MakeQueue) -> None:
     with make(max_memory_bytes=3000) as queue:
         queue.put_many(numbers(0, 101))

@@ -514,3 +514,12 @@ def test_a_parked_queue_of_a_child_is_no_child(make: MakeQueue, tmp_path: Path) 
     with make("orders") as parent, make("orders-audit_parked") as parked:
         parent.put(b"one")
         assert list(parked) == [b"bad"]
+
+
+@pytest.mark.parametrize("stray", ["cars+", "cars+red+small", "cars+~~"])
+def test_a_stray_file_that_is_no_child_does_not_keep_a_queue_from_opening(tmp_path: Path, stray: str) -> None:
+    (tmp_path / stray).write_bytes(b"")
+    with Queue(tmp_path, "cars") as queue, Queue(tmp_path, "cars+red") as child:
+        queue.put(b"for both")
+        assert (queue.get(), child.get()) == (b"for both", b"for both")
+    assert (tmp_path / stray).read_bytes() == b""

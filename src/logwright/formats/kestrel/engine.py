@@ -258,12 +258,21 @@ class Engine(Waiting):
             if self.refusing:
                 self._refuse()
             with self.gathered():
-                while len(found) < most and self._ready():
+                while len(found) < most and self._another(found):
                     self.emit(_REMOVE)
                     found.append(self.pop())
             self.taken += len(found)
             self.care_if_due()
         return found
+
+    def _another(self, found: Sequence[object]) -> bool:
+        """Whether there is one more behind those that were found. What cannot be read is told by the next call."""
+        try:
+            return self._ready()
+        except LogwrightError:
+            if self.refusing or not found:
+                raise
+            return False  # these have been removed or reserved: whoever asked must get them
 
     def give_back(self, entries: Sequence[Entry]) -> None:
         """Add items again that were removed for somebody who is gone: at the tail, there is no other way in a journal.
@@ -315,7 +324,7 @@ class Engine(Waiting):
             if self.refusing:
                 self._refuse()
             with self.gathered() if most > 1 else contextlib.nullcontext():
-                while len(found) < most and self._ready():
+                while len(found) < most and self._another(found):
                     xid = self._reserve_head()
                     found.append(as_item(self.open_items[xid], xid))
             self.care_if_due()

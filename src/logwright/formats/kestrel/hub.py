@@ -148,7 +148,7 @@ class Handle:
             return
         with contextlib.suppress(NotFound):
             for name in list_queues(disk, path.parent):
-                if name.startswith(f"{parent}+"):
+                if name.startswith(f"{parent}+") and is_queue_name(name):  # there may be stray files
                     self._add_child(name)
 
     def _add_child(self, name: str) -> None:
