@@ -322,6 +322,19 @@ def test_care_that_fails_is_put_off(tmp_path: Path, caplog: pytest.LogCaptureFix
         assert queue.stats().journal_bytes < 200 + 42
 
 
+def test_where_no_greater_number_is_left_the_journal_is_not_rotated(
+    make: MakeQueue, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / f"cars.{10**20 - 1}").touch()
+    with make() as queue:
+        for data in numbers(0, 60):
+            queue.put(data)
+        assert files_of(queue.path) == ["cars", f"cars.{10**20 - 1}"]
+    assert "there is no greater number for a file behind this one" in caplog.text
+    with make() as queue:
+        assert list(drained(queue)) == numbers(0, 60)
+
+
 def test_a_write_that_fails_ends_the_queue_and_loses_nothing(tmp_path: Path) -> None:
     with Queue(tmp_path, "cars") as queue:
         queue.put(b"one")

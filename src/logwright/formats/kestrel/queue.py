@@ -150,7 +150,10 @@ class Queue(Closing):
         return data
 
     def get_many(self, most: int, timeout: float | None = 0) -> list[bytes]:
-        """Remove up to so many items from the head on; waits for the first one only."""
+        """Remove up to so many items from the head on; waits for the first one only.
+
+        Fewer where what is behind them cannot be read: the next call tells why.
+        """
         _check_count(most)
         engine = self._engine
         return self._committed(engine, self._taken(engine, lambda: engine.get_many(most) or None, timeout) or [])

@@ -36,6 +36,7 @@ from .layout import (
     UNDECIDED,
     is_queue_name,
     lock_name,
+    parse_name,
     rotated_name,
 )
 from .packing import finish_pack, next_timestamp, pack, remove_temporary, write_temporary
@@ -262,13 +263,22 @@ class QueueFiles(Appending):
             self._or_poison(self._write_out)
             with self._syncing:
                 if self._file_size:
+                    self._following_timestamp()  # without one nothing has happened yet
                     self._or_poison(self._rotate)
             return self._last_timestamp
 
+    def _following_timestamp(self) -> int:
+        """The number for a file that is rotated now. `WrongUse` if it had more digits than the name of a file has."""
+        timestamp = next_timestamp(self._last_timestamp)
+        if parse_name(rotated_name(self.queue, timestamp)) is None:
+            last = self.directory / rotated_name(self.queue, self._last_timestamp)
+            raise WrongUse(f"{last}: there is no greater number for a file behind this one")
+        return timestamp
+
     def _rotate(self) -> None:
         """Synced before it is renamed: a rotated file is never torn. The names are synced one after the other."""
+        timestamp = self._following_timestamp()
         self._file.sync()
-        timestamp = next_timestamp(self._last_timestamp)
         self._disk.rename(self.path, self.directory / rotated_name(self.queue, timestamp))
         self._disk.sync_directory(self.directory)
         self._last_timestamp = timestamp
