@@ -341,6 +341,20 @@ def test_a_full_disk_refuses_what_needs_space_and_the_store_stays_as_it_was() ->
     assert not [name for name in disk.list_directory(HOME) if name.endswith((".tmp", ".old"))]
 
 
+@pytest.mark.usefixtures("_quiet")
+def test_a_store_on_a_full_disk_opens_and_is_read_though_its_buffer_cannot_grow() -> None:
+    disk = a_disk()
+    with on_a_disk(disk, capacity=1024) as store:
+        store.insert("a", 1)
+    disk.capacity_bytes = 3000
+    with on_a_disk(disk, capacity=1 << 20) as store:
+        assert (store.get("a"), store.capacity) == (1, 1024)
+        store.insert("b", 2)
+    disk.capacity_bytes = None
+    with on_a_disk(disk, capacity=1 << 20) as store:
+        assert (dict(store.items()), store.capacity) == ({"a": 1, "b": 2}, 1 << 20)
+
+
 def test_at_the_limit_a_change_is_refused_and_removing_makes_room(tmp_path: Path) -> None:
     with opened(tmp_path, capacity=1024, max_capacity=4096) as store:
         with pytest.raises(CapacityExceeded, match="max_capacity"):

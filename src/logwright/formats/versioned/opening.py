@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Final
 
 from ...core.disk import Disk
-from ...core.errors import DamagedJournal, WrongUse
+from ...core.errors import DamagedJournal, StorageFailed, WrongUse
 from ...core.keep import keep_range
 from ...core.outcome import Damage, Malformed
 from ...core.repair import find_interrupted
@@ -33,7 +33,7 @@ from .buffer import LEAST_BYTES, Buffer, garbage_end, has_zero_sector, last_byte
 from .files import Listing, active_name, list_files, old_name, parse_name, temporary_archive_name, temporary_name
 from .layout import ENTRY_START, HEADER_BYTES
 from .quick import Table
-from .rotation import Sizes, write_journal
+from .rotation import Sizes, is_no_space, write_journal
 
 logger = logging.getLogger("logwright.versioned")
 _MOST_ATTEMPTS: Final = 1000
@@ -286,7 +286,12 @@ def _make_ready(buffer: Buffer, position: int, sizes: Sizes) -> None:
     size = max(buffer.size, sizes.capacity, LEAST_BYTES)
     size = sizes.grown(size, position) or max(size, 2 * position)
     if size > buffer.size:
-        buffer.grow(size, position)
+        try:
+            buffer.grow(size, position)
+        except StorageFailed as error:  # on a full disk what is there can be read, and changed as far as it has room
+            if not is_no_space(error) or buffer.size < LEAST_BYTES or position > mark_at(buffer.size):
+                raise
+            logger.warning("%s: its buffer stays as small as it is: %s", buffer.file.path, error)
     else:
         buffer.reserve()
     buffer.zero_ahead(position)
