@@ -1,0 +1,1 @@
+"""yeltsin: journals of transactions on the pages of a table, as YeltsinDB writes them."""

@@ -1,0 +1,281 @@
+"""Bytes <-> transactions, in plain Python: the reference for the kernel, and its stand-in where it is not built.
+
+A transaction is valid if and only if its operations are of the types 1, 2 and 3, each with data of the size that its
+type has (24; 12 and twice the size of an image, which the data itself tells; 16), up to and with one of the type FE or
+FF, whose data may have any size, and all of its bytes are there. One that has no such end is still valid, and
+incomplete, if its operations end exactly where `next` says that the next transaction begins; none may go beyond that.
+Any flag, any time and any page is valid.
+
+A link is judged by whoever goes along it: `next` must name a place behind the end of its transaction, and the
+transaction there must name this one as its `previous`. So a walk along links only ever goes forwards, and ends.
+
+Strategy: from head to head, operation by operation, images passed over. Where the bytes end before a head, or before
+what it counts, more are needed: whether more can come, only who has the file knows.
+
+Links are offsets in the file, and buffers are windows into it: `base` is where a buffer begins in its file. Nothing
+here opens a file, and no length is believed before the bytes that it counts have been seen.
+"""
+
+from __future__ import annotations
+
+from array import array
+from typing import Final
+
+from ...core.buffers import Buffer, check_count, check_range, not_walked
+from ...core.outcome import NEED_MORE, Malformed, NeedMore, Span
+from .layout import (
+    ALLOCATION,
+    ALLOCATION_DATA,
+    COMPLETION,
+    HEADER,
+    HEADER_BYTES,
+    LEAST_TRANSACTION_BYTES,
+    MODIFICATION,
+    MODIFICATION_HEAD,
+    OPERATION_HEAD,
+    OPERATION_HEAD_BYTES,
+    REMOVAL,
+    REMOVAL_DATA,
+    ROLLBACK,
+    SIGNATURE,
+    TRANSACTION_HEAD,
+    TRANSACTION_HEAD_BYTES,
+)
+from .records import Allocate, Modify, Operation, Remove, Transaction
+
+CLEAN, INCOMPLETE, MALFORMED, ASTRAY, JUMP = range(5)
+"""How a walk ends: at the end of its bytes, inside a transaction, at bytes that are none, at a transaction that names
+another one as its previous, or behind one whose `next` is not where it ends, the last one included."""
+ENDS: Final = (ROLLBACK, COMPLETION)
+
+
+# --- the header of the file -------------------------------------------------------------------------------------------
+
+
+def encode_header(first: int, last: int) -> bytes:
+    """The first bytes of a journal: the offsets of its first and of its last transaction, 0 for none."""
+    return HEADER.pack(SIGNATURE, first, last)
+
+
+def decode_header(buffer: Buffer) -> tuple[int, int] | NeedMore:
+    """The offsets of the first and of the last transaction. They are not judged here."""
+    start = bytes(buffer[: len(SIGNATURE)])
+    if start != SIGNATURE[: len(start)]:
+        raise Malformed(0, f"a journal begins with {SIGNATURE!r}, and not with {start!r}")
+    if len(buffer) < HEADER_BYTES:
+        return NEED_MORE
+    _, first, last = HEADER.unpack_from(buffer)
+    return first, last
+
+
+# --- one transaction --------------------------------------------------------------------------------------------------
+
+
+def encode(transaction: Transaction) -> bytes:
+    """The bytes of a transaction."""
+    transaction.validate()
+    head = TRANSACTION_HEAD.pack(transaction.previous, transaction.next, transaction.timestamp, transaction.flags)
+    end = b"" if transaction.end is None else encode_end(transaction.end, transaction.end_data)
+    return head + b"".join(map(encode_operation, transaction.operations)) + end
+
+
+def encode_operation(operation: Operation) -> bytes:
+    """The bytes of an operation, which has been validated."""
+    if isinstance(operation, Modify):
+        size = len(operation.after)
+        head = OPERATION_HEAD.pack(MODIFICATION, MODIFICATION_HEAD.size + 2 * size)
+        images = operation.before + operation.after
+        return head + MODIFICATION_HEAD.pack(operation.page, operation.page_offset, size) + images
+    if isinstance(operation, Allocate):
+        head = OPERATION_HEAD.pack(ALLOCATION, ALLOCATION_DATA.size)
+        return head + ALLOCATION_DATA.pack(operation.page, operation.free_before, operation.free_after)
+    return OPERATION_HEAD.pack(REMOVAL, REMOVAL_DATA.size) + REMOVAL_DATA.pack(operation.page, operation.free_before)
+
+
+def encode_end(end: int, data: bytes = b"") -> bytes:
+    """The bytes of the operation that ends a transaction."""
+    return OPERATION_HEAD.pack(end, len(data)) + data
+
+
+def operation_size(buffer: Buffer, position: int, end: int) -> int | None:
+    """How large the operation at a position says it is, None when that is not there yet; `Malformed` if it is none."""
+    if end <= position:
+        return None
+    kind = buffer[position]
+    if kind not in (ALLOCATION, MODIFICATION, REMOVAL, ROLLBACK, COMPLETION):
+        raise Malformed(position, f"there is no operation {kind:#04x}")
+    if end - position < OPERATION_HEAD_BYTES:
+        return None
+    size: int = OPERATION_HEAD.unpack_from(buffer, position)[1]
+    if kind in ENDS:
+        return OPERATION_HEAD_BYTES + size
+    if kind == MODIFICATION:
+        if size < MODIFICATION_HEAD.size:
+            raise Malformed(position, f"a modification has at least {MODIFICATION_HEAD.size} bytes, and not {size}")
+        if end - position < OPERATION_HEAD_BYTES + MODIFICATION_HEAD.size:
+            return None
+        images = MODIFICATION_HEAD.unpack_from(buffer, position + OPERATION_HEAD_BYTES)[2]
+        if size != MODIFICATION_HEAD.size + 2 * images:
+            raise Malformed(position, f"a modification of {images} bytes has not {size} bytes of data")
+        return OPERATION_HEAD_BYTES + size
+    needed = ALLOCATION_DATA.size if kind == ALLOCATION else REMOVAL_DATA.size
+    if size != needed:
+        name = "an allocation" if kind == ALLOCATION else "a removal"
+        raise Malformed(position, f"{name} has {needed} bytes of data, and not {size}")
+    return OPERATION_HEAD_BYTES + needed
+
+
+def transaction_size(buffer: Buffer, position: int, end: int, base: int = 0, *, follow_next: bool = True) -> int | None:
+    """How large the transaction at a position is, None when it is not there as a whole; `Malformed` if it is none.
+
+    Without `follow_next` the place that `next` names is no bound for its operations.
+    """
+    if end - position < TRANSACTION_HEAD_BYTES:
+        return None
+    following = TRANSACTION_HEAD.unpack_from(buffer, position)[1] - base
+    at = position + TRANSACTION_HEAD_BYTES
+    bounded = follow_next and following >= at
+    while True:
+        if bounded and at == following:
+            return at - position
+        size = operation_size(buffer, at, end)
+        if size is None:
+            return None
+        if bounded and at + size > following:
+            raise Malformed(at, f"the operation goes on beyond {base + following}, where the next transaction begins")
+        if end - at < size:
+            return None
+        at += size
+        if buffer[at - size] in ENDS:
+            return at - position
+
+
+def decode(
+    buffer: Buffer, position: int = 0, end: int | None = None, base: int = 0
+) -> tuple[Transaction, Span] | NeedMore:
+    """The transaction at a position, `NEED_MORE`, or `Malformed`. Bytes from `end` on are not looked at."""
+    end = len(buffer) if end is None else end
+    size = transaction_size(buffer, position, end, base)
+    if size is None:
+        return NEED_MORE
+    return _transaction(buffer, position, position + size), Span(position, position + size)
+
+
+def _transaction(buffer: Buffer, start: int, stop: int) -> Transaction:
+    """The transaction that fills a range."""
+    previous, following, timestamp, flags = TRANSACTION_HEAD.unpack_from(buffer, start)
+    operations: list[Operation] = []
+    at = start + TRANSACTION_HEAD_BYTES
+    while at < stop:
+        kind, size = OPERATION_HEAD.unpack_from(buffer, at)
+        at += OPERATION_HEAD_BYTES
+        if kind in ENDS:
+            data = bytes(buffer[at : at + size])
+            return Transaction(previous, following, timestamp, flags, tuple(operations), kind, data)
+        operations.append(_operation(buffer, kind, at, at + size))
+        at += size
+    return Transaction(previous, following, timestamp, flags, tuple(operations), None)
+
+
+def _operation(buffer: Buffer, kind: int, start: int, stop: int) -> Operation:
+    """The operation whose data fills a range."""
+    if kind == MODIFICATION:
+        page, page_offset, size = MODIFICATION_HEAD.unpack_from(buffer, start)
+        middle = start + MODIFICATION_HEAD.size + size
+        return Modify(page, page_offset, bytes(buffer[middle - size : middle]), bytes(buffer[middle:stop]))
+    if kind == ALLOCATION:
+        return Allocate(*ALLOCATION_DATA.unpack_from(buffer, start))
+    return Remove(*REMOVAL_DATA.unpack_from(buffer, start))
+
+
+def explain(buffer: Buffer, position: int, end: int, base: int = 0, most: int | None = None) -> str:
+    """Why there is no transaction at a position, in words; `most` is how many bytes from there on are in the file."""
+    try:
+        size = transaction_size(buffer, position, end, base)
+    except Malformed as malformed:
+        at = base + malformed.position
+        return f"{malformed.reason} (at {at})" if malformed.position > position else malformed.reason
+    have = end - position if most is None else most
+    if size is not None:
+        return "the transaction is whole"
+    return f"the transaction has no end within the {have} bytes that are there"
+
+
+# --- many transactions ------------------------------------------------------------------------------------------------
+
+
+def walk(buffer: Buffer, start: int, end: int, base: int, previous: int, most: int = -1) -> tuple[int, int, int, int]:
+    """Go over transactions that lie one behind the other, at most `most` of them (-1: any number).
+
+    `previous` is the offset of the one before the first, 0 for none. Returns where it stopped, how many it passed, how
+    it ended (`CLEAN` …), and the offset of the last one passed, which is `previous` if there was none.
+    """
+    check_range(buffer, start, end)
+    position, count = start, 0
+    while position < end and count != most:
+        if end - position < TRANSACTION_HEAD_BYTES:
+            return position, count, INCOMPLETE, previous
+        said, following, _, _ = TRANSACTION_HEAD.unpack_from(buffer, position)
+        if said != previous:
+            return position, count, ASTRAY, previous
+        try:
+            size = transaction_size(buffer, position, end, base)
+        except Malformed:
+            return position, count, MALFORMED, previous
+        if size is None:
+            return position, count, INCOMPLETE, previous
+        previous = base + position
+        position += size
+        count += 1
+        if following != base + position:
+            return position, count, JUMP, previous
+    return position, count, CLEAN, previous
+
+
+def hop(
+    buffer: Buffer, start: int, end: int, base: int, previous: int, stop: int, most: int = -1
+) -> tuple[int, int, int, int]:
+    """Go from head to head along `next`, as far as the heads are in the buffer, at most `most` of them (-1: any).
+
+    Operations are not looked at. `stop` is an offset in the file that no `next` may go beyond. Returns the offset where
+    it stopped, how many heads it passed, how it ended, and the offset of the last one passed. It ends `CLEAN` where the
+    next head is not in the buffer, and with `JUMP` behind one whose `next` is 0, or cannot be: then it stopped at that.
+    """
+    check_range(buffer, start, end)
+    at, count = base + start, 0
+    while base + start <= at <= base + end - TRANSACTION_HEAD_BYTES and count != most:
+        said, following, _, _ = TRANSACTION_HEAD.unpack_from(buffer, at - base)
+        if said != previous:
+            return at, count, ASTRAY, previous
+        previous = at
+        count += 1
+        if not at + TRANSACTION_HEAD_BYTES <= following <= stop:
+            return following, count, JUMP, previous
+        at = following
+    return at, count, CLEAN, previous
+
+
+def spans(buffer: Buffer, start: int, stop: int, count: int, base: int) -> array[int]:
+    """Where each of the `count` transactions of a walked range begins, and where the last one ends."""
+    check_range(buffer, start, stop)
+    check_count(start, stop, count, TRANSACTION_HEAD_BYTES)
+    starts = array("q", [start])
+    for _ in range(count):
+        position = starts[-1]
+        try:
+            size = transaction_size(buffer, position, stop, base)
+        except Malformed:
+            size = None
+        if size is None:
+            raise not_walked(position)
+        starts.append(position + size)
+    return starts
+
+
+def transactions(buffer: Buffer, start: int, stop: int, count: int, base: int) -> list[Transaction]:
+    """The `count` transactions of a range that `walk` has passed. What `walk` has judged is not judged again."""
+    starts = spans(buffer, start, stop, count, base)
+    return [_transaction(buffer, starts[row], starts[row + 1]) for row in range(count)]
+
+
+assert LEAST_TRANSACTION_BYTES > TRANSACTION_HEAD_BYTES
