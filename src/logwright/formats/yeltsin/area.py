@@ -1,0 +1,69 @@
+"""Area: the bytes of a file that are read and changed in place, as memory where the system can map files.
+
+What is stored is with the system at once, in the order in which it was stored: a process that is killed takes nothing
+back. A mapping saves the calls; elsewhere the same bytes are read and written. A file that is mapped has space for all
+of its bytes, for there is nobody to be told later that the disk is full; a file that somebody else shortens meanwhile
+may end the process, as in every database that maps its files.
+"""
+
+from __future__ import annotations
+
+import mmap
+
+from ...core.disk import Buffer, File, Mappable, write_all
+
+
+class Area:
+    """A file that is open for update, and its size."""
+
+    def __init__(self, file: File, *, mapped: bool = True) -> None:
+        self.file = file
+        self.size = file.size()
+        self._mapped = mapped and isinstance(file, Mappable)
+        self._memory: mmap.mmap | None = None
+        if self._mapped:
+            self._map()
+
+    def _map(self) -> None:
+        assert isinstance(self.file, Mappable)
+        if self.size:
+            self.file.allocate(self.size)
+            self._memory = self.file.map(self.size)
+
+    def load(self, position: int, size: int) -> bytes:
+        """Bytes from a position on, fewer than `size` only at the end."""
+        if self._memory is None:
+            return self.file.read_at(position, size)
+        return self._memory[position : position + size]
+
+    def store(self, position: int, data: Buffer) -> None:
+        """Put bytes in place; behind the end the file grows, and what lies between is zeros."""
+        end = position + len(data)
+        if self._mapped and end > self.size:
+            self.grow(end)
+        if self._memory is None:
+            write_all(self.file, position, data)
+            self.size = max(self.size, end)
+        else:
+            self._memory[position:end] = data
+
+    def grow(self, size: int) -> None:
+        """Let the file have so many bytes; those that are new are zeros."""
+        if size <= self.size:
+            return
+        if self._mapped:
+            self._memory = None
+            self.size = size
+            self._map()
+        else:
+            self.file.truncate(size)
+            self.size = size
+
+    def sync(self) -> None:
+        """Make everything that was stored durable."""
+        self.file.sync()
+
+    def close(self) -> None:
+        """Close the file, and give the memory back."""
+        self._memory = None
+        self.file.close()
