@@ -156,35 +156,34 @@ def test_no_operation_goes_beyond_the_next_transaction() -> None:
 def test_a_walk_passes_what_lies_one_behind_the_other() -> None:
     data = journal(numbered(20))
     _, starts = linked(numbered(20))
-    assert codec.walk(data, 20, len(data), 0, 0) == (len(data), 20, codec.JUMP, starts[-1])
-    assert codec.walk(data, 20, len(data), 0, 0, 5) == (starts[5], 5, codec.CLEAN, starts[4])
-    assert codec.walk(data[20:], starts[5] - 20, len(data) - 20, 20, starts[4]) == (
-        len(data) - 20,
-        15,
-        codec.JUMP,
-        starts[-1],
-    )
-    assert codec.walk(data, 20, starts[5], 0, 0) == (starts[5], 5, codec.CLEAN, starts[4])
-    assert codec.walk(data, 20, starts[5] + 30, 0, 0) == (starts[5], 5, codec.INCOMPLETE, starts[4])
-    assert codec.walk(data, starts[5], len(data), 0, 0) == (starts[5], 0, codec.ASTRAY, 0)
+    size, last = len(data), starts[-1]
+    assert codec.walk(data, 20, size, 0, 0, last) == (size, 20, codec.JUMP, last)
+    assert codec.walk(data, 20, size, 0, 0, starts[7]) == (starts[8], 8, codec.JUMP, starts[7])
+    assert codec.walk(data, 20, size, 0, 0, last, 5) == (starts[5], 5, codec.CLEAN, starts[4])
+    window = data[20:]
+    assert codec.walk(window, starts[5] - 20, size - 20, 20, starts[4], last) == (size - 20, 15, codec.JUMP, last)
+    assert codec.walk(data, 20, starts[5], 0, 0, last) == (starts[5], 5, codec.CLEAN, starts[4])
+    assert codec.walk(data, 20, starts[5] + 30, 0, 0, last) == (starts[5], 5, codec.INCOMPLETE, starts[4])
+    assert codec.walk(data, starts[5], size, 0, 0, last) == (starts[5], 0, codec.ASTRAY, 0)
 
 
 def test_a_walk_stops_behind_a_transaction_that_another_one_does_not_follow() -> None:
     data = journal(numbered(3), gap_bytes=8)
     _, starts = linked(numbered(3), gap_bytes=8)
-    assert codec.walk(data, 20, len(data), 0, 0) == (starts[1] - 8, 1, codec.JUMP, starts[0])
+    assert codec.walk(data, 20, len(data), 0, 0, starts[-1]) == (starts[1] - 8, 1, codec.JUMP, starts[0])
 
 
 def test_hopping_goes_from_head_to_head() -> None:
     for gap_bytes in (0, 8):
         data = journal(numbered(20), gap_bytes=gap_bytes)
         _, starts = linked(numbered(20), gap_bytes=gap_bytes)
-        size = len(data)
-        assert codec.hop(data, 20, size, 0, 0, size) == (0, 20, codec.JUMP, starts[-1])
-        assert codec.hop(data, 20, size, 0, 0, size, 3) == (starts[3], 3, codec.CLEAN, starts[2])
-        assert codec.hop(data, 20, starts[7] + 24, 0, 0, size) == (starts[7], 7, codec.CLEAN, starts[6])
+        size, last = len(data), starts[-1]
+        assert codec.hop(data, 20, size, 0, 0, last) == (0, 20, codec.JUMP, last)
+        assert codec.hop(data, 20, size, 0, 0, last, 3) == (starts[3], 3, codec.CLEAN, starts[2])
+        assert codec.hop(data, 20, starts[7] + 24, 0, 0, last) == (starts[7], 7, codec.CLEAN, starts[6])
+        assert codec.hop(data, 20, size, 0, 0, starts[7]) == (starts[8], 8, codec.JUMP, starts[7])
         window = data[starts[7] - 3 :]
-        assert codec.hop(window, 3, len(window), starts[7] - 3, starts[6], size) == (0, 13, codec.JUMP, starts[-1])
+        assert codec.hop(window, 3, len(window), starts[7] - 3, starts[6], last) == (0, 13, codec.JUMP, last)
 
 
 @pytest.mark.parametrize("target", [1, 19, 20, 2**64 - 1], ids=str)
@@ -192,8 +191,19 @@ def test_hopping_never_goes_backwards_or_beyond_the_end(target: int) -> None:
     items, starts = linked(numbered(3))
     data = bytearray(journal(items))
     data[starts[1] + 8 : starts[1] + 16] = target.to_bytes(8, "little")
-    assert codec.hop(data, 20, len(data), 0, 0, len(data)) == (target, 2, codec.JUMP, starts[1])
-    assert codec.walk(data, 20, len(data), 0, 0)[1:] == (2, codec.JUMP, starts[1])
+    assert codec.hop(data, 20, len(data), 0, 0, starts[2]) == (target, 2, codec.JUMP, starts[1])
+    assert codec.walk(data, 20, len(data), 0, 0, starts[2])[1:] == (2, codec.JUMP, starts[1])
+
+
+def test_operations_are_skimmed_as_far_as_their_heads_are_at_hand() -> None:
+    data = codec.encode(transaction(modify(bytes(50), bytes(50)), Remove(30, 0), data=b"bye"))
+    behind = 25 + 117
+    assert codec.skim(data, 25, len(data), -1) == (len(data), codec.CLEAN)
+    assert codec.skim(data, 25, 60, -1) == (behind, codec.INCOMPLETE)
+    assert codec.skim(data, 25, behind + 5, -1) == (behind + 21, codec.INCOMPLETE)
+    assert codec.skim(data, 25, len(data), behind) == (behind, codec.CLEAN)
+    assert codec.skim(data, 25, len(data), behind - 1) == (25, codec.MALFORMED)
+    assert codec.skim(data, 24, len(data), -1)[1] == codec.MALFORMED
 
 
 def test_a_range_is_decoded_that_was_walked() -> None:

@@ -19,9 +19,12 @@ here opens a file, and no length is believed before the bytes that it counts hav
 from __future__ import annotations
 
 from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Final
 
 from ...core.buffers import Buffer, check_count, check_range, not_walked
+from ...core.gathering import Bytes, Gathering, Numbers
 from ...core.outcome import NEED_MORE, Malformed, NeedMore, Span
 from .layout import (
     ALLOCATION,
@@ -45,7 +48,7 @@ from .records import Allocate, Modify, Operation, Remove, Transaction
 
 CLEAN, INCOMPLETE, MALFORMED, ASTRAY, JUMP = range(5)
 """How a walk ends: at the end of its bytes, inside a transaction, at bytes that are none, at a transaction that names
-another one as its previous, or behind one whose `next` is not where it ends, the last one included."""
+another one as its previous, or behind one that is the last, or whose `next` is not where it ends."""
 ENDS: Final = (ROLLBACK, COMPLETION)
 
 
@@ -204,11 +207,14 @@ def explain(buffer: Buffer, position: int, end: int, base: int = 0, most: int | 
 # --- many transactions ------------------------------------------------------------------------------------------------
 
 
-def walk(buffer: Buffer, start: int, end: int, base: int, previous: int, most: int = -1) -> tuple[int, int, int, int]:
+def walk(
+    buffer: Buffer, start: int, end: int, base: int, previous: int, last: int, most: int = -1
+) -> tuple[int, int, int, int]:
     """Go over transactions that lie one behind the other, at most `most` of them (-1: any number).
 
-    `previous` is the offset of the one before the first, 0 for none. Returns where it stopped, how many it passed, how
-    it ended (`CLEAN` …), and the offset of the last one passed, which is `previous` if there was none.
+    `previous` is the offset of the one before the first, 0 for none, and `last` the one to stop behind. Returns where
+    it stopped, how many it passed, how it ended (`CLEAN` …), and the offset of the last one passed, which is `previous`
+    if there was none.
     """
     check_range(buffer, start, end)
     position, count = start, 0
@@ -227,19 +233,20 @@ def walk(buffer: Buffer, start: int, end: int, base: int, previous: int, most: i
         previous = base + position
         position += size
         count += 1
-        if following != base + position:
+        if previous == last or following != base + position:
             return position, count, JUMP, previous
     return position, count, CLEAN, previous
 
 
 def hop(
-    buffer: Buffer, start: int, end: int, base: int, previous: int, stop: int, most: int = -1
+    buffer: Buffer, start: int, end: int, base: int, previous: int, last: int, most: int = -1
 ) -> tuple[int, int, int, int]:
     """Go from head to head along `next`, as far as the heads are in the buffer, at most `most` of them (-1: any).
 
-    Operations are not looked at. `stop` is an offset in the file that no `next` may go beyond. Returns the offset where
-    it stopped, how many heads it passed, how it ended, and the offset of the last one passed. It ends `CLEAN` where the
-    next head is not in the buffer, and with `JUMP` behind one whose `next` is 0, or cannot be: then it stopped at that.
+    Operations are not looked at. `last` is the offset of the transaction to stop behind, which no `next` may go beyond.
+    Returns the offset where it stopped, how many heads it passed, how it ended, and the offset of the last one passed.
+    It ends `CLEAN` where the next head is not in the buffer, and with `JUMP` behind the last one and behind one whose
+    `next` cannot be: then it stopped at what `next` says.
     """
     check_range(buffer, start, end)
     at, count = base + start, 0
@@ -249,10 +256,34 @@ def hop(
             return at, count, ASTRAY, previous
         previous = at
         count += 1
-        if not at + TRANSACTION_HEAD_BYTES <= following <= stop:
+        if at == last or not at + TRANSACTION_HEAD_BYTES <= following <= last:
             return following, count, JUMP, previous
         at = following
     return at, count, CLEAN, previous
+
+
+def skim(buffer: Buffer, start: int, end: int, following: int) -> tuple[int, int]:
+    """Go over the operations of one transaction, as far as their heads are in the buffer.
+
+    `following` is where in the buffer the next transaction begins, which may lie beyond it; negative: nobody knows.
+    Returns where it stopped, which may lie beyond the buffer as well, and how: `CLEAN` behind the end of the
+    transaction, `INCOMPLETE` at an operation whose head is not in the buffer, `MALFORMED` at bytes that are none.
+    """
+    check_range(buffer, start, end)
+    at = start
+    while at != following:
+        try:
+            size = operation_size(buffer, at, end)
+        except Malformed:
+            return at, MALFORMED
+        if size is None:
+            return at, INCOMPLETE
+        if 0 <= following < at + size:
+            return at, MALFORMED
+        at += size
+        if buffer[at - size] in ENDS:
+            break
+    return at, CLEAN
 
 
 def spans(buffer: Buffer, start: int, stop: int, count: int, base: int) -> array[int]:
@@ -276,6 +307,130 @@ def transactions(buffer: Buffer, start: int, stop: int, count: int, base: int) -
     """The `count` transactions of a range that `walk` has passed. What `walk` has judged is not judged again."""
     starts = spans(buffer, start, stop, count, base)
     return [_transaction(buffer, starts[row], starts[row + 1]) for row in range(count)]
+
+
+# --- columns ----------------------------------------------------------------------------------------------------------
+
+(
+    TRANSACTIONS,
+    OFFSETS,
+    TIMESTAMPS,
+    FLAGS,
+    ENDINGS,
+    OPERATIONS,
+    KINDS,
+    PAGES,
+    PAGE_OFFSETS,
+    BEFORE,
+    AFTER,
+    FREE_BEFORE,
+    FREE_AFTER,
+    POSITIONS,
+    SIZES,
+) = (1 << bit for bit in range(15))
+"""Which columns to decode, added up."""
+ALL_COLUMNS: Final = (1 << 15) - 1
+
+
+@dataclass(slots=True)
+class Columns:
+    """Operations as columns of plain buffers in the machine's byte order; a column that was not asked for is None.
+
+    Of its transaction a row has `transactions`, its number in the journal (i64), `offsets`, where it begins (u64),
+    `timestamps` (i64), `flags` and `endings`, the operation that ends it, 0 for none (u8). `operations` counts within
+    the transaction (i32), `kinds` says which (u8), `pages`, `free_before` and `free_after` are u64, `page_offsets` i32;
+    `positions` (u64) and `sizes` (i64) are those of the operation in the file. What an operation does not have is 0, or
+    no bytes. The n-th image is between `before_ends[n]` and `before_ends[n + 1]` (i32), and so for `after`.
+    """
+
+    count: int
+    transactions: Buffer | None = None
+    offsets: Buffer | None = None
+    timestamps: Buffer | None = None
+    flags: Buffer | None = None
+    endings: Buffer | None = None
+    operations: Buffer | None = None
+    kinds: Buffer | None = None
+    pages: Buffer | None = None
+    page_offsets: Buffer | None = None
+    before_ends: Buffer | None = None
+    before: Buffer | None = None
+    after_ends: Buffer | None = None
+    after: Buffer | None = None
+    free_before: Buffer | None = None
+    free_after: Buffer | None = None
+    positions: Buffer | None = None
+    sizes: Buffer | None = None
+
+
+_LAYOUT: Final = (
+    Numbers(TRANSACTIONS, "transactions", "q"),
+    Numbers(OFFSETS, "offsets", "Q"),
+    Numbers(TIMESTAMPS, "timestamps", "q"),
+    Numbers(FLAGS, "flags", "B"),
+    Numbers(ENDINGS, "endings", "B"),
+    Numbers(OPERATIONS, "operations", "i"),
+    Numbers(KINDS, "kinds", "B"),
+    Numbers(PAGES, "pages", "Q"),
+    Numbers(PAGE_OFFSETS, "page_offsets", "i"),
+    Bytes(BEFORE, "before", "before_ends"),
+    Bytes(AFTER, "after", "after_ends"),
+    Numbers(FREE_BEFORE, "free_before", "Q"),
+    Numbers(FREE_AFTER, "free_after", "Q"),
+    Numbers(POSITIONS, "positions", "Q"),
+    Numbers(SIZES, "sizes", "q"),
+)
+
+
+class _Gatherer(Gathering[Columns]):
+    """Gathers the operations of transactions as rows."""
+
+    def __init__(self, want: int, rows: int, image_bytes: int) -> None:
+        room = {"before": image_bytes, "after": image_bytes}
+        super().__init__(Columns(0), _LAYOUT, want, rows, room, bytearray)
+
+    def add(self, record: Transaction, number: int, offset: int, places: list[tuple[int, int]]) -> None:
+        """Add the operations of one transaction; `places` are where they are in the file, and their sizes."""
+        for row, operation in enumerate(record.operations):
+            numbers = {
+                "transactions": number,
+                "offsets": offset,
+                "timestamps": record.timestamp,
+                "flags": record.flags,
+                "endings": record.end or 0,
+                "operations": row,
+                "kinds": operation.number,
+                "pages": operation.page,
+                "page_offsets": operation.page_offset if isinstance(operation, Modify) else 0,
+                "free_before": 0 if isinstance(operation, Modify) else operation.free_before,
+                "free_after": operation.free_after if isinstance(operation, Allocate) else 0,
+                "positions": places[row][0],
+                "sizes": places[row][1],
+            }
+            before, after = (operation.before, operation.after) if isinstance(operation, Modify) else (b"", b"")
+            self._put(numbers, {"before": before, "after": after})
+
+
+def columns(
+    buffer: Buffer, start: int, stop: int, count: int, base: int, number: int = 0, want: int = ALL_COLUMNS
+) -> Columns:
+    """The operations of the `count` transactions of a walked range as columns; `number` is that of the first one."""
+    starts = spans(buffer, start, stop, count, base)
+    found = [_transaction(buffer, starts[row], starts[row + 1]) for row in range(count)]
+    image_bytes = sum(len(item.after) for record in found for item in record.operations if isinstance(item, Modify))
+    gatherer = _Gatherer(want, sum(len(record.operations) for record in found), image_bytes)
+    for row, record in enumerate(found):
+        gatherer.add(record, number + row, base + starts[row], list(_places(buffer, starts[row], record, base)))
+    return gatherer.take()
+
+
+def _places(buffer: Buffer, start: int, record: Transaction, base: int) -> Iterator[tuple[int, int]]:
+    """Where the operations of a transaction are in the file, and how large."""
+    at = start + TRANSACTION_HEAD_BYTES
+    for _ in record.operations:
+        size = OPERATION_HEAD_BYTES + OPERATION_HEAD.unpack_from(buffer, at)[1]
+        yield base + at, size
+        at += size
 
 
 assert LEAST_TRANSACTION_BYTES > TRANSACTION_HEAD_BYTES
