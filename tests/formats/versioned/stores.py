@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,22 @@ class Clock:
     def __call__(self) -> int:
         self.now = next(self._times, self.now + 1)
         return self.now
+
+
+class HookedDisk:
+    """The disk of this machine, or another one, that tells before a file is opened: for races that always happen."""
+
+    def __init__(self, inner: Disk = REAL_DISK) -> None:
+        self.inner = inner
+        self.before_open: Callable[[Path], None] | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    def open(self, path: Path, mode: Any) -> Any:
+        if self.before_open is not None:
+            self.before_open(path)
+        return self.inner.open(path, mode)
 
 
 def content_of(store: VersionedKVStore) -> dict[str, tuple[Any, int]]:

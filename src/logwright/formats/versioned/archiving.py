@@ -171,10 +171,11 @@ class Archiver:
         self._background = background
         self._done = done
         self._thread: threading.Thread | None = None
+        self._busy = False
         self._mutex = threading.Lock()
         self.timestamp: int | None = None
         """Of the old journal that is to be archived."""
-        self.failure: LogwrightError | None = None
+        self.failure: Exception | None = None
 
     @property
     def pending(self) -> bool:
@@ -182,40 +183,71 @@ class Archiver:
 
     def begin(self, timestamp: int) -> None:
         """There is an old journal, which ended at this time."""
-        self.timestamp = timestamp
+        with self._mutex:
+            self.timestamp = timestamp
         self.resume()
 
     def resume(self) -> None:
         """Make the archive that is to be made, again if that has failed before; nothing while it is being made."""
         with self._mutex:
-            if self.timestamp is None or self._thread is not None:
+            if self.timestamp is None or self._busy:
                 return
             self.failure = None
-            if self._background:
-                self._thread = threading.Thread(target=self._run, name=f"logwright-archive-{self._store}", daemon=True)
-                self._thread.start()
-        if not self._background:
-            self._run()
+            self._busy = True
+            if self._background and self._start():
+                return
+        self._run()
+
+    def _start(self) -> bool:
+        """Let a thread do it; False when the system has none for us, and the caller has to."""
+        thread = threading.Thread(target=self._run, name=f"logwright-archive-{self._store}", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:
+            logger.warning("%s: there is no thread for an archive: %s", self._store, error)
+            return False
+        self._thread = thread
+        return True
 
     def _run(self) -> None:
-        timestamp = self.timestamp
-        assert timestamp is not None
+        """Make archives until none is to be made, or one cannot be."""
+        try:
+            while (timestamp := self._next()) is not None:
+                failure = self._archive(timestamp)
+                if failure is not None:
+                    self._stop(failure)
+                    return
+        except BaseException:  # an interrupt, where this is not a thread of its own
+            self._stop(None)
+            raise
+
+    def _next(self) -> int | None:
+        with self._mutex:
+            if self.timestamp is None:  # whoever comes from now on begins anew
+                self._busy, self._thread = False, None
+            return self.timestamp
+
+    def _stop(self, failure: Exception | None) -> None:
+        with self._mutex:
+            self.failure, self._busy, self._thread = failure, False, None
+
+    def _archive(self, timestamp: int) -> Exception | None:
+        """Make one archive; what kept it from being made. Whatever that was, the old journal stays where it is."""
         try:
             timestamp = archive_old(self._disk, self._directory, self._store, timestamp)
-        except LogwrightError as error:
+        except Exception as error:
             logger.warning("%s: the last journal is not archived yet: %s", self._store, error)
-            with self._mutex:
-                self.failure, self._thread = error, None
-            return
+            return error
         with self._mutex:
-            self.timestamp = self._thread = None
+            self.timestamp = None  # writers may rotate the next one, while this goes on
         try:
             self._done(timestamp)
-        except LogwrightError as error:
+        except Exception as error:
             logger.warning("%s: old archives are not removed: %s", self._store, error)
+        return None
 
     def wait(self) -> None:
-        """Wait for the archive that is being made."""
+        """Wait for the archive that is being made, and for those to be removed that it makes superfluous."""
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():
             thread.join()

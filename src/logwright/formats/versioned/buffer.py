@@ -107,13 +107,11 @@ class Buffer:
         return not isinstance(self.memory, bytearray)
 
     @classmethod
-    def create(cls, disk: Disk, path: Path, size: int, used: int) -> Buffer:
-        """A new file of zeros, of which the first `used` bytes will be stored at once.
+    def create(cls, disk: Disk, file: File, size: int, used: int) -> Buffer:
+        """A new file made one of zeros, of which the first `used` bytes will be stored at once.
 
         Neither its contents nor its name are synced. It is removed again when there is no space.
         """
-        disk.remove(path)
-        file = disk.open(path, "create")
         try:
             make_room(file, 0, size)
             zeroed = min(size, used + AHEAD_BYTES)

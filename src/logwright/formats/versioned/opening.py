@@ -33,7 +33,7 @@ from .buffer import LEAST_BYTES, Buffer, garbage_end, has_zero_sector, last_byte
 from .files import Listing, active_name, list_files, old_name, parse_name, temporary_archive_name, temporary_name
 from .layout import ENTRY_START, HEADER_BYTES
 from .quick import Table
-from .rotation import Sizes, is_no_space, write_journal
+from .rotation import Sizes, is_no_space, new_journal, write_journal
 
 logger = logging.getLogger("logwright.versioned")
 _MOST_ATTEMPTS: Final = 1000
@@ -111,7 +111,7 @@ def _create(disk: Disk, listing: Listing, table: Table, sizes: Sizes) -> Opened:
     if listing.archives:
         raise DamagedJournal(path, 0, "there are archives of this store, and no active journal; restore it first")
     initialized = table.now()
-    buffer, moves = write_journal(disk, directory / temporary_name(store), sizes.capacity, initialized, table)
+    buffer, moves = write_journal(disk, new_journal(disk, directory, store), sizes.capacity, initialized, table)
     try:
         disk.rename(directory / temporary_name(store), path)
         disk.sync_directory(directory)

@@ -11,6 +11,10 @@ What a crash right after each step leaves, and what opening the store makes of i
 Writers wait for 2 to 4, that is for the state to be written, and never for 5. An old journal that has not been archived
 yet must not be replaced by another one: until it is gone, the journal grows in place.
 
+What fails before anything is written (the directory cannot be listed, `.tmp` not created), or for want of space, has
+changed nothing: the store goes on in the rest of its buffer, or in a larger one, and rotates later. Any other failure
+is final for it, as a failed write always is.
+
 The state has the last entry of each key as it was, with its own time, the oldest first.
 """
 
@@ -21,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from ...core.disk import Disk
+from ...core.disk import Disk, File
 from ...core.errors import CapacityExceeded, StorageFailed, WrongUse
 from . import codec
 from .buffer import LEAST_BYTES, Buffer, abandon, mark_at
@@ -98,10 +102,17 @@ def head_bytes(initialized: int) -> int:
     return HEADER_BYTES + len(codec.encode_metadata(Metadata(initialized)))
 
 
-def write_journal(disk: Disk, path: Path, size: int, initialized: int, table: Table) -> tuple[Buffer, Moves]:
-    """Write a new journal with the state of a store, and sync it. It is removed again if that fails."""
+def new_journal(disk: Disk, directory: Path, store: str) -> File:
+    """The file of the next journal, with nothing in it; until something is, nothing has changed."""
+    path = directory / temporary_name(store)
+    disk.remove(path)
+    return disk.open(path, "create")
+
+
+def write_journal(disk: Disk, file: File, size: int, initialized: int, table: Table) -> tuple[Buffer, Moves]:
+    """Write the state of a store to a new journal, and sync it. It is removed again if that fails."""
     start = head_bytes(initialized)
-    buffer = Buffer.create(disk, path, size, start + table.live_bytes)
+    buffer = Buffer.create(disk, file, size, start + table.live_bytes)
     try:
         moves = table.compact(buffer.memory, start)
         buffer.memory[:start] = codec.encode_header(moves.end) + codec.encode_metadata(Metadata(initialized))
@@ -115,10 +126,13 @@ def write_journal(disk: Disk, path: Path, size: int, initialized: int, table: Ta
     return buffer, moves
 
 
-def exchange(disk: Disk, directory: Path, store: str) -> None:
-    """Steps 3 and 4. Between them there is no active journal, and no way to lose the old one."""
-    active = directory / active_name(store)
-    disk.rename(active, directory / old_name(store))
+def put_away(disk: Disk, directory: Path, store: str) -> None:
+    """Step 3, but for the sync: if this is refused, nothing has changed."""
+    disk.rename(directory / active_name(store), directory / old_name(store))
+
+
+def put_in_place(disk: Disk, directory: Path, store: str) -> None:
+    """Step 4. Before it there is no active journal, and no way to lose the old one."""
     disk.sync_directory(directory)
-    disk.rename(directory / temporary_name(store), active)
+    disk.rename(directory / temporary_name(store), directory / active_name(store))
     disk.sync_directory(directory)

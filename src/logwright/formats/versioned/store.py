@@ -27,6 +27,7 @@ the change that needs space raises, and all is as it was.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import weakref
 from collections.abc import Callable, Iterator
@@ -40,14 +41,25 @@ from ...core.errors import CapacityExceeded, LogwrightError, StorageFailed
 from ...core.lock import Lock
 from ...core.outcome import Damage
 from .archiving import Archiver, following, initialized_of
-from .buffer import Buffer
-from .files import active_name, archive_name, check_store_name, list_files, lock_name, old_name, temporary_name
+from .buffer import Buffer, abandon
+from .files import Listing, active_name, archive_name, check_store_name, list_files, lock_name, old_name
 from .layout import HOME_DIRECTORY
 from .opening import open_journal
 from .quick import Moves, Table
 from .retention import KEEP_ALL, Retention, remove_archives
-from .rotation import MAX_CAPACITY, Sizes, exchange, head_bytes, is_no_space, room, write_journal
+from .rotation import (
+    MAX_CAPACITY,
+    Sizes,
+    head_bytes,
+    is_no_space,
+    new_journal,
+    put_away,
+    put_in_place,
+    room,
+    write_journal,
+)
 
+logger = logging.getLogger("logwright.versioned")
 _HEAD_BYTES: Final = 12
 """At most so many bytes of an entry are before its key."""
 _open_stores: weakref.WeakSet[VersionedKVStore] = weakref.WeakSet()
@@ -174,20 +186,20 @@ class VersionedKVStore(Appending, Table):
             if self.position + size > self.soft_end:
                 self._make_room(size, removes=value is None)
             t, end, has_zeros = self.store(tail)
-            self._or_poison(lambda: self._publish(end, has_zeros))
-            self.accept(key, value, t, end, len(tail))
+            self._or_poison(lambda: self._publish(key, value, t, end, len(tail), has_zeros))
         if self.always:
             self._commit()
         return t
 
-    def _publish(self, end: int, has_zeros: bool) -> None:
-        """Give the entry that was stored to the system, then the position."""
+    def _publish(self, key: str, value: Any, t: int, end: int, tail_bytes: int, has_zeros: bool) -> None:
+        """Give the entry that was stored to the system, then the position; then it counts here as well."""
         buffer = self._buffer
         buffer.publish(self.position, end)
         if has_zeros:  # it must be on the disk before it counts: see buffer.py
             buffer.sync()
             buffer.set_mark(end)
         buffer.set_position(end)
+        self.accept(key, value, t, end, tail_bytes)
 
     def _commit(self) -> None:
         self._group.wait()
@@ -213,6 +225,8 @@ class VersionedKVStore(Appending, Table):
         self._archiver.resume()
         if not self._archiver.pending:
             failure = self._try(lambda: self._rotate(size, removes=removes))
+            if isinstance(failure, StorageFailed):
+                logger.warning("%s: is not rotated yet: %s", self.path, failure)
         if failure is not None or self._archiver.pending:
             if self._has_room(size, removes):
                 return
@@ -237,13 +251,11 @@ class VersionedKVStore(Appending, Table):
         return True
 
     def _try(self, action: Callable[[], object]) -> LogwrightError | None:
-        """Do something that changes nothing if there is no room for it; the reason if there is none."""
+        """Do something that either fails this store for good or changes nothing; why it was not done."""
         try:
             action()
-        except CapacityExceeded as error:
-            return error
         except LogwrightError as error:
-            if self.refusing or not is_no_space(error):
+            if self.refusing:
                 raise
             return error
         return None
@@ -256,16 +268,32 @@ class VersionedKVStore(Appending, Table):
         self._adopt(buffer, self.position, self.initialized)
 
     def _rotate(self, extra: int = 0, *, removes: bool = False) -> int:
-        """Put the state in a new journal that has room for so many bytes more; when that one begins."""
+        """Put the state in a new journal that has room for so many bytes more; when that one begins.
+
+        What it raises without failing the store for good has changed nothing.
+        """
+        if self._archiver.pending:
+            raise CapacityExceeded(f"{self.path}: the journal before this one is not archived yet")
         disk, directory, name = self._disk, self.directory, self.name
         timestamp = self._free_timestamp()
         size = self._sizes.fitting(head_bytes(timestamp) + self.live_bytes + extra, removes=removes)
         self._or_poison(self._buffer.sync)  # what becomes an archive is whole
-        buffer, moves = self._unless_full(
-            lambda: write_journal(disk, directory / temporary_name(name), size, timestamp, self)
-        )
+        file = new_journal(disk, directory, name)
+        buffer, moves = self._unless_full(lambda: write_journal(disk, file, size, timestamp, self))
         try:
-            self._or_poison(lambda: exchange(disk, directory, name))
+            self._unless_full(lambda: put_away(disk, directory, name))
+        except BaseException:
+            buffer.forget()
+            abandon(disk, file)
+            raise
+        self._or_poison(lambda: self._replace(buffer, moves, timestamp))
+        self._archiver.begin(timestamp)
+        return timestamp
+
+    def _replace(self, buffer: Buffer, moves: Moves, timestamp: int) -> None:
+        """The journal was put away: put the new one in its place, and write to that from now on."""
+        try:
+            put_in_place(self._disk, self.directory, self.name)
         except BaseException:
             buffer.close()
             raise
@@ -274,9 +302,7 @@ class VersionedKVStore(Appending, Table):
         self._adopt(buffer, moves.end, timestamp, moves)
         self.last_timestamp = timestamp
         with self._syncing:
-            self._or_poison(before.close)
-        self._archiver.begin(timestamp)
-        return timestamp
+            before.close()
 
     def _unless_full(self, action: Callable[[], Any]) -> Any:
         """Do something to the files; whatever fails but for want of space, fails this store for good."""
@@ -307,15 +333,15 @@ class VersionedKVStore(Appending, Table):
         The archive is there when this returns; meanwhile others go on reading and writing.
         """
         while True:
-            self._archiver.resume()
+            with self._alone():  # a store that was closed makes no archives: another process may have it
+                self._archiver.resume()
+                if not self._archiver.pending:
+                    timestamp = self._rotate()
+                    break
             self._archiver.wait()
             self._archiver.raise_failure()
-            with self._alone():
-                if self._archiver.pending:
-                    continue  # another thread was faster
-                timestamp = self._rotate()
-            self._archiver.wait()
-            return timestamp
+        self._archiver.wait()
+        return timestamp
 
     def _archived(self, timestamp: int) -> None:
         """An archive is there: remove those that need not be kept."""
@@ -326,7 +352,16 @@ class VersionedKVStore(Appending, Table):
         """How far back the state can be recovered: the earliest time at which it is known, in nanoseconds."""
         if self.index is None:
             self._refuse()
-        for timestamp in list_files(self._disk, self.directory, self.name).archives:
+        listing = list_files(self._disk, self.directory, self.name)
+        while True:
+            found = self._earliest(listing)
+            again = list_files(self._disk, self.directory, self.name)
+            if again == listing:
+                return found
+            listing = again  # an archive was made, or removed, while we looked
+
+    def _earliest(self, listing: Listing) -> int:
+        for timestamp in listing.archives:
             path = self.directory / archive_name(self.name, timestamp)
             found = initialized_of(self._disk, path, compressed=True)
             if found is not None:
@@ -347,7 +382,7 @@ class VersionedKVStore(Appending, Table):
             stack.callback(self._buffer.close)
             stack.callback(self.detach)
             stack.callback(self._archiver.wait)
-            if self._failure is None:
+            if self._failure is None and os.getpid() == self._process:  # a child shares the memory of its parent
                 self._buffer.remove_mark()
 
 
