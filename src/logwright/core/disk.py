@@ -41,6 +41,7 @@ _FLAGS: dict[str, int] = {
     "update": os.O_RDWR | os.O_CREAT | _ALWAYS,
     "create": os.O_RDWR | os.O_CREAT | os.O_EXCL | _ALWAYS,
 }
+_PIECE_BYTES = 1 << 20
 _NOT_SUPPORTED = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
 _NO_SUCH_NAME = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 """Answers to the question whether a name is there. Any other error is no answer, and must not pass for "no"."""
@@ -368,6 +369,13 @@ def write_all(file: File, position: int, data: Buffer) -> None:
         count = file.write_at(position, view)
         view = view[count:]
         position += count
+
+
+def write_zeros(file: File, start: int, end: int) -> None:
+    """Fill a range of a file with zeros, by writing them: space that was only promised costs time later."""
+    piece = bytes(max(0, min(_PIECE_BYTES, end - start)))
+    for at in range(start, end, _PIECE_BYTES):
+        write_all(file, at, memoryview(piece)[: min(end - at, _PIECE_BYTES)])
 
 
 def replace_file(disk: Disk, path: Path, data: Buffer, temporary: Path) -> None:

@@ -27,7 +27,7 @@ import struct
 from pathlib import Path
 from typing import Final, TypeAlias, cast
 
-from ...core.disk import Disk, File, Mappable, write_all
+from ...core.disk import Disk, File, Mappable, write_all, write_zeros
 from ...core.errors import LogwrightError
 from .layout import POSITION, POSITION_AT
 
@@ -231,13 +231,6 @@ def make_room(file: File, start: int, end: int) -> None:
         file.allocate(end)
     else:
         write_zeros(file, start, end)
-
-
-def write_zeros(file: File, start: int, end: int) -> None:
-    """Fill a range of a file with zeros, by writing them: space that was only promised costs time later."""
-    piece = bytes(min(_PIECE_BYTES, end - start))
-    for at in range(start, end, _PIECE_BYTES):
-        write_all(file, at, memoryview(piece)[: min(end - at, _PIECE_BYTES)])
 
 
 def abandon(disk: Disk, file: File) -> None:
