@@ -10,6 +10,7 @@ write the copy, sync it, sync its name, truncate the journal's file, sync that.
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from .disk import Disk, File, make_directories, write_all
 DIRECTORY = ".logwright"
 CUT_DIRECTORY = "cut"
 _COPY_BYTES = 1 << 20
+_MOST_NAME_BYTES = 255
 
 
 def cut_directory(home: Path) -> Path:
@@ -46,7 +48,7 @@ def kept_bytes(disk: Disk, home: Path, beginning: str = "") -> int:
 def keep_range(disk: Disk, home: Path, file: File, start: int, end: int) -> Path:
     """Copy a range of a file into the journal's `cut` directory, durably; the path of the copy."""
     directory = make_cut_directory(disk, home)
-    path = directory / f"{file.path.name}.@{start}.{time.time_ns()}"
+    path = directory / _kept_name(file.path.name, start)
     copy = disk.open(path, "create")
     try:
         position = start
@@ -61,6 +63,26 @@ def keep_range(disk: Disk, home: Path, file: File, start: int, end: int) -> Path
         copy.close()
     disk.sync_directory(directory)
     return path
+
+
+def keep_file(disk: Disk, home: Path, path: Path) -> Path:
+    """Move a file that no longer counts into the journal's `cut` directory, durably there; its new path.
+
+    That its old name is gone is durable after a sync of the directory that it was in.
+    """
+    directory = make_cut_directory(disk, home)
+    kept = directory / _kept_name(path.name, 0)
+    disk.rename(path, kept)
+    disk.sync_directory(directory)
+    return kept
+
+
+def _kept_name(name: str, start: int) -> str:
+    """What a copy is called; a name that leaves no room for more is cut short: the time still tells copies apart."""
+    more = f".@{start}.{time.time_ns()}"
+    while len(os.fsencode(name)) > _MOST_NAME_BYTES - len(more):
+        name = name[:-1]
+    return name + more
 
 
 def cut_tail(disk: Disk, home: Path, file: File, start: int) -> Path | None:

@@ -303,7 +303,8 @@ def test_a_name_that_would_be_too_long_once_rotated_and_packed_is_refused(tmp_pa
     task = Stage(tmp_path, "run", 0, Target(longest))
     task.append_batch(pa.record_batch({"data": [b"x"]}))
     publish(tmp_path, "run", [task.finish()], Target(longest))
-    (tmp_path / f"{longest}.{10**20 - 1}.pack").touch()  # the longest name that one of its files can have
+    longest_of_its_files = tmp_path / f"{longest}.{10**20 - 1}.pack"
+    longest_of_its_files.write_bytes(encode(Operation("save_xid", 0)))
     with Queue(tmp_path, longest) as queue:
         assert len(queue) == 0, "the pack stands for all of it"
 

@@ -28,7 +28,17 @@ from ...core.durability import SyncLike
 from ...core.errors import Closed, LogwrightError
 from . import codec
 from .files import list_files
-from .layout import ADD_XID_HEAD, ADDX_HEAD, CONFIRM_REMOVE, KESTREL2, PACK_SUFFIX, REMOVE, XID_HEAD, rotated_name
+from .layout import (
+    ADD_XID_HEAD,
+    ADDX_HEAD,
+    CONFIRM_REMOVE,
+    KESTREL2,
+    PACK_SUFFIX,
+    REMOVE,
+    XID_HEAD,
+    note_name,
+    rotated_name,
+)
 from .limits import Limits
 from .memory import Memory, operations_of
 from .packing import Packed, finish_pack, state_operations, write_pack
@@ -203,7 +213,7 @@ class JournalCare(Memory):
             upto = self.rotate()
             added = self.added
         name: Dialect = "kestrel2" if self._dialect == KESTREL2 else "documented"
-        pack_path = self.path_of(upto).with_name(rotated_name(self.queue, upto) + PACK_SUFFIX)
+        pack_path = self.path.with_name(rotated_name(self.queue, upto) + PACK_SUFFIX)
         self._cares = False  # if what follows ends half-way, the files are for the next opening to put in order
         try:
             reader = Reader(self.path, dialect=name, disk=self._disk)
@@ -249,6 +259,7 @@ class JournalCare(Memory):
             behind.close()
             self._behind = fresh
         self._rotated = {packed.timestamp: packed.size_bytes, **rotated}
+        self._odd_names = {timestamp: name for timestamp, name in self._odd_names.items() if timestamp in rotated}
 
     # --- the end ----------------------------------------------------------------------------------------------------
 
@@ -301,6 +312,7 @@ class JournalCare(Memory):
         for file in listing.files:
             self._disk.remove(file.path)
         self._disk.sync_directory(self.directory)
+        self._disk.remove(self.directory / note_name(self.queue))
 
 
 class Caretaker:

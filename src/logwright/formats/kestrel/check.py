@@ -3,15 +3,15 @@
 A problem is something that costs operations: bytes that are none, a file that cannot be read. An anomaly is odd and
 costs nothing: the journal stays sound. What is wrong in one place never hides the next: reading goes on behind it.
 
-    problems    torn_tail malformed unreadable
-    anomalies   empty_queue not_open open_already behind_state_dump dialect doubled_name dead_file temporary_file pack
-                foreign_file repair
+    problems    torn_tail malformed unreadable doubled_name empty_pack
+    anomalies   empty_queue not_open open_already behind_state_dump dialect dead_file temporary_file pack foreign_file
+                repair
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ...core.errors import LogwrightError, is_refusal
 from ...core.format import Located
@@ -22,12 +22,15 @@ from ...core.repair import report_interrupted
 from ...core.report import Problem, Progress, Report, Summary
 from . import codec, kernel
 from .cursor import Chunk
-from .files import JournalFile, Listing, OpenFiles
+from .files import JournalFile, Listing, OpenFiles, known_dead
 from .layout import TEMPORARY, UNDECIDED, parse_name
 from .replay import ANOMALIES
 
 if TYPE_CHECKING:
     from .reader import Reader
+
+_OF_NAMES: Final = ("doubled_name", "empty_pack")
+"""What is wrong with a name, and not with bytes at a position."""
 
 
 # --- every operation ------------------------------------------------------------------------------------------------
@@ -83,7 +86,9 @@ def _check_file(
 
 
 def _note_damage(report: Report, damage: Damage, size: int) -> None:
-    if damage.kind == "torn_tail":
+    if damage.kind in _OF_NAMES:
+        message = damage.reason
+    elif damage.kind == "torn_tail":
         message = f"{damage.reason}; the last {damage.size} bytes are a torn tail"
     elif damage.end < size:
         message = f"{damage.reason}; the next item that is whole is at {damage.end}"
@@ -109,16 +114,12 @@ def _check_names(reader: Reader, report: Report) -> None:
         report.anomalies.append(Problem(file, 0, kind, message))
 
     listing = reader.listing()
-    timestamps: dict[int, str] = {}
-    for source in listing.files:
-        if source.timestamp is not None:
-            other = timestamps.setdefault(source.timestamp, source.name)
-            if other != source.name:
-                odd(source.name, "doubled_name", f"its number is that of {other}; both are replayed")
     if listing.pack is not None:
         odd(listing.pack.name, "pack", "a pack that was not finished: the next writer takes it over")
+        known = known_dead(reader.disk, reader.directory, listing)
         for name in listing.dead:
-            odd(name, "dead_file", f"{listing.pack.name} stands for it; the next writer removes it")
+            becomes = "removes it" if name in known else "keeps it in .logwright/cut, as the pack is from elsewhere"
+            odd(name, "dead_file", f"{listing.pack.name} stands for it; the next writer {becomes}")
     for name in listing.temporary:
         odd(name, "temporary_file", "a temporary file that was left behind; the next writer removes it")
     for name in reader.disk.list_directory(reader.directory):

@@ -25,6 +25,7 @@ The files of the queue `cars` in its directory:
     cars.950.pack       the state of every rotated file up to 950: those are dead, and the suffix is about to go
     cars~~951           temporary: whatever has `~~` in its name does not count
     .logwright/cars.lck ours: the writer's lock
+    .logwright/cars.packed  ours: which files the latest pack stands for
     .logwright/cut/     ours: copies of what was cut
 """
 
@@ -77,6 +78,7 @@ PACK_SUFFIX: Final = ".pack"
 TEMPORARY: Final = "~~"
 HOME_DIRECTORY: Final = ".logwright"
 LOCK_SUFFIX: Final = ".lck"
+NOTE_SUFFIX: Final = ".packed"
 PARKED_SUFFIX: Final = "_parked"
 
 _ROTATED_NAME: Final = re.compile(r"([^./~\x00][^./\x00]*)\.([0-9]{1,20})(\.pack)?", re.DOTALL)
@@ -121,3 +123,8 @@ def parked_name(queue: str) -> str:
 def lock_name(queue: str) -> str:
     """The path of a queue's lock, relative to its directory."""
     return f"{HOME_DIRECTORY}/{queue}{LOCK_SUFFIX}"
+
+
+def note_name(queue: str) -> str:
+    """The path of the note of a queue's latest pack, relative to its directory."""
+    return f"{HOME_DIRECTORY}/{queue}{NOTE_SUFFIX}"

@@ -47,6 +47,8 @@ class Memory(QueueFiles, quick.Shelf):
         self.open_bytes = 0
         self._rotated: dict[int, int] = {}
         """The sizes of the rotated files by their numbers."""
+        self._odd_names: dict[int, str] = {}
+        """The names of those that are not called as we would call them: a number may have zeros before it."""
         self._behind: ReadBehind | None = None
         self._survey: Survey | None = None
         self._surveying = contextlib.ExitStack()
@@ -77,6 +79,8 @@ class Memory(QueueFiles, quick.Shelf):
         for file in listing.files:
             if file.timestamp is not None:
                 self._rotated[file.timestamp] = self._disk.file_size(file.path)
+                if file.name != rotated_name(self.queue, file.timestamp):
+                    self._odd_names[file.timestamp] = file.name
         if not listing.files:
             return
         reader = Reader(self.path, dialect=self._asked_dialect, disk=self._disk)
@@ -211,7 +215,9 @@ class Memory(QueueFiles, quick.Shelf):
 
     def path_of(self, timestamp: int | None) -> Path:
         """The path of the file of this number."""
-        return self.path if timestamp is None else self.directory / rotated_name(self.queue, timestamp)
+        if timestamp is None:
+            return self.path
+        return self.directory / (self._odd_names.get(timestamp) or rotated_name(self.queue, timestamp))
 
     def _file_behind(self, timestamp: int) -> int | None:
         """The number of the file behind one; None for the newest."""

@@ -3,11 +3,14 @@
 The rotated files up to the number T become one. What a crash right after each step leaves:
 
     1. `NAME~~T` is written and synced                  the old files, and a temporary one that does not count
-    2. it becomes `NAME.T.pack`, and that is synced     the pack counts, and the files up to T are dead
-    3. the dead files before T are removed, synced      the same, with fewer of them
-    4. the pack becomes `NAME.T`, and that is synced    the pack alone
+    2. which files it replaces is noted, synced         the same (see `note.py`)
+    3. it becomes `NAME.T.pack`, and that is synced     the pack counts, and the files up to T are dead
+    4. the dead files before T are removed, synced      the same, with fewer of them
+    5. the pack becomes `NAME.T`, and that is synced    the pack alone
 
-At each point the files that count stand for the same queue. Step 3 comes before step 4, and is synced before it: a dead
+A dead file that was not noted is moved to `.logwright/cut/` in the place of step 4: the pack comes from elsewhere.
+
+At each point the files that count stand for the same queue. Step 4 comes before step 5, and is synced before it: a dead
 file beside a pack that has lost its suffix would count again.
 
 A pack begins with what rebuilds the state. In the dialect `documented`: SAVE_XID; for every reserved item ADD_XID and
@@ -22,24 +25,30 @@ rest of the queue follows. Most of a queue is copied as it is, piece by piece, s
 from __future__ import annotations
 
 import contextlib
+import logging
 import time
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
 from ...core.disk import Disk, File, write_all
 from ...core.errors import LogwrightError
+from ...core.keep import keep_file
 from ...core.snapshot import snapshot
 from . import codec, quick
-from .files import Listing, list_files
+from .files import Listing, known_dead, list_files
 from .ids import preceding
 from .layout import KESTREL2, PACK_SUFFIX, TEMPORARY, rotated_name
+from .note import write_note
 from .reader import Reader
 from .records import Operation
 from .survey import Survey
+
+logger = logging.getLogger("logwright.kestrel")
 
 _PIECE_BYTES: Final = 1 << 20
 MOST_ATTEMPTS: Final = 1000
@@ -84,7 +93,7 @@ def pack(disk: Disk, reader: Reader, upto: int) -> bool:
 
 
 def write_pack(disk: Disk, reader: Reader, upto: int, *, go_on: Callable[[], None] = lambda: None) -> Packed | None:
-    """The first two steps; None when there is nothing to pack. The files that are dead now are still there.
+    """The first three steps; None when there is nothing to pack. The files that are dead now are still there.
 
     `go_on` is called every now and then; what it raises ends this, and nothing has changed then.
     """
@@ -101,19 +110,24 @@ def write_pack(disk: Disk, reader: Reader, upto: int, *, go_on: Callable[[], Non
     with snapshot(disk, lambda: packed, directory / queue) as files:
         survey = Survey(reader, files, go_on)
         write_temporary(disk, temporary, _state_of(survey, found, go_on))
+    write_note(disk, directory, queue, found.timestamp, found.size_bytes, (file.name for file in packed))
     disk.rename(temporary, directory / (rotated_name(queue, found.timestamp) + PACK_SUFFIX))
     disk.sync_directory(directory)
     return found
 
 
 def finish_pack(disk: Disk, directory: Path, listing: Listing) -> None:
-    """Remove what a pack has replaced, and let it have its name."""
+    """Remove what a pack has replaced, and let it have its name. What it is not known to hold is kept."""
     pack = listing.pack
     if pack is None or pack.timestamp is None:
         return
     name = rotated_name(pack.queue, pack.timestamp)
+    known = known_dead(disk, directory, listing)
     for dead in listing.dead:
-        if dead != name:  # the pack takes its place at once
+        if dead not in known and disk.file_size(directory / dead):
+            kept = keep_file(disk, directory, directory / dead)
+            logger.warning("%s: a pack from elsewhere stands for %s, which is kept in %s", pack.path, dead, kept)
+        elif dead != name:  # the pack takes its place at once
             disk.remove(directory / dead)
     disk.sync_directory(directory)
     disk.rename(pack.path, directory / name)
@@ -159,12 +173,15 @@ def _state_of(survey: Survey, packed: Packed, go_on: Callable[[], None]) -> Iter
     tally = survey.tally
     reserved, front = tally.open(), tally.front()
     loaded = survey.load([item for _, item, _ in reserved] + [item for item, _ in front])
-    for piece in state_operations(
+    operations = state_operations(
         tally.xid,
         [(xid, loaded[item], attempts) for xid, item, attempts in reserved],
         [(loaded[item], attempts) for item, attempts in front],
         survey.dialect,
-    ):
+    )
+    # Of an empty queue the original leaves an empty pack; in our own dialect a pack says at least that it is one.
+    first = [] if tally.xid or survey.dialect == KESTREL2 else [codec.encode(Operation("save_xid", 0))]
+    for piece in chain(first, operations):
         packed.size_bytes += len(piece)
         yield piece
     for chunk, turns in survey.run():

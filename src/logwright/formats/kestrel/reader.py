@@ -148,6 +148,8 @@ class Reader(FilesReader[Chunk, JournalFile]):
         """The chunks of one file; `at` is where an operation is known to begin, not behind `start`."""
         low = 0 if start is None else max(0, start - source.first_number)
         high = None if stop is None else stop - source.first_number
+        if source.flaw is not None and low == at == 0:
+            yield from self.report(source.flaw, mode)
         cursor = Cursor(file, source, at, dialect=self._verdict.dialect, settle=self._verdict.settle)
         while high is None or cursor.position < high:
             chunk = cursor.read(load=load)

@@ -4,6 +4,8 @@
     one flipped bit of an opcode    is flipped back, where what is around it settles which (see `mend`)
     or a size
     other bad bytes                 go: the file is put together anew from the whole operations before and behind them
+    an empty pack from elsewhere    goes: what it would replace counts again
+    two files of one number         stay: who knows where one of them came from must move it away
 
 Every byte that goes is kept in `.logwright/cut/`. Nothing is invented. But an operation that is lost is missing in the
 replay: an item may come back that was removed, and where an item is lost a later removal takes another one. What can be
@@ -62,6 +64,9 @@ class _Salvage:
 
     def walk(self) -> None:
         """Go through the file, mending what can be mended."""
+        flaw = self.source.flaw
+        if flaw is not None and flaw.kind == "doubled_name":
+            self.left.append(f"{flaw.file} @ {flaw.start}: {flaw.reason}")
         view = PatchedFile(self.file)
         self.size = self.file.size()
         verdict = self.reader.verdict
@@ -101,7 +106,9 @@ class _Salvage:
 
     def steps(self) -> list[Step]:
         """The steps that leave whole operations only."""
-        name = self.source.name
+        name, flaw = self.source.name, self.source.flaw
+        if flaw is not None and flaw.kind == "empty_pack":
+            return [Remove(name, flaw.reason)]
         if len(self.pieces) == 1:
             steps = self._patches(name)
             end = self.pieces[0].end

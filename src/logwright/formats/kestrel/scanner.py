@@ -56,6 +56,7 @@ class _Queue:
     def __init__(self, reader: Reader, start: int | None) -> None:
         self._reader = reader
         self._before, self._position = divmod(reader.first if start is None else start, 1 << POSITION_BITS)
+        self._told: set[Damage] = set()
 
     def read(self, mode: Mode) -> Iterator[Located | Damage]:
         with self._reader.snapshot() as files:
@@ -79,6 +80,9 @@ class _Queue:
 
     def _read_file(self, files: OpenFiles, source: JournalFile, mode: Mode) -> Iterator[Located | Damage]:
         file = files.file(source)
+        if source.flaw is not None and self._position == 0 and source.flaw not in self._told:
+            self._told.add(source.flaw)
+            yield from self._reader.report(source.flaw, mode)
         if file.size() < self._position:
             reason = f"it has {file.size()} bytes, and {self._position} of it were read"
             raise Truncated(f"{source.path} was cut short: {reason}")

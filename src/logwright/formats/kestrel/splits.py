@@ -129,7 +129,7 @@ def _plan(reader: Reader, target_bytes: int, start: int | None, stop: int | None
             file = files.file(source)
             size = file.size()
             is_whole = (start is None or start <= first) and (stop is None or stop >= first + size)
-            if is_whole and not source.is_newest and size <= target_bytes:
+            if is_whole and not source.is_newest and size <= target_bytes and source.flaw is None:
                 planned = [Split(source.name, 0, first, first + size, size)] if size else []
             else:
                 items = reader.file_chunks(source, file, start, stop, "permissive", load=False)

@@ -109,6 +109,7 @@ class QueueFiles(Appending):
         disk, directory = self._disk, self.directory
         self._refuse_half_repaired()
         listing = list_files(disk, directory, self.queue)
+        self._check_names(listing)
         self._check_pack(listing)
         remove_temporary(disk, directory, listing)
         finish_pack(disk, directory, listing)
@@ -141,11 +142,16 @@ class QueueFiles(Appending):
         """
         self._check_files([file for file in listing.files if not file.is_newest])
 
+    def _check_names(self, listing: Listing) -> None:
+        """Raise what is wrong with a file by its name alone."""
+        for flaw in (file.flaw for file in listing.files if file.flaw is not None):
+            more = _hint_at(listing) if flaw.kind == "empty_pack" else ""
+            raise self._explained(DamagedJournal(flaw.file, flaw.start, flaw.reason), more)
+
     def _check_pack(self, listing: Listing) -> None:
         """Raise what is wrong with a pack while files that it has replaced are still there: they may be wanted."""
         if listing.pack is not None and listing.dead:
-            dead = ", ".join(listing.dead)
-            self._check_files([listing.pack], f"; look first at what it was to replace and is still there: {dead}")
+            self._check_files([listing.pack], _hint_at(listing))
 
     def _check_files(self, listed: list[JournalFile], more: str = "") -> None:
         reader = Reader(self.path, dialect=self._asked_dialect, disk=self._disk)
@@ -334,6 +340,10 @@ class QueueFiles(Appending):
             stack.callback(self._lock.release)
             if hasattr(self, "_file"):  # unless opening failed before there was one
                 stack.callback(self._file.close)
+
+
+def _hint_at(listing: Listing) -> str:
+    return f"; look first at what it was to replace and is still there: {', '.join(listing.dead)}"
 
 
 def _is_of(queue: str, name: str) -> bool:
