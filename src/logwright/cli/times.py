@@ -1,118 +1,34 @@
-"""Times, durations and sizes as people type them, and times as people read them.
-
-A time is one of
-- nanoseconds since the epoch, as a plain number: `1763241600000000000`;
-- ISO 8601, to the nanosecond: `2026-11-15`, `2026-11-15T22:15:00.123456789Z`, `2026-11-15 22:15+01:00`;
-- `now`, or some time before it: `2 hours ago`, `1h30m ago`.
-
-A time without a zone is UTC, or local time where the caller says so. Datetimes of Python end at microseconds, so the
-fraction is kept apart from them.
-"""
+"""Times, durations and sizes as people type and read them; those that are typed are told in `core/times.py`."""
 
 from __future__ import annotations
 
 import re
-import time
 from datetime import UTC, datetime, tzinfo
 from typing import Final
 
 from ..core.errors import WrongUse
+from ..core.times import NANOSECONDS, UNITS, parse_duration, parse_time
 
-NANOSECONDS: Final = 1_000_000_000
+__all__ = [
+    "MILLISECONDS",
+    "NANOSECONDS",
+    "format_duration",
+    "format_size",
+    "format_time",
+    "parse_duration",
+    "parse_size",
+    "parse_time",
+    "shown_time",
+]
+
 MILLISECONDS: Final = {"added": 1_000_000, "expires": 1_000_000}
 """Fields of records that are milliseconds, and how many nanoseconds those are."""
-_LEAST_TIMESTAMP: Final = -(2**63) + 1
-_MOST_TIMESTAMP: Final = 2**63 - 1
-"""What 64 bits of nanoseconds hold: the years 1677 to 2262. The smallest number itself stands for no time."""
-
-_UNITS: Final = {
-    "ns": 1,
-    "us": 1_000,
-    "ms": 1_000_000,
-    "s": NANOSECONDS,
-    "m": 60 * NANOSECONDS,
-    "h": 3600 * NANOSECONDS,
-    "d": 86400 * NANOSECONDS,
-    "w": 7 * 86400 * NANOSECONDS,
-}
-_LONG_UNITS: Final = {
-    "nanosecond": "ns",
-    "microsecond": "us",
-    "millisecond": "ms",
-    "second": "s",
-    "sec": "s",
-    "minute": "m",
-    "min": "m",
-    "hour": "h",
-    "day": "d",
-    "week": "w",
-}
 _SIZES: Final[dict[str, int]] = {"": 1, "b": 1} | {
     f"{letter}{ending}": base**power
     for power, letter in enumerate("kmgt", start=1)
     for ending, base in (("", 1024), ("ib", 1024), ("b", 1000))
 }
-
-_PART: Final = re.compile(r"\s*(\d+)\s*([a-z]+)\s*,?", re.ASCII | re.IGNORECASE)
 _SIZE: Final = re.compile(r"(\d+)\s*([a-z]*)", re.ASCII | re.IGNORECASE)
-_NUMBER: Final = re.compile(r"[+-]?\d{1,20}", re.ASCII)
-_FRACTION: Final = re.compile(r"(?<=:\d\d:\d\d)[.,](\d{1,9})(?=$|[Zz+-])", re.ASCII)
-
-
-def parse_time(text: str, *, local: bool = False) -> int:
-    """Nanoseconds since the epoch of a time as described above; `WrongUse` says what would have been understood."""
-    wanted = text.strip()
-    if _NUMBER.fullmatch(wanted):
-        return _in_range(int(wanted), text)
-    if wanted.lower() == "now":
-        return time.time_ns()
-    if wanted.lower().endswith("ago"):
-        return _in_range(time.time_ns() - parse_duration(wanted[:-3]), text)
-    fraction = _FRACTION.search(wanted)
-    nanoseconds = 0
-    if fraction is not None:
-        nanoseconds = int(fraction[1].ljust(9, "0"))
-        wanted = wanted[: fraction.start()] + wanted[fraction.end() :]
-    try:
-        moment = datetime.fromisoformat(wanted)
-        if moment.tzinfo is None:
-            moment = moment.astimezone() if local else moment.replace(tzinfo=UTC)
-        if moment.microsecond:
-            raise ValueError("the fraction has more than nine digits, or is not one of a second")
-        seconds = round(moment.timestamp())
-    except (ValueError, OverflowError, OSError):
-        raise WrongUse(
-            f"{text!r} is no time: give nanoseconds since the epoch, ISO 8601 (2026-11-15T22:15:00Z), or '2 hours ago'"
-        ) from None
-    return _in_range(seconds * NANOSECONDS + nanoseconds, text)
-
-
-def _in_range(timestamp: int, text: str) -> int:
-    if not _LEAST_TIMESTAMP <= timestamp <= _MOST_TIMESTAMP:
-        raise WrongUse(f"the time {text!r} does not fit 64 bits of nanoseconds (the years 1677 to 2262)")
-    return timestamp
-
-
-def parse_duration(text: str) -> int:
-    """Nanoseconds of a duration such as `90s`, `12h`, `1h30m`, `7 days`; `WrongUse` for anything else."""
-    total, position = 0, 0
-    wanted = text.strip()
-    while position < len(wanted):
-        part = _PART.match(wanted, position)
-        scale = _unit(part[2]) if part is not None else None
-        if part is None or scale is None:
-            break
-        total += int(part[1]) * scale
-        position = part.end()
-    if position < len(wanted) or not wanted:
-        raise WrongUse(f"{text.strip()!r} is no duration: give a number and a unit, such as 90s, 12h, 1h30m, 7 days")
-    return total
-
-
-def _unit(name: str) -> int | None:
-    name = name.lower()
-    short = _LONG_UNITS.get(name) or _LONG_UNITS.get(name.removesuffix("s")) or name
-    return _UNITS.get(short)
 
 
 def parse_size(text: str) -> int:
@@ -152,7 +68,7 @@ def format_duration(nanoseconds: int) -> str:
     parts = []
     rest = nanoseconds
     for name in ("d", "h", "m", "s", "ms", "us", "ns"):
-        count, rest = divmod(rest, _UNITS[name])
+        count, rest = divmod(rest, UNITS[name])
         if count:
             parts.append(f"{count}{name}")
         if len(parts) == 2 or (parts and not count):

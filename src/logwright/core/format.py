@@ -108,7 +108,7 @@ class Format:
     Traits that others ask for: `consumers` (their offsets are kept), `flat` (a journal is files in a directory: what is
     in directories in there is no part of it), `follow` (it can be followed), `park` (its items can be parked, and put
     back), `prune_numbers` (the column `sequence` on Spark is the record number that splits are planned by),
-    `prune_times` (splits are planned by time as well).
+    `prune_times` (splits are planned by time as well), `states` (the state at a time is a table, by its room `states`).
     """
 
     name: str
@@ -148,7 +148,7 @@ FORMATS: dict[str, Format] = {
             "versioned",
             "key-value journal with its whole history",
             "logwright.formats.versioned",
-            frozenset({"flat", "follow", "prune_times"}),
+            frozenset({"flat", "follow", "prune_times", "states"}),
         ),
     )
 }

@@ -293,6 +293,6 @@ class _Decoding(Reading):
         for batch in batches:
             yield filled(batch, journal)
 
-    def _damage_rows(self, journal: Journal, part: str, damage: Damage) -> Iterator[Any]:
+    def damage_rows(self, journal: Journal, part: str, damage: Damage) -> Iterator[Any]:
         file = file_of(journal.format, part, damage.file)
         yield _Wrong(file, damage.start, damage.size, damage.kind, damage.reason)

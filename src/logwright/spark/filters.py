@@ -34,7 +34,7 @@ _COMPARE: Final = {
 }
 _NUMBERS: Final = ("offset", "sequence")
 _POSITIONS: Final = ("position", "_position")
-_NANOSECONDS: Final = {"timestamp": 1000, "timestamp_ns": 1}
+_NANOSECONDS: Final = {"timestamp": 1000, "timestamp_ns": 1, "t": 1}
 """How many nanoseconds have the same value in a column of times: `timestamp` is cut to microseconds."""
 CHOICES: Final = ("from", "to", "since", "until")
 """The options that choose records of a table."""
@@ -133,12 +133,13 @@ def chosen_by(options: Mapping[str, str], columns: Sequence[str]) -> list[Condit
     Spark knows nothing of these conditions: batches must have their columns, so that they can be applied here.
     """
     number = "sequence" if "sequence" in columns else "offset"
+    time = "t" if "t" in columns else "timestamp_ns"
     found = []
     for name, column, kind, parse in (
         ("from", number, spark.GreaterThanOrEqual, any_number),
         ("to", number, spark.LessThan, any_number),
-        ("since", "timestamp_ns", spark.GreaterThanOrEqual, time_ns),
-        ("until", "timestamp_ns", spark.LessThan, time_ns),
+        ("since", time, spark.GreaterThanOrEqual, time_ns),
+        ("until", time, spark.LessThan, time_ns),
     ):
         value = parse(options, name)
         if value is not None and column not in columns:

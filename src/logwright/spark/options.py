@@ -5,15 +5,16 @@ An option that is not known is an error that names those that are nearest: a mis
 
 from __future__ import annotations
 
-import datetime
 import difflib
 import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
 from ..core.errors import WrongUse
+from ..core.times import parse_time
 
 OF_TABLES: Final = ("mode", "from", "to", "since", "until", "pushFilters", "splitBytes", "batchBytes")
+OF_STATES: Final = ("at", "mode", "since", "until", "pushFilters", "splitBytes", "batchBytes")
 OF_STREAMS: Final = (
     *("mode", "splitBytes", "batchBytes", "maxRecordsPerTrigger", "maxBytesPerTrigger"),
     *("startingOffsets", "startingTimestamp", "failOnDataLoss"),
@@ -21,7 +22,6 @@ OF_STREAMS: Final = (
 OF_SINKS: Final = ("txnAppId", "txnVersion")
 _OF_SPARK: Final = frozenset(("path", "paths", "checkpointlocation", "queryname"))
 """What Spark's own methods set: `load`, `save`, `start`, `queryName`. Names with a dot or `__` are Spark's as well."""
-_EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _UNITS: Final = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 _SIZE: Final = re.compile(r"(\d+)\s*([kmg]?)b?", re.IGNORECASE)
 
@@ -82,21 +82,15 @@ def any_number(options: Mapping[str, str], name: str) -> int | None:
 def time_ns(options: Mapping[str, str], name: str) -> int | None:
     """A time in nanoseconds since the epoch, None where the option is not set. `options` are folded.
 
-    It is written as ISO 8601, in UTC where it does not say, or as such a number.
+    It is written as on the command line: see `core/times.py`.
     """
     text = options.get(name.lower())
     if text is None:
         return None
     try:
-        return int(text)
-    except ValueError:
-        pass
-    try:
-        moment = datetime.datetime.fromisoformat(text)
-    except ValueError:
-        raise WrongUse(f"option {name}: {text!r} is neither ISO 8601 nor nanoseconds") from None
-    aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=datetime.UTC)
-    return (aware - _EPOCH) // datetime.timedelta(microseconds=1) * 1000
+        return parse_time(text)
+    except WrongUse as error:
+        raise WrongUse(f"option {name}: {error}") from None
 
 
 def flag(options: Mapping[str, str], name: str, default: bool) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 import pyarrow as pa
-from pyspark.sql.datasource import InputPartition
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
 from ..core.errors import DamagedJournal, StorageFailed, WrongUse
@@ -21,11 +21,21 @@ from ..core.naming import as_text, printed
 from ..core.outcome import Damage, Mode, check_mode
 from ..core.split import TARGET_BYTES, Split
 from . import schemas
-from .filters import Condition, keep
+from .filters import Condition, chosen_by, keep, understood
 from .finding import Journal, find_journals, list_journals, open_journal
 from .options import byte_size
 
-__all__ = ["Journal", "Part", "Reading", "file_of", "find_journals", "list_journals", "open_journal"]
+__all__ = [
+    "Journal",
+    "Part",
+    "Reading",
+    "TableReading",
+    "file_of",
+    "find_journals",
+    "list_journals",
+    "naming",
+    "open_journal",
+]
 
 _LOG: Final = logging.getLogger(__name__)
 _MOST_BYTES_OF_A_ROW: Final = 1 << 30
@@ -70,16 +80,16 @@ class Reading:
         sharded = bool(split.part)
         names = schemas.sources_of(self.wanted.names, journal.format, sharded=sharded)
         collector = format.room("columns").Collector(names, sharded=sharded, batch_bytes=self.batch_bytes)
-        with _naming(journal, split.part):
+        with naming(journal, split.part):
             for item in format.room("splits").chunks(reader, split, self.mode):
                 if isinstance(item, Damage):
                     yield from self._finished(collector.finish(), journal)
-                    yield from self._damage_rows(journal, split.part, item)
+                    yield from self.damage_rows(journal, split.part, item)
                 else:
                     yield from self._finished(collector.add(item, split.part), journal)
         yield from self._finished(collector.finish(), journal)
 
-    def _damage_rows(self, journal: Journal, part: str, damage: Damage) -> Iterator[pa.RecordBatch]:
+    def damage_rows(self, journal: Journal, part: str, damage: Damage) -> Iterator[pa.RecordBatch]:
         """One row, or where the size of a range does not fit an INT, several for the pieces of it."""
         file = printed(file_of(journal.format, part, damage.file))
         for start in range(damage.start, max(damage.end, damage.start + 1), _MOST_BYTES_OF_A_ROW):
@@ -94,8 +104,37 @@ class Reading:
                 yield filled
 
 
+class TableReading(Reading, DataSourceReader):
+    """A read of a table: what its options and Spark's filters choose of it. How it is planned is a subclass's."""
+
+    def __init__(self, schema: StructType, options: dict[str, str], format: str | None) -> None:
+        super().__init__(schema, options, format)
+        self.names = self.wanted.names
+        self.uses_filters = True
+        known = schemas.columns_of(format)
+        self.conditions = chosen_by(options, known.names)
+        for condition in self.conditions:
+            if condition.column not in self.wanted.names:  # it is decoded to be compared, and not handed over
+                self.wanted = self.wanted.append(known.field(condition.column))
+
+    def pushFilters(self, filters: list[Filter]) -> list[Filter]:  # noqa: N802 - Spark's name
+        """Note what can be left out. All filters go back: Spark applies them again, and may."""
+        if self.uses_filters:
+            self.conditions = [*self.conditions, *understood(filters)]
+        return filters
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The record batches of one task."""
+        batches = self.batches(partition)
+        return batches if self.names == self.wanted.names else (batch.select(self.names) for batch in batches)
+
+    def batches(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The same, with the columns that conditions need."""
+        return super().read(partition)
+
+
 @contextlib.contextmanager
-def _naming(journal: Journal, part: str) -> Iterator[None]:
+def naming(journal: Journal, part: str) -> Iterator[None]:
     """Let damage be told with the names of the journal and of its part: a read may have many of them."""
     try:
         yield

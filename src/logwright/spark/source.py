@@ -8,7 +8,8 @@ Options:
     path                a journal, a root of shards, a root of journals (source `logwright`), or a URI
     mode                failfast (default), permissive (a damaged range is a row), dropmalformed
     from, to            from this record number on, which is the offset in sej; up to, without, that one
-    since, until        what is not earlier than this time; what is earlier than that: ISO 8601, or nanoseconds
+    since, until        what is not earlier than this time; what is earlier than that
+    at                  of stores (source `versioned`): the state at this time, instead of all changes; see `states.py`
     pushFilters         true: leave out what Spark's filters rule out; false by default, and for a reason
     splitBytes          how much one task reads, about; 128m by default
     batchBytes          how much one Arrow batch holds, about; 4m by default
@@ -18,52 +19,34 @@ the filters it has pushed last, and reads by it whatever is made of that table. 
 lets a `table.count()` behind it answer 10, and two filters of one table in one query fare no better. So `pushFilters`
 is for a table that is used with one filter only. `from`, `to`, `since` and `until` are part of the table: always right.
 
+Times are written as on the command line: nanoseconds, ISO 8601, or `2 hours ago`, which counts from when a query is
+planned.
+
 As a stream it has more of them: see `stream.py`; and for writing: see `sink.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final
 
-import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition, IsNull
+from pyspark.sql.datasource import DataSource, InputPartition, IsNull
 from pyspark.sql.types import StructType
 
 from ..core.errors import WrongUse
 from ..core.format import FORMATS, find_format
 from ..core.split import Split, pack
 from . import schemas
-from .filters import CHOICES, Bounds, bounds_of, can_match, chosen_by, understood
-from .options import OF_STREAMS, OF_TABLES, check_names, flag, folded
-from .reading import Journal, Part, Reading, find_journals, open_journal
+from .filters import CHOICES, Bounds, bounds_of, can_match
+from .options import OF_STATES, OF_STREAMS, OF_TABLES, check_names, flag, folded
+from .reading import Journal, Part, TableReading, find_journals, open_journal
 from .sink import JournalStreamWriter, JournalWriter
+from .states import StateReader
 from .stream import JournalStream
 
 
-class JournalReader(Reading, DataSourceReader):
+class JournalReader(TableReading):
     """Plans on the driver, reads in the tasks. It is pickled in between, so it holds options and numbers only."""
-
-    def __init__(self, schema: StructType, options: dict[str, str], format: str | None) -> None:
-        super().__init__(schema, options, format)
-        self.names = self.wanted.names
-        self.uses_filters = True
-        known = schemas.columns_of(format)
-        self.conditions = chosen_by(options, known.names)
-        for condition in self.conditions:
-            if condition.column not in self.wanted.names:  # it is decoded to be compared, and not handed over
-                self.wanted = self.wanted.append(known.field(condition.column))
-
-    def pushFilters(self, filters: list[Filter]) -> list[Filter]:  # noqa: N802 - Spark's name
-        """Note what can be left out. All filters go back: Spark applies them again, and may."""
-        if self.uses_filters:
-            self.conditions = [*self.conditions, *understood(filters)]
-        return filters
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The record batches of one task."""
-        batches = super().read(partition)
-        return batches if self.names == self.wanted.names else (batch.select(self.names) for batch in batches)
 
     def partitions(self) -> Sequence[InputPartition]:
         """The tasks of this read."""
@@ -99,16 +82,21 @@ class JournalSource(DataSource):
     def schema(self) -> StructType:
         return schemas.spark_schema(self.format)
 
-    def reader(self, schema: StructType) -> JournalReader:
+    def reader(self, schema: StructType) -> TableReading:
         options = folded(self.options)
-        check_names(options, OF_TABLES, f"reading a table of {self.name()}")
-        reader = JournalReader(schema, options, self.format)
+        reader: TableReading
+        if "at" in options:
+            check_names(options, OF_STATES, f"reading the state at a time of {self.name()}")
+            reader = StateReader(schema, options, self.format)
+        else:
+            check_names(options, OF_TABLES, f"reading a table of {self.name()}")
+            reader = JournalReader(schema, options, self.format)
         reader.uses_filters = flag(options, "pushFilters", False)
         return reader
 
     def streamReader(self, schema: StructType) -> JournalStream:  # noqa: N802 - Spark's name
         options = folded(self.options)
-        for name in CHOICES:
+        for name in (*CHOICES, "at"):
             if name in options:
                 raise WrongUse(f"option {name} is for tables; see startingOffsets and startingTimestamp for streams")
         check_names(options, OF_STREAMS, f"reading a stream of {self.name()}")

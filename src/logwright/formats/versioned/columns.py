@@ -41,7 +41,16 @@ from .codec import Columns
 from .cursor import Chunk
 from .records import Entry
 
-__all__ = ["Collector", "as_messages", "by_store", "from_arrow", "record_batches", "schema", "state_table"]
+__all__ = [
+    "Collector",
+    "as_messages",
+    "by_store",
+    "from_arrow",
+    "record_batches",
+    "schema",
+    "state_batch",
+    "state_table",
+]
 
 _TIME: Final = pa.timestamp("ns", tz="UTC")
 _FIELDS: Final = {
@@ -122,6 +131,19 @@ def state_table(latest: Any) -> pa.Table:
     columns = latest.columns(codec.TIMESTAMPS | codec.KEYS | codec.VALUES)
     wanted = schema(["k", "t", "o"])
     return pa.Table.from_batches([to_batch(columns, wanted)], wanted)
+
+
+def state_batch(latest: Any, names: Sequence[str], source: Any) -> pa.RecordBatch:
+    """These columns of what entries stand for; `position` and `size` are null, for a state is no range of bytes."""
+    want = 0
+    for name in names:
+        want |= _WANT.get(name, 0) & (codec.TIMESTAMPS | codec.KEYS | codec.VALUES | codec.DELETED | codec.RAW_VALUES)
+    columns = latest.columns(want)
+    arrays = [
+        pa.nulls(columns.count, _FIELDS[name].type) if name in ("position", "size") else _array(columns, name, source)
+        for name in names
+    ]
+    return pa.RecordBatch.from_arrays(arrays, list(names))
 
 
 class Collector:
@@ -207,14 +229,14 @@ def _from_batch(batch: pa.RecordBatch) -> Iterator[Entry]:
     for row, (key, value) in enumerate(zip(texts, _texts("o", values), strict=True)):
         if key is None:
             raise WrongUse(f"row {row} has no key")
-        yield Entry(times[row], key, None if removed[row] or value is None else _parsed(row, value))
+        yield Entry(times[row], key, None if removed[row] or value is None else _parsed(key, value))
 
 
-def _parsed(row: int, text: str) -> Any:
+def _parsed(key: str, text: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise WrongUse(f"row {row}: the value is no JSON: {error}") from None
+        raise WrongUse(f"the value of the key {key!r} is no JSON: {error}") from None
 
 
 def _texts(name: str, array: pa.Array) -> list[Any]:

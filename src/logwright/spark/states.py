@@ -1,0 +1,112 @@
+"""StateReader: the state of journals at a time as a table, for formats that have one, which are those of stores.
+
+    spark.read.format("versioned").option("at", "2 hours ago").load("stores")
+
+A row for each key that is there at that time, in the columns of the source: `t` is since when the key has this value,
+and `deleted` is false. The driver chooses one file of each store by names alone and opens none of them; a task reads
+many small stores. A store whose history does not reach back so far is an error that names it and says from when on its
+state is known; in `permissive` it is a row of damage, in `dropmalformed` it is left out.
+
+A task has the state of one store in memory at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition, IsNull
+from pyspark.sql.types import StructType
+
+from ..core.errors import WrongUse
+from ..core.format import FORMATS, find_format
+from ..core.naming import printed
+from ..core.split import pack
+from ..location import locate
+from . import schemas
+from .filters import can_match, keep
+from .options import time_ns
+from .reading import Journal, TableReading, find_journals, naming
+
+_OPENING_BYTES: Final = 64 << 10
+"""How many bytes more could be read in the time that it takes to open a file."""
+
+
+class StatesOf(InputPartition):
+    """What one task reads: stores of one or several journals, as the room `states` of their format plans them."""
+
+    def __init__(self, parts: list[tuple[Journal, Any]]) -> None:
+        super().__init__(None)
+        self.parts = parts
+
+
+class StateReader(TableReading):
+    """Plans on the driver, reads in the tasks."""
+
+    def __init__(self, schema: StructType, options: dict[str, str], format: str | None) -> None:
+        if format is None or "states" not in find_format(format).traits:
+            having = ", ".join(name for name, one in FORMATS.items() if "states" in one.traits)
+            raise WrongUse(
+                f"option at: there is a state at a time of {having}, not of {format or 'any mix of journals'}"
+            )
+        super().__init__(schema, options, format)
+        at = time_ns(options, "at")
+        if at is None or at < 0:
+            raise WrongUse(f"option at: {options.get('at')!r} is before 1970")
+        self.at = at
+        self._rooms = find_format(format)
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """The tasks of this read."""
+        parts = [
+            (journal, part)
+            for journal in find_journals(self.location, self.format, self.refused)
+            if can_match(self.conditions, {"_journal": journal.name})
+            for part in self._rooms.room("states").plan(*_located(journal), self.at)
+            if self._is_wanted(part)
+        ]
+        groups = pack(parts, self.split_bytes, lambda part: part[1].bytes + _OPENING_BYTES)
+        return [StatesOf(group) for group in groups] or [StatesOf([])]
+
+    def _is_wanted(self, part: Any) -> bool:
+        # A row that tells of damage has no store: whoever asks for rows without one gets it from every store.
+        conditions = [condition for condition in self.conditions if condition.kind is not IsNull]
+        return can_match(conditions, {"store": printed(part.store)})
+
+    def batches(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The states of the stores of one task, small ones together."""
+        assert isinstance(partition, StatesOf)
+        gathered: list[pa.RecordBatch] = []
+        size = 0
+        for journal, part in partition.parts:
+            for batch in self._read(journal, part):
+                if size and size + batch.nbytes > self.batch_bytes:
+                    yield _joined(gathered)
+                    gathered, size = [], 0
+                gathered.append(batch)
+                size += batch.nbytes
+        if gathered:
+            yield _joined(gathered)
+
+    def _read(self, journal: Journal, part: Any) -> Iterator[pa.RecordBatch]:
+        names = schemas.sources_of(self.wanted.names, journal.format, sharded=True)
+        with naming(journal, part.store):
+            state = self._rooms.room("states").read(_located(journal)[0], part, self.at, self.mode)
+        for damage in state.damages:
+            yield from self.damage_rows(journal, part.store, damage)
+        if state.latest is None:
+            return
+        batch = self._rooms.room("columns").state_batch(state.latest, names, state.source)
+        filled = keep(schemas.fill(self.wanted, batch, journal.format, journal.name), self.conditions)
+        rows = max(1, filled.num_rows * self.batch_bytes // max(1, filled.nbytes))
+        for start in range(0, filled.num_rows, rows):
+            yield filled.slice(start, rows)
+
+
+def _located(journal: Journal) -> tuple[Any, Any]:
+    return locate(journal.location)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
