@@ -1,4 +1,4 @@
-"""What other kernels of this format use of this one: entries as places of their fields, and values as JSON."""
+"""What other kernels of this format use of this one: entries as places of their fields."""
 
 from libc.stdint cimport uint64_t
 
@@ -22,17 +22,9 @@ cdef enum:
     NO_MEMORY = 3
 
 
-cdef struct Growing:
-    # Bytes that become more: the first `size` of `data`.
-    unsigned char *data
-    Py_ssize_t size
-    Py_ssize_t room
-
-
 cdef int open_source(Source *source) except -1
 cdef int take_entry(
     Source *source, const unsigned char *data, Py_ssize_t start, Py_ssize_t end, Fields *fields
 ) noexcept nogil
 cdef int take_key(Source *source, Fields *fields, Text *text) noexcept nogil
-cdef int append(Growing *growing, const unsigned char *data, Py_ssize_t size) except -1 nogil
-cdef int append_json(Growing *growing, Source *source, const unsigned char *data, Py_ssize_t start, Py_ssize_t end) except -1
+cdef int walk_ending(int answer) noexcept nogil

@@ -7,14 +7,15 @@ entry goes through BONJSON as a whole first, and is then searched for its fields
 """
 
 from cpython.array cimport array, clone
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from cpython.mem cimport PyMem_Free
-from libc.math cimport isfinite, isnan
-from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
-from libc.stdlib cimport free, realloc
-from libc.string cimport memcpy, memset, strlen
+from libc.stdint cimport int32_t, int64_t, uint64_t
+from libc.stdlib cimport free
+from libc.string cimport memset
 
+from ...core._buffers cimport View, check_count, check_range, not_walked
+from ._growing cimport Growing, append
+from ._json cimport append_json
+from .bonjson._bytes cimport load_number, pass_quickly
 from .bonjson._kernel cimport (
     Out,
     Source,
@@ -32,56 +33,19 @@ from .bonjson._kernel cimport (
     take_long_string,
 )
 
-from array import array as _array
-
-from ...core.errors import TooLarge, WrongUse
-from ...core.outcome import Malformed
+from ...core.errors import TooLarge
 from . import codec as _codec
 from .bonjson import errors as _bonjson_errors
 from .bonjson import layout as _bonjson
 from .bonjson.layout import DEFAULT_LIMITS
-from .codec import Columns, decode_entry, to_json
+from .codec import Columns, decode_entry
 from .codec import pack_encoded as _pack_encoded_or_say_why
 from .codec import pack_entry as _pack_or_say_why
+from .layout import LEAST_ENTRY_BYTES as _LEAST_ENTRY_BYTES
 from .records import Entry
-
-cdef extern from *:
-    """
-    #include <stdint.h>
-    #include <string.h>
-    #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
-    #define LITTLE64(v) __builtin_bswap64(v)
-    #else
-    #define LITTLE64(v) (v)
-    #endif
-
-    /* The number in 1..8 little-endian bytes: one load and a mask where 8 bytes may be read. */
-    static inline uint64_t load_number(const unsigned char *p, Py_ssize_t size, Py_ssize_t room) {
-        uint64_t value = 0;
-        if (room >= 8) {
-            memcpy(&value, p, 8);
-            value = LITTLE64(value);
-            return size >= 8 ? value : value & ((1ULL << (8 * size)) - 1);
-        }
-        while (size-- > 0) value = value << 8 | p[size];
-        return value;
-    }
-    static inline double double_of(uint64_t bits) { double value; memcpy(&value, &bits, 8); return value; }
-    static inline double single_of(uint64_t bits) {
-        uint32_t narrow = (uint32_t)bits;
-        float value;
-        memcpy(&value, &narrow, 4);
-        return value;
-    }
-    """
-    uint64_t load_number(const unsigned char *p, Py_ssize_t size, Py_ssize_t room) noexcept nogil
-    double double_of(uint64_t bits) noexcept nogil
-    double single_of(uint64_t bits) noexcept nogil
 
 cdef extern from "Python.h":
     object PyUnicode_DecodeUTF8(const char *data, Py_ssize_t size, const char *errors)
-    char *PyOS_double_to_string(double value, char format, int precision, int flags, int *kind) except NULL
-    int Py_DTSF_ADD_DOT_0
     bint PyLong_CheckExact(object value)
     unsigned long long PyLong_AsUnsignedLongLong(object value) except? 0xFFFFFFFFFFFFFFFF
 
@@ -109,23 +73,15 @@ if (_codec.CLEAN, _codec.INCOMPLETE, _codec.MALFORMED) != (CLEAN, INCOMPLETE, MA
 cdef enum:
     OBJECT_CODE = 0x9A
     END_CODE = 0x9B
-    ARRAY_CODE = 0x99
     LONG_STRING_CODE = 0x68
-    FLOAT16_CODE = 0x6A
-    FLOAT32_CODE = 0x6B
-    FLOAT64_CODE = 0x6C
     NULL_CODE = 0x6D
-    FALSE_CODE = 0x6E
-    TRUE_CODE = 0x6F
     UNSIGNED_CODE = 0x70
     SIGNED_CODE = 0x78
     SHORT_STRING_CODE = 0x80
 
 for _name, _ours in {
-    "OBJECT_CODE": OBJECT_CODE, "END_CODE": END_CODE, "ARRAY_CODE": ARRAY_CODE, "LONG_STRING_CODE": LONG_STRING_CODE,
-    "FLOAT16_CODE": FLOAT16_CODE, "FLOAT32_CODE": FLOAT32_CODE, "FLOAT64_CODE": FLOAT64_CODE, "NULL_CODE": NULL_CODE,
-    "FALSE_CODE": FALSE_CODE, "TRUE_CODE": TRUE_CODE, "UNSIGNED_CODE": UNSIGNED_CODE, "SIGNED_CODE": SIGNED_CODE,
-    "SHORT_STRING_CODE": SHORT_STRING_CODE,
+    "OBJECT_CODE": OBJECT_CODE, "END_CODE": END_CODE, "LONG_STRING_CODE": LONG_STRING_CODE, "NULL_CODE": NULL_CODE,
+    "UNSIGNED_CODE": UNSIGNED_CODE, "SIGNED_CODE": SIGNED_CODE, "SHORT_STRING_CODE": SHORT_STRING_CODE,
 }.items():
     if getattr(_bonjson, _name) != _ours:
         raise ImportError(f"the kernel and bonjson's layout.py disagree about {_name}")
@@ -133,6 +89,7 @@ for _name, _ours in {
 cdef int TRUNCATED = _bonjson_errors.TRUNCATED
 cdef int LAST_PROBLEM = _bonjson_errors.CONTAINER_TOO_LARGE
 cdef int64_t DEPTH = DEFAULT_LIMITS.depth
+cdef Py_ssize_t LEAST_ENTRY_BYTES = _LEAST_ENTRY_BYTES
 cdef int64_t MAX_COLUMN_BYTES = _codec.MAX_COLUMN_BYTES
 
 # --- one entry --------------------------------------------------------------------------------------------------------
@@ -181,6 +138,18 @@ cdef inline bint take_name(
     return True
 
 
+cdef inline Py_ssize_t pass_value(
+    Source *source, const unsigned char *data, Py_ssize_t start, Py_ssize_t end
+) noexcept nogil:
+    """Where the value of an entry ends that begins at `start`; -1 where there is none."""
+    cdef Py_ssize_t stop = pass_quickly(data, start, end)
+    if stop:
+        return stop
+    set_range(source, data, start, end)
+    source.depth = DEPTH - 1
+    return source.position if skip_document(source) == 0 else -1
+
+
 cdef bint take_plain(Source *source, const unsigned char *data, Py_ssize_t start, Py_ssize_t end, Fields *fields) noexcept nogil:
     """The entry at `start` if it has the usual fields in their order, and is whole; the source is behind it then."""
     cdef Py_ssize_t at = start + 1
@@ -193,18 +162,15 @@ cdef bint take_plain(Source *source, const unsigned char *data, Py_ssize_t start
     if code & 0xF0 != SHORT_STRING_CODE and code != LONG_STRING_CODE:
         return False
     fields.key_at = at
-    set_range(source, data, at, end)
-    source.depth = DEPTH - 1
-    if skip_document(source) < 0:
+    source.data = data
+    source.start = at
+    source.end = end
+    at = pass_value(source, data, at, end)
+    if at < 0 or not take_name(data, &at, end, c"o"):
         return False
-    at = source.position
-    if not take_name(data, &at, end, c"o"):
-        return False
-    fields.value_start = source.position = at
-    if skip_document(source) < 0:
-        return False
-    at = source.position
-    if at >= end or data[at] != END_CODE:
+    fields.value_start = at
+    at = pass_value(source, data, at, end)
+    if at < 0 or at >= end or data[at] != END_CODE:
         return False
     fields.value_end = at
     fields.plain = True
@@ -286,78 +252,29 @@ cdef int take_key(Source *source, Fields *fields, Text *text) noexcept nogil:
     return take_long_string(source, fields.key_at, text)
 
 
-# --- buffers ----------------------------------------------------------------------------------------------------------
-
-
-cdef class Held:
-    """A buffer that was handed in, for as long as this lives."""
-
-    cdef Py_buffer view
-    cdef bint held
-    cdef const unsigned char *data
-    cdef Py_ssize_t size
-
-    def __cinit__(self, data):
-        PyObject_GetBuffer(data, &self.view, PyBUF_SIMPLE)
-        self.held = True
-        self.data = <const unsigned char *>self.view.buf
-        self.size = self.view.len
-
-    def __dealloc__(self):
-        if self.held:
-            PyBuffer_Release(&self.view)
-
-
-cdef Held held_range(object buffer, Py_ssize_t start, Py_ssize_t end):
-    cdef Held held = Held(buffer)
-    if not 0 <= start <= end <= held.size:
-        raise WrongUse(f"the range {start}..{end} is not within a buffer of {held.size} bytes")
-    return held
-
-
-cdef int check_count(Py_ssize_t start, Py_ssize_t stop, Py_ssize_t count) except -1:
-    """Before anything is allocated for so many entries."""
-    if not 0 <= count <= stop - start:
-        raise Malformed(start, "the range was not walked")
-    return 0
-
-
-cdef int make_room(Growing *growing, Py_ssize_t more) except -1 nogil:
-    cdef Py_ssize_t room = max(2 * growing.room, growing.size + more, 256)
-    cdef unsigned char *data = <unsigned char *>realloc(growing.data, room)
-    if data == NULL:
-        with gil:
-            raise MemoryError()
-    growing.data = data
-    growing.room = room
-    return 0
-
-
-cdef int append(Growing *growing, const unsigned char *data, Py_ssize_t size) except -1 nogil:
-    if growing.room - growing.size < size:
-        make_room(growing, size)
-    memcpy(growing.data + growing.size, data, size)
-    growing.size += size
-    return 0
-
-
-cdef inline int append_byte(Growing *growing, unsigned char byte) except -1 nogil:
-    if growing.room == growing.size:
-        make_room(growing, 1)
-    growing.data[growing.size] = byte
-    growing.size += 1
-    return 0
+cdef View walked_range(object buffer, Py_ssize_t start, Py_ssize_t end, Py_ssize_t count):
+    """The memory of a range that is said to hold so many entries."""
+    cdef View view = View(buffer)
+    check_range(view, start, end)
+    check_count(start, end, count, LEAST_ENTRY_BYTES)
+    return view
 
 
 # --- many entries -----------------------------------------------------------------------------------------------------
 
 
+cdef int walk_ending(int answer) noexcept nogil:
+    """How a walk ends whose last entry was this."""
+    return CLEAN if answer == WHOLE else INCOMPLETE if answer == NEEDS_MORE else MALFORMED
+
+
 def walk(buffer, Py_ssize_t start, Py_ssize_t end, Py_ssize_t most=-1):
     """Go from entry to entry; see codec.walk."""
-    cdef Held held = held_range(buffer, start, end)
+    cdef View view = View(buffer)
+    check_range(view, start, end)
     cdef Source source
     cdef Fields fields
-    cdef const unsigned char *data = held.data
+    cdef const unsigned char *data = view.data
     cdef Py_ssize_t position = start
     cdef Py_ssize_t count = 0
     cdef uint64_t smallest = 0
@@ -377,8 +294,7 @@ def walk(buffer, Py_ssize_t start, Py_ssize_t end, Py_ssize_t most=-1):
             count += 1
     if answer == NO_MEMORY:
         raise MemoryError()
-    ending = CLEAN if answer == WHOLE else INCOMPLETE if answer == NEEDS_MORE else MALFORMED
-    return position, count, ending, smallest, largest
+    return position, count, walk_ending(answer), smallest, largest
 
 
 cdef int walked_entry(
@@ -389,14 +305,13 @@ cdef int walked_entry(
     if answer == NO_MEMORY:
         raise MemoryError()
     if answer != WHOLE:
-        raise Malformed(position, "the range was not walked")
+        raise not_walked(position)
     return 0
 
 
 def spans(buffer, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t count):
     """Where the entries of a walked range begin, and where the last one ends."""
-    cdef Held held = held_range(buffer, start, stop)
-    check_count(start, stop, count)
+    cdef View view = walked_range(buffer, start, stop, count)
     cdef array starts = clone(array("q"), count + 1, False)
     cdef long long *into = starts.data.as_longlongs
     cdef Source source
@@ -406,7 +321,7 @@ def spans(buffer, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t count):
     open_source(&source)
     for row in range(count):
         into[row] = position
-        walked_entry(&source, held.data, position, stop, &fields)
+        walked_entry(&source, view.data, position, stop, &fields)
         position = source.position
     into[count] = position
     return starts
@@ -414,8 +329,7 @@ def spans(buffer, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t count):
 
 def entries(buffer, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t count):
     """The entries of a walked range."""
-    cdef Held held = held_range(buffer, start, stop)
-    check_count(start, stop, count)
+    cdef View view = walked_range(buffer, start, stop, count)
     cdef Source source
     cdef Fields fields
     cdef Text text
@@ -424,7 +338,7 @@ def entries(buffer, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t count):
     cdef list found = []
     open_source(&source)
     for row in range(count):
-        walked_entry(&source, held.data, position, stop, &fields)
+        walked_entry(&source, view.data, position, stop, &fields)
         after = source.position
         if not fields.plain:
             found.append(decode_entry(buffer, position, stop)[0])
@@ -436,7 +350,7 @@ def entries(buffer, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t count):
                 key = PyUnicode_DecodeUTF8(<const char *>text.data, text.size, NULL)
             finally:
                 free(text.gathered)
-            set_range(&source, held.data, fields.value_start, fields.value_end)
+            set_range(&source, view.data, fields.value_start, fields.value_end)
             found.append(Entry(fields.t, key, read_document(&source)))
         position = after
     return found
@@ -471,14 +385,13 @@ cdef class Strings:
 
 def columns(buffer, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t count, int want=127, uint64_t base=0):
     """The entries of a walked range as columns; see codec.columns."""
-    cdef Held held = held_range(buffer, start, stop)
-    check_count(start, stop, count)
+    cdef View view = walked_range(buffer, start, stop, count)
     cdef Source source
     cdef Fields fields
     cdef Text text
     cdef Py_ssize_t position = start
     cdef Py_ssize_t row, after
-    cdef const unsigned char *data = held.data
+    cdef const unsigned char *data = view.data
     cdef array numbers = array("Q")
     cdef array timestamps = clone(numbers, count if want & TIMESTAMPS else 0, False)
     cdef array positions = clone(numbers, count if want & POSITIONS else 0, False)
@@ -533,205 +446,6 @@ def columns(buffer, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t count, int wan
     return found
 
 
-# --- values as JSON ---------------------------------------------------------------------------------------------------
-
-# An object that may have a key twice is left to Python, which keeps the last one: whether it may is asked of a few bits
-# that the keys of an object set. So is what is nested deeper than most values are.
-
-cdef enum:
-    MOST_LEVELS = 32
-
-
-cdef struct JsonLevel:
-    bint is_object
-    bint has_items
-    uint64_t keys[4]
-
-
-cdef inline bint note_key(JsonLevel *level, const unsigned char *data, Py_ssize_t size) noexcept nogil:
-    """Note that an object has a key; whether it may have had it before."""
-    cdef uint64_t hash = 0xCBF29CE484222325ULL
-    cdef Py_ssize_t at
-    cdef int one, other
-    cdef bint before
-    for at in range(size):
-        hash = (hash ^ data[at]) * 0x100000001B3ULL
-    hash ^= hash >> 29
-    one, other = <int>(hash & 255), <int>(hash >> 8 & 255)
-    before = (level.keys[one >> 6] >> (one & 63) & 1) and (level.keys[other >> 6] >> (other & 63) & 1)
-    level.keys[one >> 6] |= <uint64_t>1 << (one & 63)
-    level.keys[other >> 6] |= <uint64_t>1 << (other & 63)
-    return before
-
-
-cdef int append_quoted(Growing *growing, const unsigned char *data, Py_ssize_t size) except -1 nogil:
-    """A string of JSON."""
-    cdef Py_ssize_t at
-    cdef Py_ssize_t copied = 0
-    cdef unsigned char byte
-    cdef const unsigned char *digits = b"0123456789abcdef"
-    append_byte(growing, c'"')
-    for at in range(size):
-        byte = data[at]
-        if byte >= 0x20 and byte != c'"' and byte != c"\\":
-            continue
-        append(growing, data + copied, at - copied)
-        copied = at + 1
-        append_byte(growing, c"\\")
-        if byte == c'"' or byte == c"\\":
-            append_byte(growing, byte)
-        elif byte == c"\n":
-            append_byte(growing, c"n")
-        elif byte == c"\r":
-            append_byte(growing, c"r")
-        elif byte == c"\t":
-            append_byte(growing, c"t")
-        elif byte == 8:
-            append_byte(growing, c"b")
-        elif byte == 12:
-            append_byte(growing, c"f")
-        else:
-            append(growing, b"u00", 3)
-            append_byte(growing, digits[byte >> 4])
-            append_byte(growing, digits[byte & 15])
-    append(growing, data + copied, size - copied)
-    append_byte(growing, c'"')
-    return 0
-
-
-cdef int append_unsigned(Growing *growing, uint64_t number) except -1 nogil:
-    cdef unsigned char digits[20]
-    cdef int at = 20
-    while True:
-        at -= 1
-        digits[at] = c"0" + <unsigned char>(number % 10)
-        number //= 10
-        if number == 0:
-            break
-    return append(growing, digits + at, 20 - at)
-
-
-cdef int append_signed(Growing *growing, int64_t number) except -1 nogil:
-    if number >= 0:
-        return append_unsigned(growing, <uint64_t>number)
-    append_byte(growing, c"-")
-    return append_unsigned(growing, <uint64_t>(-(number + 1)) + 1)
-
-
-cdef int append_float(Growing *growing, double number) except -1:
-    cdef char *text
-    if not isfinite(number):
-        if isnan(number):
-            return append(growing, b'"NaN"', 5)
-        if number > 0:
-            return append(growing, b'"Infinity"', 10)
-        return append(growing, b'"-Infinity"', 11)
-    text = PyOS_double_to_string(number, c"r", 0, Py_DTSF_ADD_DOT_0, NULL)
-    try:
-        return append(growing, <const unsigned char *>text, strlen(text))
-    finally:
-        PyMem_Free(text)
-
-
-cdef bint append_fast(Growing *growing, Source *source, Py_ssize_t end) except -1:
-    """The JSON of the whole value at the source's position; False where Python must do it."""
-    cdef JsonLevel levels[MOST_LEVELS]
-    cdef JsonLevel *level
-    cdef Py_ssize_t depth = 0
-    cdef bint key_read = False
-    cdef const unsigned char *data = source.data
-    cdef Py_ssize_t at, size
-    cdef int code, unused_bits
-    cdef uint64_t number
-    cdef Text text
-    while True:
-        at = source.position
-        code = data[at]
-        source.position = at + 1
-        if code == END_CODE:
-            depth -= 1
-            append_byte(growing, c"}" if levels[depth].is_object else c"]")
-        else:
-            if depth > 0 and not key_read:
-                level = &levels[depth - 1]
-                if level.has_items:
-                    append_byte(growing, c",")
-                level.has_items = True
-            if code == LONG_STRING_CODE or code & 0xF0 == SHORT_STRING_CODE:
-                text.gathered = NULL
-                if code != LONG_STRING_CODE:
-                    text.data = data + at + 1
-                    text.size = code & 15
-                    source.position += text.size
-                elif take_long_string(source, at, &text) < 0:
-                    free(text.gathered)
-                    raise MemoryError()
-                try:
-                    append_quoted(growing, text.data, text.size)
-                    if depth > 0 and levels[depth - 1].is_object and not key_read:
-                        if note_key(&levels[depth - 1], text.data, text.size):
-                            return False
-                        append_byte(growing, c":")
-                        key_read = True
-                        continue
-                finally:
-                    free(text.gathered)
-            elif code == ARRAY_CODE or code == OBJECT_CODE:
-                if depth == MOST_LEVELS:
-                    return False
-                level = &levels[depth]
-                memset(level, 0, sizeof(JsonLevel))
-                level.is_object = code == OBJECT_CODE
-                append_byte(growing, c"{" if level.is_object else c"[")
-                depth += 1
-            elif code <= 100:
-                append_unsigned(growing, <uint64_t>code)
-            elif code >= 0x9C:
-                append_signed(growing, code - 256)
-            elif UNSIGNED_CODE <= code < SHORT_STRING_CODE:
-                size = (code & 7) + 1
-                number = load_number(data + at + 1, size, end - at - 1)
-                source.position += size
-                if code < SIGNED_CODE:
-                    append_unsigned(growing, number)
-                else:
-                    unused_bits = 64 - 8 * <int>size
-                    append_signed(growing, <int64_t>(number << unused_bits) >> unused_bits)
-            elif code == NULL_CODE:
-                append(growing, b"null", 4)
-            elif code == TRUE_CODE:
-                append(growing, b"true", 4)
-            elif code == FALSE_CODE:
-                append(growing, b"false", 5)
-            else:
-                size = 2 if code == FLOAT16_CODE else 4 if code == FLOAT32_CODE else 8
-                number = load_number(data + at + 1, size, end - at - 1)
-                source.position += size
-                if code == FLOAT64_CODE:
-                    append_float(growing, double_of(number))
-                else:
-                    append_float(growing, single_of(number << 16 if code == FLOAT16_CODE else number))
-            key_read = False
-        if depth == 0:
-            return True
-
-
-cdef int append_json(
-    Growing *growing, Source *source, const unsigned char *data, Py_ssize_t start, Py_ssize_t end
-) except -1:
-    """The value that fills a range, which has been passed before, as JSON; see codec.to_json."""
-    cdef Py_ssize_t before = growing.size
-    cdef bytes text
-    set_range(source, data, start, end)
-    if not append_fast(growing, source, end):
-        growing.size = before
-        set_range(source, data, start, end)
-        source.depth = DEPTH
-        text = to_json(read_document(source)).encode()
-        append(growing, <const unsigned char *>PyBytes_AS_STRING(text), PyBytes_GET_SIZE(text))
-    return 0
-
-
 # --- fields to bytes --------------------------------------------------------------------------------------------------
 
 cdef bytes _start = bytes([OBJECT_CODE, SHORT_STRING_CODE + 1]) + b"t"
@@ -775,11 +489,11 @@ def pack_entry(t, k, o, extra=None):
 def pack_encoded(t, k, value):
     """The bytes of an entry whose value is BONJSON already."""
     cdef Out out
-    cdef Held held = Held(value)
+    cdef View view = View(value)
     open_out(&out)
     try:
         if put_head(&out, t, k):
-            put_bytes(&out, held.data, held.size)
+            put_bytes(&out, view.data, view.size)
             put_bytes(&out, <const unsigned char *>PyBytes_AS_STRING(_end), 1)
             return PyBytes_FromStringAndSize(<const char *>out.data, out.size)
     finally:

@@ -21,6 +21,7 @@ from array import array
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
+from ...core.buffers import check_count, not_walked
 from ...core.errors import TooLarge, WrongUse
 from ...core.outcome import NEED_MORE, Malformed, NeedMore, Span
 from .bonjson.codec import decode_prefix, size_of
@@ -35,6 +36,7 @@ from .layout import (
     HEADER_BYTES,
     INITIALIZED,
     KEY,
+    LEAST_ENTRY_BYTES,
     MAX_TIMESTAMP,
     NEWER_ARRAY_START,
     POSITION,
@@ -249,8 +251,7 @@ def explain(buffer: Buffer, position: int, end: int) -> str:
 def _walked(buffer: Buffer, start: int, stop: int, count: int) -> list[tuple[Entry, Span]]:
     """The `count` entries of a walked range."""
     _end(buffer, start, stop)
-    if not 0 <= count <= stop - start:
-        raise Malformed(start, "the range was not walked")
+    check_count(start, stop, count, LEAST_ENTRY_BYTES)
     found = []
     position = start
     for _ in range(count):
@@ -259,7 +260,7 @@ def _walked(buffer: Buffer, start: int, stop: int, count: int) -> list[tuple[Ent
         except Malformed:
             item = NEED_MORE
         if item is NEED_MORE:
-            raise Malformed(position, "the range was not walked")
+            raise not_walked(position)
         found.append(item)
         position = item[1].end
     return found
@@ -334,6 +335,12 @@ class Latest:
     def __len__(self) -> int:
         return len(self._found)
 
+    def walk(self, buffer: Buffer, start: int, end: int) -> tuple[int, int, int, int, int]:
+        """Go from entry to entry as `walk` does, and apply those that are not later than asked for."""
+        found = walk(buffer, start, end)
+        self.add(buffer, start, found[0], found[1])
+        return found
+
     def add(self, buffer: Buffer, start: int, stop: int, count: int) -> None:
         """Apply the `count` entries of a walked range that are not later than asked for."""
         for entry, span in _walked(buffer, start, stop, count):
@@ -347,6 +354,15 @@ class Latest:
     def state(self) -> dict[str, tuple[Any, int]]:
         """The keys that are there, each with its value and its time."""
         return {key: (entry.o, entry.t) for key, (entry, _) in self._found.items()}
+
+    def fill(self, values: dict[str, Any], times: dict[str, int] | None) -> None:
+        """Put values into one dictionary and times into another; without that one, both as pairs into the first."""
+        if times is None:
+            values.update(self.state())
+            return
+        for key, (entry, _) in self._found.items():
+            values[key] = entry.o
+            times[key] = entry.t
 
     def columns(self, want: int) -> Columns:
         """The keys that are there as columns."""

@@ -57,7 +57,7 @@ class Chunk(FileChunk):
     """Whole entries: `data[start:stop]` holds `count` of them, with times from `smallest` to `largest`.
 
     `position` is where `start` is in the file, which for an archive is what it was before it was compressed. The buffer
-    is valid until the cursor goes on.
+    is valid until the cursor goes on. `folded` says that the entries were applied already: see `Cursor`.
     """
 
     source: JournalFile
@@ -68,6 +68,7 @@ class Chunk(FileChunk):
     count: int
     smallest: int
     largest: int
+    folded: bool = False
 
     def starts(self) -> list[int]:
         """Where the entries begin in the file, and where the last one ends."""
@@ -78,6 +79,7 @@ class Chunk(FileChunk):
 class Cursor:
     """Goes through one file. `items` gives all of it; `at` is where an entry of a plain file is known to begin.
 
+    `latest` is applied what is passed, where that can be done while it is walked over: such a chunk is `folded`.
     `position` is how far the entries were whole by now, `limit` where the header says that they end.
     """
 
@@ -87,6 +89,7 @@ class Cursor:
         source: JournalFile,
         *,
         at: int | None = None,
+        latest: kernel.Latest | None = None,
         limits: ArchiveLimits = DEFAULT_LIMITS,
         read_bytes: int = READ_BYTES,
     ) -> None:
@@ -98,6 +101,7 @@ class Cursor:
         self.mark: int | None = None
         """From where on a whole sector of zeros is one that never reached the disk; None for nowhere."""
         self._at = at
+        self._latest = latest
         self._read_bytes = read_bytes
         self._buffer = bytearray(read_bytes)
         self._have = 0
@@ -235,14 +239,17 @@ class Cursor:
     def _entries(self, report: Callable[[int], None] | None) -> Iterator[Chunk | Damage]:
         while True:
             start, stop = self.position - self._base, self._stop()
-            end, count, ending, smallest, largest = kernel.walk(self._buffer, start, stop)
-            torn = self._first_torn(start, end, count)
+            # What may be torn is looked at before it counts.
+            folds = self._latest is not None and not self._has_zeros(start, stop)
+            walk = self._latest.walk if self._latest is not None and folds else kernel.walk
+            end, count, ending, smallest, largest = walk(self._buffer, start, stop)
+            torn = None if folds else self._first_torn(start, end, count)
             if torn is not None:
                 count, end = torn
             if count:
                 place = self.position
                 self.position = self._base + end
-                yield Chunk(self.source, self._buffer, start, end, place, count, smallest, largest)
+                yield Chunk(self.source, self._buffer, start, end, place, count, smallest, largest, folds)
                 if report is not None:
                     report(self.position)
             if torn is not None:
@@ -261,13 +268,17 @@ class Cursor:
                 return
         yield from self._finish()
 
+    def _has_zeros(self, start: int, end: int) -> bool:
+        """Whether a range of the buffer has a whole sector of zeros behind the mark."""
+        if self.mark is None or self._base + end <= self.mark + SECTOR_BYTES:
+            return False
+        return _has_zero_sector(self._buffer, max(start, self.mark - self._base), end, self._base)
+
     def _first_torn(self, start: int, end: int, count: int) -> tuple[int, int] | None:
         """How many entries are before the first one of which a sector is missing, and where that begins."""
-        if self.mark is None or not count or self._base + end <= self.mark + SECTOR_BYTES:
+        if self.mark is None or not count or not self._has_zeros(start, end):
             return None
         base = self._base
-        if not _has_zero_sector(self._buffer, max(start, self.mark - base), end, base):
-            return None
         starts = kernel.spans(self._buffer, start, end, count)
         for row in range(count):
             if base + starts[row] >= self.mark and _has_zero_sector(self._buffer, starts[row], starts[row + 1], base):

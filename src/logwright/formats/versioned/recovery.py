@@ -27,6 +27,7 @@ from ...core.errors import NotFound, UnknownFormat, WrongUse
 from ...core.outcome import Damage, Mode
 from .archives import DEFAULT_LIMITS, ArchiveLimits
 from .files import JournalFile, Kind, active_name, list_files, list_stores, parse_name
+from .kernel import Latest
 from .records import Entry, Value
 from .replay import difference
 from .surroundings import counting_files
@@ -38,10 +39,11 @@ Paths: TypeAlias = str | Path | Iterable[str | Path]
 class RecoveredState(dict[str, Value]):
     """The value of each key at a time. `timestamps` has the time of the entry that gave it, `at` the time asked for."""
 
-    def __init__(self, pairs: dict[str, tuple[Value, int]], at: int | None) -> None:
-        super().__init__((key, value) for key, (value, _) in pairs.items())
-        self.timestamps: dict[str, int] = {key: timestamp for key, (_, timestamp) in pairs.items()}
+    def __init__(self, latest: Latest, at: int | None) -> None:
+        super().__init__()
+        self.timestamps: dict[str, int] = {}
         self.at = at
+        latest.fill(self, self.timestamps)
 
     def with_timestamps(self) -> dict[str, tuple[Value, int]]:
         """Value and timestamp of each key."""
@@ -82,11 +84,11 @@ class VersionedRecovery:
 
     def recover_at(self, timestamp: int) -> RecoveredState:
         """The state at a time, in nanoseconds since the epoch: after all changes that are not later."""
-        return RecoveredState(self._timeline.latest(timestamp).state(), timestamp)
+        return RecoveredState(self._timeline.latest(timestamp), timestamp)
 
     def recover_current(self) -> RecoveredState:
         """The state after all changes."""
-        return RecoveredState(self._timeline.latest().state(), None)
+        return RecoveredState(self._timeline.latest(), None)
 
     def to_arrow(self, timestamp: int | None = None) -> Any:
         """The state at a time, or now, as an Arrow table: `k`, `t`, `o` as JSON."""

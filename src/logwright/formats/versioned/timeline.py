@@ -94,8 +94,8 @@ class Timeline:
 
     def _fold(self, source: JournalFile, at: int | None) -> kernel.Latest:
         found = kernel.Latest(None if at is None else min(at, MAX_TIMESTAMP))
-        for item in self._items(source):
-            if isinstance(item, Chunk) and (at is None or item.smallest <= at):
+        for item in self._items(source, found):
+            if isinstance(item, Chunk) and not item.folded and (at is None or item.smallest <= at):
                 found.add(item.data, item.start, item.stop, item.count)
         return found
 
@@ -112,11 +112,11 @@ class Timeline:
                     break
         return None
 
-    def _items(self, source: JournalFile) -> Iterator[Head | Chunk]:
-        """What is whole in a journal."""
+    def _items(self, source: JournalFile, latest: kernel.Latest | None = None) -> Iterator[Head | Chunk]:
+        """What is whole in a journal; `latest` is applied it on the way, where that can be done."""
         file = self.disk.open(source.path, "read")
         with closing(file):
-            for item in Cursor(file, source, limits=self.limits).items():
+            for item in Cursor(file, source, latest=latest, limits=self.limits).items():
                 if isinstance(item, Damage):
                     self._note(item)
                 else:

@@ -19,6 +19,9 @@ from libc.stdint cimport int64_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy
 
+from ....core._bytes cimport store_little_u64
+from ._bytes cimport double_of, find_bad_utf8, load_number, single_of
+
 from ....core.errors import WrongUse
 from ....core.outcome import NEED_MORE
 from . import errors as _errors
@@ -31,37 +34,10 @@ cdef extern from *:
     """
     #include <stdint.h>
     #include <string.h>
-    #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
-    #define LITTLE64(v) __builtin_bswap64(v)
-    #else
-    #define LITTLE64(v) (v)
-    #endif
     #define HIGH_BITS 0x8080808080808080ULL
 
-    /* The number in 0..8 little-endian bytes: one load and a mask where 8 bytes may be read. */
-    static inline uint64_t load_little(const unsigned char *p, int64_t size, int64_t room) {
-        uint64_t value = 0;
-        if (room >= 8) {
-            memcpy(&value, p, 8);
-            value = LITTLE64(value);
-            return size >= 8 ? value : value & ((1ULL << (8 * size)) - 1);
-        }
-        while (size-- > 0) value = value << 8 | p[size];
-        return value;
-    }
-    static inline void store_little64(unsigned char *p, uint64_t value) {
-        value = LITTLE64(value);
-        memcpy(p, &value, 8);
-    }
     static inline int bit_length(uint64_t value) { return value ? 64 - __builtin_clzll(value) : 0; }
     static inline int zeros_below(uint64_t value) { return __builtin_ctzll(value); }
-    static inline double as_double(uint64_t bits) { double value; memcpy(&value, &bits, 8); return value; }
-    static inline double as_single(uint64_t bits) {
-        uint32_t narrow = (uint32_t)bits;
-        float value;
-        memcpy(&value, &narrow, 4);
-        return value;
-    }
     static inline uint64_t bits_of_double(double value) { uint64_t bits; memcpy(&bits, &value, 8); return bits; }
     static inline uint64_t bits_of_single(double value) {
         float narrow = (float)value;
@@ -70,67 +46,30 @@ cdef extern from *:
         return bits;
     }
 
-    /* Where the first sequence that is no UTF-8 begins, -1 when there is none. */
-    static Py_ssize_t find_bad_utf8(const unsigned char *p, Py_ssize_t size) {
-        Py_ssize_t at = 0;
-        while (at < size) {
-            if (size - at >= 8) {
-                uint64_t word;
-                memcpy(&word, p + at, 8);
-                if (!(word & HIGH_BITS)) { at += 8; continue; }
-            }
-            unsigned char lead = p[at], low = 0x80, high = 0xBF;
-            Py_ssize_t more, n;
-            if (lead < 0x80) { at += 1; continue; }
-            if (lead >= 0xC2 && lead <= 0xDF) {
-                more = 1;
-            } else if (lead >= 0xE0 && lead <= 0xEF) {
-                more = 2;
-                if (lead == 0xE0) low = 0xA0;  /* what fits in two bytes */
-                if (lead == 0xED) high = 0x9F; /* surrogates */
-            } else if (lead >= 0xF0 && lead <= 0xF4) {
-                more = 3;
-                if (lead == 0xF0) low = 0x90;  /* what fits in three bytes */
-                if (lead == 0xF4) high = 0x8F; /* beyond U+10FFFF */
-            } else {
-                return at;
-            }
-            if (size - at <= more || p[at + 1] < low || p[at + 1] > high) return at;
-            for (n = 2; n <= more; n++) if ((p[at + n] & 0xC0) != 0x80) return at;
-            at += more + 1;
-        }
-        return -1;
-    }
-
     /* Up to 15 bytes and their number as two words, which are equal for equal strings only. */
     static inline void load_short(
         const unsigned char *p, int64_t size, int64_t room, uint64_t *low, uint64_t *high
     ) {
         if (size <= 8) {
-            *low = load_little(p, size, room);
+            *low = load_number(p, size, room);
             *high = (uint64_t)size << 56;
         } else {
-            *low = load_little(p, 8, room);
-            *high = load_little(p + 8, size - 8, room - 8) | (uint64_t)size << 56;
+            *low = load_number(p, 8, room);
+            *high = load_number(p + 8, size - 8, room - 8) | (uint64_t)size << 56;
         }
     }
     static inline void store_short(unsigned char *p, int64_t size, uint64_t low, uint64_t high) {
         unsigned char both[16];
-        store_little64(both, low);
-        store_little64(both + 8, high);
+        store_little_u64(both, low);
+        store_little_u64(both + 8, high);
         memcpy(p, both, (size_t)size);
     }
     static inline int is_ascii_short(uint64_t low, uint64_t high) { return !((low | high) & HIGH_BITS); }
     """
-    uint64_t load_little(const unsigned char *p, int64_t size, int64_t room) noexcept nogil
-    void store_little64(unsigned char *p, uint64_t value) noexcept nogil
     int bit_length(uint64_t value) noexcept nogil
     int zeros_below(uint64_t value) noexcept nogil
-    double as_double(uint64_t bits) noexcept nogil
-    double as_single(uint64_t bits) noexcept nogil
     uint64_t bits_of_double(double value) noexcept nogil
     uint64_t bits_of_single(double value) noexcept nogil
-    Py_ssize_t find_bad_utf8(const unsigned char *p, Py_ssize_t size) noexcept nogil
     void load_short(const unsigned char *p, int64_t size, int64_t room, uint64_t *low, uint64_t *high) noexcept nogil
     void store_short(unsigned char *p, int64_t size, uint64_t low, uint64_t high) noexcept nogil
     bint is_ascii_short(uint64_t low, uint64_t high) noexcept nogil
@@ -303,7 +242,7 @@ cdef inline int take_number(Source *source, Py_ssize_t size, uint64_t *value) no
     cdef Py_ssize_t room = source.end - source.position
     if size > room:
         return ended(source, <uint64_t>size)
-    value[0] = load_little(source.data + source.position, size, room)
+    value[0] = load_number(source.data + source.position, size, room)
     source.position += size
     return 0
 
@@ -313,9 +252,9 @@ cdef inline int take_float(Source *source, int kind, Py_ssize_t at, double *valu
     if take_number(source, 2 if kind == FLOAT16 else 4 if kind == FLOAT32 else 8, &bits) < 0:
         return -1
     if kind == FLOAT64:
-        value[0] = as_double(bits)
+        value[0] = double_of(bits)
     else:
-        value[0] = as_single(bits << 16 if kind == FLOAT16 else bits)
+        value[0] = single_of(bits << 16 if kind == FLOAT16 else bits)
     if not (source.allow_nan or isfinite(value[0])):
         return fail(source, NOT_FINITE, at, 0, 0)
     return 0
@@ -882,7 +821,7 @@ cdef inline int put_number(Out *out, unsigned char code, uint64_t number, int si
     if out.room - out.size < 9:
         grow(out, 9)
     out.data[out.size] = code
-    store_little64(out.data + out.size + 1, number)
+    store_little_u64(out.data + out.size + 1, number)
     out.size += 1 + size
     return 0
 
@@ -909,7 +848,7 @@ cdef inline bint put_float(Out *out, double number) except -1:
         return False
     if fabs(number) <= FLT_MAX:
         single = bits_of_single(number)
-        if as_single(single) == number:
+        if single_of(single) == number:
             if single & 0xFFFF:
                 put_number(out, FLOAT32_CODE, single, 4)
             else:
@@ -936,10 +875,10 @@ cdef bint put_text(Out *out, const char *data, Py_ssize_t size) except -1:
         out.data[out.size] = LONG_STRING_CODE
         if width > 8:
             out.data[out.size + 1] = 0
-            store_little64(out.data + out.size + 2, payload)
+            store_little_u64(out.data + out.size + 2, payload)
             width = 9
         else:
-            store_little64(out.data + out.size + 1, payload << width | <uint64_t>1 << (width - 1))
+            store_little_u64(out.data + out.size + 1, payload << width | <uint64_t>1 << (width - 1))
         out.size += 1 + width
     memcpy(out.data + out.size, data, size)
     out.size += size
