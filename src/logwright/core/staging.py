@@ -322,7 +322,30 @@ def _forget(disk: Disk, root: Path, run: str) -> None:
                 disk.remove(directory / name)
 
 
+# --- batches that are put in place by a rename ------------------------------------------------------------------------
+
+
+def give_name(disk: Disk, root: Path, staged: StagedFile, path: Path) -> None:
+    """Make a staged file a file of its journal, in the root itself."""
+    disk.rename(staging_directory(root) / staged.name, path)
+    disk.sync_directory(root)
+
+
+def has_name(disk: Disk, root: Path, staged: StagedFile, paths: Iterable[Path]) -> bool:
+    """Whether a staged file has been given its name: nothing else takes away what is committed.
+
+    Where a power cut has left both names, they are the same file: `paths` is where that may be by now.
+    """
+    identity = disk.identity(staging_directory(root) / staged.name)
+    return identity is None or any(disk.identity(path) == identity for path in paths)
+
+
 # --- which batches are published ------------------------------------------------------------------------------------
+
+
+def is_published(root: Path | str, batch: Batch | None, *, disk: Disk = REAL_DISK) -> bool:
+    """Whether publishing a batch would find it in place already."""
+    return _is_published(disk, Path(root), batch)
 
 
 def _published_path(root: Path, query: str) -> Path:

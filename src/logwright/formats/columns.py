@@ -249,8 +249,24 @@ def by_part(batch: pa.RecordBatch, name: str, default: str) -> list[tuple[str, p
     found = column_of(batch, name)
     if found is None:
         return [(default, batch)]
-    names = bytes_of(name, found).cast(pa.binary()).cast(pa.string()).fill_null(default)
-    return [(part, batch.filter(pc.equal(names, part))) for part in pc.unique(names).to_pylist()]
+    names = bytes_of(name, found).cast(pa.binary()).cast(pa.string()).fill_null(default).dictionary_encode()
+    parts: list[str] = names.dictionary.to_pylist()
+    if len(parts) == 1:
+        return [(parts[0], batch)]
+    sorted_rows = batch.take(pc.array_sort_indices(names.indices))  # which is stable, and names are in their order
+    found_parts, first = [], 0
+    for part, rows in zip(parts, _rows_of_each(names.indices, len(parts)), strict=True):
+        found_parts.append((part, sorted_rows.slice(first, rows)))
+        first += rows
+    return found_parts
+
+
+def _rows_of_each(indices: pa.Array, count: int) -> list[int]:
+    """How often each of the first so many numbers is there."""
+    rows = [0] * count
+    for found in pc.value_counts(indices).to_pylist():
+        rows[found["values"]] = found["counts"]
+    return rows
 
 
 def fixed_memory(array: pa.Array, width: int) -> memoryview:

@@ -2,6 +2,7 @@
 
     df.write.format("sej").option("shardBit", 4).mode("append").save("out")
     df.write.format("kestrel").option("queue", "orders").mode("append").save("queues")
+    df.write.format("versioned").option("store", "settings").mode("append").save("stores")
     df.writeStream.format("sej").option("checkpointLocation", "progress").start("out")
 
 Tasks stage their records in the target, where nobody sees them, and the driver publishes what the successful attempts
@@ -23,6 +24,9 @@ Options of sej:
 Options of kestrel:
     queue               the queue of items that name none in a column `queue`
 
+Options of versioned, which writes new stores only, and tables only:
+    store               the store of changes that name none in a column `store`
+
 How it is done is in `core.staging`, for every format the same. What the room `staging` of a format offers:
 
     OPTIONS, Target(...)                       the options, and what they say
@@ -30,8 +34,10 @@ How it is done is in `core.staging`, for every format the same. What the room `s
     publish(root, run, staged, target, batch)  all or nothing, `Batch` says once
     discard(root, runs)                        when it is given up
     recover_staging(root, is_dead=)            after a crash
+    is_published(root, batch)                  whether there is any work
     refuse_live_writers(root, target)          before the work begins
 all of them with `disk=`,
+    NO_STREAMS                                 where it has this, streams are refused with these words
 and the room `tables`:
     check_writable(schema, target)             what is wrong with Spark's columns, before there are rows
     writable(batch)                            Spark's columns as the format takes them
@@ -148,7 +154,10 @@ class JournalWriter(_Sink, DataSourceArrowWriter):
         super().__init__(schema, options, format, overwrite)
         self.named = _transaction_of(options)
         self.clean_up()
-        _room(self.format).refuse_live_writers(self.root, self.target, disk=self.disk)
+        room, (name, number) = _room(self.format), self.named
+        batch = None if name is None else room.Batch(name, number)
+        if not room.is_published(self.root, batch, disk=self.disk):
+            room.refuse_live_writers(self.root, self.target, disk=self.disk)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Publish what the tasks have staged."""
@@ -164,6 +173,9 @@ class JournalStreamWriter(_Sink, DataSourceStreamArrowWriter):
 
     def __init__(self, schema: StructType, options: dict[str, str], format: str | None, overwrite: bool) -> None:
         super().__init__(schema, options, format, overwrite)
+        refusal = getattr(_room(self.format), "NO_STREAMS", None)
+        if refusal is not None:
+            raise WrongUse(refusal)
         if _transaction_of(options)[0] is not None:
             raise WrongUse("txnAppId is for tables: a stream is written exactly once by its checkpoint")
 
@@ -239,7 +251,7 @@ def _transaction_of(options: Mapping[str, str]) -> tuple[str | None, int]:
 
 
 def _allow_open_files() -> None:
-    """Let this process open as many files as it may: there can be a thousand shards, or more queues than that."""
+    """Let this process open as many files as it may: there can be a thousand shards, or more queues or stores."""
     try:
         import resource
     except ImportError:  # pragma: no cover - Windows

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from serving import serve
-from trapped import LimitedSource, TrappedQueueSource, TrappedSource
+from trapped import LimitedSource, TrappedQueueSource, TrappedSource, TrappedStoreSource
 
 from logwright.spark import session
 
@@ -51,6 +51,16 @@ def save(source: str, target: str, sink: str = "sej", **options: Any) -> None:
     """Write the messages of a journal to another one."""
     frame = spark.read.format("sej").load(source)
     frame.write.format(sink).options(**options).mode("append").save(target)
+
+
+def save_range(target: str, sink: str, rows: int, parts: int, columns: Sequence[str], **options: Any) -> str:
+    """Write rows made of the numbers from 0 on; what it failed with, if it did."""
+    frame = spark.range(0, rows, 1, parts).selectExpr(*columns)
+    try:
+        frame.write.format(sink).options(**options).mode("append").save(target)
+    except Exception as error:
+        return str(error)
+    return ""
 
 
 def save_failing(
@@ -98,7 +108,8 @@ if __name__ == "__main__":
         spark_sql_warehouse_dir=f"{directory}/warehouse",
         spark_log_level="OFF",
     )
-    for trap in (TrappedSource, TrappedQueueSource, LimitedSource):
+    for trap in (TrappedSource, TrappedQueueSource, TrappedStoreSource, LimitedSource):
         spark.dataSource.register(trap)
-    serve({"processes": processes, "stream": stream, "save": save, "save_failing": save_failing})
+    actions = {"processes": processes, "stream": stream, "save": save, "save_failing": save_failing}
+    serve({**actions, "save_range": save_range})
     spark.stop()

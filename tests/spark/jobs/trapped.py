@@ -1,6 +1,7 @@
 """The sink `trapped`: the sink of sej, with a trap before a step that it takes on the disk when it commits.
 
-`trapped_queues` is the sink of kestrel with such a trap. Options, besides those of the format:
+`trapped_queues` is the sink of kestrel with such a trap, `trapped_stores` that of versioned. Options, besides those of
+the format:
     trapBatch       the batch whose commit has the trap; -1 for a table
     trapStep        a regular expression for the step, for instance `rename .*manifest`; steps are `create`, `write`,
                     `truncate`, `rename` and `remove` with the name of the file: what changes something
@@ -28,7 +29,7 @@ from pyspark.sql.types import StructType
 from logwright.core.disk import Buffer, File, OpenMode, RealDisk
 from logwright.spark.options import folded
 from logwright.spark.sink import JournalStreamWriter, JournalWriter, TaskDone
-from logwright.spark.source import JournalSource, KestrelSource, SejSource
+from logwright.spark.source import JournalSource, KestrelSource, SejSource, VersionedSource
 
 
 class TrappedFile:
@@ -171,6 +172,12 @@ class TrappedQueueSource(Trapped, KestrelSource):
     @classmethod
     def name(cls) -> str:
         return "trapped_queues"
+
+
+class TrappedStoreSource(Trapped, VersionedSource):
+    @classmethod
+    def name(cls) -> str:
+        return "trapped_stores"
 
 
 class LimitedSource(SejSource):

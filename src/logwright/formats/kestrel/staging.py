@@ -39,6 +39,9 @@ from ...core.staging import (
     StageFiles,
     complete,
     discard,
+    give_name,
+    has_name,
+    is_published,
     lock_to_publish,
     publish,
     recover_staging,
@@ -61,6 +64,7 @@ __all__ = [
     "Target",
     "complete",
     "discard",
+    "is_published",
     "publish",
     "recover_staging",
     "refuse_live_writers",
@@ -130,7 +134,7 @@ class Target:
 
             def put(part: Part) -> None:
                 for staged in part.files:
-                    _give_name(disk, root, part.name, staged, part.start)
+                    give_name(disk, root, staged, root / rotated_name(part.name, part.start))
 
             yield parts, put
 
@@ -139,8 +143,9 @@ class Target:
         make_directories(disk, root / HOME_DIRECTORY)
         with _lock(disk, root, part.name) as lock:
             for staged in part.files:
-                if not _has_name(disk, root, part.name, staged):
-                    _give_name(disk, root, part.name, staged, _make_way(disk, root, part.name, lock))
+                if not has_name(disk, root, staged, _paths(disk, root, part.name)):
+                    number = _make_way(disk, root, part.name, lock)
+                    give_name(disk, root, staged, root / rotated_name(part.name, number))
             disk.sync_directory(root)  # whoever gave it the name may have been killed before that
 
 
@@ -269,15 +274,7 @@ def _copy(disk: Disk, path: Path, target: File, start: int) -> int:
         file.close()
 
 
-def _give_name(disk: Disk, root: Path, queue: str, staged: StagedFile, timestamp: int) -> None:
-    """Make a staged file a file of its queue."""
-    disk.rename(staging_directory(root) / staged.name, root / rotated_name(queue, timestamp))
-    disk.sync_directory(root)
-
-
-def _has_name(disk: Disk, root: Path, queue: str, staged: StagedFile) -> bool:
-    """Whether a staged file is a file of its queue: nothing else takes away what is committed."""
-    identity = disk.identity(staging_directory(root) / staged.name)
+def _paths(disk: Disk, root: Path, queue: str) -> list[Path]:
+    """All files of a queue, also those that a pack has replaced."""
     listing = list_files(disk, root, queue)
-    paths = [*(file.path for file in listing.files), *(root / name for name in listing.dead)]
-    return identity is None or any(disk.identity(path) == identity for path in paths)
+    return [*(file.path for file in listing.files), *(root / name for name in listing.dead)]

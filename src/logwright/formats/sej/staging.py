@@ -27,7 +27,7 @@ from ...core.keep import cut_tail
 from ...core.lock import Lock
 from ...core.manifest import Batch, FilesOf, OpenedParts, Part, StagedFile, staging_directory
 from ...core.outcome import Damage
-from ...core.staging import Recovered, Staged, complete, discard, lock_to_publish, recover_staging
+from ...core.staging import Recovered, Staged, complete, discard, is_published, lock_to_publish, recover_staging
 from . import kernel
 from .codec import CLEAN, Columns
 from .layout import DEFAULT_SEGMENT_BYTES, LOCK_NAME, SEGMENT_DIRECTORY
@@ -48,6 +48,7 @@ __all__ = [
     "Target",
     "complete",
     "discard",
+    "is_published",
     "publish",
     "recover_staging",
     "refuse_live_writers",

@@ -39,7 +39,9 @@ from ...core.disk import REAL_DISK, Disk, make_directories
 from ...core.durability import ALWAYS, SyncLike
 from ...core.errors import CapacityExceeded, LogwrightError, StorageFailed
 from ...core.lock import Lock
+from ...core.manifest import is_waiting
 from ...core.outcome import Damage
+from ...core.staging import lock_journal
 from .archiving import Archiver, following, initialized_of
 from .buffer import Buffer, abandon
 from .files import Listing, active_name, archive_name, check_store_name, list_files, lock_name, old_name
@@ -101,7 +103,7 @@ class VersionedKVStore(Appending, Table):
         self.clock = clock
         self.always = self.policy == ALWAYS
         make_directories(disk, self.directory / HOME_DIRECTORY)
-        self._lock = Lock.acquire(disk, self.directory / lock_name(name))
+        self._lock = self._take_lock()
         self._archiver = Archiver(disk, self.directory, name, background=background, done=self._archived)
         try:
             opened = open_journal(disk, self.directory, name, self, self._sizes)
@@ -132,6 +134,14 @@ class VersionedKVStore(Appending, Table):
     ) -> Self:
         """Open a store, or create one. The options are those of the class."""
         return cls(directory, name, capacity, high_water_mark, **options)
+
+    def _take_lock(self) -> Lock:
+        """Lock the store. One that a killed publisher has committed, and not put in place yet, is put there first."""
+
+        def find_waiting() -> Path | None:
+            return self.directory if is_waiting(self._disk, self.directory, "versioned", self.name) else None
+
+        return lock_journal(self._disk, self.directory / lock_name(self.name), find_waiting)
 
     def _adopt(self, buffer: Buffer, position: int, initialized: int, moves: Moves | None = None) -> None:
         """Write to this buffer from now on."""

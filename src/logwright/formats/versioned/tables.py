@@ -14,13 +14,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...core.errors import TooLarge
-from .columns import nanoseconds
+from ...core.errors import TooLarge, WrongUse
+from ..columns import bytes_of, column_of, numbers_of, times_of
+from . import kernel
+from .columns import from_arrow, nanoseconds
 
 TYPED: Final = pa.schema(
     [
@@ -43,6 +45,8 @@ _SOURCES: Final = {
     "sequence": ("before",),
 }
 """From which of the format's own columns a column is made, where those have other names."""
+_WRITTEN: Final = ("store", "t", "timestamp", "k", "o", "deleted")
+"""What becomes a change of a store, by a sink."""
 _OWN: Final = ("store", "t", "k", "o", "deleted", "file", "position", "size", "before")
 
 
@@ -92,3 +96,61 @@ def _detail(batch: pa.RecordBatch) -> pa.Array:
         parts.append(pc.binary_join_element_wise('"t":', kept.cast(pa.string()), ""))
     joined = pc.binary_join_element_wise(*parts, ",", null_handling="skip")
     return pc.binary_join_element_wise("{", joined, "}", "")
+
+
+# --- writing ----------------------------------------------------------------------------------------------------------
+
+
+def check_writable(schema: pa.Schema, target: Any) -> None:
+    """Raise `WrongUse` for columns that cannot be written, before there are any rows."""
+    unknown = [name for name in schema.names if name not in _WRITTEN]
+    if unknown:
+        known = "store, k, o, t or timestamp, and deleted"
+        raise WrongUse(f"a change of a store has no {', '.join(unknown)}: select {known}, as far as you have them")
+    for name, what in (("k", "the key"), ("o", "the value, as JSON")):
+        if name not in schema.names:
+            raise WrongUse(f"there is no column {name}, which is {what}")
+    if "store" not in schema.names and target.store is None:
+        raise WrongUse("say which store the changes are of: in a column store, or by option('store', NAME)")
+    if "deleted" in schema.names and not pa.types.is_boolean(schema.field("deleted").type):
+        raise WrongUse(f"column deleted is {schema.field('deleted').type}, and must be boolean")
+    empty = pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
+    for name in ("store", "k", "o"):
+        bytes_of(name, pa.nulls(0) if name not in schema.names else empty.column(name))
+    _times_of(empty)
+
+
+def writable(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """A batch of Spark's as `Stage.append_batch` takes it."""
+    return batch
+
+
+def packed(batch: pa.RecordBatch, now: int) -> tuple[list[tuple[int, bytes]], int]:
+    """The rows of one store as entries, each with its time, in their order; and the time for the next that has none.
+
+    The first row without a time gets `now`, and each further one the time behind it.
+    """
+    times = _times_of(batch)
+    found: list[tuple[int, bytes]] = []
+    rows = from_arrow(batch.select([name for name in ("k", "o", "deleted") if name in batch.schema.names]))
+    for time, entry in zip(times, rows, strict=True):
+        if time is None:
+            time, now = now, now + 1
+        try:
+            found.append((time, kernel.pack_entry(time, entry.k, entry.o)))
+        except WrongUse as error:
+            raise WrongUse(f"the key {entry.k!r}: {error}") from error
+    return found, now
+
+
+def _times_of(batch: pa.RecordBatch) -> list[int | None]:
+    """The times of rows in nanoseconds: `t`, or where that is null `timestamp`, or None."""
+    exact, rough = column_of(batch, "t"), column_of(batch, "timestamp")
+    found: list[int | None] = [None] * batch.num_rows
+    if rough is not None:
+        found = times_of("timestamp", rough, "ns").to_pylist()
+    if exact is not None and exact.type != pa.uint64():
+        exact = numbers_of("t", exact, pa.int64(), "be nanoseconds of 64 bits")
+    if exact is not None:
+        found = [time if given is None else given for given, time in zip(exact.to_pylist(), found, strict=True)]
+    return found
