@@ -22,7 +22,7 @@ import pytest
 
 from logwright.core.disk import Disk
 from logwright.core.errors import LogwrightError
-from logwright.formats.versioned import opening
+from logwright.formats.versioned import examining
 from logwright.formats.versioned.store import VersionedKVStore
 from tests.contract.scenarios import ForgetfulDisk
 from tests.formats.versioned.stores import HOME, Change, Clock, changes_of, content_of, journals_of, state_of
@@ -250,7 +250,7 @@ def any_fails(scenario: Scenario, disk: SimulatedDisk) -> bool:
 def test_a_store_that_does_not_look_for_missing_sectors_would_invent_values(monkeypatch: pytest.MonkeyPatch) -> None:
     (scenario,) = (scenario for scenario in SCENARIOS if scenario.name == "values over several sectors")
     disk = crashed(scenario)
-    monkeypatch.setattr(opening, "read_mark", lambda memory, size: None)
+    monkeypatch.setattr(examining, "read_mark", lambda memory, size: None)
     assert any_fails(scenario, disk)
 
 

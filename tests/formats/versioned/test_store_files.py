@@ -221,7 +221,6 @@ def write(path: Path, **files: bytes | None) -> None:
         pytest.param(AFTER[:30], WHOLE, None, STATE, id="cut active and old"),
         pytest.param(AFTER[:80] + bytes(4016), WHOLE, None, STATE, id="active without all of the state and old"),
         pytest.param(AFTER, WHOLE[:100], None, FOUND, id="active and cut old"),
-        pytest.param(None, None, None, {}, id="nothing"),
     ],
 )
 def test_whatever_is_left_becomes_a_store_that_has_lost_nothing(
