@@ -1,0 +1,215 @@
+"""Checking a journal: `verify` goes through all of it, `summarize` looks at its header, its links and both ends.
+
+A problem is something that costs transactions, or the way to them: bytes that are none, a link that cannot be. An
+anomaly is odd and costs nothing: the journal stays sound. A redo that is due is neither: it is what a crash between two
+steps of a commit leaves, and the next `Database` does it. What is wrong in one place never hides the next: reading goes
+on behind it.
+
+    problems    torn_tail malformed link incomplete unreadable
+    anomalies   time_goes_back not_in_storage unreferenced unknown_flags repair
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from ...core.errors import LogwrightError, is_refusal
+from ...core.format import Located
+from ...core.keep import kept_bytes
+from ...core.look import MOST_LOOKED_AT_BYTES, MOST_SHOWN_BYTES, Look
+from ...core.outcome import Damage, Span
+from ...core.repair import report_interrupted
+from ...core.report import Problem, Progress, Report, Summary
+from .cursor import Chunk
+from .files import JournalFile, OpenFiles, read_head
+from .layout import COMPLETE, HEADER_BYTES
+from .reader import decoded, read_transaction
+from .records import Transaction
+
+if TYPE_CHECKING:
+    from .reader import Reader
+
+_MOST_ANOMALIES: Final = 100
+
+
+# --- every transaction ------------------------------------------------------------------------------------------------
+
+
+def verify(reader: Reader, *, progress: Progress | None = None) -> Report:
+    """Check every transaction and every link, in both directions.
+
+    Whatever is there, the answer is a report; where we may not look there is none (`StorageFailed`).
+    """
+    report = Report("yeltsin")
+    with reader.snapshot() as files:
+        for source in files.files:
+            _FileCheck(reader, report, files, source).run(progress)
+    report_interrupted(reader.disk, reader.directory, report)
+    return report
+
+
+class _FileCheck:
+    """The check of one file."""
+
+    def __init__(self, reader: Reader, report: Report, files: OpenFiles, source: JournalFile) -> None:
+        self._reader = reader
+        self._report = report
+        self._files = files
+        self._source = source
+        self._position = HEADER_BYTES
+        self._last_time: int | None = None
+        self._unflagged: int | None = None
+        """The latest transaction that was completed and is not flagged: only the last one may be."""
+        self._odd = 0
+
+    def run(self, progress: Progress | None) -> None:
+        try:
+            file = self._files.file(self._source)
+            self._report.bytes = size = file.size()
+
+            def told(position: int) -> None:
+                if progress is not None:
+                    progress(min(position, size), size)
+
+            for item in self._reader.file_chunks(self._source, file, None, None, "permissive", told):
+                if isinstance(item, Damage):
+                    self._note_damage(item)
+                else:
+                    self._check_chunk(item)
+        except LogwrightError as error:
+            if is_refusal(error):
+                raise
+            self._problem(self._position, "unreadable", str(error))
+
+    def _problem(self, position: int, kind: str, message: str) -> None:
+        self._report.problems.append(Problem(self._source.name, position, kind, message))
+
+    def _anomaly(self, position: int, kind: str, message: str) -> None:
+        self._odd += 1
+        if self._odd <= _MOST_ANOMALIES:
+            self._report.anomalies.append(Problem(self._source.name, position, kind, message))
+        elif self._odd == _MOST_ANOMALIES + 1:
+            self._report.anomalies.append(Problem(self._source.name, position, kind, "there are more of these"))
+
+    def _note_damage(self, damage: Damage) -> None:
+        if damage.kind == "torn_tail":
+            message = f"{damage.reason}; the last {damage.size} bytes are a torn tail"
+        elif damage.kind == "link":
+            message = damage.reason
+        else:
+            message = f"{damage.reason} ({damage.size} bytes)"
+        self._problem(damage.start, damage.kind, message)
+        if damage.kind != "link":
+            self._position = damage.end
+
+    def _check_chunk(self, chunk: Chunk) -> None:
+        if chunk.position > self._position:
+            unknown = chunk.position - self._position
+            self._anomaly(self._position, "unreferenced", f"{unknown} bytes here belong to no transaction")
+        self._report.records += chunk.count
+        self._position = chunk.end
+        starts = chunk.starts()
+        for row, record in enumerate(decoded(chunk)):
+            self._check_transaction(record, starts[row])
+
+    def _check_transaction(self, record: Transaction, start: int) -> None:
+        timestamp, flags = record.timestamp, record.flags
+        if self._unflagged is not None:
+            message = "it is completed and not flagged to be in the storage, and others follow"
+            self._anomaly(self._unflagged, "not_in_storage", message)
+        if self._last_time is not None and timestamp < self._last_time:
+            message = f"it was created at {timestamp}, and the one before it at {self._last_time}"
+            self._anomaly(start, "time_goes_back", message)
+        if flags & ~COMPLETE:
+            self._anomaly(start, "unknown_flags", f"its flags are {flags:#04x}, of which only the lowest is known")
+        if record.end is None:
+            self._problem(start, "incomplete", "the transaction has no end, and another one follows it")
+        self._last_time = timestamp
+        self._unflagged = start if record.redo_is_due else None
+
+
+# --- both ends --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Look(Look):
+    """What a look at the file has found."""
+
+    records: int = 0
+    complete: bool = True
+    first: Span | None = None
+    last: Span | None = None
+
+
+def summarize(reader: Reader) -> Summary:
+    """What this is. Of a journal of more than `MOST_LOOKED_AT_BYTES` only so much is read, from its beginning.
+
+    The operations of a first or last transaction of more than `MOST_SHOWN_BYTES` are not read, and None in its place.
+    """
+    first: dict[str, Any] | None = None
+    last: dict[str, Any] | None = None
+    redo = False
+    with reader.snapshot() as files:
+        look = _look(reader, files)
+        total = sum(files.size(source) for source in files.files)
+        for source in files.files:
+            if look.first is not None:
+                first = _shown(reader, files, source, look.first)
+            if look.last is not None and look.complete:
+                last = _shown(reader, files, source, look.last)
+                redo = last["outcome"] == "completed" and not last["complete"]
+    reader.torn_tail = look.torn
+    return Summary(
+        format="yeltsin",
+        path=str(reader.path),
+        files=1,
+        bytes=total,
+        records=look.records if look.complete and look.damage is None else None,
+        first=first,
+        last=last,
+        health=look.health,
+        details={
+            "redo": redo if look.complete else None,
+            "kept_bytes": kept_bytes(reader.disk, reader.directory, f"{reader.part}."),
+        },
+    )
+
+
+def _look(reader: Reader, files: OpenFiles) -> _Look:
+    look = _Look()
+    for source in files.files:
+        with look.reading(source.name):
+            for item in reader.file_chunks(source, files.file(source), None, None, "permissive", load=False):
+                if isinstance(item, Damage):
+                    look.note_damage(item)
+                    continue
+                starts = item.starts()
+                look.records += item.count
+                look.first = look.first or Span(starts[0], starts[1])
+                look.last = Span(starts[-2], starts[-1])
+                if item.end >= MOST_LOOKED_AT_BYTES:
+                    look.complete = False
+                    break
+    return look
+
+
+def _shown(reader: Reader, files: OpenFiles, source: JournalFile, span: Span) -> dict[str, Any]:
+    """A transaction as JSON; a large one without its operations."""
+    file = files.file(source)
+    if span.size <= MOST_SHOWN_BYTES:
+        return reader.as_json(Located(read_transaction(file, source, span.start), source.name, span))
+    head = read_head(file, span.start)
+    assert head is not None
+    return {
+        "file": source.name,
+        "position": span.start,
+        "size": span.size,
+        "previous": head.previous,
+        "next": head.next,
+        "timestamp": head.timestamp,
+        "flags": head.flags,
+        "complete": head.complete,
+        "outcome": "completed",
+        "operations": None,
+    }

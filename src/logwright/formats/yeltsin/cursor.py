@@ -1,0 +1,331 @@
+"""Going through the file of a journal along its links, and finding the way past damage.
+
+A `Cursor` hands out chunks: a buffer and a range of it that holds only whole transactions, each of which names the one
+before it, and is named by it. Transactions normally lie one behind the other, and then a chunk has many of them; where
+`next` leads further on, what lies between belongs to nobody. It never leads back: so no file makes a cursor loop.
+
+Behind a broken place reading goes on, in this order: with the transaction that lies right behind it and names it; where
+its own `next` leads, if that transaction names it; or with the earliest one that the links backwards from the last
+transaction lead to.
+
+The end of a journal is the transaction that the header calls the last. What lies behind that was not finished by a
+writer, and so was a last transaction that has no end and is not in the storage: both are a torn tail.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Self
+
+from ...core.chunk import FileChunk
+from ...core.disk import File
+from ...core.errors import TooLarge
+from ...core.outcome import Damage, Malformed
+from . import codec, kernel
+from .files import Header, JournalFile, backwards, is_whole, link_place, measure, read_head
+from .layout import FIRST_AT, HEADER_BYTES, LAST_AT, LINK, TRANSACTION_HEAD_BYTES
+
+READ_BYTES: Final = 256 * 1024
+"""Small enough to stay in a processor's second cache between being read and being decoded."""
+DONE, LINK_BROKEN = 10, 11
+"""How reading ends besides the ways in which a walk does: at the last transaction, or at a link that cannot be."""
+_NOWHERE: Final = 2**64 - 1
+"""The last transaction of a journal whose header does not know it."""
+
+
+@dataclass(slots=True)
+class Chunk(FileChunk):
+    """Whole transactions: `data[start:stop]` holds `count` of them; `index` is how many came before them.
+
+    `position` is where `start` is in the file. The buffer is valid until the cursor reads again. A `hollow` chunk is
+    one large transaction of which only the beginning is at hand: `stop` lies beyond the buffer.
+    """
+
+    source: JournalFile
+    data: memoryview
+    start: int
+    stop: int
+    position: int
+    count: int
+    index: int
+    hollow: bool = False
+
+    def starts(self) -> Sequence[int]:
+        """Where the transactions begin in the file, and where the last one ends."""
+        if self.hollow:
+            return [self.position, self.end]
+        base = self.base
+        return [base + start for start in kernel.spans(self.data, self.start, self.stop, self.count, base)]
+
+    def _part(self, starts: Sequence[int], first: int, last: int) -> Self | None:
+        part = FileChunk._part(self, starts, first, last)
+        return None if part is None else replace(part, index=self.index + first)
+
+
+class Cursor:
+    """Goes through one file. After the file has grown, another one goes on where this one has ended."""
+
+    def __init__(
+        self, file: File, source: JournalFile, header: Header, *, position: int | None = None, index: int = 0
+    ) -> None:
+        """Begin with the first transaction, or with the one at a position, which is the `index`-th."""
+        self.file = file
+        self.source = source
+        self.header = header
+        self.last = header.last
+        self.ending = codec.CLEAN
+        self.reason = ""
+        self.index = index
+        self._size = file.size()
+        self._buffer = memoryview(bytearray(min(READ_BYTES, max(self._size, TRANSACTION_HEAD_BYTES))))
+        self._back: array[int] | None = None
+        head = None if position is None else read_head(file, position)
+        self.position = HEADER_BYTES if position is None else position
+        self.previous = 0 if head is None else head.previous
+        self._jumps = position is None and (header.first != HEADER_BYTES or header.last == 0)
+
+    @property
+    def size(self) -> int:
+        """How large the file was when this began."""
+        return self._size
+
+    def read(self, *, load: bool = True) -> Chunk | None:
+        """The next whole transactions; None when there are none, and `ending` says why.
+
+        Without `load` a transaction that is larger than our buffer is not read as a whole: its chunk is hollow.
+        """
+        if self._jumps and not self._follow():
+            return None
+        room = self._buffer
+        while True:
+            have = self.file.read_into(self.position, room[: max(0, self._size - self.position)])
+            walked = kernel.walk(room, 0, have, self.position, self.previous, self.last)
+            stop, count, ending, previous = walked
+            if count:
+                chunk = Chunk(self.source, room, 0, stop, self.position, count, self.index)
+                self._pass(stop, count, previous, jumps=ending == codec.JUMP)
+                return chunk
+            size = self._size_beyond(have) if ending == codec.INCOMPLETE and have == len(room) else None
+            if size is None:
+                self.ending = codec.INCOMPLETE if ending == codec.CLEAN else ending
+                self.reason = self._explained(room, have)
+                return None
+            if not load:
+                return self._hollow(room, size)
+            room = _allocated(size, self.source, self.position)
+
+    def _pass(self, size: int, count: int, previous: int, *, jumps: bool) -> None:
+        self.position += size
+        self.previous = previous
+        self.index += count
+        self._jumps = jumps
+
+    def _hollow(self, room: memoryview, size: int) -> Chunk:
+        chunk = Chunk(self.source, room, 0, size, self.position, 1, self.index, hollow=True)
+        (following,) = LINK.unpack_from(room, 8)
+        is_last = self.position == self.last or following != self.position + size
+        self._pass(size, 1, self.position, jumps=is_last)
+        return chunk
+
+    def _size_beyond(self, have: int) -> int | None:
+        """The size of a transaction that is larger than our buffer, if all of it is in the file."""
+        try:
+            end = measure(self.file, self.position, self._size)
+        except Malformed:
+            return None
+        return None if end is None or end - self.position <= have else end - self.position
+
+    def _explained(self, room: memoryview, have: int) -> str:
+        if self.ending == codec.ASTRAY:
+            (said,) = LINK.unpack_from(room)
+            return f"the transaction names the one at {said} as its previous, and {self.previous} is"
+        try:
+            measure(self.file, self.position, self._size)
+        except Malformed as malformed:
+            return f"{malformed.reason} (at {malformed.position})"
+        return f"the transaction has no end within the {self._size - self.position} bytes that are there"
+
+    # --- links -------------------------------------------------------------------------------------------------------
+
+    def link(self) -> int:
+        """Where the link says that reading goes on."""
+        data = self.file.read_at(link_place(self.previous), LINK.size)
+        return int(LINK.unpack(data)[0]) if len(data) == LINK.size else 0
+
+    def _follow(self) -> bool:
+        """Go where the link leads, if something there names this transaction."""
+        following = self.link()
+        self._jumps = False
+        is_last = self.previous == self.last and (self.previous or not following)
+        if is_last or (following == 0 and self.last == _NOWHERE):
+            self.ending = DONE
+        elif following >= self.position and self._names_us(following):
+            self.position = following
+            return True
+        else:
+            self.ending = LINK_BROKEN
+            self.reason = self._broken_link(following)
+        return False
+
+    def _names_us(self, position: int) -> bool:
+        head = read_head(self.file, position)
+        return head is not None and head.previous == self.previous
+
+    def _broken_link(self, following: int) -> str:
+        who = f"the transaction at {self.previous} names" if self.previous else "the header names"
+        if following == 0:
+            return f"{who} none that follows, and the header names {self.last} as the last"
+        if following < HEADER_BYTES:
+            where = "which is in the header"
+        elif following > self._size - TRANSACTION_HEAD_BYTES:
+            where = f"which is past the end at {self._size}"
+        elif following < self.position:
+            where = "which is no way forwards"
+        else:
+            where = "which names another one as its previous"
+        return f"{who} {following} as the next, {where}"
+
+    def go_on(self, position: int, previous: int) -> None:
+        """Read on somewhere behind damage."""
+        self.position = position
+        self.previous = previous
+        self._jumps = False
+
+    def behind(self, position: int) -> int | None:
+        """The earliest whole transaction behind a position that the links backwards from the last one lead to."""
+        if self._back is None:
+            self._back = array("Q", reversed(backwards(self.file, self.header.last)))
+        for at in range(bisect_right(self._back, position), len(self._back)):
+            if is_whole(self.file, self._back[at], self._size):
+                return self._back[at]
+        return None
+
+
+def _allocated(size: int, source: JournalFile, position: int) -> memoryview:
+    try:
+        return memoryview(bytearray(size))
+    except MemoryError:
+        raise TooLarge(f"{source.path} @ {position}: there is no memory for a transaction of {size} bytes") from None
+
+
+# --- what is wrong --------------------------------------------------------------------------------------------------
+
+
+def judge(cursor: Cursor) -> tuple[Damage | None, bool]:
+    """What is wrong where a cursor has stopped, None for nothing, and whether reading can go on behind it.
+
+    The cursor is moved to where it goes on, or to the end.
+    """
+    if cursor.ending == DONE:
+        return _judge_end(cursor)
+    if _is_torn(cursor):
+        return _rest(cursor, "torn_tail"), False
+    if cursor.ending == LINK_BROKEN:
+        return _judge_link(cursor)
+    if cursor.ending == codec.ASTRAY and is_whole(cursor.file, cursor.position, cursor.size):
+        head = read_head(cursor.file, cursor.position)
+        assert head is not None
+        damage = Damage(cursor.source.name, cursor.position, cursor.position + 8, cursor.reason, "link")
+        cursor.go_on(cursor.position, head.previous)
+        return damage, True
+    return _judge_transaction(cursor)
+
+
+def _is_torn(cursor: Cursor) -> bool:
+    """Whether a cursor stands before the last transaction, and that never reached the storage: it has no end."""
+    if cursor.position != cursor.header.last:
+        return False
+    head = read_head(cursor.file, cursor.position)
+    return head is None or not (head.complete or is_whole(cursor.file, cursor.position, cursor.size))
+
+
+def _rest(cursor: Cursor, kind: str) -> Damage:
+    start, cursor.position = cursor.position, cursor.size
+    return Damage(cursor.source.name, start, max(start, cursor.size), cursor.reason, kind)
+
+
+def _judge_end(cursor: Cursor) -> tuple[Damage | None, bool]:
+    """What lies behind the last transaction."""
+    end, size = cursor.position, cursor.size
+    if size <= end:
+        return None, False
+    head = read_head(cursor.file, end)
+    follows = head is not None and head.previous == cursor.previous and head.complete
+    if follows and cursor.last != _NOWHERE and is_whole(cursor.file, end, size):
+        last = cursor.last
+        cursor.go_on(end, cursor.previous)
+        cursor.last = _NOWHERE
+        reason = f"the header names {last} as the last transaction, and one that is in the storage follows it"
+        return Damage(cursor.source.name, LAST_AT, HEADER_BYTES, reason, "link"), True
+    cursor.reason = "behind the last transaction lies what was not finished"
+    return _rest(cursor, "torn_tail"), False
+
+
+def _judge_link(cursor: Cursor) -> tuple[Damage, bool]:
+    place = link_place(cursor.previous)
+    damage = Damage(cursor.source.name, place, place + LINK.size, cursor.reason, "link")
+    position = cursor.position
+    head = read_head(cursor.file, position)
+    if head is not None and head.previous == cursor.previous and is_whole(cursor.file, position, cursor.size):
+        cursor.go_on(position, cursor.previous)
+        return damage, True
+    if cursor.link() == 0 and not _goes_on_behind(cursor, position - 1):
+        cursor.position = cursor.size  # the chain ends here, whatever the header says
+        reason = f"the header names {cursor.header.last} as the last transaction, and the chain ends before that"
+        return Damage(cursor.source.name, LAST_AT, HEADER_BYTES, reason, "link"), False
+    return _skip(cursor, position - 1, damage)
+
+
+def _judge_transaction(cursor: Cursor) -> tuple[Damage, bool]:
+    """What begins at the cursor is no transaction that can be read."""
+    position = cursor.position
+    head = read_head(cursor.file, position)
+    if head is not None and head.previous == cursor.previous:
+        following = _named_by_both(cursor, position, head.next)
+        if following is not None:
+            damage = Damage(cursor.source.name, position, following, cursor.reason)
+            cursor.go_on(following, position)
+            return damage, True
+    return _skip(cursor, position, None)
+
+
+def _named_by_both(cursor: Cursor, position: int, following: int) -> int | None:
+    """The transaction behind a bad one that names it: where its `next` leads, or right behind its operations."""
+    candidates = [following]
+    try:
+        end = measure(cursor.file, position, cursor.size, follow_next=False)
+    except Malformed:
+        end = None
+    if end is not None:
+        candidates.append(end)
+    for candidate in candidates:
+        head = read_head(cursor.file, candidate) if candidate >= position + TRANSACTION_HEAD_BYTES else None
+        if head is not None and head.previous == position:
+            return candidate
+    return None
+
+
+def _goes_on_behind(cursor: Cursor, position: int) -> bool:
+    return cursor.behind(position) is not None
+
+
+def _skip(cursor: Cursor, position: int, link: Damage | None) -> tuple[Damage, bool]:
+    """Go on where the links backwards lead, if they lead behind a position."""
+    start = cursor.position
+    found = cursor.behind(position)
+    if found is not None:
+        head = read_head(cursor.file, found)
+        assert head is not None
+        cursor.go_on(found, head.previous)
+        if link is not None and found <= start:
+            return link, True
+        return Damage(cursor.source.name, start, found, cursor.reason, "malformed" if link is None else "link"), True
+    if link is not None and start >= cursor.size:
+        return link, False
+    return _rest(cursor, "malformed"), False
+
+
+assert link_place(0) == FIRST_AT

@@ -1,0 +1,112 @@
+"""The journal as a whole: recognising one, opening it for reading and for writing, recovering it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ...core.disk import REAL_DISK, Disk
+from ...core.errors import LogwrightError, NotFound
+from ...core.format import Evidence
+from ...core.format import Reader as AnyReader
+from ...core.outcome import Damage, Mode
+from .files import list_journals
+from .journals import JournalsReader
+from .layout import JOURNAL_SUFFIX, SIGNATURE
+from .opening import check_is_journal
+from .reader import Reader
+from .records import Transaction
+from .scanner import Scanner
+from .writer import TransactionJournal, Writer
+
+__all__ = [
+    "JournalsReader",
+    "Reader",
+    "Recovery",
+    "Scanner",
+    "TransactionJournal",
+    "Writer",
+    "follow",
+    "journal_of",
+    "looks_like",
+    "open_reader",
+    "recover",
+]
+
+
+def looks_like(disk: Disk, path: Path) -> Evidence | None:
+    """Whether a path is a journal, or a directory of journals: the first four bytes tell.
+
+    What the system does not let us see is its error, not a "no".
+    """
+    try:
+        if disk.is_directory(path):
+            return _directory_looks_like(disk, path)
+        begins = _begins_like_one(disk, path)
+    except NotFound:  # removed while we looked
+        return None
+    if begins:
+        return Evidence(3 if path.name.endswith(JOURNAL_SUFFIX) else 2, f"it begins with {SIGNATURE.decode()}")
+    return None
+
+
+def _directory_looks_like(disk: Disk, path: Path) -> Evidence | None:
+    names = list_journals(disk, path)
+    good = [name for name in names if _begins_like_one(disk, path / name)]
+    if len(good) > 1:
+        return Evidence(3, f"{good[0]} and others begin with {SIGNATURE.decode()}")
+    if good:
+        return Evidence(2, f"{good[0]} begins with {SIGNATURE.decode()}")
+    return Evidence(1, f"{names[0]} is named like a journal") if names else None
+
+
+def _begins_like_one(disk: Disk, path: Path) -> bool:
+    try:
+        file = disk.open(path, "read")
+    except LogwrightError:
+        return False
+    try:
+        return file.read_at(0, len(SIGNATURE)) == SIGNATURE
+    finally:
+        file.close()
+
+
+def journal_of(name: str) -> str:
+    """The journal that a file belongs to: each is one of its own."""
+    return name
+
+
+def open_reader(path: Path, *, disk: Disk = REAL_DISK) -> AnyReader:
+    """A reader of a journal, or of all journals of a directory."""
+    if not disk.is_directory(path):
+        return Reader(path, disk=disk)
+    names = list_journals(disk, path)
+    if not names:
+        raise NotFound(f"{path}: no journal is here")
+    return Reader(path / names[0], disk=disk) if len(names) == 1 else JournalsReader(path, disk=disk)
+
+
+def follow(path: Path, ends: Any, *, timeout: float | None, mode: Mode) -> Scanner:
+    """A scanner of a journal from a number on, or of all journals of a directory, from a number of each."""
+    return Scanner(path, ends, timeout=timeout, mode=mode)
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """What opening for writing did to a journal: what it cut off, where that is kept, and the redo that is due."""
+
+    cut: Damage | None
+    kept: Path | None
+    redo: tuple[int, Transaction] | None = None
+
+
+def recover(path: Path | str, *, disk: Disk = REAL_DISK) -> Recovery:
+    """Bring a journal into the state that a writer leaves: lock it, cut off what was not finished, keep it, say so.
+
+    A redo that is due is only told: the table is not known here. `Database` does it.
+    """
+    path = Path(path)
+    check_is_journal(disk, path)
+    with TransactionJournal(path, disk=disk) as writer:
+        return Recovery(writer.recovered, writer.kept, writer.redo)

@@ -1,0 +1,231 @@
+"""Opening a journal for writing: its lock, its last transaction, and what becomes of one that was not finished.
+
+1. The last transaction has no end, or is cut off, wholly perhaps, and is not flagged to be in the storage: it never was
+   there. It is cut off: the one before it becomes the last. If it was the only one, a header is left and nothing else.
+2. Behind the last transaction lies something that the header does not know: a writer was appending it and was not done,
+   so nobody was told that it is there. It is cut off, unless a transaction in there is flagged to be in the storage.
+3. The last transaction is whole, and not flagged to be in the storage: a redo is due. That is for the owner of the
+   storage to do.
+
+Anything else is damage: it is told with its position, and nothing is changed.
+
+A cut is done in this order, so that a crash at any point leaves one of these states, and no byte is lost: a copy is
+written and synced; header and link are written and synced; the file is made shorter and synced.
+
+The way to the last transaction goes along the links from head to head, and images are never read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+from ...core.disk import Disk, File, make_directories, replace_file, write_all
+from ...core.errors import DamagedJournal, NotFound, WrongUse
+from ...core.keep import keep_range
+from ...core.lock import Lock
+from ...core.outcome import Damage, Malformed
+from ...core.repair import find_interrupted
+from . import codec
+from .cursor import Cursor, judge
+from .files import Header, Hopped, JournalFile, hop, is_whole, measure, read_head, read_header
+from .layout import HEADER_BYTES, HOME_DIRECTORY, LINK, NEXT_AT, lock_name
+from .reader import read_transaction
+from .records import Transaction
+from .stretch import behind_zeros, has_end, is_torn_link
+
+logger = logging.getLogger("logwright.yeltsin")
+
+
+@dataclass(slots=True)
+class Opened:
+    """A journal that is open for writing: its transactions end at `end`, and the last of them begins at `last`."""
+
+    file: File
+    lock: Lock
+    first: int = 0
+    last: int = 0
+    end: int = HEADER_BYTES
+    count: int = 0
+    cut: Damage | None = None
+    kept: Path | None = None
+    redo: tuple[int, Transaction] | None = None
+
+
+def open_for_writing(disk: Disk, path: Path) -> Opened:
+    """Lock a journal and bring it in order, creating it when there is none."""
+    make_directories(disk, path.parent / HOME_DIRECTORY)
+    with contextlib.ExitStack() as stack:
+        lock = Lock.acquire(disk, path.parent / lock_name(path.name))
+        stack.callback(lock.release)
+        _refuse_half_repaired(disk, path)
+        if not disk.exists(path):
+            temporary = path.parent / HOME_DIRECTORY / f"{path.name}.new"
+            replace_file(disk, path, codec.encode_header(0, 0), temporary)
+        if disk.is_directory(path):
+            raise WrongUse(f"{path} is a directory, and a journal is a file")
+        file = disk.open(path, "update")
+        stack.callback(file.close)
+        opened = Opened(file, lock)
+        _bring_in_order(disk, path, opened)
+        disk.sync_directory(path.parent)  # whoever gave it its name may have been killed before that
+        stack.pop_all()
+    return opened
+
+
+def _refuse_half_repaired(disk: Disk, path: Path) -> None:
+    repair = find_interrupted(disk, path.parent)
+    if repair is not None and any(step.file == path.name for step in repair.plan.steps):
+        raise WrongUse(f"{repair.log}: a repair of this journal was interrupted; finish it, or undo it, first")
+
+
+def _bring_in_order(disk: Disk, path: Path, opened: Opened) -> None:
+    file = opened.file
+    try:
+        header = read_header(file)
+    except Malformed as malformed:
+        raise DamagedJournal(path, malformed.position, malformed.reason) from None
+    if header is None:
+        _write_header(disk, path, opened)
+        return
+    size = file.size()
+    hopped = _hop_with_link(file, header, size)
+    opened.first, opened.count = header.first, hopped.count
+    found = _find_last(path, file, header, hopped, size)
+    if found != header.last:
+        opened.count -= hopped.last == header.last
+        _cut(disk, path, opened, found, header.last, "the last transaction has no end, and never reached the storage")
+    else:
+        opened.last = found
+        opened.end = _end_of(file, found, size)
+        head = read_head(file, found)
+        if opened.end < size or (head is not None and head.next):
+            reason = "behind the last transaction lies what was not finished"
+            _cut(disk, path, opened, found, opened.end, reason)
+        else:
+            file.sync()  # whoever wrote it may have been killed before that
+    if opened.last:
+        last = read_transaction(file, JournalFile(path.name, path), opened.last)
+        opened.redo = (opened.last, last) if last.redo_is_due else None
+
+
+def _hop_with_link(file: File, header: Header, size: int) -> Hopped:
+    """The way to the last transaction; the link to it is made if the sync that should have carried it did not come."""
+    hopped = hop(file, header)
+    last, before = header.last, hopped.last
+    head, before_head = read_head(file, last), read_head(file, before)
+    if head is None or before_head is None or before >= last or head.previous != before:
+        return hopped
+    if not is_torn_link(before_head.next, last) or _ends_at(file, before, size) != last:
+        return hopped
+    if head.complete or not has_end(file, last, size):
+        return hopped
+    write_all(file, before + NEXT_AT, LINK.pack(last))
+    return hop(file, header)
+
+
+def _end_of(file: File, last: int, size: int) -> int:
+    """Where the transactions end; the last of them is known to be whole."""
+    end = measure(file, last, size, follow_next=False) if last else HEADER_BYTES
+    assert end is not None
+    return end
+
+
+def _write_header(disk: Disk, path: Path, opened: Opened) -> None:
+    """The file is shorter than a header: whoever created it was not done."""
+    size = opened.file.size()
+    if size:
+        opened.cut = Damage(path.name, 0, size, f"only {size} bytes of the header are there", "torn_tail")
+        opened.kept = keep_range(disk, path.parent, opened.file, 0, size)
+        logger.warning("%s: replaced, kept in %s", opened.cut, opened.kept)
+    write_all(opened.file, 0, codec.encode_header(0, 0))
+    opened.file.sync()
+
+
+# --- the last transaction ---------------------------------------------------------------------------------------------
+
+
+def _find_last(path: Path, file: File, header: Header, hopped: Hopped, size: int) -> int:
+    """The transaction that is the last one from now on, 0 for none. Raises what is wrong with the journal."""
+    last = header.last
+    if last == 0 and header.first == 0:
+        _refuse_known(path, file, 0, HEADER_BYTES, size)
+        return 0
+    arrived = hopped.last == last
+    whole = last + 1 <= size and has_end(file, last, size)
+    if arrived and whole:
+        _refuse_known(path, file, last, _end_of(file, last, size), size)
+        return last
+    head = read_head(file, last)
+    before = (head.previous if head is not None else 0) if arrived else hopped.last
+    is_behind = before < last and _ends_at(file, before, size) == last
+    if whole or not is_behind or (head is not None and head.complete):
+        _raise_damage(path, file, header)
+    return before
+
+
+def _ends_at(file: File, position: int, size: int) -> int | None:
+    """Where a transaction ends, or the header."""
+    if position == 0:
+        return HEADER_BYTES
+    try:
+        return measure(file, position, size, follow_next=False)
+    except Malformed:
+        return None
+
+
+def _refuse_known(path: Path, file: File, last: int, end: int, size: int) -> None:
+    """Raise `DamagedJournal` if behind the last transaction lies one that is in the storage: the header is stale."""
+    head = read_head(file, end)
+    if head is not None and head.previous == last and head.complete and is_whole(file, end, size):
+        reason = f"the header names {last or 'none'} as the last transaction, and one that is in the storage follows it"
+        raise _explained(path, 12, reason)
+
+
+def _raise_damage(path: Path, file: File, header: Header) -> NoReturn:
+    """Raise what a reader meets first, or that the header is wrong."""
+    cursor = Cursor(file, JournalFile(path.name, path), header)
+    while True:
+        while cursor.read(load=False) is not None:
+            pass
+        damage, goes_on = judge(cursor)
+        if damage is not None and damage.kind != "torn_tail":
+            raise _explained(path, damage.start, damage.reason)
+        if not goes_on:
+            raise _explained(path, 12, f"the header names {header.last} as the last transaction, which it is not")
+
+
+def _explained(path: Path, position: int, reason: str) -> DamagedJournal:
+    hint = f"run `logwright verify {path}` to see all of it, and `logwright repair {path}`"
+    return DamagedJournal(path, position, f"{reason}; nothing was changed: {hint}")
+
+
+# --- cutting ----------------------------------------------------------------------------------------------------------
+
+
+def _cut(disk: Disk, path: Path, opened: Opened, last: int, start: int, reason: str) -> None:
+    """Let a transaction be the last one, and end the file at `start`."""
+    file, size = opened.file, opened.file.size()
+    end = behind_zeros(file, start, size)  # zeros were written ahead of what would come
+    if end > start:
+        opened.cut = Damage(path.name, start, end, reason, "torn_tail")
+        opened.kept = keep_range(disk, path.parent, file, start, end)
+        logger.warning("%s: cut off, kept in %s", opened.cut, opened.kept)
+    opened.first = opened.first if last else 0
+    write_all(file, 0, codec.encode_header(opened.first, last))
+    if last:
+        write_all(file, last + NEXT_AT, bytes(LINK.size))
+    file.sync()
+    if size > start:
+        file.truncate(start)
+        file.sync()
+    opened.last, opened.end = last, start
+
+
+def check_is_journal(disk: Disk, path: Path) -> None:
+    """Raise `NotFound` unless there is a journal to be recovered."""
+    if not disk.exists(path) or disk.is_directory(path):
+        raise NotFound(f"{path}: no journal is here")

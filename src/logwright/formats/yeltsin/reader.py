@@ -1,0 +1,328 @@
+"""Reader: a journal of page transactions opened for reading. It needs no lock, changes nothing, works beside a writer.
+
+Ways through the same chunks: `transactions` for objects, `scan` for objects with their places, `chunks` for whoever
+makes columns of them, `pages` for what they stand for. The number of a transaction is where it begins in the file;
+`find_index` gives that of the n-th one. What happens at damage, and at a torn tail, is told in `core/reading.py`; where
+reading goes on behind damage, in `cursor.py`.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections import deque
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+from ...core.disk import REAL_DISK, Disk, File
+from ...core.errors import NotFound, TooLarge, WrongUse
+from ...core.format import Located
+from ...core.outcome import Damage, Malformed, Mode, check_mode
+from ...core.reading import FilesReader, located
+from ...core.report import Progress
+from . import kernel
+from .cursor import Chunk, Cursor, judge
+from .files import Header, JournalFile, measure, read_head, read_header
+from .layout import HEADER_BYTES
+from .records import Transaction
+from .replay import Pages, PagesState, Ranges, change, difference
+
+ROW_FIELDS: Final = ("previous", "next", "timestamp", "flags", "complete", "outcome", "operations")
+_NANOSECONDS: Final = 1_000_000_000
+
+
+class Reader(FilesReader[Chunk, JournalFile]):
+    """A journal, which is one file of any name, opened for reading."""
+
+    package = __package__ or ""
+    part_name = "journal"
+    first_position = HEADER_BYTES
+    row_fields = ROW_FIELDS
+    counted_by: ClassVar = {"load": False}
+    skimmed_by: ClassVar = counted_by
+    _single = False
+
+    def __init__(self, path: Path | str, *, disk: Disk = REAL_DISK) -> None:
+        self.path = Path(path)
+        self.disk = disk
+        if not self.files():
+            raise NotFound(f"{self.path}: no journal is here")
+
+    @property
+    def part(self) -> str:
+        """The name of the file."""
+        return self.path.name
+
+    def files(self) -> list[JournalFile]:
+        """The file, if it is there."""
+        there = self.disk.exists(self.path) and not self.disk.is_directory(self.path)
+        return [JournalFile(self.path.name, self.path)] if there else []
+
+    # --- going through it --------------------------------------------------------------------------------------------
+
+    def transactions(
+        self, start: int | None = None, stop: int | None = None, *, mode: Mode = "failfast"
+    ) -> Iterator[Transaction | Damage]:
+        """The transactions with `start` <= number < `stop`; without `start` from the first there is."""
+        return self.records(start, stop, mode=mode)
+
+    def decoded(self, chunk: Chunk) -> list[Transaction]:
+        """The transactions of a chunk."""
+        return decoded(chunk)
+
+    def chunks(
+        self,
+        start: int | None = None,
+        stop: int | None = None,
+        *,
+        mode: Mode = "failfast",
+        progress: Progress | None = None,
+        load: bool = True,
+    ) -> Iterator[Chunk | Damage]:
+        """Whole transactions as they lie in the file. A chunk's buffer is valid until the next one is asked for.
+
+        Without `load` the images of very large transactions are not read: their chunks are hollow.
+        """
+        check_mode(mode)
+        with self.snapshot() as files:
+            for _, source, report in self.files_between(files, start, stop, progress):
+                yield from self.file_chunks(source, files.file(source), start, stop, mode, report, load=load)
+
+    def file_chunks(
+        self,
+        source: JournalFile,
+        file: File,
+        start: int | None,
+        stop: int | None,
+        mode: Mode,
+        report: Callable[[int], None] | None = None,
+        *,
+        at: tuple[int, int] | None = None,
+        load: bool = True,
+    ) -> Iterator[Chunk | Damage]:
+        """The chunks of the file; `at` is the offset and the index of a transaction, not behind `start`."""
+        low = 0 if start is None else max(0, start)
+        header = _header_or_damage(source, file)
+        if isinstance(header, Damage):
+            yield from self.report(header, mode) if header.size else ()
+            return
+        position, index = (None, 0) if at is None else at
+        cursor = Cursor(file, source, header, position=position, index=index)
+        while stop is None or cursor.position < stop:
+            chunk = cursor.read(load=load)
+            if chunk is not None:
+                part = chunk.within(low, stop)
+                if part is not None:
+                    yield part
+                if report is not None:
+                    report(cursor.position)
+                continue
+            damage, goes_on = judge(cursor)
+            if damage is not None and damage.end >= low and (stop is None or damage.start < stop):
+                yield from self.report(damage, mode)
+            if not goes_on:
+                return
+
+    # --- finding a place ---------------------------------------------------------------------------------------------
+
+    @property
+    def next(self) -> int:
+        """The number behind the last transaction: the one that the next transaction will get."""
+        end = HEADER_BYTES
+        for item in self.chunks(mode="dropmalformed", load=False):
+            assert not isinstance(item, Damage)
+            end = item.end
+        return end
+
+    def find_index(self, index: int) -> int:
+        """The number of the transaction that so many others come before; behind the last one it is `next`."""
+        passed, end = 0, HEADER_BYTES
+        for item in self.chunks(mode="dropmalformed", load=False):
+            assert not isinstance(item, Damage)
+            if index < passed + item.count:
+                return item.starts()[index - passed]
+            passed, end = passed + item.count, item.end
+        if index != passed:
+            raise WrongUse(f"{self.path}: there is no transaction {index}; there are {passed}, counted from 0")
+        return end
+
+    def find_time(self, timestamp: int) -> int:
+        """The number of the first transaction that was created not earlier than `timestamp` (ns); `next` if none was.
+
+        Times need not rise, so this reads the journal from its beginning.
+        """
+        return self._first_from(-(-timestamp // _NANOSECONDS))
+
+    def find_moment(self, timestamp: int) -> int:
+        """The number of the first transaction that was created later than `timestamp` (ns); `next` if none was."""
+        return self._first_from(timestamp // _NANOSECONDS + 1)
+
+    def _first_from(self, seconds: int) -> int:
+        end = HEADER_BYTES
+        for item in self.chunks(mode="dropmalformed", load=False):
+            assert not isinstance(item, Damage)
+            for start in item.starts()[:-1]:
+                if timestamp_at(item, start) >= seconds:
+                    return start
+            end = item.end
+        return end
+
+    def last(self, count: int) -> list[Located]:
+        """The last `count` transactions, oldest first: found backwards from the last one, if nothing is wrong there."""
+        if count < 0:
+            raise WrongUse(f"cannot give the last {count} transactions")
+        self.torn_tail = None
+        found: deque[Located] = deque(maxlen=count)
+        with self.snapshot() as files:
+            for source in files.files:
+                file = files.file(source)
+                start = _start_of_last(file, count)
+                for item in self.file_chunks(source, file, None, None, "failfast", at=start):
+                    assert not isinstance(item, Damage)
+                    found.extend(located(item, decoded(item)))
+        return list(found)
+
+    # --- what it stands for ------------------------------------------------------------------------------------------
+
+    def pages(self, at: int | None = None, *, mode: Mode = "dropmalformed") -> PagesState:
+        """What is known of the pages: now, or before the transaction with the number `at`."""
+        if at is not None and at < 0:
+            raise WrongUse(f"{self.path}: there is no transaction {at}")
+        pages = Pages()
+        last: int | None = None
+        redo = False
+        for item in self.scan(mode=mode):
+            if isinstance(item, Damage):
+                continue
+            if at is None or item.span.start < at:
+                pages.apply(item.record)
+                last, redo = item.span.start, item.record.redo_is_due
+            else:
+                pages.look_back(item.record)
+        return PagesState(pages.transactions, last, redo, pages.known)
+
+    def state(self, at: int | None = None) -> dict[str, Any]:
+        """The pages as JSON, now or before the transaction with the number `at`."""
+        return self.pages(at).as_json()
+
+    def diff(self, start: int, stop: int) -> dict[str, Any]:
+        """Which bytes of which pages differ before two transactions."""
+        return difference(self.pages(start).pages, self.pages(stop).pages)
+
+    def history(self, key: str) -> list[dict[str, Any]]:
+        """What happened to a page, which is named by its offset in the table, transaction by transaction."""
+        if not key.isascii() or not key.isdigit():
+            raise WrongUse(f"{key!r} is no page: give its offset in the table, such as 30")
+        page = int(key)
+        known: dict[int, Ranges] = {}
+        found: list[dict[str, Any]] = []
+        index = 0
+        for item in self.scan(mode="dropmalformed"):
+            if isinstance(item, Damage):
+                continue
+            operations = [operation for operation in item.record.operations if operation.page == page]
+            if operations and item.record.outcome == "completed":
+                for operation in operations:
+                    change(known, operation)
+                found.append(_change(item, index, operations[-1].op, known.get(page)))
+            index += 1
+        if not found:
+            raise NotFound(f"{self.path}: no transaction has changed the page {page}")
+        return found
+
+    def as_json(self, located: Located) -> dict[str, Any]:
+        """A transaction as `dump --json` prints it."""
+        return transaction_as_json(located)
+
+
+# --- chunks to objects ----------------------------------------------------------------------------------------------
+
+
+def decoded(chunk: Chunk) -> list[Transaction]:
+    """The transactions of a chunk."""
+    try:
+        return kernel.transactions(chunk.data, chunk.start, chunk.stop, chunk.count, chunk.base)
+    except MemoryError:
+        raise TooLarge(f"{chunk.source.path} @ {chunk.position}: there is no memory for these transactions") from None
+
+
+def timestamp_at(chunk: Chunk, start: int) -> int:
+    """When the transaction of a chunk that begins at an offset was created, in seconds."""
+    at = start - chunk.base + 16
+    return int.from_bytes(chunk.data[at : at + 8], "little", signed=True)
+
+
+def read_transaction(file: File, source: JournalFile, position: int) -> Transaction:
+    """The transaction at a position that a walk has passed."""
+    size = file.size()
+    end = measure(file, position, size)
+    if end is None:
+        raise Malformed(position, "the file has changed while it was read")
+    try:
+        data = file.read_at(position, end - position)
+    except MemoryError:
+        message = f"{source.path} @ {position}: there is no memory for a transaction of {end - position} bytes"
+        raise TooLarge(message) from None
+    return kernel.transactions(data, 0, len(data), 1, position)[0]
+
+
+def transaction_as_json(located: Located) -> dict[str, Any]:
+    """A transaction and its place, ready to be printed as JSON; bytes are base64."""
+    fields = located.record.as_json()
+    fields["operations"] = [_encoded(operation) for operation in fields["operations"]]
+    place = {"file": located.file, "position": located.span.start, "size": located.span.size}
+    return {**place, **_encoded(fields)}
+
+
+def _encoded(fields: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: base64.b64encode(value).decode() if isinstance(value, bytes) else value for name, value in fields.items()
+    }
+
+
+def _change(item: Located, index: int, event: str, ranges: Ranges | None) -> dict[str, Any]:
+    """A change of a page as `history --json` prints it."""
+    place = {"t": item.record.timestamp, "transaction": index, "file": item.file, "position": item.span.start}
+    if ranges is None:
+        return {**place, "event": event, "deleted": True}
+    return {**place, "event": event, "value": ranges.as_json()}
+
+
+# --- both ends ------------------------------------------------------------------------------------------------------
+
+
+def _header_or_damage(source: JournalFile, file: File) -> Header | Damage:
+    """The header, or what is wrong with it."""
+    size = file.size()
+    try:
+        header = read_header(file)
+    except Malformed as malformed:
+        return Damage(source.name, 0, size, malformed.reason)
+    if header is not None:
+        return header
+    return Damage(source.name, 0, size, f"only {size} of the {HEADER_BYTES} bytes of the header are there", "torn_tail")
+
+
+def _start_of_last(file: File, count: int) -> tuple[int, int] | None:
+    """Where to begin in order to meet the last `count` transactions; None: at the beginning.
+
+    Found by going backwards, and believed only if each link is the other one's answer.
+    """
+    try:
+        header = read_header(file)
+    except Malformed:
+        return None
+    at = 0 if header is None else header.last
+    head = read_head(file, at)
+    for _ in range(count - 1):
+        if head is None or not HEADER_BYTES <= head.previous < at:
+            return None
+        before = read_head(file, head.previous)
+        if before is None or before.next != at:
+            return None
+        at, head = head.previous, before
+    try:
+        whole = measure(file, at, file.size()) is not None if head is not None else False
+    except Malformed:
+        whole = False
+    return (at, 0) if whole else None
