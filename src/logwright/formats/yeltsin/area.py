@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import mmap
 
-from ...core.disk import Buffer, File, Mappable, write_all
+from ...core.disk import Buffer, File, Mappable, write_all, write_zeros
 
 
 class Area:
@@ -58,6 +58,22 @@ class Area:
         else:
             self.file.truncate(size)
             self.size = size
+
+    def add_zeros(self, size: int) -> None:
+        """Let the file have so many bytes, by writing zeros: space that was only promised costs time at every sync."""
+        write_zeros(self.file, self.size, size)
+        self.size = size
+        if self._mapped:
+            self._map()
+
+    def cut(self, size: int) -> None:
+        """Let the file end here."""
+        if size < self.size:
+            self._memory = None
+            self.file.truncate(size)
+            self.size = size
+            if self._mapped:
+                self._map()
 
     def sync(self) -> None:
         """Make everything that was stored durable."""

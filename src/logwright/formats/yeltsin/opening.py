@@ -35,7 +35,7 @@ from .files import Header, Hopped, JournalFile, hop, is_whole, measure, read_hea
 from .layout import HEADER_BYTES, HOME_DIRECTORY, LINK, NEXT_AT, lock_name
 from .reader import read_transaction
 from .records import Transaction
-from .stretch import behind_zeros, has_end, is_torn_link
+from .stretch import has_end, is_torn_link, is_zeros
 
 logger = logging.getLogger("logwright.yeltsin")
 
@@ -209,10 +209,10 @@ def _explained(path: Path, position: int, reason: str) -> DamagedJournal:
 def _cut(disk: Disk, path: Path, opened: Opened, last: int, start: int, reason: str) -> None:
     """Let a transaction be the last one, and end the file at `start`."""
     file, size = opened.file, opened.file.size()
-    end = behind_zeros(file, start, size)  # zeros were written ahead of what would come
-    if end > start:
-        opened.cut = Damage(path.name, start, end, reason, "torn_tail")
-        opened.kept = keep_range(disk, path.parent, file, start, end)
+    # Zeros behind a transaction that is whole were written ahead of what would come: they are nothing to be kept.
+    if size > start and not (last == opened.last and is_zeros(file, start, size)):
+        opened.cut = Damage(path.name, start, size, reason, "torn_tail")
+        opened.kept = keep_range(disk, path.parent, file, start, size)
         logger.warning("%s: cut off, kept in %s", opened.cut, opened.kept)
     opened.first = opened.first if last else 0
     write_all(file, 0, codec.encode_header(opened.first, last))

@@ -29,9 +29,12 @@ class Space(Protocol):
     """The heads of the pages of a table."""
 
     path: Path
-    links: TableLinks
     end: int
     """Where the pages end: a new one begins here."""
+
+    @property
+    def links(self) -> TableLinks:
+        """Where the lists begin and end. Who takes pages in or out changes them in place."""
 
     def head(self, page: int) -> PageHead:
         """The head of a page that is there."""
@@ -61,17 +64,13 @@ def append_page(space: Space) -> Allocated:
     """Take a free page, or else a new one, and put it at the end of the list. Its head is that of an empty page."""
     links = space.links
     before = links.last_free
-    last = _neighbour(space, links.last, "the last page")
-    if last.next != NO_PAGE:
-        raise DamagedJournal(space.path, links.last, f"the last page names {last.next} as its next one")
+    _check_last(space)
     if before == NO_PAGE:
         page, after = space.end, NO_PAGE
         space.end += PAGE_BYTES
     else:
         page, after = before, _following_free(space, before)
-    space.set_head(page, PageHead(previous=links.last))
-    space.set_head(links.last, last._replace(next=page))
-    links.last = page
+    link_last(space, page)
     links.last_free = after
     return Allocated(page, before, after)
 
@@ -82,27 +81,49 @@ def remove_page(space: Space, page: int) -> int:
     The only page of a table stays: its head becomes that of an empty page.
     """
     head = check_page(space, page)
-    links = space.links
-    before = links.last_free
-    is_first, is_last = links.first == page, links.last == page
-    if is_first != (head.previous == NO_PAGE) or is_last != (head.next == NO_PAGE):
-        raise DamagedJournal(space.path, page, "the page is not where the table's list begins or ends")
-    if is_first and is_last:
+    before = space.links.last_free
+    if space.links.first == space.links.last == page:
         space.set_head(page, PageHead())
         return before
+    unlink(space, page)
+    space.set_head(page, head._replace(flags=head.flags | DELETED, next=before))
+    space.links.last_free = page
+    return before
+
+
+def link_last(space: Space, page: int) -> None:
+    """Put a page that is not in the list at its end. Its head becomes that of an empty page."""
+    last = _check_last(space)
+    space.set_head(page, PageHead(previous=space.links.last))
+    space.set_head(space.links.last, last._replace(next=page))
+    space.links.last = page
+
+
+def unlink(space: Space, page: int) -> None:
+    """Let the neighbours of a page, which is not the only one, and the ends of the list pass it over."""
+    links, head = space.links, space.head(page)
+    is_first, is_last = links.first == page, links.last == page
+    if is_first != (head.previous == NO_PAGE) or is_last != (head.next == NO_PAGE) or (is_first and is_last):
+        raise DamagedJournal(space.path, page, "the page is not where the table's list begins or ends")
     previous = None if is_first else _neighbour(space, head.previous, "the previous page", next=page)
-    following = None if is_last else _neighbour(space, head.next, "the next page", previous=page)
+    if not is_last:
+        _neighbour(space, head.next, "the next page", previous=page)
     if previous is None:
         links.first = head.next
     else:
         space.set_head(head.previous, previous._replace(next=head.next))
-    if following is None:
+    if is_last:
         links.last = head.previous
-    else:  # read again: in a list that is damaged both neighbours may be the same page
+    else:  # read only now: in a list that is damaged both neighbours may be the same page
         space.set_head(head.next, space.head(head.next)._replace(previous=head.previous))
-    space.set_head(page, head._replace(flags=head.flags | DELETED, next=before))
-    links.last_free = page
-    return before
+
+
+def _check_last(space: Space) -> PageHead:
+    """The head of the last page, which must be in use and have none behind it."""
+    last = _neighbour(space, space.links.last, "the last page")
+    if last.next != NO_PAGE:
+        raise DamagedJournal(space.path, space.links.last, f"the last page names {last.next} as its next one")
+    return last
 
 
 def _neighbour(space: Space, page: int, what: str, next: int | None = None, previous: int | None = None) -> PageHead:

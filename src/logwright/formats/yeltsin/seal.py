@@ -63,15 +63,10 @@ def is_sealed(end_data: Buffer) -> bool:
     )
 
 
-def seal_holds(head: Buffer, operations: Buffer, end_data: Buffer) -> bool:
-    """Whether the transaction is the one that was sealed: its head, its operations as bytes, its completion's data.
-
-    True as well when it carries no seal.
-    """
-    if not is_sealed(end_data):
-        return True
+def begin_seal(head: Buffer) -> int:
+    """What the checksum is after the head of a transaction; its operations and the heads in the seal follow."""
     previous, _, timestamp, _ = TRANSACTION_HEAD.unpack_from(head)
-    return bytes(end_data) == seal(previous, timestamp, operations, bytes(end_data[SEAL_HEAD.size :]))
+    return crc32c(COVERED_HEAD.pack(previous, timestamp))
 
 
 def sealed_heads(end_data: bytes) -> Heads | None:

@@ -110,7 +110,7 @@ class TableFile:
         self.area.store(page, PAGE_HEAD.pack(*head))
 
     def store_links(self, links: TableLinks) -> None:
-        self.links = links
+        self.links = links.copy()
         self.area.store(LINKS_AT, links.encode())
         self.end = pages_end(self.area.size)
 

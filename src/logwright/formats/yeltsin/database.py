@@ -1,0 +1,323 @@
+"""Database: a table and its journal. What a transaction changes is there after a crash as a whole, or not at all.
+
+    with Database.open("t.ydb", "t.jrnl") as db:
+        with db.transaction() as tx:              # commits on leaving, rolls back on an exception
+            page = tx.allocate()
+            tx.modify(page, 0, b"hello")
+        db.read(page, 0, 5)
+
+The order of a commit, and what a crash after each step leaves:
+
+    1. operations and completion into the journal     no end, or a seal that does not hold: none of it, it is cut off
+    2. sync of the journal                            all of it: opening redoes it
+    3. after images into the table, which is `TBL?`   all of it: redo from any mixture, see `redo.py`
+    4. sync of the table, which is `TBL!` again       all of it: redo changes nothing
+    5. the flag of the transaction in the journal     all of it
+
+The flag is not synced by itself, and neither is `TBL!`: they are durable with the next commit, or by `close`. A missing
+flag means a redo that changes nothing; and a table that is `TBL?` still is mended by doing the last transaction again,
+flagged or not.
+
+With `checkpoint_bytes` the steps from 3 on wait until so many bytes of journal have gathered: each commit is one sync,
+of the journal, and a crash means that a few more transactions are redone. Committed pages are in memory until then, and
+the table in its file stays as it was, whole. With `interval` they wait for the background thread, which syncs the
+journal before anything reaches the table. With `none` nothing is ever synced: what was committed survives the process,
+and a power cut may leave any mixture of table and journal.
+
+One process has a database at a time. One transaction runs at a time, others wait for their turn; reading does not wait.
+A failed write or sync is final: `Poisoned` from then on, reading goes on, and opening again recovers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from ...core.appending import Appending
+from ...core.disk import REAL_DISK, Disk
+from ...core.durability import NONE, SyncLike
+from ...core.errors import Closed, DamagedJournal, NotFound, WrongUse
+from ...core.outcome import Damage
+from ...core.report import Report
+from .layout import HEADER_BYTES
+from .overlay import Overlay
+from .page_links import check_page
+from .table import TableFile, check_range, create_table, lock_table, open_file
+from .table_check import check_table, walk_free, walk_pages
+from .table_layout import PAGE_DATA_BYTES
+from .transaction import Transaction
+from .transaction_log import TransactionLog
+
+INTERVAL_CHECKPOINT_BYTES: Final = 16 << 20
+"""With `interval`, so many bytes of journal are the most that wait for the background thread."""
+AHEAD_BYTES: Final = 1 << 20
+"""How far ahead zeros are written in a journal that is synced for each commit."""
+
+
+class Database(Appending):
+    """The pages of a table, changed by transactions.
+
+    `recovered` is what was cut off the end of the journal on opening, None for nothing, and `kept` is where those bytes
+    are now; `redone` are the offsets of the transactions in the journal that were done to the table again.
+    """
+
+    refusing = False
+
+    def __init__(self, table: Path, journal: Path, sync: SyncLike, checkpoint_bytes: int, disk: Disk) -> None:
+        """Use `open`."""
+        if table == journal:
+            raise WrongUse(f"{table} cannot be a table and its journal as well")
+        if not 0 <= checkpoint_bytes < 2**62:
+            raise WrongUse(f"{checkpoint_bytes} bytes of journal between checkpoints make no sense")
+        self.path = table
+        self.journal_path = journal
+        self._prepare(table, sync)
+        self._checkpoint_bytes = checkpoint_bytes
+        if self.policy.name == "interval":
+            self._checkpoint_bytes = checkpoint_bytes or INTERVAL_CHECKPOINT_BYTES
+        self._syncs = self.policy != NONE
+        self._turn = threading.Lock()
+        self._running: Transaction | None = None
+        self._running_in = 0
+        self._access = threading.Lock()
+        self._waiting: list[int] = []
+        """Offsets of the transactions that are not in the table yet."""
+        self._waiting_bytes = 0
+        with contextlib.ExitStack() as stack:
+            self._lock = lock_table(disk, table)
+            stack.callback(self._lock.release)
+            self._log = TransactionLog(journal, ahead_bytes=AHEAD_BYTES if checkpoint_bytes else 0, disk=disk)
+            stack.callback(self._log.close)
+            self._table = self._open_table(table, disk)
+            stack.callback(self._table.area.close)
+            self._pages = Overlay(self._table)
+            self._recover()
+            stack.pop_all()
+        self._start()
+
+    @classmethod
+    def open(
+        cls,
+        table: Path | str,
+        journal: Path | str,
+        *,
+        sync: SyncLike = "always",
+        checkpoint_bytes: int = 0,
+        disk: Disk = REAL_DISK,
+    ) -> Database:
+        """Open a table and its journal, both created if they are missing, and recover what a crash has left."""
+        return cls(Path(os.path.abspath(table)), Path(os.path.abspath(journal)), sync, checkpoint_bytes, disk)
+
+    # --- opening ------------------------------------------------------------------------------------------------------
+
+    def _open_table(self, path: Path, disk: Disk) -> TableFile:
+        if not disk.exists(path):
+            if self._log.end > HEADER_BYTES:
+                raise NotFound(f"{path}: the table of the transactions in {self._log.path} is missing")
+            create_table(path, disk=disk)
+        return open_file(path, disk=disk)
+
+    def _recover(self) -> None:
+        """Redo what the table may be missing."""
+        log, pages = self._log, self._pages
+        self.recovered: Damage | None = log.recovered
+        self.kept: Path | None = log.kept
+        due = log.due()
+        again = due
+        if not due and not self._table.is_whole:
+            last = log.last_completed()
+            if last is None:
+                raise DamagedJournal(self.path, 0, "a change was not finished (TBL?), and the journal does not know it")
+            again = [last]
+        for redone in again:
+            log.redo(redone, pages)
+        if not self._table.is_whole:
+            self._check_lists()
+        self.redone = tuple(redone.position for redone in again)
+        self._waiting = [redone.position for redone in due]
+        if again:
+            self._settle(syncs=True)
+            log.sync()
+
+    def _check_lists(self) -> None:
+        """A table that was not whole must be so after the redo, or it was changed without the journal."""
+        problems = check_table(self._pages).problems
+        if problems:
+            raise DamagedJournal(
+                self.path, problems[0].position, f"the table is broken after the redo: {problems[0].message}"
+            )
+
+    # --- reading ------------------------------------------------------------------------------------------------------
+
+    def read(self, page: int, offset: int = 0, size: int | None = None) -> bytes:
+        """The data of a page, or a range of it, as the last committed transaction has left it."""
+        size = PAGE_DATA_BYTES - offset if size is None else size
+        check_range(self.path, page, offset, size)
+        with self._access:
+            self._check_open()
+            check_page(self._pages, page)
+            return self._pages.load(page, offset, size)
+
+    def pages(self) -> list[int]:
+        """The pages in use, from the first to the last."""
+        with self._access:
+            self._check_open()
+            return list(walk_pages(self._pages))
+
+    def free_pages(self) -> list[int]:
+        """The pages that were removed, the last one first."""
+        with self._access:
+            self._check_open()
+            return list(walk_free(self._pages))
+
+    def verify(self) -> Report:
+        """Check every link of every page of the table."""
+        with self._access:
+            self._check_open()
+            return check_table(self._pages)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Closed(f"{self.path}: this database is closed")
+
+    # --- transactions -------------------------------------------------------------------------------------------------
+
+    def transaction(self) -> Transaction:
+        """A transaction, for a `with` statement: it begins there, when all others have ended."""
+        return Transaction(self)
+
+    def _enter(self, transaction: Transaction) -> None:
+        if self._running_in == threading.get_ident():
+            raise WrongUse(f"{self.path}: a transaction is running in this thread already")
+        self._turn.acquire()
+        self._running, self._running_in = transaction, threading.get_ident()
+        try:
+            if self.refusing:
+                self._refuse()
+            self._check_process()
+            transaction._begin(self._pages)
+        except BaseException:
+            self._leave(transaction)
+            raise
+
+    def _leave(self, transaction: Transaction) -> None:
+        """Let the next transaction run; a second call for the same one does nothing."""
+        if self._running is transaction:
+            self._running, self._running_in = None, 0
+            self._turn.release()
+
+    def _roll_back(self, transaction: Transaction) -> None:
+        try:
+            if not transaction.is_empty:
+                with self._writing:
+                    if self.refusing:
+                        self._refuse()
+                    self._check_process()
+                    self._or_poison(lambda: self._write_void(transaction))
+        finally:
+            self._leave(transaction)
+
+    def _commit(self, transaction: Transaction) -> None:
+        try:
+            if transaction.is_empty:
+                return
+            with self._writing:
+                if self.refusing:
+                    self._refuse()
+                self._check_process()
+                self._or_poison(lambda: self._write(transaction))
+        finally:
+            self._leave(transaction)
+        if self._always and self._waiting:
+            self._group.wait()
+
+    def _write(self, transaction: Transaction) -> None:
+        """Give a transaction to the journal, and with it all that waits to the table if it is time for that."""
+        log = self._log
+        start = log.end
+        position = log.append(int(time.time()), transaction.operations(), transaction.sealed())
+        self._waiting_bytes += log.end - start
+        settles = self._waiting_bytes >= self._checkpoint_bytes
+        if settles and self._syncs:
+            log.sync()
+        with self._access:
+            transaction.apply_to(self._pages)
+        self._waiting.append(position)
+        if settles:
+            self._settle(syncs=self._syncs)
+
+    def _write_void(self, transaction: Transaction) -> None:
+        self._log.append_void(int(time.time()), transaction.operations())
+
+    def _settle(self, *, syncs: bool) -> None:
+        """Give everything that waits to the table, and say so in the journal. `_writing` is held, but on opening."""
+        log, table, pages = self._log, self._table, self._pages
+        if pages.is_empty and table.is_whole and not self._waiting:
+            return
+        if syncs:
+            log.sync()  # nothing reaches the table before it is on the disk
+        with self._access:
+            table.begin()
+            pages.write_to(table)
+            pages.forget()
+        if syncs:
+            table.area.sync()
+        table.finish()
+        for position in self._waiting:
+            log.complete(position)
+        self._waiting.clear()
+        self._waiting_bytes = 0
+
+    def checkpoint(self) -> None:
+        """Give everything that was committed to the table, and make it durable there and in the journal."""
+        self._check_process()
+        with self._writing:
+            if self.refusing:
+                self._refuse()
+            self._or_poison(self._settle_durably)
+
+    def _settle_durably(self) -> None:
+        self._settle(syncs=True)
+        self._table.area.sync()
+        self._log.sync()
+
+    # --- see Appending ------------------------------------------------------------------------------------------------
+
+    def _write_out(self) -> None:
+        """Nothing is kept back: what was committed is with the system, in the journal."""
+
+    def _to_sync(self) -> Callable[[], None]:
+        return self._log.sync
+
+    def _sync_in_background(self) -> None:
+        try:
+            self.checkpoint()
+        except BaseException:
+            self._failure_told = False  # nobody saw it: the next call, or close, will tell
+            raise
+
+    def close(self) -> None:
+        """Give everything to the table, sync both files, and let others open them. A second call does nothing.
+
+        A transaction that runs in another thread is waited for.
+        """
+        if self._running_in == threading.get_ident():
+            raise WrongUse(f"{self.path}: a transaction is still running in this thread")
+        with self._turn:
+            try:
+                if not self._closed and self._failure is None:
+                    self.checkpoint()
+                    self._or_poison(self._log.trim)
+            finally:
+                super().close()
+
+    def _release(self) -> None:
+        with self._access, contextlib.ExitStack() as stack:
+            stack.callback(self._lock.release)
+            stack.callback(self._log.close)
+            stack.callback(self._table.area.close)

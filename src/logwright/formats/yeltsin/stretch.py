@@ -1,0 +1,137 @@
+"""Reading one transaction of a journal's file, operation by operation: however large it is, little of it is in memory.
+
+`measure` of `files.py` says where a transaction ends by its heads alone. Here are its bytes: for a redo, and for the
+checksum of a seal.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from ...core.checksum import crc32c
+from ...core.disk import File
+from ...core.outcome import Malformed
+from .codec import ENDS, operation_size
+from .files import is_whole
+from .layout import (
+    COMPLETE,
+    FLAGS_AT,
+    LINK,
+    MAX_MODIFICATION_BYTES,
+    OPERATION_HEAD_BYTES,
+    TRANSACTION_HEAD_BYTES,
+)
+from .seal import MARK, SEAL_HEAD, begin_seal, is_sealed
+
+_PIECE_BYTES: Final = 1 << 20
+_MOST_HEADS_BYTES: Final = 1 << 28
+"""Data of a completion that are larger than this are no seal of ours."""
+
+assert _PIECE_BYTES > OPERATION_HEAD_BYTES + MAX_MODIFICATION_BYTES
+
+
+class Part(NamedTuple):
+    """An operation: its type, where it begins, and its bytes without the head; those of an end are not read."""
+
+    kind: int
+    position: int
+    size: int
+    data: memoryview
+
+
+def read_operations(file: File, position: int, size: int) -> Iterator[Part]:
+    """The operations of the transaction at a position, its end included, in a file of so many bytes.
+
+    Ends early where the file does; `Malformed` where something is no operation.
+    """
+    at = position + TRANSACTION_HEAD_BYTES
+    base, window = at, memoryview(b"")
+    while True:
+        rest = base + len(window) - at
+        if rest < OPERATION_HEAD_BYTES + MAX_MODIFICATION_BYTES and base + len(window) < size:
+            base, window = at, memoryview(file.read_at(at, min(_PIECE_BYTES, size - at)))
+        try:
+            length = operation_size(window, at - base, len(window))
+        except Malformed as malformed:
+            raise Malformed(base + malformed.position, malformed.reason) from None
+        if length is None or at + length > size:
+            return
+        start = at - base + OPERATION_HEAD_BYTES
+        kind = window[at - base]
+        if kind in ENDS:
+            yield Part(kind, at, length, memoryview(b""))
+            return
+        if start - OPERATION_HEAD_BYTES + length > len(window):
+            return  # the file has become shorter
+        yield Part(kind, at, length, window[start : at - base + length])
+        at += length
+
+
+class End(NamedTuple):
+    """The operation that ends a transaction: its type, where it begins and ends, and its data if they are a seal."""
+
+    kind: int
+    position: int
+    end: int
+    seal: bytes
+
+
+def find_end(file: File, position: int, size: int) -> End | None:
+    """The end of the transaction at a position; None when it has none, or is not what was sealed."""
+    found: deque[Part] = deque(maxlen=1)
+    try:
+        found.extend(read_operations(file, position, size))
+    except Malformed:
+        return None
+    if not found or found[0].kind not in ENDS:
+        return None
+    part = found[0]
+    data = b""
+    data_bytes = part.size - OPERATION_HEAD_BYTES
+    if SEAL_HEAD.size <= data_bytes <= _MOST_HEADS_BYTES:
+        data_at = part.position + OPERATION_HEAD_BYTES
+        if file.read_at(data_at, len(MARK)) == MARK:
+            data = file.read_at(data_at, data_bytes)
+    if not is_sealed(data):
+        return End(part.kind, part.position, part.position + part.size, b"")
+    if not _holds(file, position, part.position, data):
+        return None
+    return End(part.kind, part.position, part.position + part.size, data)
+
+
+def _holds(file: File, position: int, end: int, data: bytes) -> bool:
+    """Whether the seal is that of the bytes before it."""
+    value = begin_seal(file.read_at(position, TRANSACTION_HEAD_BYTES))
+    at = position + TRANSACTION_HEAD_BYTES
+    while at < end:
+        piece = file.read_at(at, min(_PIECE_BYTES, end - at))
+        if not piece:
+            return False
+        value = crc32c(piece, value)
+        at += len(piece)
+    return bool(SEAL_HEAD.unpack_from(data)[1] == crc32c(data[SEAL_HEAD.size :], value))
+
+
+def has_end(file: File, position: int, size: int) -> bool:
+    """Whether the transaction at a position is there up to its end, and is what was sealed if it was.
+
+    The seal of one that is flagged to be in the storage is not looked at: what is wrong there is no torn end.
+    """
+    flags = file.read_at(position, TRANSACTION_HEAD_BYTES)[FLAGS_AT:]
+    if flags and flags[0] & COMPLETE:
+        return is_whole(file, position, size, follow_next=False)
+    return find_end(file, position, size) is not None
+
+
+def is_torn_link(found: int, wanted: int) -> bool:
+    """Whether a link may be what a power cut has left of one that was none before: some bytes of it, and zeros."""
+    pairs = zip(LINK.pack(found), LINK.pack(wanted), strict=True)
+    return all(byte in (0, whole) for byte, whole in pairs)
+
+
+def is_zeros(file: File, start: int, end: int) -> bool:
+    """Whether a range of a file is zeros, as they are written ahead of transactions."""
+    pieces = (file.read_at(at, min(_PIECE_BYTES, end - at)) for at in range(start, end, _PIECE_BYTES))
+    return not any(piece.strip(b"\0") for piece in pieces)
