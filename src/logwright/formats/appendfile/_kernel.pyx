@@ -1,0 +1,650 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+"""The hot loops of appendfile: the same functions as in codec.py, which says what they mean. Buffers only, no I/O.
+
+Every advance is checked against the end of the bytes first. Loops that need no Python object release the GIL.
+"""
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize, PyByteArray_Resize
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+
+from ...core._buffers cimport View, array_of, check_count, check_ends, check_range, column_bytes, column_memory, not_walked
+from ...core._bytes cimport copy_bytes, load_little_u32, load_little_u64, store_little_u32, store_little_u64
+from ...core._gathering cimport BytesColumn, Gathering, fits, put_bytes
+from ...core._outgoing cimport Outgoing, room_for, room_left
+
+from collections import deque
+
+from ...core.errors import TooLarge, WrongUse
+from . import layout as _layout
+from .codec import Columns
+from .records import Checkpoint, Data, check_appendable, check_pair
+
+cdef enum:
+    DATA = 0
+    CHECKPOINT = 1
+
+cdef enum:
+    CLEAN = 0
+    INCOMPLETE = 1
+    MALFORMED = 2
+    EMPTY = 3
+
+cdef enum:
+    KINDS = 1
+    SEGMENTS = 2
+    PAYLOADS = 4
+    CHECKED = 8
+    CURRENT = 16
+    POSITIONS = 32
+    SIZES = 64
+
+ALL_COLUMNS = 127
+cdef enum:
+    HEAD_BYTES = 4
+    PAIR_BYTES = 16
+    CHECKPOINT_BYTES = 20
+    CHECKPOINT_HEADER = 0x1001
+
+cdef uint32_t MAX_DATA_BYTES = _layout.MAX_DATA_BYTES
+cdef uint64_t MAX_ID = _layout.MAX_ID
+
+assert (_layout.DATA, _layout.CHECKPOINT) == (DATA, CHECKPOINT)
+assert (_layout.HEADER_BYTES, _layout.PAIR_BYTES, _layout.CHECKPOINT_BYTES) == (HEAD_BYTES, PAIR_BYTES, CHECKPOINT_BYTES)
+assert _layout.header(CHECKPOINT, PAIR_BYTES) == CHECKPOINT_HEADER and _layout.DESCRIBED_PAIR_BYTES == 0
+
+
+# --- one record -----------------------------------------------------------------------------------------------------
+
+cdef inline int64_t claimed(const unsigned char *data, Py_ssize_t position, Py_ssize_t end) noexcept nogil:
+    """The size that a record claims; -1 when it is none, 0 when that is not there."""
+    cdef uint32_t head, size
+    if end - position < HEAD_BYTES:
+        return 0
+    head = load_little_u32(data + position)
+    size = head >> 8
+    if head & 0xFF == DATA:
+        return <int64_t>size + HEAD_BYTES if size <= MAX_DATA_BYTES else -1
+    if head != CHECKPOINT_HEADER and head != CHECKPOINT:
+        return -1
+    if end - position >= CHECKPOINT_BYTES and checked_at(data + position) > current_at(data + position):
+        return -1
+    return CHECKPOINT_BYTES
+
+
+cdef inline uint64_t checked_at(const unsigned char *record) noexcept nogil:
+    return load_little_u64(record + HEAD_BYTES)
+
+
+cdef inline uint64_t current_at(const unsigned char *record) noexcept nogil:
+    return load_little_u64(record + HEAD_BYTES + 8)
+
+
+# --- many records ---------------------------------------------------------------------------------------------------
+
+cdef int c_walk(
+    const unsigned char *data, Py_ssize_t *at, Py_ssize_t end, int64_t most, bint stop_at_empty,
+    int64_t *passed, uint64_t *segment,
+) noexcept nogil:
+    cdef Py_ssize_t position = at[0]
+    cdef int64_t count = 0
+    cdef int64_t size
+    cdef int ending = CLEAN
+    while position < end and count != most:
+        size = claimed(data, position, end)
+        if size < 0:
+            ending = MALFORMED
+            break
+        if size == 0 or end - position < size:
+            ending = INCOMPLETE
+            break
+        if size == HEAD_BYTES and stop_at_empty:
+            ending = EMPTY
+            break
+        if data[position] == CHECKPOINT:
+            segment[0] = current_at(data + position)
+        position += size
+        count += 1
+    at[0] = position
+    passed[0] = count
+    return ending
+
+
+def walk(buffer, Py_ssize_t start, Py_ssize_t end, uint64_t segment=0, int64_t most=-1, bint stop_at_empty=False):
+    cdef View view = View(buffer)
+    cdef Py_ssize_t at = start
+    cdef int64_t count = 0
+    cdef int ending
+    check_range(view, start, end)
+    with nogil:
+        ending = c_walk(view.data, &at, end, most, stop_at_empty, &count, &segment)
+    return at, count, ending, segment
+
+
+cdef inline Py_ssize_t next_size(const unsigned char *data, Py_ssize_t position, Py_ssize_t stop) noexcept nogil:
+    """The size of a walked record; -1 where nobody has walked."""
+    cdef int64_t size = claimed(data, position, stop)
+    return -1 if size <= 0 or stop - position < size else <Py_ssize_t>size
+
+
+def spans(buffer, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t count):
+    cdef View view = View(buffer)
+    cdef Py_ssize_t position = start
+    cdef Py_ssize_t row, size
+    check_range(view, start, stop)
+    check_count(start, stop, count, HEAD_BYTES)
+    cdef bytes starts = PyBytes_FromStringAndSize(NULL, (count + 1) * 8)
+    cdef int64_t *out = <int64_t *>PyBytes_AS_STRING(starts)
+    for row in range(count):
+        out[row] = position
+        size = next_size(view.data, position, stop)
+        if size < 0:
+            raise not_walked(position)
+        position += size
+    out[count] = position
+    return array_of("q", starts)
+
+
+def records(buffer, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t count, uint64_t segment=0):
+    cdef View view = View(buffer)
+    cdef Py_ssize_t position = start
+    cdef Py_ssize_t size, row
+    cdef const unsigned char *record
+    check_range(view, start, stop)
+    check_count(start, stop, count, HEAD_BYTES)
+    cdef list found = [None] * count
+    cdef object lies_in = segment
+    for row in range(count):
+        size = next_size(view.data, position, stop)
+        if size < 0:
+            raise not_walked(position)
+        record = view.data + position
+        if record[0] == DATA:
+            found[row] = Data(PyBytes_FromStringAndSize(<const char *>record + HEAD_BYTES, size - HEAD_BYTES), lies_in)
+        else:
+            lies_in = current_at(record)
+            found[row] = Checkpoint(checked_at(record), lies_in, load_little_u32(record) >> 8)
+        position += size
+    return found
+
+
+cdef Py_ssize_t c_count_data(
+    const unsigned char *data, Py_ssize_t *at, Py_ssize_t stop, Py_ssize_t count, int64_t *data_bytes
+) noexcept nogil:
+    """How many of the records of a range are data, and of how many bytes; -1, and where, if nobody has walked it."""
+    cdef Py_ssize_t position = at[0]
+    cdef Py_ssize_t found = 0
+    cdef Py_ssize_t row, size
+    data_bytes[0] = 0
+    for row in range(count):
+        size = next_size(data, position, stop)
+        if size < 0:
+            at[0] = position
+            return -1
+        if data[position] == DATA:
+            found += 1
+            data_bytes[0] += size - HEAD_BYTES
+        position += size
+    return found
+
+
+def payloads(buffer, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t count):
+    cdef View view = View(buffer)
+    cdef Py_ssize_t position = start
+    cdef Py_ssize_t size, row, number
+    cdef Py_ssize_t at = start
+    cdef int64_t data_bytes
+    cdef bytes payload
+    check_range(view, start, stop)
+    check_count(start, stop, count, HEAD_BYTES)
+    number = c_count_data(view.data, &at, stop, count, &data_bytes)
+    if number < 0:
+        raise not_walked(at)
+    cdef list found = [None] * number
+    cdef Py_ssize_t into = 0
+    for row in range(count):
+        size = <Py_ssize_t>claimed(view.data, position, stop)
+        if view.data[position] == DATA:
+            found[into] = PyBytes_FromStringAndSize(<const char *>view.data + position + HEAD_BYTES, size - HEAD_BYTES)
+            into += 1
+        position += size
+    return found
+
+
+def turns(buffer, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t count):
+    cdef View view = View(buffer)
+    cdef Py_ssize_t position = start
+    cdef Py_ssize_t at = start
+    cdef Py_ssize_t size, row, number
+    cdef Py_ssize_t into = 0
+    cdef int64_t data_bytes
+    check_range(view, start, stop)
+    check_count(start, stop, count, HEAD_BYTES)
+    number = c_count_data(view.data, &at, stop, count, &data_bytes)
+    if number < 0:
+        raise not_walked(at)
+    number = count - number
+    cdef bytes rows = PyBytes_FromStringAndSize(NULL, number * 8)
+    cdef bytes positions = PyBytes_FromStringAndSize(NULL, number * 8)
+    cdef bytes checked = PyBytes_FromStringAndSize(NULL, number * 8)
+    cdef bytes current = PyBytes_FromStringAndSize(NULL, number * 8)
+    cdef int64_t *rows_out = <int64_t *>PyBytes_AS_STRING(rows)
+    cdef int64_t *positions_out = <int64_t *>PyBytes_AS_STRING(positions)
+    cdef uint64_t *checked_out = <uint64_t *>PyBytes_AS_STRING(checked)
+    cdef uint64_t *current_out = <uint64_t *>PyBytes_AS_STRING(current)
+    with nogil:
+        for row in range(count):
+            size = <Py_ssize_t>claimed(view.data, position, stop)
+            if view.data[position] == CHECKPOINT and into < number:
+                rows_out[into] = row
+                positions_out[into] = position
+                checked_out[into] = checked_at(view.data + position)
+                current_out[into] = current_at(view.data + position)
+                into += 1
+            position += size
+    return array_of("q", rows), array_of("q", positions), array_of("Q", checked), array_of("Q", current)
+
+
+cdef Py_ssize_t c_find_checkpoint(
+    const unsigned char *data, Py_ssize_t start, Py_ssize_t end, uint64_t least_checked, uint64_t least_current,
+    uint64_t most_current,
+) noexcept nogil:
+    cdef Py_ssize_t position = start
+    cdef uint32_t head
+    cdef uint64_t checked, current
+    while end - position >= CHECKPOINT_BYTES:
+        if data[position] == CHECKPOINT:
+            head = load_little_u32(data + position)
+            if head == CHECKPOINT_HEADER or head == CHECKPOINT:
+                checked, current = checked_at(data + position), current_at(data + position)
+                if least_checked <= checked <= current and least_current <= current <= most_current:
+                    return position
+        position += 1
+    return -1
+
+
+def find_checkpoint(
+    buffer, Py_ssize_t start, Py_ssize_t end, uint64_t least_checked=0, uint64_t least_current=0,
+    uint64_t most_current=0xFFFFFFFFFFFFFFFF,
+):
+    cdef View view = View(buffer)
+    cdef Py_ssize_t found
+    check_range(view, start, end)
+    with nogil:
+        found = c_find_checkpoint(view.data, start, end, least_checked, least_current, most_current)
+    return found
+
+
+# --- columns --------------------------------------------------------------------------------------------------------
+
+cdef struct Room:
+    # Where the columns of one batch go. A pointer that is NULL: this column was not asked for.
+    uint8_t *kinds
+    uint64_t *segments
+    BytesColumn data
+    uint64_t *checked
+    uint64_t *current
+    uint64_t *positions
+    int64_t *sizes
+    # How many rows fit, and how many are there.
+    int64_t rows
+    int64_t row
+
+
+cdef int c_gather(
+    Room *into, const unsigned char *data, Py_ssize_t *at, Py_ssize_t stop, int64_t count, uint64_t base,
+    uint64_t *lies_in,
+) noexcept nogil:
+    """Put at most `count` records into their columns, as many as fit; -1 at bytes that no walk has passed."""
+    cdef Room room = into[0]  # a copy, which the compiler can keep in registers
+    cdef Py_ssize_t position = at[0]
+    cdef int64_t last_row = min(room.rows, room.row + count)
+    cdef uint64_t segment = lies_in[0]
+    cdef int64_t size, payload
+    cdef const unsigned char *record
+    cdef bint is_checkpoint
+    cdef int answer = 0
+    while room.row < last_row:
+        size = next_size(data, position, stop)
+        if size < 0:
+            answer = -1
+            break
+        record = data + position
+        is_checkpoint = record[0] == CHECKPOINT
+        payload = 0 if is_checkpoint else size - HEAD_BYTES
+        if not fits(&room.data, payload):
+            break
+        if is_checkpoint:
+            segment = current_at(record)
+        if room.kinds != NULL:
+            room.kinds[room.row] = record[0]
+        if room.segments != NULL:
+            room.segments[room.row] = segment
+        if room.checked != NULL:
+            room.checked[room.row] = checked_at(record) if is_checkpoint else 0
+        if room.current != NULL:
+            room.current[room.row] = segment if is_checkpoint else 0
+        put_bytes(&room.data, room.row, record + HEAD_BYTES, payload, stop - position - HEAD_BYTES)
+        if room.positions != NULL:
+            room.positions[room.row] = base + <uint64_t>position
+        if room.sizes != NULL:
+            room.sizes[room.row] = size
+        position += size
+        room.row += 1
+    at[0] = position
+    lies_in[0] = segment
+    into[0] = room
+    return answer
+
+
+cdef class Gatherer(Gathering):
+    """The records of many ranges as the columns of one batch; see codec.Gatherer."""
+
+    cdef Room _room
+
+    def __init__(self, int want, Py_ssize_t rows, Py_ssize_t data_bytes, allocate=bytearray):
+        self._begin(Columns(0), rows, {"data": data_bytes}, allocate)
+        self._room.rows = rows
+        self._room.kinds = <uint8_t *>self._numbers(want & KINDS, "kinds", 1)
+        self._room.segments = <uint64_t *>self._numbers(want & SEGMENTS, "segments", 8)
+        self._bytes(want & PAYLOADS, "data", "data_ends", &self._room.data)
+        self._room.checked = <uint64_t *>self._numbers(want & CHECKED, "checked", 8)
+        self._room.current = <uint64_t *>self._numbers(want & CURRENT, "current", 8)
+        self._room.positions = <uint64_t *>self._numbers(want & POSITIONS, "positions", 8)
+        self._room.sizes = <int64_t *>self._numbers(want & SIZES, "sizes", 8)
+
+    @property
+    def count(self):
+        """How many records are there."""
+        return self._room.row
+
+    def add(self, buffer, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t count, uint64_t segment=0, uint64_t base=0):
+        """Add the records of a walked range, as many as fit; where the rest begins, how many were added, the segment."""
+        cdef View view = View(buffer)
+        cdef Py_ssize_t at = start
+        cdef int64_t before = self._room.row
+        cdef int answer
+        self._check_ours()
+        check_range(view, start, stop)
+        check_count(start, stop, count, HEAD_BYTES)
+        self._busy = True
+        with nogil:
+            answer = c_gather(&self._room, view.data, &at, stop, count, base, &segment)
+        self._busy = False
+        if answer < 0:
+            raise not_walked(at)
+        return at, self._room.row - before, segment
+
+    def take(self):
+        """The columns. Their buffers are as long as what was asked for: `count` says how many rows are in them."""
+        return self._leave(self._room.row)
+
+
+def columns(
+    buffer, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t count, uint64_t segment=0, int want=127, uint64_t base=0
+):
+    cdef View view = View(buffer)
+    cdef Py_ssize_t at = start
+    cdef int64_t data_bytes = 0
+    check_range(view, start, stop)
+    check_count(start, stop, count, HEAD_BYTES)
+    if c_count_data(view.data, &at, stop, count, &data_bytes) < 0:
+        raise not_walked(at)
+    gatherer = Gatherer(want, count, data_bytes)
+    gatherer.add(buffer, start, stop, count, segment, base)
+    return gatherer.take()
+
+
+# --- building what will be written ----------------------------------------------------------------------------------
+
+cdef inline void put_pair(unsigned char *out, uint64_t checked, uint64_t current) noexcept nogil:
+    store_little_u32(out, CHECKPOINT_HEADER)
+    store_little_u64(out + HEAD_BYTES, checked)
+    store_little_u64(out + HEAD_BYTES + 8, current)
+
+
+cdef class AppendBuffer(Outgoing):
+    """Records on their way to the files of a journal; see codec.AppendBuffer."""
+
+    cdef public uint64_t file_id
+    cdef public int64_t position
+    cdef public int64_t file_bytes
+    cdef public uint64_t checked
+    cdef public uint64_t current
+    cdef public bint has_data
+    cdef readonly int64_t added
+    cdef object _starts
+    cdef list _cuts
+    cdef uint64_t _due
+
+    def __init__(
+        self, Py_ssize_t attention_bytes, uint64_t file_id=0, int64_t position=0, int64_t file_bytes=4 << 20,
+        uint64_t checked=0, uint64_t current=0, bint has_data=False, starts=(),
+    ):
+        Outgoing.__init__(self, attention_bytes)
+        self.file_id = file_id
+        self.position = position
+        self.file_bytes = file_bytes
+        self.checked = checked
+        self.current = current
+        self.has_data = has_data
+        self._starts = deque(starts)
+        self._cuts = []
+
+    cdef int _make_room(self, int64_t size) except -1:
+        """Let the next file begin if a record does not fit this one; a file begins with a hint."""
+        if self.position > CHECKPOINT_BYTES and self.position + size > self.file_bytes:
+            if self.file_id == MAX_ID:
+                raise TooLarge("the journal has used up its 64-bit ids of files")
+            self.file_id += 1
+            self.position = 0
+            self._cuts.append((self._used, self.file_id))
+        if self.position == 0:
+            self._put_hint()
+        return 0
+
+    cdef int _put_hint(self) except -1:
+        put_pair(room_for(self, CHECKPOINT_BYTES), self.checked, self.current)
+        self._used += CHECKPOINT_BYTES
+        self.position += CHECKPOINT_BYTES
+        self.added += 1
+        return 0
+
+    cdef int _put_data(self, const unsigned char *source, int64_t size, int64_t readable) except -1:
+        cdef unsigned char *out
+        cdef int64_t whole = size + HEAD_BYTES
+        if self.position == 0 or self.position + whole > self.file_bytes:
+            self._make_room(whole)
+        out = room_for(self, whole)
+        store_little_u32(out, <uint32_t>size << 8)
+        copy_bytes(out + HEAD_BYTES, source, size, room_left(self) - HEAD_BYTES, readable)
+        self._used += whole
+        self.position += whole
+        self.added += 1
+        if not self.has_data:
+            self.has_data = True
+            self._starts.append((self.current, self.file_id))
+        return 0
+
+    def append(self, data):
+        """Add one record of data, which must not be empty: at the end of a file nobody could tell it from nothing."""
+        cdef Py_buffer view
+        if self.refusing:
+            self._refuse()
+        if isinstance(data, bytes):
+            self._check_size(PyBytes_GET_SIZE(data))
+            self._put_data(<const unsigned char *>PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data), PyBytes_GET_SIZE(data))
+        else:
+            PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+            try:
+                self._check_size(view.len)
+                self._put_data(<const unsigned char *>view.buf, view.len, view.len)
+            finally:
+                PyBuffer_Release(&view)
+        if self._used >= self.attention_bytes:
+            self._attend()
+
+    cdef inline int _check_size(self, Py_ssize_t size) except -1:
+        if size == 0 or size > MAX_DATA_BYTES:
+            check_appendable(size)
+        return 0
+
+    def register(self):
+        """Close the current segment, unless it is empty; the id of the one that is being written from now on."""
+        cdef uint64_t current
+        if self.refusing:
+            self._refuse()
+        if not self.has_data:
+            return self.current
+        if self.current == MAX_ID:
+            raise TooLarge("the journal has used up its 64-bit ids of segments")
+        self.current += 1
+        self.has_data = False
+        self._make_room(CHECKPOINT_BYTES)
+        self._put_hint()
+        current = self.current
+        if self._used >= self.attention_bytes:
+            self._attend()
+        return current
+
+    def check(self):
+        """Retire the oldest closed segment; the id of the oldest file that is needed from now on."""
+        cdef uint64_t due
+        if self.refusing:
+            self._refuse()
+        if self.checked == self.current:
+            raise WrongUse("there is no checkpoint to check: all that were registered have been")
+        self.checked += 1
+        self._make_room(CHECKPOINT_BYTES)
+        self._put_hint()
+        due = self._due = self._oldest_needed()
+        if self._used >= self.attention_bytes:
+            self._attend()
+        return due
+
+    cdef uint64_t _oldest_needed(self) except? 0xFFFFFFFFFFFFFFFF:
+        starts = self._starts
+        if self.checked == self.current and not self.has_data:
+            starts.clear()
+        while len(starts) > 1 and starts[1][0] <= self.checked:
+            starts.popleft()
+        return starts[0][1] if starts else self.file_id
+
+    def begin(self):
+        """Add the hint of the first file, if nothing was added yet."""
+        if self.refusing:
+            self._refuse()
+        if self.position == 0:
+            self._put_hint()
+        if self._used >= self.attention_bytes:
+            self._attend()
+
+    def extend(self, columns, Py_ssize_t row, Py_ssize_t enough_bytes):
+        """Add the data of rows from `row` on, up to a checkpoint or until so many bytes wait; the next row."""
+        cdef list views = []
+        cdef Py_ssize_t count = columns.count
+        cdef int64_t data_bytes = 0
+        cdef const uint8_t *kinds
+        cdef const int32_t *ends
+        cdef const unsigned char *data
+        if self.refusing:
+            self._refuse()
+        if count < 0 or row < 0:
+            raise WrongUse("rows count from 0")
+        kinds = <const uint8_t *>column_memory(columns.kinds, count, "kinds", views)
+        ends = <const int32_t *>column_memory(columns.data_ends, (count + 1) * 4, "data_ends", views)
+        data = column_bytes(columns.data, &data_bytes, views)
+        while row < count and self._used < enough_bytes:
+            if kinds != NULL and kinds[row] == CHECKPOINT:
+                break
+            if ends == NULL or not 0 <= ends[row] < ends[row + 1] <= data_bytes or <int64_t>ends[row + 1] - ends[row] > MAX_DATA_BYTES:
+                raise WrongUse(f"row {row} is not within its columns")
+            self._put_data(data + ends[row], ends[row + 1] - ends[row], data_bytes - ends[row])
+            row += 1
+        return row
+
+    def take(self):
+        """What has gathered, where in it the next files begin, and the id of the oldest file that is needed."""
+        cdef Py_ssize_t used = self._used
+        cdef list cuts = self._cuts
+        cdef uint64_t due = self._due
+        self._cuts = []
+        self._due = 0
+        return self._swap(), used, cuts, due
+
+
+# --- columns to bytes -----------------------------------------------------------------------------------------------
+
+cdef int check_kind(const uint8_t *kinds, Py_ssize_t row) except -1:
+    """The type of the record of a row."""
+    if kinds == NULL:
+        return DATA
+    if kinds[row] > CHECKPOINT:
+        raise WrongUse(f"row {row}: there are no records of type {kinds[row]}")
+    return kinds[row]
+
+
+def check_columns(columns):
+    cdef list views = []
+    cdef Py_ssize_t count = columns.count
+    cdef Py_ssize_t row
+    cdef int64_t data_bytes = 0
+    if count < 0:
+        raise WrongUse("columns cannot have a negative number of rows")
+    cdef const uint8_t *kinds = <const uint8_t *>column_memory(columns.kinds, count, "kinds", views)
+    column_memory(columns.checked, count * 8, "checked", views)
+    column_memory(columns.current, count * 8, "current", views)
+    cdef const int32_t *ends = <const int32_t *>column_memory(columns.data_ends, (count + 1) * 4, "data_ends", views)
+    column_bytes(columns.data, &data_bytes, views)
+    check_ends(ends, count, data_bytes, MAX_DATA_BYTES, "record")
+    for row in range(count):
+        if check_kind(kinds, row) == DATA and (ends == NULL or ends[row] == ends[row + 1]):
+            raise WrongUse(f"row {row}: an empty record cannot be told from the zeros that a power cut leaves")
+
+
+def pack(columns, Py_ssize_t row, Py_ssize_t enough_bytes):
+    cdef list views = []
+    cdef Py_ssize_t count = columns.count
+    if count < 0:
+        raise WrongUse("columns cannot have a negative number of rows")
+    cdef const uint8_t *kinds = <const uint8_t *>column_memory(columns.kinds, count, "kinds", views)
+    cdef const uint64_t *checked = <const uint64_t *>column_memory(columns.checked, count * 8, "checked", views)
+    cdef const uint64_t *current = <const uint64_t *>column_memory(columns.current, count * 8, "current", views)
+    cdef const int32_t *ends = <const int32_t *>column_memory(columns.data_ends, (count + 1) * 4, "data_ends", views)
+    cdef int64_t data_bytes = 0
+    cdef const unsigned char *data = column_bytes(columns.data, &data_bytes, views)
+    if row < 0:
+        raise WrongUse("rows count from 0")
+    cdef bytearray found = PyByteArray_FromStringAndSize(NULL, max(64, min(enough_bytes, 1 << 20) + 4096))
+    cdef int64_t used = 0
+    cdef int64_t start, size, whole
+    cdef uint64_t checked_id, current_id
+    cdef Py_ssize_t first = row
+    cdef unsigned char *out
+    cdef int kind
+    while row < count and used < enough_bytes:
+        kind = check_kind(kinds, row)
+        start = size = 0
+        if kind == DATA and ends != NULL:
+            start, size = ends[row], <int64_t>ends[row + 1] - ends[row]
+            if start < 0 or size < 0 or start + size > data_bytes:
+                raise WrongUse(f"row {row} is not within its columns")
+            if size > MAX_DATA_BYTES:
+                raise TooLarge(f"row {row}: a record of {size} bytes is more than a journal can hold")
+        whole = HEAD_BYTES + size if kind == DATA else CHECKPOINT_BYTES
+        if whole > len(found) - used:
+            PyByteArray_Resize(found, max(len(found) * 2, used + whole))
+        out = <unsigned char *>PyByteArray_AS_STRING(found) + used
+        if kind == DATA:
+            store_little_u32(out, <uint32_t>size << 8)
+            copy_bytes(out + HEAD_BYTES, data + start, size, len(found) - used - HEAD_BYTES, data_bytes - start)
+        else:
+            checked_id = 0 if checked == NULL else checked[row]
+            current_id = 0 if current == NULL else current[row]
+            if checked_id > current_id:
+                check_pair(checked_id, current_id)
+            put_pair(out, checked_id, current_id)
+        used += whole
+        row += 1
+    return PyBytes_FromStringAndSize(PyByteArray_AS_STRING(found), used), row - first, row

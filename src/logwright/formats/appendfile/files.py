@@ -1,0 +1,152 @@
+"""The files of a journal: which of them count, in which order, and how their records are numbered.
+
+Opening a journal moves its files into `.logwright/recovery/N/`, where N is larger than all of their ids; what is
+written from then on goes to files from N on. So a boundary N parts the files of a directory into generations, wherever
+a file lies at this moment: one with a smaller id belongs before it, although the move may have been interrupted. Within
+a generation ids are consecutive; between two of them some may be missing, because they were not needed any more.
+
+The number of a record is the id of its file times 2^64, plus its position in the file. It stays when the file is moved.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+from ...core.chunk import POSITION_BITS as POSITION_BITS
+from ...core.chunk import NumberedFile
+from ...core.disk import Disk
+from ...core.snapshot import Snapshot
+from .layout import RECOVERY_DIRECTORY, parse_boundary, parse_name
+
+CURRENT: Final = -1
+"""The boundary of the generation that is being written: there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class JournalFile(NumberedFile):
+    """A file of a journal; `name` is relative to the journal's directory.
+
+    `before` is its own id, and `timestamp` the next one: None for the last file, which is written to. `generation` is
+    the boundary behind it. `missing` ids should be before this one and are not there; `others` have the same id.
+    """
+
+    name: str
+    path: Path
+    timestamp: int | None
+    before: int
+    generation: int = CURRENT
+    missing: int = 0
+    others: tuple[str, ...] = ()
+
+    @property
+    def file_id(self) -> int:
+        """The number in its name."""
+        return self.before
+
+
+Files = Snapshot[JournalFile]
+"""The files of a journal as they were at one moment, open for reading."""
+
+
+@dataclass(slots=True)
+class Listing:
+    """What is there of a journal: its files in order, and where those lie that an interrupted move has left behind."""
+
+    directory: Path
+    files: list[JournalFile] = field(default_factory=list)
+    boundaries: list[int] = field(default_factory=list)
+    """The directories below the one for recovery, some of which may be empty."""
+    left_behind: list[JournalFile] = field(default_factory=list)
+    """Names in the journal's directory of files that are, or should be, in one of those."""
+
+    @property
+    def current(self) -> list[JournalFile]:
+        """The files of the generation that is being written."""
+        return [file for file in self.files if file.generation == CURRENT]
+
+    @property
+    def older(self) -> list[JournalFile]:
+        """The files of the generations before it."""
+        return [file for file in self.files if file.generation != CURRENT]
+
+    @property
+    def next_id(self) -> int:
+        """The id that the next file gets."""
+        last = max((file.file_id + 1 for file in self.files), default=0)
+        return max([last, *self.boundaries])
+
+
+def generation_directory(directory: Path, boundary: int) -> Path:
+    """Where the files of a generation are that is not written any more."""
+    return directory / RECOVERY_DIRECTORY / str(boundary)
+
+
+def list_files(disk: Disk, directory: Path) -> Listing:
+    """The files of the journal in a directory."""
+    listing = Listing(directory)
+    recovery = directory / RECOVERY_DIRECTORY
+    if disk.is_directory(recovery) and not disk.is_link(recovery.parent) and not disk.is_link(recovery):
+        found = (parse_boundary(name) for name in disk.list_directory(recovery) if not disk.is_link(recovery / name))
+        listing.boundaries = sorted(boundary for boundary in found if boundary is not None)
+    here: dict[int, list[JournalFile]] = {boundary: [] for boundary in [*listing.boundaries, CURRENT]}
+    for name in disk.list_directory(directory):
+        file_id = parse_name(name)
+        if file_id is not None and not disk.is_directory(directory / name):
+            generation = next((boundary for boundary in listing.boundaries if boundary > file_id), CURRENT)
+            here[generation].append(JournalFile(name, directory / name, file_id + 1, file_id, generation))
+    for boundary in listing.boundaries:
+        moved = _moved(disk, directory, boundary)
+        listing.left_behind += here[boundary]
+        listing.files += _arranged(_without_second_names(disk, moved, here[boundary]))
+    current = _arranged(here[CURRENT])
+    if current:
+        current[-1] = replace(current[-1], timestamp=None)
+    listing.files += current
+    return listing
+
+
+def _moved(disk: Disk, directory: Path, boundary: int) -> list[JournalFile]:
+    """What is in the directory of an older generation."""
+    folder = generation_directory(directory, boundary)
+    found = []
+    for name in disk.list_directory(folder) if disk.is_directory(folder) else []:
+        file_id = parse_name(name)
+        if file_id is not None and not disk.is_directory(folder / name):
+            relative = f"{RECOVERY_DIRECTORY}/{boundary}/{name}"
+            found.append(JournalFile(relative, folder / name, file_id + 1, file_id, boundary))
+    return found
+
+
+def _without_second_names(disk: Disk, moved: list[JournalFile], left: list[JournalFile]) -> list[JournalFile]:
+    """The files of a generation. After a power cut in a move, a file may be there by its old name and its new one."""
+    ids = {file.file_id: file for file in moved}
+    return moved + [
+        file
+        for file in left
+        if file.file_id not in ids or disk.identity(file.path) != disk.identity(ids[file.file_id].path)
+    ]
+
+
+def _arranged(files: list[JournalFile]) -> list[JournalFile]:
+    """The files of one generation in order, each id once, with what is wrong about them."""
+    found: list[JournalFile] = []
+    for file in sorted(files, key=lambda file: (file.file_id, len(file.name), file.name)):
+        if found and found[-1].file_id == file.file_id:
+            found[-1] = replace(found[-1], others=(*found[-1].others, file.name))
+            continue
+        missing = file.file_id - found[-1].file_id - 1 if found else 0
+        found.append(replace(file, missing=missing) if missing else file)
+    return found
+
+
+def wrong_names(file: JournalFile) -> tuple[str, str] | None:
+    """What is wrong about the id of a file, a kind and words; None when nothing is."""
+    if file.missing:
+        first, last = file.file_id - file.missing, file.file_id - 1
+        names = f"file {first} is" if first == last else f"the files {first} to {last} are"
+        return "gap", f"{names} missing before this one"
+    if file.others:
+        return "doubled_id", f"its id {file.file_id} is also that of {', '.join(file.others)}"
+    return None

@@ -1,0 +1,81 @@
+"""What the bytes of an appendfile journal are, and what its files are called. All integers are little-endian.
+
+    0          4                    4 + size
+    | header   | data               |                     a data record
+    | header   | checked | current  |                     a checkpoint record, 20 bytes
+      u32        u64       u64
+
+`header = size << 8 | type`. Type 0 is data, type 1 a checkpoint. The size of a checkpoint record is 16; the original's
+description has 0 there, which is read as well. `current` is the id of the segment that is being written from here on,
+`checked` the oldest one that has not been checked; the two are equal when no closed segment waits to be checked.
+
+A record has at most 1 MiB with its header, a file 4 MiB, and none spans two files. The first record of every file is a
+checkpoint record, which repeats what holds at that point: the hint.
+
+The files of a journal in its directory:
+
+    7.journal                           the records; ids are consecutive, and the largest is written to
+    .logwright/appendfile.lck           ours: the writer's lock
+    .logwright/recovery/8/5.journal     ours: an older file; everything before 8 was there when the journal was opened
+    .logwright/cut/                     ours: copies of what was cut
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from typing import Final
+
+DATA, CHECKPOINT = range(2)
+"""The types of records."""
+
+HEADER: Final = struct.Struct("<I")
+HEADER_BYTES: Final = HEADER.size
+PAIR: Final = struct.Struct("<QQ")
+"""checked, current"""
+PAIR_BYTES: Final = PAIR.size
+CHECKPOINT_RECORD: Final = struct.Struct("<IQQ")
+"""header, checked, current"""
+CHECKPOINT_BYTES: Final = CHECKPOINT_RECORD.size
+DESCRIBED_PAIR_BYTES: Final = 0
+"""The size in the header of a checkpoint record as the description has it. Nobody writes it."""
+
+MAX_RECORD_BYTES: Final = 1 << 20
+MAX_DATA_BYTES: Final = MAX_RECORD_BYTES - HEADER_BYTES
+MAX_FILE_BYTES: Final = 4 << 20
+MAX_ID: Final = 2**64 - 1
+
+SUFFIX: Final = ".journal"
+HOME_DIRECTORY: Final = ".logwright"
+LOCK_NAME: Final = f"{HOME_DIRECTORY}/appendfile.lck"
+RECOVERY_DIRECTORY: Final = f"{HOME_DIRECTORY}/recovery"
+
+_NAME: Final = re.compile(r"([0-9]+)\.journal", re.ASCII)
+_BOUNDARY: Final = re.compile(r"0|[1-9][0-9]{0,19}", re.ASCII)
+
+assert CHECKPOINT_BYTES == HEADER_BYTES + PAIR_BYTES == 20
+assert MAX_DATA_BYTES < 1 << 24
+assert MAX_FILE_BYTES >= MAX_RECORD_BYTES + CHECKPOINT_BYTES
+
+
+def header(kind: int, size: int) -> int:
+    """The header of a record."""
+    return size << 8 | kind
+
+
+def file_name(file_id: int) -> str:
+    """The name of the file with this id."""
+    return f"{file_id}{SUFFIX}"
+
+
+def parse_name(name: str) -> int | None:
+    """The id of a file by its name, leading zeros or not; None for a name that is no journal file's."""
+    match = _NAME.fullmatch(name)
+    found = None if match is None else int(match[1])
+    return None if found is None or found > MAX_ID else found
+
+
+def parse_boundary(name: str) -> int | None:
+    """The first id that a directory below `RECOVERY_DIRECTORY` is not for; None for any other name."""
+    found = int(name) if _BOUNDARY.fullmatch(name) else None
+    return None if found is None or found > MAX_ID else found

@@ -1,0 +1,271 @@
+"""Opening a journal for writing: where its records end, what is cut off there, and how older files are put aside.
+
+What is done, in this order, each step durable before the next one, all of it with the lock held:
+
+    1. files whose move an earlier opening did not finish are moved, and what an earlier recovery is done with goes
+    2. a torn tail of the last file is kept in `.logwright/cut/` and cut off
+    3. `.logwright/recovery/N/` is created, N being the id behind the last file
+    4. the files are moved there, oldest first
+    5. the new journal begins with the file N, once something is appended
+
+Steps 3 to 5 are those of a recovery only. A crash in or between any of them loses nothing: which files belong together
+follows from N and their ids, wherever they lie (see `files.py`). From step 3 on all files before N are what there is to
+recover, and nothing is ever added to them.
+
+A recovery that was walked to its end is ended by one rename, of `.logwright/recovery` with all that is in it; what has
+the new name is removed, and it does not matter when.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from ...core.disk import Disk, File, make_directories, remove_tree
+from ...core.errors import DamagedJournal, Gap, TooLarge
+from ...core.keep import cut_tail
+from ...core.outcome import Damage
+from . import codec
+from .cursor import Chunk, Cursor, judge
+from .files import JournalFile, Listing, generation_directory, list_files, wrong_names
+from .layout import CHECKPOINT_BYTES, HOME_DIRECTORY, MAX_ID, RECOVERY_DIRECTORY
+from .records import Checkpoint
+
+logger = logging.getLogger("logwright.appendfile")
+
+DONE_DIRECTORY: Final = f"{HOME_DIRECTORY}/recovered"
+"""What a recovery is done with, until it is removed."""
+
+
+@dataclass(slots=True)
+class End:
+    """Where a journal goes on: the position in a file, the ids of segments, and which files there are before it.
+
+    `file` is the last file, opened, None where the next record begins a new one. See `codec.AppendBuffer` for the rest.
+    """
+
+    file_id: int = 0
+    position: int = 0
+    checked: int = 0
+    current: int = 0
+    has_data: bool = False
+    starts: list[tuple[int, int]] = field(default_factory=list)
+    file: File | None = None
+    paths: list[tuple[int, Path]] = field(default_factory=list)
+    """The files of this generation, oldest first."""
+    older: list[JournalFile] = field(default_factory=list)
+    """The files of the generations before it: what there is to recover."""
+    cut: Damage | None = None
+    kept: Path | None = None
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What one file tells: its first pair of ids and its last, and whether the segment at its end has data in it."""
+
+    first: tuple[int, int] | None = None
+    last: tuple[int, int] | None = None
+    has_data: bool = False
+
+    def note(self, chunk: Chunk) -> None:
+        rows, _, checked, current = chunk.turns()
+        following = 0
+        for row, *pair in zip(rows, checked, current, strict=True):
+            if row > following:
+                self.has_data = True
+            if self.last is not None and pair[1] != self.last[1]:
+                self.has_data = False
+            self.first = self.first or (pair[0], pair[1])
+            self.last = (pair[0], pair[1])
+            following = row + 1
+        if chunk.count > following:
+            self.has_data = True
+
+
+def open_end(disk: Disk, directory: Path, *, recovering: bool) -> End:
+    """Bring a journal into the state that a writer goes on from, and open its last file.
+
+    With `recovering` all files that are there are put aside, and a new generation begins.
+    """
+    remove_tree(disk, directory / DONE_DIRECTORY)
+    listing = list_files(disk, directory)
+    check_names(listing)
+    if listing.left_behind:
+        for boundary in listing.boundaries:
+            left = [file for file in listing.left_behind if file.generation == boundary]
+            _move(disk, directory, left, boundary)
+        listing = list_files(disk, directory)
+    elif listing.older:
+        _sync_names(disk, directory, listing)  # whoever moved them may have been killed before that
+    end = _open_last(disk, directory, listing)
+    if recovering and listing.current:
+        if end.file is not None:
+            end.file.close()
+        if listing.next_id > MAX_ID:
+            raise TooLarge(f"{directory}: the journal has used up its 64-bit ids of files")
+        _move(disk, directory, listing.current, listing.next_id)
+        listing = list_files(disk, directory)
+        end = End(listing.next_id, current=end.current, checked=end.current, cut=end.cut, kept=end.kept)
+    end.older = listing.older
+    return end
+
+
+def check_names(listing: Listing) -> None:
+    """Raise `Gap` or `DamagedJournal` for an id that is missing or there twice."""
+    for file in listing.files:
+        wrong = wrong_names(file)
+        if wrong is not None:
+            raise (Gap if wrong[0] == "gap" else DamagedJournal)(file.path, 0, wrong[1])
+
+
+# --- moving files aside -----------------------------------------------------------------------------------------------
+
+
+def _move(disk: Disk, directory: Path, files: list[JournalFile], boundary: int) -> None:
+    """Put files into the directory of their generation, oldest first."""
+    folder = generation_directory(directory, boundary)
+    for above in (folder.parent.parent, folder.parent):
+        if disk.exists(above):
+            disk.make_directory(above)  # creates nothing, and refuses a link
+    make_directories(disk, folder)
+    for file in sorted(files, key=lambda file: file.file_id):
+        target = folder / file.path.name
+        if disk.exists(target) and disk.identity(target) == disk.identity(file.path):
+            disk.remove(file.path)  # a power cut in the move has left both names
+        else:
+            disk.rename(file.path, target)
+    disk.sync_directory(folder)
+    disk.sync_directory(directory)
+
+
+def _sync_names(disk: Disk, directory: Path, listing: Listing) -> None:
+    for boundary in listing.boundaries:
+        folder = generation_directory(directory, boundary)
+        make_directories(disk, folder)
+        disk.sync_directory(folder)
+    disk.sync_directory(directory)
+
+
+def drop_older(disk: Disk, directory: Path) -> None:
+    """End a recovery: nobody will see what was put aside any more."""
+    recovery = directory / RECOVERY_DIRECTORY
+    if not disk.exists(recovery):
+        return
+    done = directory / DONE_DIRECTORY
+    remove_tree(disk, done)
+    disk.rename(recovery, done)
+    disk.sync_directory(recovery.parent)
+    remove_tree(disk, done)
+
+
+# --- the end of the last file -----------------------------------------------------------------------------------------
+
+
+def _open_last(disk: Disk, directory: Path, listing: Listing) -> End:
+    """The last file, opened where its records end, a torn tail cut off; or where the next file begins."""
+    current = listing.current
+    if not current:
+        _, following = pair_of(disk, listing.older)
+        return End(listing.next_id, checked=following, current=following)
+    last = current[-1]
+    end = End(last.file_id, paths=[(file.file_id, file.path) for file in current])
+    file = end.file = disk.open(last.path, "update")
+    try:
+        seen = _Seen()
+        end.cut = _walk(file, last, seen, strict=True)
+        end.position = file.size() if end.cut is None else end.cut.start
+        if end.cut is not None:
+            end.kept = cut_tail(disk, directory, file, end.cut.start)
+            logger.warning("%s: cut off a torn tail, kept in %s", end.cut, end.kept)
+        else:
+            file.sync()  # whoever wrote it may have been killed before that: what we add must not become durable first
+        disk.sync_directory(directory)  # and so may have been whoever gave it its name
+        _find_pair(disk, listing, end, seen)
+    except BaseException:
+        file.close()
+        raise
+    return end
+
+
+def _find_pair(disk: Disk, listing: Listing, end: End, seen: _Seen) -> None:
+    """The ids that hold at the end, whether the segment there has data, and where the open ones begin."""
+    earlier = listing.current[:-1]
+    firsts = {end.file_id: seen.first}
+    has_data = seen.has_data
+    pair = seen.last
+    while earlier and (pair is None or (not has_data and seen.first is not None and seen.first[1] == pair[1])):
+        seen = _look(disk, earlier[-1])
+        firsts[earlier[-1].file_id] = seen.first
+        earlier = earlier[:-1]
+        pair = pair or seen.last
+        has_data = seen.last is not None and pair is not None and seen.last[1] == pair[1] and seen.has_data
+    if pair is None:
+        _, following = pair_of(disk, listing.older)
+        pair = (following, following)
+    end.checked, end.current = pair
+    end.has_data = has_data
+    if end.checked < end.current or has_data:
+        end.starts = _starts(disk, listing.current, firsts)
+
+
+def _starts(disk: Disk, files: list[JournalFile], firsts: dict[int, tuple[int, int] | None]) -> list[tuple[int, int]]:
+    """For segments the file that each begins in, or behind: later ones than the hint of a file begin there."""
+    found = [(0, files[0].file_id)]
+    for file in files:
+        hint = firsts[file.file_id] if file.file_id in firsts else _hint(disk, file)
+        if hint is not None:
+            found.append((hint[1] + 1, file.file_id))
+    return found
+
+
+def _hint(disk: Disk, source: JournalFile) -> tuple[int, int] | None:
+    file = disk.open(source.path, "read")
+    try:
+        head = file.read_at(0, CHECKPOINT_BYTES)
+    finally:
+        file.close()
+    if codec.walk(head, 0, len(head), most=1)[1] == 0:
+        return None
+    (record,) = codec.records(head, 0, len(head), 1)
+    return (record.checked, record.current) if isinstance(record, Checkpoint) else None
+
+
+def _look(disk: Disk, source: JournalFile) -> _Seen:
+    """What a file tells that is not the last: damage in it is for who reads it."""
+    seen = _Seen()
+    file = disk.open(source.path, "read")
+    try:
+        _walk(file, source, seen, strict=False)
+    finally:
+        file.close()
+    return seen
+
+
+def pair_of(disk: Disk, files: list[JournalFile]) -> tuple[int, int]:
+    """The ids that held at the end of files that are not written any more; zeros where nothing tells."""
+    for file in reversed(files):
+        seen = _look(disk, file)
+        if seen.last is not None:
+            return seen.last
+    return 0, 0
+
+
+def _walk(file: File, source: JournalFile, seen: _Seen, *, strict: bool) -> Damage | None:
+    """Go through a file; its torn tail. With `strict` other damage is an error."""
+    cursor = Cursor(file, source)
+    while True:
+        while (chunk := cursor.read()) is not None:
+            seen.note(chunk)
+        if cursor.ending == codec.CLEAN:
+            return None
+        damage, goes_on = judge(cursor)
+        if damage.kind == "torn_tail":
+            return damage
+        if strict:
+            where = "checkpoints follow" if goes_on else "it is not the last file"
+            reason = f"{damage.reason}; {where}, so nothing is cut off (see logwright repair)"
+            raise DamagedJournal(source.path, damage.start, reason)
+        if not goes_on:
+            return None

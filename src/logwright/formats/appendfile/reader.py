@@ -1,0 +1,275 @@
+"""Reader: a journal opened for reading. It needs no lock, changes nothing, and works beside a writer.
+
+The journal is all that counts of a directory: the files that a recovery has put aside come first, and then those that
+are written. Ways through the same chunks: `records` for objects, `scan` for objects with their places, `chunks` for
+whoever makes columns of them, `segments` for what they stand for. What happens at damage, and at a torn tail of the
+last file, is told in `core/reading.py`; where reading goes on behind damage, in `cursor.py`.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections import deque
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from ...core.disk import REAL_DISK, Disk, File
+from ...core.errors import HistoryUnavailable, NotFound, WrongUse
+from ...core.format import Located
+from ...core.outcome import Damage, Mode, check_mode
+from ...core.reading import FilesReader
+from ...core.reading import located as located_in
+from ...core.report import Progress
+from . import codec, kernel
+from .cursor import Chunk, Cursor, judge
+from .files import POSITION_BITS, Files, JournalFile, Listing, list_files, wrong_names
+from .layout import file_name, parse_name
+from .records import Record
+from .replay import Segment, Segments
+
+ROW_FIELDS: Final = ("kind", "segment", "data", "checked", "current")
+"""What a table of records has; no record has all of it."""
+
+
+class Reader(FilesReader[Chunk, JournalFile]):
+    """The journal in a directory, or one file of it, opened for reading."""
+
+    package = __package__ or ""
+    part_name = "journal"
+    row_fields = ROW_FIELDS
+
+    def __init__(self, path: Path | str, *, disk: Disk = REAL_DISK) -> None:
+        self.path = Path(path)
+        self.disk = disk
+        self._single = not disk.is_directory(self.path)
+        if not self.files():
+            raise NotFound(f"{self.path}: no files of a journal are here")
+
+    @property
+    def part(self) -> str:
+        """A journal has no parts."""
+        return ""
+
+    @property
+    def directory(self) -> Path:
+        """The directory that names of files are relative to."""
+        return self.path.parent if self._single else self.path
+
+    def listing(self) -> Listing:
+        """What is there of the journal now."""
+        if not self._single:
+            return list_files(self.disk, self.path)
+        listing = Listing(self.directory)
+        if self.disk.exists(self.path) and not self.disk.is_directory(self.path):
+            file_id = parse_name(self.path.name) or 0
+            is_last = not self.disk.exists(self.path.with_name(file_name(file_id + 1)))
+            following = None if is_last else file_id + 1
+            listing.files = [JournalFile(self.path.name, self.path, following, file_id)]
+        return listing
+
+    def files(self) -> list[JournalFile]:
+        """The files that count, oldest first."""
+        return self.listing().files
+
+    # --- going through it -------------------------------------------------------------------------------------------
+
+    def decoded(self, chunk: Chunk) -> list[Record]:
+        """The records of a chunk."""
+        return decoded(chunk)
+
+    def chunks(
+        self,
+        start: int | None = None,
+        stop: int | None = None,
+        *,
+        mode: Mode = "failfast",
+        progress: Progress | None = None,
+    ) -> Iterator[Chunk | Damage]:
+        """Whole records as they lie in the files. A chunk's buffer is valid until the next one is asked for."""
+        check_mode(mode)
+        with self.snapshot() as files:
+            yield from self.snapshot_chunks(files, start, stop, mode, progress)
+
+    def snapshot_chunks(
+        self, files: Files, start: int | None, stop: int | None, mode: Mode, progress: Progress | None = None
+    ) -> Iterator[Chunk | Damage]:
+        """The chunks of files that are open."""
+        for _, source, report in self.files_between(files, start, stop, progress):
+            if start is None or start <= source.first_number:
+                yield from self.names_told(source, mode)
+            yield from self.file_chunks(source, files.file(source), start, stop, mode, report)
+
+    def names_told(self, source: JournalFile, mode: Mode) -> Iterator[Damage]:
+        """Tell what is wrong about the id of a file."""
+        wrong = wrong_names(source)
+        if wrong is not None:
+            yield from self.report(Damage(source.name, 0, 0, wrong[1], wrong[0]), mode)
+
+    def file_chunks(
+        self,
+        source: JournalFile,
+        file: File,
+        start: int | None,
+        stop: int | None,
+        mode: Mode,
+        report: Callable[[int], None] | None = None,
+        *,
+        at: int = 0,
+        segment: int = 0,
+    ) -> Iterator[Chunk | Damage]:
+        """The chunks of one file; `at` is where a record of a known segment begins, not behind `start`."""
+        low = 0 if start is None else max(0, start - source.first_number)
+        high = None if stop is None else stop - source.first_number
+        cursor = Cursor(file, source, at, segment=segment)
+        while high is None or cursor.position < high:
+            chunk = cursor.read()
+            if chunk is not None:
+                part = chunk.within(low, high)
+                if part is not None:
+                    yield part
+                if report is not None:
+                    report(cursor.position)
+                continue
+            if cursor.ending == codec.CLEAN:
+                return
+            damage, goes_on = judge(cursor)
+            if damage.end > low and (high is None or damage.start < high):
+                yield from self.report(damage, mode)
+            if not goes_on:
+                return
+
+    # --- finding a place --------------------------------------------------------------------------------------------
+
+    @property
+    def next(self) -> int:
+        """The number behind the last record: the one that the next record will get."""
+        with self.snapshot() as files:
+            return self._next(files)
+
+    def _next(self, files: Files) -> int:
+        if not files.files:
+            return 0
+        source = files.files[-1]
+        if source.timestamp is not None:
+            return int(source.timestamp) << POSITION_BITS
+        end = 0
+        for item in self.file_chunks(source, files.file(source), None, None, "dropmalformed"):
+            end = item.end
+        return source.first_number + end
+
+    def last(self, count: int) -> list[Located]:
+        """The last `count` records, oldest first. The format has no way back, so the last file is gone through."""
+        if count < 0:
+            raise WrongUse(f"cannot give the last {count} records")
+        self.torn_tail = None
+        found: list[Located] = []
+        with self.snapshot() as files:
+            for source in reversed(files.files):
+                if len(found) >= count:
+                    break
+                rows: deque[Located] = deque(maxlen=count - len(found))
+                for item in self.file_chunks(source, files.file(source), None, None, "failfast"):
+                    assert not isinstance(item, Damage)
+                    rows.extend(located(item))
+                found = [*rows, *found]
+                files.done_with(source)
+        return found
+
+    # --- what it stands for -----------------------------------------------------------------------------------------
+
+    def segments(self, at: int | None = None, *, mode: Mode = "dropmalformed") -> list[Segment]:
+        """All segments that are there, checked ones among them: now, or before the record with the number `at`."""
+        with self.snapshot() as files:
+            self._check_kept(files, at)
+            found: list[Segment] = []
+            for generation in generations(files.files):
+                parts = Segments()
+                told = list(self._generation_segments(files, generation, at, mode, parts))
+                for segment in told:
+                    segment.checked = segment.id < parts.checked
+                found += told
+            return found
+
+    def _generation_segments(
+        self, files: Files, generation: list[JournalFile], at: int | None, mode: Mode, parts: Segments
+    ) -> Iterator[Segment]:
+        for source in generation:
+            if at is not None and source.first_number >= at:
+                break
+            if source.missing:
+                parts.lose()
+            for item in self.file_chunks(source, files.file(source), None, at, mode):
+                yield from segments_of(item, parts)
+            files.done_with(source)
+        last = parts.finish()
+        if last is not None:
+            yield last
+
+    def _check_kept(self, files: Files, at: int | None) -> None:
+        """Raise `HistoryUnavailable` for a number in a file that is gone, `WrongUse` for one to come."""
+        if at is None:
+            return
+        following = self._next(files)
+        if not 0 <= at <= following:
+            raise WrongUse(f"{self.path}: there is no record {at}; the next one gets {following}")
+        if at >> POSITION_BITS not in {source.file_id for source in files.files} and at != following:
+            raise HistoryUnavailable(f"{self.path}: what was at {at} was checked, and its file removed")
+
+    def state(self, at: int | None = None) -> dict[str, Any]:
+        """The segments as JSON, now or before the record with the number `at`."""
+        self.torn_tail = None
+        return {"segments": [segment.as_json() for segment in self.segments(at, mode="permissive")]}
+
+    def as_json(self, located: Located) -> dict[str, Any]:
+        """A record as `dump --json` prints it."""
+        return record_as_json(located)
+
+
+# --- chunks to objects ----------------------------------------------------------------------------------------------
+
+
+def decoded(chunk: Chunk) -> list[Record]:
+    """The records of a chunk."""
+    return kernel.records(chunk.data, chunk.start, chunk.stop, chunk.count, chunk.segment)
+
+
+def located(chunk: Chunk) -> Iterator[Located]:
+    """The records of a chunk with their places."""
+    return located_in(chunk, decoded(chunk))
+
+
+def record_as_json(located: Located) -> dict[str, Any]:
+    """A record and its place, ready to be printed as JSON; bytes are base64."""
+    fields = located.record.as_json()
+    if "data" in fields:
+        fields["data"] = base64.b64encode(fields["data"]).decode()
+    return {"file": located.file, "position": located.span.start, "size": located.span.size, **fields}
+
+
+def generations(files: list[JournalFile]) -> list[list[JournalFile]]:
+    """The files by the generation that they belong to, in order."""
+    found: list[list[JournalFile]] = []
+    for file in files:
+        if not found or found[-1][-1].generation != file.generation:
+            found.append([])
+        found[-1].append(file)
+    return found
+
+
+def segments_of(item: Chunk | Damage, parts: Segments) -> Iterator[Segment]:
+    """Put what was read into `parts`; the segments that are whole by that."""
+    if isinstance(item, Damage):
+        if item.kind != "torn_tail":
+            parts.lose()
+        return
+    start, row = item.start, 0
+    for at, position, checked, current in zip(*item.turns(), strict=True):
+        if at > row:
+            parts.add(kernel.payloads(item.data, start, position, at - row))
+        closed = parts.turn(checked, current)
+        if closed is not None:
+            yield closed
+        start, row = position, at
+    if item.count > row:
+        parts.add(kernel.payloads(item.data, start, item.stop, item.count - row))

@@ -1,0 +1,100 @@
+"""Recovery: the walk over what was not checked when a journal was opened, segment by segment.
+
+    writer, recovery = Writer.open("orders")
+    for segment in recovery:
+        for record in segment.records: ...
+
+Segments come in the order in which they were written; `complete` says that a checkpoint has closed one, and that
+nothing of it is missing. Checked segments never come back. The journal is new and can be written to meanwhile.
+
+When the walk has come to its end, everything that was appended by then is synced, and the old files go, all at once. A
+crash before that, or a walk that is left half-way, changes nothing: the next opening gives the same segments, and
+behind them what was appended since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ...core.errors import DamagedJournal, Gap
+from ...core.outcome import Damage, Mode, check_mode
+from . import codec
+from .cursor import Cursor, judge
+from .files import JournalFile
+from .opening import drop_older, pair_of
+from .reader import generations, segments_of
+from .replay import Segment, Segments
+
+if TYPE_CHECKING:
+    from .writer import Writer
+
+
+class Recovery(Iterator[Segment]):
+    """The segments that were not checked, once. What is damaged is handled by `mode` as in `Reader`.
+
+    In the modes other than `failfast` a segment that has lost something comes with `complete=False`.
+    """
+
+    def __init__(self, writer: Writer, *, mode: Mode = "failfast") -> None:
+        self.mode = check_mode(mode)
+        self.damages: list[Damage] = []
+        """What was left out, in the other modes."""
+        self._writer = writer
+        self._steps: Iterator[list[Segment]] = self._each_file()
+        self._ready: Iterator[Segment] = iter(())
+
+    def __next__(self) -> Segment:
+        while True:
+            for segment in self._ready:
+                return segment
+            self._ready = iter(next(self._steps))
+
+    def step(self) -> list[Segment] | None:
+        """The segments that the next file completes, perhaps none; None at the end, when the old files are gone."""
+        return next(self._steps, None)
+
+    def _each_file(self) -> Iterator[list[Segment]]:
+        for files in generations(self._writer.older):
+            yield from self._each_of(files)
+        self._finish()
+
+    def _each_of(self, files: list[JournalFile]) -> Iterator[list[Segment]]:
+        checked, _ = pair_of(self._writer.disk, files)
+        parts = Segments()
+        for source in files:
+            yield [segment for segment in self._read(source, parts) if segment.id >= checked]
+        last = parts.finish()
+        if last is not None and last.id >= checked:
+            yield [last]
+
+    def _read(self, source: JournalFile, parts: Segments) -> Iterator[Segment]:
+        file = self._writer.disk.open(source.path, "read")
+        try:
+            cursor = Cursor(file, source)
+            while True:
+                while (chunk := cursor.read()) is not None:
+                    yield from segments_of(chunk, parts)
+                if cursor.ending == codec.CLEAN:
+                    return
+                damage, goes_on = judge(cursor)
+                self._tell(damage)
+                parts.lose()
+                if not goes_on:
+                    return
+        finally:
+            file.close()
+
+    def _tell(self, damage: Damage) -> None:
+        if self.mode == "failfast":
+            raise (Gap if damage.kind == "gap" else DamagedJournal)(damage.file, damage.start, damage.reason)
+        self.damages.append(damage)
+
+    def _finish(self) -> None:
+        """Make durable what was appended meanwhile, and let the old files go."""
+        if not self._writer.older:
+            return
+        self._writer.begin()  # ids go on counting from here: the old files must not go before the new one is there
+        self._writer.sync()
+        drop_older(self._writer.disk, self._writer.directory)
+        self._writer.older = []

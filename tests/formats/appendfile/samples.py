@@ -1,0 +1,32 @@
+"""Journals to try things on, and the bytes that the original would write."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from logwright.formats.appendfile import codec
+from logwright.formats.appendfile.records import Checkpoint, Data, Record
+
+DERIVED: dict[str, Any] = json.loads((Path(__file__).parents[2] / "golden" / "appendfile" / "derived.json").read_text())
+SCENARIOS: dict[str, Any] = {scenario["name"]: scenario for scenario in DERIVED["scenarios"]}
+HINT = Checkpoint(0, 0)
+
+
+def data(*texts: str) -> list[Record]:
+    """Records of data, one for each text."""
+    return [Data(text.encode()) for text in texts]
+
+
+def encoded(*records: Record) -> bytes:
+    return b"".join(map(codec.encode, records))
+
+
+def write(directory: Path, files: dict[int, list[Record]], behind: bytes = b"") -> Path:
+    """A journal of these files, with some bytes behind the last one."""
+    directory.mkdir(parents=True, exist_ok=True)
+    for file_id, records in files.items():
+        content = encoded(*records) + (behind if file_id == max(files) else b"")
+        (directory / f"{file_id}.journal").write_bytes(content)
+    return directory
