@@ -31,7 +31,7 @@ from .kernel import Latest
 from .records import Entry, Value
 from .replay import difference
 from .surroundings import counting_files
-from .timeline import Timeline
+from .timeline import Timeline, check_time
 
 Paths: TypeAlias = str | Path | Iterable[str | Path]
 
@@ -84,6 +84,7 @@ class VersionedRecovery:
 
     def recover_at(self, timestamp: int) -> RecoveredState:
         """The state at a time, in nanoseconds since the epoch: after all changes that are not later."""
+        check_time(timestamp)
         return RecoveredState(self._timeline.latest(timestamp), timestamp)
 
     def recover_current(self) -> RecoveredState:
@@ -102,6 +103,8 @@ class VersionedRecovery:
 
     def diff(self, start: int, stop: int) -> dict[str, dict[str, Any]]:
         """What changed between two times: `added`, `changed` (with `before` and `after`) and `removed`, by key."""
+        check_time(start)
+        check_time(stop)
         before = self._timeline.latest(start)
         return difference(before.state(), self._timeline.latest(stop).state())
 

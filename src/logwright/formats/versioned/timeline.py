@@ -6,17 +6,20 @@ opened, however many there are. Its own metadata must confirm it: where an archi
 before the first journal, the answer is `HistoryUnavailable`, never a guess.
 
 Changes are found by going through the journals one after the other; the copies that compaction made count once.
+
+A store may rotate meanwhile, and then `NAME.jrn` is another journal than the one that was listed. So what is opened is
+looked at again: a journal that began too late, or was renamed before it was opened, is looked for once more.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
-from ...core.disk import Disk
+from ...core.disk import Disk, File
 from ...core.errors import DamagedJournal, HistoryUnavailable, NotFound, WrongUse
 from ...core.outcome import Damage, Mode, check_mode
 from . import codec, kernel
@@ -24,10 +27,17 @@ from .archives import DEFAULT_LIMITS, ArchiveLimits
 from .cursor import Chunk, Cursor, Head
 from .files import JournalFile
 from .layout import MAX_TIMESTAMP
-from .records import Entry, Metadata
+from .records import Entry, Metadata, check_key
 from .replay import Copies
 
 _ATTEMPTS: Final = 20
+Answer = TypeVar("Answer")
+
+
+def check_time(at: int) -> None:
+    """Raise `WrongUse` for what is no time that one can ask for."""
+    if not isinstance(at, int) or isinstance(at, bool) or at < 0:
+        raise WrongUse(f"{at!r} is no time: give nanoseconds since the epoch")
 
 
 class Timeline:
@@ -53,18 +63,22 @@ class Timeline:
 
     def latest(self, at: int | None = None) -> kernel.Latest:
         """The last entry of each key at a time, or now."""
-        if at is not None and (not isinstance(at, int) or at < 0):
-            raise WrongUse(f"{at!r} is no time: give nanoseconds since the epoch")
-        self.damages = []
+        if at is not None:
+            check_time(at)
+        return self._again(lambda files: self._fold(self._choose(files, at), at))
+
+    def _again(self, ask: Callable[[list[JournalFile]], Answer]) -> Answer:
+        """Ask the files; once more when a rotation came in between."""
         files = self._files()
         for _ in range(_ATTEMPTS):
+            self.damages = []
             try:
-                return self._fold(self._choose(files, at), at)
+                return ask(files)
             except (NotFound, HistoryUnavailable):
                 again = self._files()
                 if again == files:
                     raise
-                files = again  # a rotation came in between
+                files = again
         raise NotFound(f"{self.where}: its files change faster than they can be read")
 
     def _files(self) -> list[JournalFile]:
@@ -80,9 +94,12 @@ class Timeline:
         ends = [file.timestamp for file in files if file.timestamp is not None]
         index = min(bisect_right(ends, at), len(files) - 1)
         metadata = self.metadata(files[index])
+        is_taken = index > 0 and files[index - 1].timestamp == at
         if metadata is None or metadata.initialized <= at:
+            if is_taken and files[index].timestamp == at + 1 and self._began_by(files[index + 1 :], at):
+                return files[index + 1]
             return files[index]
-        if index and files[index - 1].timestamp == at:
+        if is_taken:
             return files[index - 1]
         kept = f"the state is known from {metadata.initialized} on"
         if index:
@@ -92,12 +109,24 @@ class Timeline:
             )
         raise HistoryUnavailable(f"{self.where}: {at} is before what is kept; {kept}")
 
+    def _began_by(self, following: list[JournalFile], at: int) -> bool:
+        """Whether the first journal was initialized by then: an archive whose name was taken has a later one."""
+        metadata = self.metadata(following[0]) if following else None
+        return metadata is not None and metadata.initialized <= at
+
     def _fold(self, source: JournalFile, at: int | None) -> kernel.Latest:
         found = kernel.Latest(None if at is None else min(at, MAX_TIMESTAMP))
-        for item in self._items(source, found):
-            if isinstance(item, Chunk) and not item.folded and (at is None or item.smallest <= at):
-                found.add(item.data, item.start, item.stop, item.count)
+        with closing(self._items(self.disk.open(source.path, "read"), source, found)) as items:
+            for item in items:
+                self._apply(item, found, at)
         return found
+
+    def _apply(self, item: Head | Chunk, found: kernel.Latest, at: int | None) -> None:
+        if isinstance(item, Head):
+            if at is not None and item.metadata is not None and item.metadata.initialized > at:
+                raise HistoryUnavailable(f"{item.source.path}: it begins at {item.metadata.initialized}, after {at}")
+        elif not item.folded and (at is None or item.smallest <= at):
+            found.add(item.data, item.start, item.stop, item.count)
 
     def metadata(self, source: JournalFile) -> Metadata | None:
         """The metadata of a journal; None where it is damaged, and the mode lets that pass."""
@@ -112,9 +141,10 @@ class Timeline:
                     break
         return None
 
-    def _items(self, source: JournalFile, latest: kernel.Latest | None = None) -> Iterator[Head | Chunk]:
-        """What is whole in a journal; `latest` is applied it on the way, where that can be done."""
-        file = self.disk.open(source.path, "read")
+    def _items(
+        self, file: File, source: JournalFile, latest: kernel.Latest | None = None
+    ) -> Generator[Head | Chunk, None, None]:
+        """What is whole in a journal, which is closed then; `latest` is applied it on the way, where it can be."""
         with closing(file):
             for item in Cursor(file, source, latest=latest, limits=self.limits).items():
                 if isinstance(item, Damage):
@@ -130,7 +160,7 @@ class Timeline:
 
     def earliest(self) -> int:
         """The earliest time whose state is known."""
-        metadata = self.metadata(self._files()[0])
+        metadata = self._again(lambda files: self.metadata(files[0]))
         if metadata is None:
             raise HistoryUnavailable(f"{self.where}: the metadata of its first journal is damaged")
         return metadata.initialized
@@ -139,27 +169,69 @@ class Timeline:
 
     def changes(self, start: int, stop: int) -> Iterator[Entry]:
         """Every change after `start`, up to and with `stop`, in order: those that make the one state the other."""
-        if not 0 <= start <= stop:
+        check_time(start)
+        check_time(stop)
+        if start > stop:
             raise WrongUse(f"changes go from a time to a later one, not from {start} to {stop}")
-        self.damages = []
-        files = self._files()
-        low, high = files.index(self._choose(files, start)), files.index(self._choose(files, stop))
-        copies = Copies()
-        for source in files[low : high + 1]:
-            for entry in self._changes_of(source, copies, None):
+        return self._changes(start, stop)
+
+    def _changes(self, start: int, stop: int) -> Iterator[Entry]:
+        first = self._again(lambda files: (self._choose(files, start), self._choose(files, stop))[0])
+        for file, source, copies in self._journals(first.before, stop):
+            for entry in self._changes_of(file, source, copies, None):
                 if start < entry.t <= stop:
                     yield entry
 
     def history(self, key: str) -> Iterator[Entry]:
         """Every change of a key that is kept, oldest first."""
+        check_key(key)
         self.damages = []
-        copies = Copies()
-        for source in self._files():
-            yield from self._changes_of(source, copies, key)
+        return self._history(key)
 
-    def _changes_of(self, source: JournalFile, copies: Copies, key: str | None) -> Iterator[Entry]:
+    def _history(self, key: str) -> Iterator[Entry]:
+        for file, source, copies in self._journals(-1, MAX_TIMESTAMP):
+            yield from self._changes_of(file, source, copies, key)
+
+    def _journals(self, after: int, until: int) -> Iterator[tuple[File, JournalFile, Copies]]:
+        """The journals that ended after a time, oldest first, up to that which knows another one; each is open.
+
+        What was read stays read: where a rotation has come in between, it goes on behind that.
+        """
+        copies = Copies()
+        files = self._files()
+        attempts = 0
+        while True:
+            source = next((file for file in files if file.timestamp is None or file.timestamp > after), None)
+            if source is None:
+                return
+            file = self._opened(source, files)
+            if file is None:
+                again = self._files()
+                attempts += 1
+                if again == files or attempts == _ATTEMPTS:
+                    raise NotFound(f"{source.path}: it is gone, or changes faster than it can be read")
+                files = again
+                continue
+            attempts = 0
+            yield file, source, copies
+            if source.timestamp is None or source.timestamp > until:
+                return
+            after = source.timestamp
+
+    def _opened(self, source: JournalFile, files: list[JournalFile]) -> File | None:
+        """A journal, None if another one may have its name by now: only what is an archive keeps that."""
+        try:
+            file = self.disk.open(source.path, "read")
+        except NotFound:
+            return None
+        if source.compressed or self.listed() == files:
+            return file
+        file.close()
+        return None
+
+    def _changes_of(self, file: File, source: JournalFile, copies: Copies, key: str | None) -> Iterator[Entry]:
         """The changes of one journal, or those of one key."""
-        for item in self._items(source):
+        for item in self._items(file, source):
             if isinstance(item, Head):
                 copies.begin(item.metadata.initialized if item.metadata is not None else 0)
                 continue
