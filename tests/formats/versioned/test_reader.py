@@ -21,7 +21,9 @@ from logwright.formats.versioned import (
     VersionedKVStore,
     VersionedRecovery,
     open_reader,
+    splits,
 )
+from logwright.formats.versioned.cursor import Chunk
 from logwright.formats.versioned.files import archive_name, parse_name
 from logwright.formats.versioned.journal import journal_of, looks_like
 from tests.formats.versioned.samples import START, Model, journal, with_position
@@ -272,3 +274,18 @@ def test_reading_beside_a_writer_sees_a_beginning_of_what_it_wrote(tmp_path: Pat
             store.insert("a", number)
             if number % 10 == 0:
                 assert [entry.o for entry in Reader(tmp_path / "cars.jrn")] == list(range(number + 1))
+
+
+def test_a_store_that_was_rotated_at_once_has_a_number_for_each_file(tmp_path: Path) -> None:
+    """Its first journal ended when it began: nothing had changed, or no time had passed."""
+    model = Model()
+    model.rotate()
+    model.change(Entry(START, "a", 1))
+    model.rotate()
+    model.change(Entry(START + 5, "b", 2))
+    reader = Reader(model.write(tmp_path))
+    numbers = [file.first_number for file in reader.files()]
+    assert numbers == sorted(set(numbers))
+    found = [item for split in splits.plan(reader) for item in splits.chunks(reader, split)]
+    assert sum(chunk.count for chunk in found if isinstance(chunk, Chunk)) == 2
+    assert list(reader.entries(reader.first)) == model.changes

@@ -85,10 +85,16 @@ class Reader(FilesReader[Chunk, JournalFile]):
             return arrange(self.directory, self.store, [])
 
     def files(self) -> list[JournalFile]:
-        """The files that count, oldest first."""
+        """The files that count, oldest first.
+
+        The first one is numbered by when it was initialized, which is before it ended also where both are the same
+        time: a store may be rotated before its clock goes on.
+        """
         files = self._listed()
         if files and not self._single:
-            files[0] = replace(files[0], before=self._initialized(files[0]))
+            begun, ended = self._initialized(files[0]), files[0].timestamp
+            before = begun if ended is None or begun < ended else max(0, ended - 1)
+            files[0] = replace(files[0], before=before)
         return files
 
     def _listed(self) -> list[JournalFile]:
