@@ -150,6 +150,12 @@ FORMATS: dict[str, Format] = {
             "logwright.formats.versioned",
             frozenset({"flat", "follow", "prune_times", "states"}),
         ),
+        Format(
+            "yeltsin",
+            "page-transaction journal of YeltsinDB",
+            "logwright.formats.yeltsin",
+            frozenset({"flat", "follow"}),
+        ),
     )
 }
 

@@ -127,7 +127,13 @@ class VersionedSource(JournalSource):
     format = "versioned"
 
 
-SOURCES: Final = (JournalSource, SejSource, KestrelSource, VersionedSource)
+class YeltsinSource(JournalSource):
+    """The source `yeltsin`."""
+
+    format = "yeltsin"
+
+
+SOURCES: Final = (JournalSource, SejSource, KestrelSource, VersionedSource, YeltsinSource)
 
 
 assert set(FORMATS) == {source.format for source in SOURCES if source.format}

@@ -15,6 +15,7 @@ from logwright.core.outcome import Damage
 from logwright.formats.yeltsin import codec
 from logwright.formats.yeltsin.journal import JournalsReader, looks_like, open_reader
 from logwright.formats.yeltsin.reader import Reader
+from logwright.formats.yeltsin.seal import seal
 from tests.formats.yeltsin.samples import CREATED, GOLDEN, journal, linked, modify, numbered, transaction, write
 
 COUNT = 6
@@ -289,3 +290,30 @@ def test_a_journal_is_known_by_its_first_bytes(tmp_path: Path) -> None:
     evidence = looks_like(REAL_DISK, tmp_path)
     assert evidence is not None
     assert evidence.score == 3
+
+
+# --- seals ------------------------------------------------------------------------------------------------------------
+
+
+def sealed(*, behind: bool, broken: bool) -> bytes:
+    """A journal whose last transaction is sealed and not in the storage; named by the header, or behind the last."""
+    operations = codec.encode_operation(modify(b"abc", b"def"))
+    end_data = seal(STARTS[-1], CREATED + COUNT, operations)
+    last = transaction(modify(b"abc", b"def"), timestamp=CREATED + COUNT, flags=0, data=end_data)
+    data = bytearray(journal([*numbered(COUNT), last]))
+    if broken:
+        data[len(DATA) + 50] ^= 1
+    if behind:
+        data[12:20] = DATA[12:20]
+    return bytes(data)
+
+
+@pytest.mark.parametrize("behind", [False, True])
+def test_a_seal_tells_whether_a_last_transaction_is_whole(tmp_path: Path, behind: bool) -> None:
+    whole = sealed(behind=behind, broken=False)
+    reader = laid_out(tmp_path / "a.jrnl", whole)
+    assert pieces(reader) == [0, 1, 2, 3, 4, 5, 6]
+    assert (reader.count(), reader.next, len(reader.last(9))) == (7, len(whole), 7)
+    reader = laid_out(tmp_path / "b.jrnl", sealed(behind=behind, broken=True))
+    assert pieces(reader) == [0, 1, 2, 3, 4, 5, (len(DATA), len(whole), "torn_tail")]
+    assert (reader.count(), reader.next, len(reader.last(9))) == (6, len(DATA), 6)

@@ -5,8 +5,8 @@ anomaly is odd and costs nothing: the journal stays sound. A redo that is due is
 steps of a commit leaves, and the next `Database` does it. What is wrong in one place never hides the next: reading goes
 on behind it.
 
-    problems    torn_tail malformed link incomplete unreadable
-    anomalies   time_goes_back not_in_storage unreferenced unknown_flags repair
+    problems    torn_tail malformed link unreadable
+    anomalies   incomplete time_goes_back not_in_storage unreferenced unknown_flags repair
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class _FileCheck:
         if flags & ~COMPLETE:
             self._anomaly(start, "unknown_flags", f"its flags are {flags:#04x}, of which only the lowest is known")
         if record.end is None:
-            self._problem(start, "incomplete", "the transaction has no end, and another one follows it")
+            self._anomaly(start, "incomplete", "it has no end, and another one follows it: it is void")
         self._last_time = timestamp
         self._unflagged = start if record.redo_is_due else None
 

@@ -8,8 +8,9 @@ Behind a broken place reading goes on, in this order: with the transaction that 
 its own `next` leads, if that transaction names it; or with the earliest one that the links backwards from the last
 transaction lead to.
 
-The end of a journal is the transaction that the header calls the last. What lies behind that was not finished by a
-writer, and so was a last transaction that has no end and is not in the storage: both are a torn tail.
+The end of a journal is the transaction that the header calls the last, or one behind it that is sealed (see `seal.py`):
+then only its name was not written yet. What else lies behind that was not finished by a writer, and so was a last
+transaction that has no end, or is not what was sealed, and is not in the storage: both are a torn tail.
 """
 
 from __future__ import annotations
@@ -27,12 +28,13 @@ from ...core.outcome import Damage, Malformed
 from . import codec, kernel
 from .files import Header, JournalFile, backwards, is_whole, link_place, measure, read_head
 from .layout import FIRST_AT, HEADER_BYTES, LAST_AT, LINK, TRANSACTION_HEAD_BYTES
+from .stretch import find_end, has_end
 
 READ_BYTES: Final = 256 * 1024
 """Small enough to stay in a processor's second cache between being read and being decoded."""
 DONE, LINK_BROKEN = 10, 11
 """How reading ends besides the ways in which a walk does: at the last transaction, or at a link that cannot be."""
-_NOWHERE: Final = 2**64 - 1
+NOWHERE: Final = 2**64 - 1
 """The last transaction of a journal whose header does not know it."""
 
 
@@ -85,7 +87,16 @@ class Cursor:
         head = None if position is None else read_head(file, position)
         self.position = HEADER_BYTES if position is None else position
         self.previous = 0 if head is None else head.previous
-        self._jumps = position is None and (header.first != HEADER_BYTES or header.last == 0)
+        self._torn_behind = self._find_torn()
+        self._jumps = position is None and (header.first != HEADER_BYTES or 0 in (header.last, self._torn_behind))
+
+    def _find_torn(self) -> int | None:
+        """The transaction before the last one, 0 for none, if that looks whole and is not what was sealed."""
+        last = self.header.last
+        head = read_head(self.file, last)
+        if head is None or head.complete or not is_whole(self.file, last, self._size, follow_next=False):
+            return None
+        return None if has_end(self.file, last, self._size) else head.previous
 
     @property
     def size(self) -> int:
@@ -102,8 +113,8 @@ class Cursor:
         room = self._buffer
         while True:
             have = self.file.read_into(self.position, room[: max(0, self._size - self.position)])
-            walked = kernel.walk(room, 0, have, self.position, self.previous, self.last)
-            stop, count, ending, previous = walked
+            last = self._torn_behind or self.last
+            stop, count, ending, previous = kernel.walk(room, 0, have, self.position, self.previous, last)
             if count:
                 chunk = Chunk(self.source, room, 0, stop, self.position, count, self.index)
                 self._pass(stop, count, previous, jumps=ending == codec.JUMP)
@@ -160,7 +171,10 @@ class Cursor:
         following = self.link()
         self._jumps = False
         is_last = self.previous == self.last and (self.previous or not following)
-        if is_last or (following == 0 and self.last == _NOWHERE):
+        if self.previous == self._torn_behind and self.position == self.header.last:
+            self.ending = LINK_BROKEN
+            self.reason = "the last transaction is not what was sealed, and never reached the storage"
+        elif is_last or (following == 0 and self.last == NOWHERE):
             self.ending = DONE
         elif following >= self.position and self._names_us(following):
             self.position = following
@@ -239,7 +253,7 @@ def _is_torn(cursor: Cursor) -> bool:
     if cursor.position != cursor.header.last:
         return False
     head = read_head(cursor.file, cursor.position)
-    return head is None or not (head.complete or is_whole(cursor.file, cursor.position, cursor.size))
+    return head is None or not (head.complete or has_end(cursor.file, cursor.position, cursor.size))
 
 
 def _rest(cursor: Cursor, kind: str) -> Damage:
@@ -253,15 +267,25 @@ def _judge_end(cursor: Cursor) -> tuple[Damage | None, bool]:
     if size <= end:
         return None, False
     head = read_head(cursor.file, end)
+    if head is not None and head.previous == cursor.previous and _is_sealed(cursor.file, end, size):
+        cursor.go_on(end, cursor.previous)
+        cursor.last = end
+        return None, True
     follows = head is not None and head.previous == cursor.previous and head.complete
-    if follows and cursor.last != _NOWHERE and is_whole(cursor.file, end, size):
+    if follows and cursor.last != NOWHERE and is_whole(cursor.file, end, size):
         last = cursor.last
         cursor.go_on(end, cursor.previous)
-        cursor.last = _NOWHERE
+        cursor.last = NOWHERE
         reason = f"the header names {last} as the last transaction, and one that is in the storage follows it"
         return Damage(cursor.source.name, LAST_AT, HEADER_BYTES, reason, "link"), True
     cursor.reason = "behind the last transaction lies what was not finished"
     return _rest(cursor, "torn_tail"), False
+
+
+def _is_sealed(file: File, position: int, size: int) -> bool:
+    """Whether a transaction at a position is whole, and what was sealed."""
+    found = find_end(file, position, size)
+    return found is not None and bool(found.seal)
 
 
 def _judge_link(cursor: Cursor) -> tuple[Damage, bool]:
@@ -288,6 +312,7 @@ def _judge_transaction(cursor: Cursor) -> tuple[Damage, bool]:
         if following is not None:
             damage = Damage(cursor.source.name, position, following, cursor.reason)
             cursor.go_on(following, position)
+            cursor.index += 1  # it cannot be read, but it is one
             return damage, True
     return _skip(cursor, position, None)
 

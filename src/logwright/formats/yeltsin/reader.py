@@ -20,9 +20,9 @@ from ...core.format import Located
 from ...core.outcome import Damage, Malformed, Mode, check_mode
 from ...core.reading import FilesReader, located
 from ...core.report import Progress
-from . import kernel
+from . import codec, kernel
 from .cursor import Chunk, Cursor, judge
-from .files import Header, JournalFile, measure, read_head, read_header
+from .files import Head, Header, JournalFile, hop, measure, read_head, read_header
 from .layout import HEADER_BYTES
 from .records import Transaction
 from .replay import Pages, PagesState, Ranges, change, difference
@@ -106,7 +106,7 @@ class Reader(FilesReader[Chunk, JournalFile]):
         if isinstance(header, Damage):
             yield from self.report(header, mode) if header.size else ()
             return
-        position, index = (None, 0) if at is None else at
+        position, index = _at_start(file, header, low) if at is None else at
         cursor = Cursor(file, source, header, position=position, index=index)
         while stop is None or cursor.position < stop:
             chunk = cursor.read(load=load)
@@ -128,6 +128,11 @@ class Reader(FilesReader[Chunk, JournalFile]):
     @property
     def next(self) -> int:
         """The number behind the last transaction: the one that the next transaction will get."""
+        with self.snapshot() as files:
+            for source in files.files:
+                found = _end_of_last(files.file(source))
+                if found is not None:
+                    return found
         end = HEADER_BYTES
         for item in self.chunks(mode="dropmalformed", load=False):
             assert not isinstance(item, Damage)
@@ -136,14 +141,16 @@ class Reader(FilesReader[Chunk, JournalFile]):
 
     def find_index(self, index: int) -> int:
         """The number of the transaction that so many others come before; behind the last one it is `next`."""
-        passed, end = 0, HEADER_BYTES
+        following, end = 0, HEADER_BYTES
         for item in self.chunks(mode="dropmalformed", load=False):
             assert not isinstance(item, Damage)
-            if index < passed + item.count:
-                return item.starts()[index - passed]
-            passed, end = passed + item.count, item.end
-        if index != passed:
-            raise WrongUse(f"{self.path}: there is no transaction {index}; there are {passed}, counted from 0")
+            if index < item.index:
+                raise WrongUse(f"{self.path}: the transaction {index} cannot be read; see verify")
+            if index < item.index + item.count:
+                return item.starts()[index - item.index]
+            following, end = item.index + item.count, item.end
+        if index != following:
+            raise WrongUse(f"{self.path}: there is no transaction {index}; there are {following}, counted from 0")
         return end
 
     def find_time(self, timestamp: int) -> int:
@@ -301,6 +308,36 @@ def _header_or_damage(source: JournalFile, file: File) -> Header | Damage:
     if header is not None:
         return header
     return Damage(source.name, 0, size, f"only {size} of the {HEADER_BYTES} bytes of the header are there", "torn_tail")
+
+
+def _at_start(file: File, header: Header, start: int) -> tuple[int | None, int]:
+    """The transaction that begins at an offset, and its index, if links lead there; else the beginning of the file."""
+    if start <= HEADER_BYTES:
+        return None, 0
+    hopped = hop(file, header, before=start)
+    arrived = hopped.ending == codec.CLEAN and hopped.following == start and hopped.last != header.last
+    return (start, hopped.count) if arrived else (None, 0)
+
+
+def _end_of_last(file: File) -> int | None:
+    """Where the last transaction ends, if it is whole, in the storage, and nothing lies behind it to be judged."""
+    try:
+        header = read_header(file)
+        head = None if header is None else read_head(file, header.last)
+        if header is None or head is None or not head.complete:
+            return None
+        size = file.size()
+        end = measure(file, header.last, size, follow_next=False) if _is_linked(file, header, head) else None
+        return end if end == size else None
+    except Malformed:
+        return None
+
+
+def _is_linked(file: File, header: Header, last: Head) -> bool:
+    """Whether the transaction before the last one, or the header, names it, and nothing follows it."""
+    before = read_head(file, last.previous) if last.previous else None
+    named = header.first if before is None else before.next
+    return last.next == 0 and named == header.last
 
 
 def _start_of_last(file: File, count: int) -> tuple[int, int] | None:

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from .layout import COMPLETION
 from .records import Allocate, Modify, Operation, Remove, Transaction
 
 
@@ -95,13 +94,13 @@ class Pages:
     def apply(self, transaction: Transaction) -> None:
         """Let a transaction have happened, if it was completed."""
         self.transactions += 1
-        if transaction.end == COMPLETION:
+        if transaction.outcome == "completed":
             for operation in transaction.operations:
                 change(self.known, operation)
 
     def look_back(self, transaction: Transaction) -> None:
         """Learn from a later transaction what bytes were before it."""
-        if transaction.end != COMPLETION:
+        if transaction.outcome != "completed":
             return
         for operation in transaction.operations:
             if operation.page in self._closed:
