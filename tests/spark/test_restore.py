@@ -14,10 +14,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
+from logwright.core.disk import REAL_DISK
 from logwright.core.errors import DamagedJournal, Locked, LogwrightError, NotFound, WrongUse
 from logwright.core.format import open_journal
 from logwright.formats import kestrel
 from logwright.formats.sej import Offset, Reader, ShardedWriter, Writer
+from logwright.formats.versioned import Entry, VersionedKVStore, VersionedRecovery
+from logwright.formats.versioned.files import list_stores
 from logwright.pipeline import Settings, commit
 from logwright.pipeline.restore import Restored, restore
 from logwright.pipeline.run import run
@@ -26,6 +29,10 @@ from tests.formats.kestrel.samples import FACTS, REMOVE, addx, encoded, scenario
 from tests.formats.sej.samples import GOLDEN, make_journal
 from tests.formats.sej.test_golden import DAMAGED, OTHERS, SHARDED, TORN, WHOLE
 from tests.formats.sej.test_restore import random_journal
+from tests.formats.versioned.samples import START
+from tests.formats.versioned.samples import journal as store_journal
+from tests.formats.versioned.stores import Clock
+from tests.formats.versioned.test_restore import journals_of
 from tests.support.damage import cut, damage_file, noise_after, overwrite
 
 RANDOM = ["one file", "many files", "cleaned", "deep/er/still"]
@@ -67,6 +74,7 @@ def make_journals(root: Path) -> None:
     shutil.rmtree(root / "whole")
     make_damaged(root / "damaged")
     make_queues(root / "queues")
+    make_stores(root / "stores")
     with Offset(make_journal(root / "broken", 3), "fine") as offset:
         offset.commit(2)
     (root / "broken" / "ofs" / "lost.ofs").write_bytes(b"123")
@@ -104,11 +112,29 @@ def make_queues(root: Path) -> None:
     write(root / "damaged" / "cars", REMOVE, behind=b"\x02")
 
 
+def make_stores(root: Path) -> None:
+    """Stores with archives, some of them side by side, and one of which bytes have changed."""
+    for number in range(4):
+        directory = root / ("", "deeper")[number % 2]
+        clock, dice = Clock(START + number), random.Random(number)
+        with VersionedKVStore.open(directory, f"store {number}", 4096, background=False, clock=clock) as store:
+            for change in range(300):
+                clock.now += dice.choice((0, 10**6))
+                store.insert(f"key {dice.randrange(5)}", {"change": change, "text": "ü" * dice.randrange(30)})
+                store.remove(f"key {dice.randrange(20)}")
+            for _ in range(number):
+                store.rotate()
+    entries = [Entry(START + number, f"key {number}", number) for number in range(20)]
+    (root / "damaged").mkdir()
+    (root / "damaged" / "cars.jrn").write_bytes(store_journal(START, entries))
+    damage_file(root / "damaged" / "cars.jrn", overwrite, 200, b"\xff" * 4)
+
+
 @pytest.fixture(scope="module")
 def world(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> World:
     home = tmp_path_factory.mktemp("restore")
     make_journals(home / "journals")
-    chosen = ("events", "files", "consumers")
+    chosen = ("events", "files", "consumers", "damage")
     run(Settings(str(home / "journals"), str(home / "tables"), tables=chosen, split_bytes=100_000), spark)
     seen: list[tuple[int, int]] = []
     name = "spark.sql.execution.arrow.maxRecordsPerBatch"
@@ -119,7 +145,8 @@ def world(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> World:
         )
     finally:
         spark.conf.unset(name)
-    assert seen[-1] == (restored.bytes, restored.bytes)
+    total = pc.sum(pq.read_table(home / "tables" / "events", columns=["size"])["size"]).as_py()
+    assert seen[-1] == (total, total)
     return World(home / "journals", home / "tables", home / "out", restored)
 
 
@@ -161,6 +188,25 @@ def test_queues_come_back_byte_for_byte_beside_journals_of_another_format(world:
     assert told.missing_bytes == 6
     states = [kestrel.Reader(root / "queues/damaged/cars").state() for root in (world.journals, world.out)]
     assert states[0] == states[1]
+
+
+def test_stores_come_back_journal_for_journal_in_place_and_in_history(world: World) -> None:
+    for name in ("stores", "stores/deeper"):
+        assert journals_of(world.out / name) == journals_of(world.journals / name), name
+        assert len(journals_of(world.out / name)) > 6, name
+        assert world.told(name).whole, name
+        assert world.told(name).files == len(journals_of(world.out / name)), name
+        for store in list_stores(REAL_DISK, world.journals / name):
+            before, after = (VersionedRecovery.load(root / name, store=store) for root in (world.journals, world.out))
+            assert list(after.history("key 3")) == list(before.history("key 3")), store
+            for entry in before.history("key 2"):
+                assert dict(after.recover_at(entry.t)) == dict(before.recover_at(entry.t)), (store, entry.t)
+    told = world.told("stores/damaged")
+    assert [gap.part for gap in told.gaps] == ["cars"]
+    assert [problem.partition(" was damaged (")[0] for problem in told.problems] == [
+        f"cars.jrn @ {told.gaps[0].first & (1 << 64) - 1}"
+    ]
+    assert not told.whole
 
 
 def files_of(directory: Path) -> dict[str, bytes]:

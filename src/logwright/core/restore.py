@@ -12,6 +12,10 @@ Tables hold records, not bytes. Which bytes those were is the format's to say, i
     missing(written, extents)               -> [Missing]; `extents` is {part: next} where it is known what there was
     settled(names)                          only of a format whose files get other names: {(file, sequence): file}, the
                                             last name of each by the names and the `sequence`s that tables have of it
+    unit_of(file)                           only of a format whose files can only be written one from the other: which
+                                            writer writes a file. `settled` says the same; rows come to it by `sequence`
+                                            and position, and it gets `listed=`, the files that the table `files` has
+    numbered_missing(...)                   here: `missing` of formats whose numbers are those of `core/chunk.py`
 
 A file is called what the tables call it, and gets the name that is printed so. Tables may come from anywhere, so a name
 that no file of such a journal can have is `WrongUse`, as is one that leads out of the directory. The room says in its
@@ -34,11 +38,12 @@ import contextlib
 import json
 import re
 import secrets
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Protocol, cast
 
+from .chunk import POSITION_BITS
 from .closing import Closing
 from .disk import Disk, make_directories, remove_tree, replace_file
 from .errors import DamagedJournal, Locked, LogwrightError, NotFound, UnknownFormat, WrongUse
@@ -64,7 +69,8 @@ class Written:
     """A file that was written, with the records `first` <= n < `next`. Names are relative to the journal.
 
     `beside` names what goes with it and holds no records, such as an index. `gaps` are records within it that are not
-    in the tables, each as the first one and the one behind the last.
+    in the tables, each as the first one and the one behind the last; `problems` is what else did not come back as it
+    was, in words.
     """
 
     file: str
@@ -74,11 +80,13 @@ class Written:
     bytes: int
     beside: tuple[str, ...] = ()
     gaps: tuple[tuple[int, int], ...] = ()
+    problems: tuple[str, ...] = ()
 
     @classmethod
     def from_json(cls, found: dict[str, Any]) -> Written:
         gaps = tuple((first, following) for first, following in found["gaps"])
-        return cls(**{**found, "beside": tuple(found["beside"]), "gaps": gaps})
+        lists = {name: tuple(found[name]) for name in ("beside", "problems")}
+        return cls(**{**found, **lists, "gaps": gaps})
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +115,9 @@ class FileWriter(Protocol):
 class Room(Protocol):
     """What the room `restore` of a format offers; the docstring of this module says what each does."""
 
-    def FileWriter(self, directory: Path, file: str, *, disk: Disk) -> FileWriter: ...  # noqa: N802 - a class there
+    def FileWriter(  # noqa: N802 - a class there
+        self, directory: Path, file: str, *, disk: Disk, **given: Any
+    ) -> FileWriter: ...
 
     def write_consumers(self, directory: Path, part: str, offsets: Mapping[str, int | None], *, disk: Disk) -> None: ...
 
@@ -116,6 +126,22 @@ class Room(Protocol):
     def is_single_file(self, file: str) -> bool: ...
 
     def missing(self, written: Sequence[Written], extents: Mapping[str, int]) -> list[Missing]: ...
+
+
+def numbered_missing(
+    written: Sequence[Written], extents: Mapping[str, int], part_of: Callable[[str], str]
+) -> list[Missing]:
+    """What is missing within files, and behind the last record of a part whose only file ended further on."""
+    found = [Missing(part_of(one.file), *gap) for one in written for gap in one.gaps]
+    ends: dict[str, int] = {}
+    for one in written:
+        ends[part_of(one.file)] = max(one.next, ends.get(part_of(one.file), 0))
+    found += [
+        Missing(part, ends[part], end)
+        for part, end in extents.items()
+        if part in ends and ends[part] >> POSITION_BITS == end >> POSITION_BITS and ends[part] < end
+    ]
+    return sorted(found, key=lambda gap: (gap.part, gap.first))
 
 
 def room_of(format: str) -> Room:

@@ -2,12 +2,12 @@
 
 `choose` reads the tables `events` (how many rows of which file), `files` and `consumers`, keeps what fits the patterns,
 and refuses what cannot be put back; nothing is written here. A format whose files get other names in the course of time
-says what each of them is called in the end (`settled` in its room `restore`).
+says what each of them is called in the end (`settled` in its room `restore`). Where several files of a journal are
+written as one, they are one here as well (`unit_of`): what is called a file is what one writer writes.
 """
 
 from __future__ import annotations
 
-import contextlib
 import fnmatch
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ from ..core.format import FORMATS, find_format
 from ..core.restore import RestoredJournal, check_journals, room_of
 from ..location import locate
 from . import forms
-from .tables import EVENTS, FILES
+from .tables import DAMAGE, EVENTS, FILES
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -37,6 +37,8 @@ _CONSUMERS: Final = pa.schema(
         ("problem", pa.string()),
     ]
 )
+_MOST_DAMAGES: Final = 1000
+"""So many damaged ranges are told one by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +69,21 @@ class Tables:
 
 @dataclass(slots=True)
 class FileToWrite:
-    """A file to be written: its records and their bytes in `events`, and what `files` says of it, if that does."""
+    """A file to be written: its records and their bytes in `events`, and what `files` says of it, if that does.
+
+    Where it stands for several, `listed` are those that `files` has.
+    """
 
     records: int = 0
     bytes: int = 0
     listed_bytes: int | None = None
     listed_next: int | None = None
+    listed: list[str] | None = None
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """What its writer is told besides its name."""
+        return {} if self.listed is None else {"listed": self.listed}
 
 
 @dataclass(slots=True)
@@ -128,7 +139,7 @@ class Chosen:
 
 def choose(tables: Tables, patterns: Sequence[str] | None) -> Chosen:
     """What the tables have, as far as the patterns fit it, once it is known that it can be restored."""
-    names = [name for name in ("events", "files", "consumers") if tables.has(name)]
+    names = [name for name in ("events", "files", "consumers", "damage") if tables.has(name)]
     if not {"events", "files"} & set(names):
         raise NotFound(f"{tables.location}: there is no table events here")
     found = Chosen(tables.read("events", EVENTS) if "events" in names else None)
@@ -143,6 +154,8 @@ def choose(tables: Tables, patterns: Sequence[str] | None) -> Chosen:
     check_journals(found.journals, flat)
     if "consumers" in names:
         _note_consumers(found, tables.read("consumers", _CONSUMERS).collect())
+    if "damage" in names:
+        _note_damage(found, tables)
     for journal in found.journals.values():
         _check_files(journal)
         if "files" not in names:
@@ -175,31 +188,50 @@ def _note_records(found: Chosen) -> None:
 
 def generation_column() -> Column:
     """What tells files apart that had one name at different times: -1 for those of formats whose files keep theirs."""
-    renaming = []
-    for name in FORMATS:
-        with contextlib.suppress(WrongUse):  # it cannot be restored, which is said when it is to be
-            renaming += [name] if hasattr(room_of(name), "settled") else []
+    renaming = [name for name in FORMATS if _optional(name, "settled") is not None]
     return F.coalesce(F.when(F.col("format").isin(renaming), F.col("sequence")), F.lit(-1).cast("bigint"))
 
 
 def _settled(format: str, names: list[tuple[str, int]]) -> dict[tuple[str, int], str]:
     """What each file is called in the end."""
-    try:
-        settle = getattr(room_of(format), "settled", None)
-    except WrongUse:  # which is said when it is to be restored
-        settle = None
+    settle = _optional(format, "settled")
     if settle is None:
         return {name: name[0] for name in names}
     found = settle([(file, None if generation < 0 else generation) for file, generation in names])
     return {(file, generation): found[file, None if generation < 0 else generation] for file, generation in names}
 
 
+def _optional(format: str, name: str) -> Any:
+    """What not every room has; None also of a format that cannot be restored, which is said when it is to be."""
+    try:
+        return getattr(room_of(format), name, None)
+    except WrongUse:
+        return None
+
+
 def _note_files(found: Chosen, rows: Iterable[Any]) -> None:
     for row in rows:
         if row["file"] is None:
             continue
-        file = found.journal(row["format"], row["journal"]).files.setdefault(row["file"], FileToWrite())
-        file.listed_bytes, file.listed_next = row["bytes"], row["next"]
+        files = found.journal(row["format"], row["journal"]).files
+        unit_of = _optional(row["format"], "unit_of")
+        if unit_of is None:
+            file = files.setdefault(row["file"], FileToWrite())
+            file.listed_bytes, file.listed_next = row["bytes"], row["next"]
+        else:  # how many bytes there were says nothing: they may be compressed, and are written anew
+            file = files.setdefault(unit_of(row["file"]), FileToWrite())
+            file.listed = [*(file.listed or ()), row["file"]]
+
+
+def _note_damage(found: Chosen, tables: Tables) -> None:
+    """Tell what was damaged in journals whose sizes do not tell it."""
+    names = [name for name, journal in found.journals.items() if _optional(journal.format, "unit_of") is not None]
+    if not names:
+        return
+    rows = tables.read("damage", DAMAGE).where(F.col("journal").isin(names) & F.col("file").isNotNull())
+    for row in rows.orderBy("journal", "file", "position").limit(_MOST_DAMAGES).collect():
+        place = f"{row['file']} @ {row['position']}"
+        found.journals[row["journal"]].problems.append(f"{place} was damaged ({row['kind']}): {row['reason']}")
 
 
 def _note_consumers(found: Chosen, rows: Iterable[Any]) -> None:

@@ -6,8 +6,9 @@
 
 Needed is the table `events`; `files` has the files that hold no records and says how large all of them were, and
 `consumers` how far consumers had come. What comes back is the format's to say (`core/restore.py`): of sej and kestrel
-the same bytes. What was damaged is not in the tables, and the result says for each journal what is missing. Journals of
-a format that has no way back are left out and told of, unless they were asked for by name.
+the same bytes, of versioned the same journals, whose archives are compressed anew. What was damaged is not in the
+tables, and the result says for each journal what is missing. Journals of a format that has no way back are left out and
+told of, unless they were asked for by name.
 
 Spark brings the rows of each file together and into their order; its tasks write the files, one batch of rows at a
 time, into a hidden place below OUT, and the driver moves journals from there into their places when all of them are on
@@ -173,16 +174,16 @@ def _write_records(spark: SparkSession, chosen: Chosen, restoring: Restoring, pr
             "_task": pa.array([task_of[number] for number in wanted], pa.int32()),
         }
     )
-    plan = [(journal.format, journal.name, name) for journal, name in files]
+    plan = [(journal.format, journal.name, name, journal.files[name].given) for journal, name in files]
     replace_json(REAL_DISK, restoring.directory / _PLAN, plan)
     columns = [column for column in EVENTS.names if column not in _DERIVED]
     rows = (
         chosen.events.withColumn("_generation", generation_column())
         .join(F.broadcast(spark.createDataFrame(numbers)), ["format", "journal", "file", "_generation"])
-        .select("_number", "_task", *columns)
+        .select("_number", "_task", "_generation", *columns)
         .repartitionById(len(groups), "_task")
-        .sortWithinPartitions("_number", "position")
-        .drop("_task")
+        .sortWithinPartitions("_number", "_generation", "position")
+        .drop("_task", "_generation")
     )
     spark.dataSource.register(RestoreSink)
     make_directories(REAL_DISK, restoring.directory / _TASKS)
@@ -231,11 +232,11 @@ class RestoreWriter(DataSourceArrowWriter):
         writer: FileWriter | None = None
         try:
             for number, rows in _by_file(iterator):
-                format, journal, file = plan[number]
+                format, journal, file, given = plan[number]
                 if not done or done[-1].number != number:
                     _finish(writer, done)
                     done.append(_Done(number, str(home / str(number)), []))
-                    writer = room_of(format).FileWriter(home / str(number), file, disk=REAL_DISK)
+                    writer = room_of(format).FileWriter(home / str(number), file, disk=REAL_DISK, **given)
                 assert writer is not None
                 with _naming(journal):
                     writer.append_batch(rows)
@@ -321,7 +322,8 @@ def _taken(chosen: Chosen, restoring: Restoring) -> dict[str, dict[str, list[Wri
                     f"{journal.name}/{name}: the tables were changed while they were read; restore again"
                 )
             home = restoring.directory / "empty" / restoring.home_of(journal.name).name / str(number)
-            writer = room_of(journal.format).FileWriter(home, name, disk=restoring.disk)
+            given = journal.files[name].given
+            writer = room_of(journal.format).FileWriter(home, name, disk=restoring.disk, **given)
             try:
                 made = writer.finish()
             finally:
@@ -361,7 +363,7 @@ def _told(journal: JournalToWrite, ours: Mapping[str, list[Written]]) -> Restore
         sum(one.bytes for one in written),
         tuple(room.missing(written, extents)),
         missing_bytes,
-        tuple(journal.problems),
+        (*journal.problems, *(problem for one in written for problem in one.problems)),
     )
 
 

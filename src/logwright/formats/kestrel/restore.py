@@ -22,7 +22,7 @@ from typing import Any, Final
 from ...core.disk import REAL_DISK, Disk, make_directories, write_all
 from ...core.errors import DamagedJournal, LogwrightError, WrongUse
 from ...core.format import find_format
-from ...core.restore import Missing, Written
+from ...core.restore import Missing, Written, numbered_missing
 from . import kernel
 from .codec import Columns
 from .files import POSITION_BITS
@@ -150,16 +150,7 @@ class FileWriter:
 
 def missing(written: Sequence[Written], extents: Mapping[str, int]) -> list[Missing]:
     """What is missing within files, and behind the last operation of a queue whose only file ended further on."""
-    found = [Missing(part_of(one.file), *gap) for one in written for gap in one.gaps]
-    ends: dict[str, int] = {}
-    for one in written:
-        ends[part_of(one.file)] = max(one.next, ends.get(part_of(one.file), 0))
-    found += [
-        Missing(queue, ends[queue], end)
-        for queue, end in extents.items()
-        if queue in ends and ends[queue] >> POSITION_BITS == end >> POSITION_BITS and ends[queue] < end
-    ]
-    return sorted(found, key=lambda gap: (gap.part, gap.first))
+    return numbered_missing(written, extents, part_of)
 
 
 def write_consumers(directory: Path, part: str, offsets: Mapping[str, int | None], *, disk: Disk = REAL_DISK) -> None:

@@ -118,6 +118,16 @@ def holds(disk: Disk, path: Path, source: File, size: int) -> bool:
         archive.close()
 
 
+def compress(disk: Disk, source: File, size: int, path: Path) -> None:
+    """Make an archive of the first bytes of a file, synced and read again."""
+    for compressor in (new_compressor(), bulky_compressor()):
+        write_archive(disk, source, size, path, compressor)
+        if holds(disk, path, source, size):
+            return
+    disk.remove(path)
+    raise DamagedJournal(path, 0, "the archive is not what was compressed")
+
+
 def archive_old(disk: Disk, directory: Path, store: str, timestamp: int) -> int:
     """Make the archive of the old journal, which ended at a time, and remove it; the time in the archive's name."""
     old = disk.open(directory / old_name(store), "read")
@@ -130,13 +140,7 @@ def archive_old(disk: Disk, directory: Path, store: str, timestamp: int) -> int:
             timestamp = following(timestamp)
         else:
             temporary = directory / temporary_archive_name(store, timestamp)
-            for compressor in (new_compressor(), bulky_compressor()):
-                write_archive(disk, old, size, temporary, compressor)
-                if holds(disk, temporary, old, size):
-                    break
-            else:
-                disk.remove(temporary)
-                raise DamagedJournal(temporary, 0, "the archive is not what was compressed")
+            compress(disk, old, size, temporary)
             disk.rename(temporary, directory / archive_name(store, timestamp))
         disk.sync_directory(directory)
     finally:

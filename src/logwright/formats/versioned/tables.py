@@ -98,6 +98,45 @@ def _detail(batch: pa.RecordBatch) -> pa.Array:
     return pc.binary_join_element_wise("{", joined, "}", "")
 
 
+# --- restoring --------------------------------------------------------------------------------------------------------
+
+
+def changes(batch: pa.RecordBatch) -> list[tuple[int, int, int, int, str, bool, bytes]]:
+    """The rows of a batch in the columns that all formats share, as entries again.
+
+    Of each its `sequence`, -1 for none, position, size, time, key, whether it is a deletion, and its bytes.
+    """
+    for name in ("op", "position", "size", "key", "detail"):
+        if batch.column(name).null_count:
+            raise WrongUse(f"column {name} is null in a row that is to become an entry")
+    names = ("sequence", "position", "size", "timestamp_ns", "op", "key", "value", "detail")
+    return [_change(*row) for row in zip(*(batch.column(name).to_pylist() for name in names), strict=True)]
+
+
+def _change(
+    sequence: int | None,
+    position: int,
+    size: int,
+    time: int | None,
+    op: str,
+    key: bytes,
+    value: bytes | None,
+    detail: str,
+) -> tuple[int, int, int, int, str, bool, bytes]:
+    if op not in ("set", "delete"):
+        raise WrongUse(f"{op!r} is nothing that happens to a key of a store")
+    try:
+        time = json.loads(detail)["t"] if time is None else time
+        k, o = key.decode(), None if op == "delete" else json.loads(value or b"")
+        if o is None and op == "set":
+            raise ValueError("null cannot be set")
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise WrongUse(f"the entry @ {position} is none of a store: {error}") from None
+    assert time is not None
+    entry = kernel.pack_entry(time, k, o)
+    return -1 if sequence is None else sequence, position, size, time, k, o is None, entry
+
+
 # --- writing ----------------------------------------------------------------------------------------------------------
 
 
