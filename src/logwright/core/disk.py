@@ -364,11 +364,14 @@ REAL_DISK = RealDisk()
 
 def write_all(file: File, position: int, data: Buffer) -> None:
     """Write the whole of `data` at `position`, going on after short writes."""
-    view = memoryview(data)
+    count = file.write_at(position, data) if data else 0
+    if count == len(data):  # as nearly always
+        return
+    view = memoryview(data)[count:]
     while view:
+        position += count
         count = file.write_at(position, view)
         view = view[count:]
-        position += count
 
 
 def write_zeros(file: File, start: int, end: int) -> None:

@@ -401,17 +401,18 @@ cdef class Table:
         if timestamp > self.last_timestamp:
             self.last_timestamp = timestamp
 
-    def store(self, bytes tail):
-        """Store the next entry in the buffer, but not the position: its time, its end, and whether it has zeros."""
+    def entry(self, bytes tail):
+        """The next entry, which nothing is stored of yet: its time, its bytes, and whether a sector of it is zeros."""
         cdef uint64_t t = self.now()
-        cdef int64_t end = self.position
-        cdef unsigned char *data = self._mapped.data
-        memcpy(data + end, ENTRY_HEAD, 3)
-        end += 3
-        end += put_time(data + end, t)
-        memcpy(data + end, PyBytes_AS_STRING(tail), PyBytes_GET_SIZE(tail))
-        end += PyBytes_GET_SIZE(tail)
-        return t, end, has_zero_sector(data, self.position, end)
+        cdef unsigned char time[16]
+        cdef int size = put_time(time, t)
+        cdef bytes entry = PyBytes_FromStringAndSize(NULL, 3 + size + PyBytes_GET_SIZE(tail))
+        cdef unsigned char *data = <unsigned char *>PyBytes_AS_STRING(entry)
+        cdef int64_t start = self.position
+        memcpy(data, ENTRY_HEAD, 3)
+        memcpy(data + 3, time, size)
+        memcpy(data + 3 + size, PyBytes_AS_STRING(tail), PyBytes_GET_SIZE(tail))
+        return t, entry, has_zero_sector(data - start, start, start + PyBytes_GET_SIZE(entry))
 
     def accept(self, key, value, uint64_t t, int64_t end, Py_ssize_t tail_bytes):
         """The entry that was stored counts: the next one comes behind it."""

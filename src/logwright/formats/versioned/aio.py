@@ -39,6 +39,12 @@ class _LoopStore(VersionedKVStore):
     def _change(self, key: str, tail: bytes, value: Any) -> Any:
         return _Slow(key, tail, value)
 
+    def leave_syncs(self) -> None:
+        """Wait for no sync: the loop does."""
+        with self._writing:
+            self.always = False
+            self._give_way()
+
     def change_slowly(self, slow: _Slow) -> int | None:
         """Do what was handed back; in a thread."""
         return super()._change(*slow)
@@ -150,7 +156,7 @@ class AsyncVersionedKVStore:
     async def __aenter__(self) -> Self:
         if self._store is None:
             self._store = await opened(lambda: _LoopStore(*self._arguments, **self._options))
-            self._store.always = False  # the loop waits for the syncs
+            self._store.leave_syncs()
             if self.policy == ALWAYS:
                 self._group = AsyncGroupCommit(self._store.sync)
         return self

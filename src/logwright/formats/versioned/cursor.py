@@ -26,7 +26,7 @@ from ...core.outcome import NEED_MORE, Damage, Malformed, Span
 from . import codec, kernel
 from .archives import DEFAULT_LIMITS, READ_BYTES, ArchiveLimits, InflatedStream, PlainStream, open_stream
 from .bonjson.layout import OBJECT_CODE
-from .buffer import LEAST_BYTES, MARK, MARK_MAGIC, SECTOR_BYTES, mark_at
+from .buffer import LEAST_BYTES, MARK, MARK_MAGIC, SECTOR_BYTES, has_zero_sector, mark_at
 from .files import JournalFile
 from .layout import ARRAY_AT, ARRAY_START, ENTRY_START, HEADER, HEADER_BYTES, POSITION, POSITION_AT, VERSION
 from .records import Metadata
@@ -272,7 +272,7 @@ class Cursor:
         """Whether a range of the buffer has a whole sector of zeros behind the mark."""
         if self.mark is None or self._base + end <= self.mark + SECTOR_BYTES:
             return False
-        return _has_zero_sector(self._buffer, max(start, self.mark - self._base), end, self._base)
+        return has_zero_sector(self._buffer, max(start, self.mark - self._base), end, self._base)
 
     def _first_torn(self, start: int, end: int, count: int) -> tuple[int, int] | None:
         """How many entries are before the first one of which a sector is missing, and where that begins."""
@@ -281,7 +281,7 @@ class Cursor:
         base = self._base
         starts = kernel.spans(self._buffer, start, end, count)
         for row in range(count):
-            if base + starts[row] >= self.mark and _has_zero_sector(self._buffer, starts[row], starts[row + 1], base):
+            if base + starts[row] >= self.mark and has_zero_sector(self._buffer, starts[row], starts[row + 1], base):
                 return row, starts[row]
         return None
 
@@ -295,7 +295,7 @@ class Cursor:
         at = start
         while stop - at >= SECTOR_BYTES:
             data = self.file.read_at(at, min(_BEYOND_BYTES, stop - at))
-            if _has_zero_sector(data, 0, len(data), at):
+            if has_zero_sector(data, 0, len(data), at):
                 return True
             at += max(1, len(data) - SECTOR_BYTES + 1)
             if len(data) < SECTOR_BYTES:
@@ -383,12 +383,3 @@ def _reason(header: bytes | bytearray) -> str:
     except Malformed as malformed:
         return malformed.reason
     return "the header is whole"
-
-
-def _has_zero_sector(data: bytes | bytearray, start: int, end: int, base: int) -> bool:
-    """Whether a whole sector of the file between two places of a buffer, which begins at `base`, is zeros."""
-    first = start + -(base + start) % SECTOR_BYTES
-    return any(
-        data[at] == 0 and not any(data[at : at + SECTOR_BYTES])
-        for at in range(first, end - SECTOR_BYTES + 1, SECTOR_BYTES)
-    )

@@ -175,36 +175,48 @@ class VersionedKVStore(Appending, Table):
     def _alone(self) -> Iterator[None]:
         """Keep all others from changing anything."""
         with self._writing:
-            self.attention = True
+            self._keep_out()
             try:
-                if self.refusing:
-                    self._refuse()
-                self._check_process()
                 yield
             finally:
                 self._give_way()
 
+    def _keep_out(self) -> None:
+        """Let all changes ask; and do not let them again where this one must be refused, as all others must."""
+        self.attention = True
+        if self.refusing:
+            self._refuse()
+        self._check_process()
+
     def _give_way(self) -> None:
-        """Let others change the memory again, without asking, where that is all there is to it."""
-        self.attention = not self._buffer.is_mapped
+        """Let others change the memory again, without asking, where that is all there is to it.
+
+        What is synced at once is written by calls: see buffer.py.
+        """
+        self.attention = self.always or not self._buffer.is_mapped
 
     def _change(self, key: str, tail: bytes, value: Any) -> int | None:
-        with self._alone():
-            if value is None and key not in self:
-                return None
-            size = _HEAD_BYTES + len(tail)
-            if self.position + size > self.soft_end:
-                self._make_room(size, removes=value is None)
-            t, end, has_zeros = self.store(tail)
-            self._or_poison(lambda: self._publish(key, value, t, end, len(tail), has_zeros))
+        with self._writing:
+            self._keep_out()
+            try:
+                if value is None and key not in self:
+                    return None
+                size = _HEAD_BYTES + len(tail)
+                if self.position + size > self.soft_end:
+                    self._make_room(size, removes=value is None)
+                t, entry, has_zeros = self.entry(tail)
+                self._or_poison(lambda: self._publish(key, value, t, entry, len(tail), has_zeros))
+            finally:
+                self._give_way()
         if self.always:
             self._commit()
         return t
 
-    def _publish(self, key: str, value: Any, t: int, end: int, tail_bytes: int, has_zeros: bool) -> None:
-        """Give the entry that was stored to the system, then the position; then it counts here as well."""
+    def _publish(self, key: str, value: Any, t: int, entry: bytes, tail_bytes: int, has_zeros: bool) -> None:
+        """Give an entry to the system, then the position; then it counts here as well."""
         buffer = self._buffer
-        buffer.publish(self.position, end)
+        end = self.position + len(entry)
+        buffer.put(self.position, entry)
         if has_zeros:  # it must be on the disk before it counts: see buffer.py
             buffer.sync()
             buffer.set_mark(end)

@@ -7,8 +7,8 @@ it first. The journal has it as bytes either way, and compaction copies those.
 
 A change is encoded first, all but its time. If nothing is in the way it is then stored in the buffer, the position
 after it, and the slot at last. Three things are in the way, and leave the change to `_change`, which the subclass has:
-`attention` (the buffer has to be written to by calls, or is about to be exchanged), `refusing`, and an entry that does
-not end before `soft_end` or that has a whole sector of zeros (see `buffer.py`).
+`attention` (the buffer is to be written to by calls, or about to be exchanged), `refusing`, and an entry that does not
+end before `soft_end` or that has a whole sector of zeros (see `buffer.py`).
 
 This is the reference; `_store.pyx` has a twin, which is not interrupted between its last check and the slot. Here every
 change is left to `_change`, which holds a lock.
@@ -163,18 +163,11 @@ class Table:
         """Let no entry from now on have an earlier time."""
         self.last_timestamp = max(self.last_timestamp, timestamp)
 
-    def store(self, tail: bytes) -> tuple[int, int, bool]:
-        """Store the next entry in the buffer, which has room for it, but not the position.
-
-        Returns its time, where it ends, and whether it has a whole sector of zeros.
-        """
-        assert self.memory is not None
+    def entry(self, tail: bytes) -> tuple[int, bytes, bool]:
+        """The next entry, which nothing is stored of yet: its time, its bytes, and whether a sector of it is zeros."""
         t = self.now()
-        start = self.position
         entry = b"".join((_TIMESTAMP, encode(t), tail))
-        end = start + len(entry)
-        self.memory[start:end] = entry
-        return t, end, has_zero_sector(self.memory, start, end)
+        return t, entry, has_zero_sector(entry, 0, len(entry), self.position)
 
     def accept(self, key: str, value: Any, t: int, end: int, tail_bytes: int) -> None:
         """The entry that was stored counts: the next one comes behind it. `tail_bytes` is the size of its tail."""
