@@ -91,7 +91,13 @@ class Database(Appending):
         with contextlib.ExitStack() as stack:
             self._lock = lock_table(disk, table)
             stack.callback(self._lock.release)
-            self._log = TransactionLog(journal, ahead_bytes=AHEAD_BYTES if checkpoint_bytes else 0, disk=disk)
+            self._log = TransactionLog(
+                journal,
+                ahead_bytes=AHEAD_BYTES if checkpoint_bytes else 0,
+                syncs=self._syncs,
+                names_later=self.policy.name == "interval",
+                disk=disk,
+            )
             stack.callback(self._log.close)
             self._table = self._open_table(table, disk)
             stack.callback(self._table.area.close)

@@ -4,6 +4,8 @@
    there. It is cut off: the one before it becomes the last. If it was the only one, a header is left and nothing else.
 2. Behind the last transaction lies something that the header does not know: a writer was appending it and was not done,
    so nobody was told that it is there. It is cut off, unless a transaction in there is flagged to be in the storage.
+   Transactions that are sealed (see `seal.py`) and whole are there as much as any, and are taken in; and the link to
+   a last transaction that is sealed and whole is made if it is missing.
 3. The last transaction is whole, and not flagged to be in the storage: a redo is due. That is for the owner of the
    storage to do.
 
@@ -31,11 +33,11 @@ from ...core.outcome import Damage, Malformed
 from ...core.repair import find_interrupted
 from . import codec
 from .cursor import Cursor, judge
-from .files import Header, Hopped, JournalFile, hop, is_whole, measure, read_head, read_header
-from .layout import HEADER_BYTES, HOME_DIRECTORY, LINK, NEXT_AT, lock_name
+from .files import Head, Header, Hopped, JournalFile, hop, is_whole, measure, read_head, read_header
+from .layout import COMPLETE, HEADER_BYTES, HOME_DIRECTORY, LAST_AT, LINK, NEXT_AT, lock_name
 from .reader import read_transaction
 from .records import Transaction
-from .stretch import has_end, is_torn_link, is_zeros
+from .stretch import find_end, has_end, is_begun_link, is_torn_link, is_zeros
 
 logger = logging.getLogger("logwright.yeltsin")
 
@@ -92,7 +94,9 @@ def _bring_in_order(disk: Disk, path: Path, opened: Opened) -> None:
         _write_header(disk, path, opened)
         return
     size = file.size()
-    hopped = _hop_with_link(file, header, size)
+    header, hopped = _mend_name(file, header, size)
+    if hopped.last != header.last:
+        hopped = _mend_link(file, header, hopped, size)
     opened.first, opened.count = header.first, hopped.count
     found = _find_last(path, file, header, hopped, size)
     if found != header.last:
@@ -101,10 +105,11 @@ def _bring_in_order(disk: Disk, path: Path, opened: Opened) -> None:
     else:
         opened.last = found
         opened.end = _end_of(file, found, size)
-        head = read_head(file, found)
+        _adopt(file, opened, size)
+        head = read_head(file, opened.last)
         if opened.end < size or (head is not None and head.next):
             reason = "behind the last transaction lies what was not finished"
-            _cut(disk, path, opened, found, opened.end, reason)
+            _cut(disk, path, opened, opened.last, opened.end, reason)
         else:
             file.sync()  # whoever wrote it may have been killed before that
     if opened.last:
@@ -112,9 +117,22 @@ def _bring_in_order(disk: Disk, path: Path, opened: Opened) -> None:
         opened.redo = (opened.last, last) if last.redo_is_due else None
 
 
-def _hop_with_link(file: File, header: Header, size: int) -> Hopped:
-    """The way to the last transaction; the link to it is made if the sync that should have carried it did not come."""
+def _mend_name(file: File, header: Header, size: int) -> tuple[Header, Hopped]:
+    """The way to the last transaction; its name in the header is completed if whoever wrote it died over that."""
     hopped = hop(file, header)
+    if header.first == 0 or (header.last and hopped.last == header.last):
+        return header, hopped
+    last = hop(file, Header(header.first, size)).last
+    end = find_end(file, last, size) if is_begun_link(header.last, last) else None
+    if end is None or not end.seal:
+        return header, hopped
+    write_all(file, LAST_AT, LINK.pack(last))
+    header = Header(header.first, last)
+    return header, hop(file, header)
+
+
+def _mend_link(file: File, header: Header, hopped: Hopped, size: int) -> Hopped:
+    """The way to the last transaction; the link to it is made if the sync that should have carried it did not come."""
     last, before = header.last, hopped.last
     head, before_head = read_head(file, last), read_head(file, before)
     if head is None or before_head is None or before >= last or head.previous != before:
@@ -125,6 +143,26 @@ def _hop_with_link(file: File, header: Header, size: int) -> Hopped:
         return hopped
     write_all(file, before + NEXT_AT, LINK.pack(last))
     return hop(file, header)
+
+
+def _adopt(file: File, opened: Opened, size: int) -> None:
+    """Take in the transactions behind the last one that are sealed and whole: only their name was not written yet.
+
+    Whoever wrote them may not have synced them, so they are named when they and their links are on the disk.
+    """
+    named = opened.last
+    while (head := read_head(file, opened.end)) is not None and head.previous == opened.last:
+        end = find_end(file, opened.end, size)
+        if end is None or not end.seal:
+            break
+        if opened.last:
+            write_all(file, opened.last + NEXT_AT, LINK.pack(opened.end))
+        opened.first = opened.first or opened.end
+        opened.last, opened.end = opened.end, end.end
+        opened.count += 1
+    if opened.last != named:
+        file.sync()
+        write_all(file, 0, codec.encode_header(opened.first, opened.last))
 
 
 def _end_of(file: File, last: int, size: int) -> int:
@@ -162,9 +200,17 @@ def _find_last(path: Path, file: File, header: Header, hopped: Hopped, size: int
     head = read_head(file, last)
     before = (head.previous if head is not None else 0) if arrived else hopped.last
     is_behind = before < last and _ends_at(file, before, size) == last
-    if whole or not is_behind or (head is not None and head.complete):
+    if whole or not is_behind or _is_known(head, before):
         _raise_damage(path, file, header)
     return before
+
+
+def _is_known(head: Head | None, before: int) -> bool:
+    """Whether the head of a transaction that has no end says that it is in the storage, and may be believed.
+
+    What was never written may be anything after a power cut, a flag as well; but then hardly the rest of a head.
+    """
+    return head is not None and (head.previous, head.next, head.flags) == (before, 0, COMPLETE)
 
 
 def _ends_at(file: File, position: int, size: int) -> int | None:

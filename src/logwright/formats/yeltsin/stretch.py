@@ -131,6 +131,11 @@ def is_torn_link(found: int, wanted: int) -> bool:
     return all(byte in (0, whole) for byte, whole in pairs)
 
 
+def is_begun_link(found: int, wanted: int) -> bool:
+    """Whether a link may be what a process has left that died while it wrote one over nothing, or over an older one."""
+    return found == 0 or LINK.pack(found)[0] == LINK.pack(wanted)[0]
+
+
 def is_zeros(file: File, start: int, end: int) -> bool:
     """Whether a range of a file is zeros, as they are written ahead of transactions."""
     pieces = (file.read_at(at, min(_PIECE_BYTES, end - at)) for at in range(start, end, _PIECE_BYTES))

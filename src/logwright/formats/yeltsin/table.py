@@ -19,6 +19,7 @@ than there are pages.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -166,24 +167,21 @@ class Table(Closing):
         For reading only, nothing is created, locked or changed, and what another process changes is seen.
         """
         path = Path(os.path.abspath(path))
-        lock = lock_table(disk, path) if not read_only and (create or disk.exists(path)) else None
-        try:
-            if lock is not None and not disk.exists(path):
-                create_table(path, disk=disk)
+        with contextlib.ExitStack() as stack:
+            lock = None
+            if not read_only and (create or disk.exists(path)):
+                lock = lock_table(disk, path)
+                stack.callback(lock.release)
+                if not disk.exists(path):
+                    create_table(path, disk=disk)
             file = open_file(path, read_only=read_only, disk=disk)
-            try:
-                if not file.is_whole:
-                    raise DamagedJournal(
-                        path, 0, "a change of this table was not finished (TBL?); opening it with its journal mends it"
-                    )
-            except BaseException:
-                file.area.close()
-                raise
-            return cls(file, lock)
-        except BaseException:
-            if lock is not None:
-                lock.release()
-            raise
+            stack.callback(file.area.close)
+            if not file.is_whole:
+                raise DamagedJournal(
+                    path, 0, "a change of this table was not finished (TBL?); opening it with its journal mends it"
+                )
+            stack.pop_all()
+        return cls(file, lock)
 
     @property
     def path(self) -> Path:

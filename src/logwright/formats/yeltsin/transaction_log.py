@@ -1,12 +1,16 @@
 """TransactionLog: the journal of a database, to which sealed transactions are appended, by one sync each.
 
 `TransactionJournal` writes transactions for anybody, and syncs twice: first the transaction, then the header that names
-it. Here one sync is enough, because each completion carries a seal (see `seal.py`). What a power cut can leave of an
-append that was not synced, and what opening makes of it:
+it. Here one sync is enough, because the end of each transaction carries a seal (see `seal.py`). What a power cut can
+leave of an append that was not synced, and what opening makes of it:
 
     the header names it     | its bytes are whole           | the link to it is made if it is missing: it counts
     the header names it     | or not, which the seal tells  | it has no end, and is cut off
-    the header does not     | whatever else is there        | it is cut off, and the link to it with it
+    the header does not     | its bytes are whole           | it is linked and named: it counts
+    the header does not     | or not                        | it is cut off, and the link to it with it
+
+That is for one transaction. So before another one is appended, the last one is synced; where several are to share a
+sync (`names_later`), the header names none of them before they are on the disk.
 
 With `ahead_bytes` the file is longer than what is in it while it is open: zeros are written ahead of the transactions,
 which makes a sync twice as fast, and where the system can map files they are stored without a call. Nothing leads
@@ -17,6 +21,7 @@ Whoever uses this sees to it that one thread appends at a time, and that a failu
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -49,20 +54,25 @@ _COMPLETE_FLAG: Final = bytes([COMPLETE])
 class TransactionLog:
     """The file of a journal. `last` is the offset of the last transaction, `end` is where the next one will be."""
 
-    def __init__(self, path: Path, *, ahead_bytes: int = 0, disk: Disk = REAL_DISK) -> None:
+    def __init__(
+        self, path: Path, *, ahead_bytes: int = 0, syncs: bool = True, names_later: bool = False, disk: Disk = REAL_DISK
+    ) -> None:
         opened = open_for_writing(disk, path)
+        with contextlib.ExitStack() as stack:
+            stack.callback(opened.lock.release)
+            stack.callback(opened.file.close)
+            self._area = Area(opened.file, mapped=bool(ahead_bytes))
+            stack.pop_all()
         self.path = path
         self._lock = opened.lock
-        try:
-            self.recovered, self.kept = opened.cut, opened.kept
-            self.last, self.end = opened.last, opened.end
-            self._ahead_bytes = ahead_bytes
-            self._area = Area(opened.file, mapped=bool(ahead_bytes))
-            self._is_synced = True
-        except BaseException:
-            opened.file.close()
-            self._lock.release()
-            raise
+        self.recovered, self.kept = opened.cut, opened.kept
+        self.last, self.end = opened.last, opened.end
+        self._first, self._named = opened.first, opened.last
+        self._ahead_bytes = ahead_bytes
+        self._syncs_each = syncs and not names_later
+        self._names_later = names_later
+        self._is_synced = self._is_appended = True
+        """Whether everything is durable, and whether everything but flags is."""
 
     # --- what is due --------------------------------------------------------------------------------------------------
 
@@ -108,30 +118,39 @@ class TransactionLog:
 
     def append(self, timestamp: int, operations: bytes, heads: bytes = b"") -> int:
         """Append a transaction that is completed; its offset. It is with the system when this returns."""
-        data = seal(self.last, timestamp, operations, heads)
-        return self._append(timestamp, operations, OPERATION_HEAD.pack(COMPLETION, len(data)) + data)
+        return self._append(timestamp, operations, COMPLETION, heads)
 
     def append_void(self, timestamp: int, operations: bytes) -> int:
         """Append a transaction that was rolled back."""
-        return self._append(timestamp, operations, OPERATION_HEAD.pack(ROLLBACK, 0))
+        return self._append(timestamp, operations, ROLLBACK, b"")
 
-    def _append(self, timestamp: int, operations: bytes, end: bytes) -> int:
+    def _append(self, timestamp: int, operations: bytes, end: int, heads: bytes) -> int:
+        if self._syncs_each and not self._is_appended:
+            self.sync()
         position, area = self.end, self._area
-        data = b"".join((TRANSACTION_HEAD.pack(self.last, 0, timestamp, 0), operations, end))
+        sealed = seal(self.last, timestamp, operations, heads)
+        head = TRANSACTION_HEAD.pack(self.last, 0, timestamp, 0)
+        data = b"".join((head, operations, OPERATION_HEAD.pack(end, len(sealed)), sealed))
         following = position + len(data)
         if self._ahead_bytes and following > area.size:
             area.add_zeros(following + self._ahead_bytes)
         area.store(position, data)
-        # A process that dies before the last of these leaves bytes that nothing leads to, and perhaps a link to them.
-        link = LINK.pack(position)
         if self.last:
-            area.store(self.last + NEXT_AT, link)
-            area.store(LAST_AT, link)
-        else:
-            area.store(FIRST_AT, link + link)
+            area.store(self.last + NEXT_AT, LINK.pack(position))
+        self._first = self._first or position
         self.last, self.end = position, following
-        self._is_synced = False
+        if not self._names_later:
+            self._name(position)
+        self._is_synced = self._is_appended = False
         return position
+
+    def _name(self, last: int) -> None:
+        """Let the header name the last transaction."""
+        if self._named:
+            self._area.store(LAST_AT, LINK.pack(last))
+        else:
+            self._area.store(FIRST_AT, LINK.pack(self._first) + LINK.pack(last))
+        self._named = last
 
     def complete(self, position: int) -> None:
         """Say that a transaction is in the table, which must have been synced."""
@@ -140,8 +159,12 @@ class TransactionLog:
 
     def sync(self) -> None:
         """Make everything so far durable."""
+        last = self.last
         if not self._is_synced:
-            self._is_synced = True  # before: what is stored while the system is busy says that it is not
+            self._is_synced = self._is_appended = True  # before: what is stored meanwhile says that it is not
+            self._area.sync()
+        if self._named != last:
+            self._name(last)
             self._area.sync()
 
     # --- the end ------------------------------------------------------------------------------------------------------
