@@ -195,8 +195,8 @@ def resolve_range(
 
     Where there are several parts, such as shards, a time is another number in each: then a bound is a dictionary.
     """
-    first = find_place(reader, start) if isinstance(start, str) else start
-    end = find_place(reader, stop) if isinstance(stop, str) else stop
+    first = find_place(reader, start) if isinstance(start, str) else find_index(reader, start)
+    end = find_place(reader, stop) if isinstance(stop, str) else find_index(reader, stop)
     if since is not None:
         first = _combine(find_time(reader, parse_time(since, local=local)), first, max)
     if until is not None:
@@ -211,6 +211,12 @@ def _combine(found: Any, given: Any, choose: Callable[[int, int], int]) -> Any:
         bounds = {**found, **given} if isinstance(given, dict) else dict.fromkeys(found, given)
         return {name: choose(number, bounds[name]) for name, number in found.items()}
     return choose(found, given)
+
+
+def find_index(reader: Reader, number: int | None) -> int | None:
+    """The record number that a number stands for: itself, unless the journal counts its records from 0 for people."""
+    find: Callable[[int], int] | None = getattr(reader, "find_index", None)
+    return number if find is None or number is None else find(number)
 
 
 def find_place(reader: Reader, text: str) -> Any:
@@ -229,8 +235,9 @@ def find_point(reader: Reader, text: str, local: bool) -> int:
     if getattr(reader, "states_by_time", False):
         return parse_time(text, local=local)
     if text.isascii() and text.isdigit():
-        return int(text)
-    found = find_place(reader, text) if "@" in text else find_time(reader, parse_time(text, local=local))
+        return int(find_index(reader, int(text)) or 0)
+    find_moment = getattr(reader, "find_moment", None) or (lambda moment: find_time(reader, moment))
+    found = find_place(reader, text) if "@" in text else find_moment(parse_time(text, local=local))
     if isinstance(found, dict):
         raise WrongUse(f"{reader.path}: that is another number in each of its parts; ask for one part at a time")
     return int(found)

@@ -46,6 +46,9 @@ _MAILS: Final = 120
 _UNSENT: Final = 20
 _JOBS: Final = 30
 _MOVES: Final = 400
+_ACCOUNT_PAGES: Final = 3
+_ACCOUNT_ROWS: Final = 4
+_TRANSFERS: Final = 120
 _STORE_BYTES: Final = 8 * 1024
 
 _CUSTOMERS: Final = ("ada", "björn", "chen", "dalia", "emeka", "fatima", "grete", "hugo")
@@ -261,10 +264,47 @@ def _write_fleet(stores: Path, random_numbers: random.Random) -> int:
         return reader.count()
 
 
+# --- sample journals of yeltsin -------------------------------------------------------------------------------------
+
+
+def _write_yeltsin(directory: Path) -> list[Sample]:
+    pages = directory / "pages"
+    pages.mkdir()
+    records = _write_accounts(pages / "accounts.jrnl", random.Random(_SEED))
+    return [Sample("pages", "yeltsin", records, "accounts on the pages of a table, changed by transactions")]
+
+
+def _write_accounts(path: Path, random_numbers: random.Random) -> int:
+    """Goods are moved from one account to another, and both change or none: a row of twelve digits for each."""
+    now = parse_time(_FIRST_TIME) // NANOSECONDS
+    package = find_format("yeltsin").room("records")
+    pages = [65566 + number * 65536 for number in range(_ACCOUNT_PAGES)]
+    rows = {(page, row): 1000 for page in pages for row in range(_ACCOUNT_ROWS)}
+    with find_format("yeltsin").room("journal").Writer(path) as journal:
+        for page in pages:
+            now += random_numbers.randrange(1, 60)
+            opening = b"".join(b"%011d\n" % rows[page, row] for row in range(_ACCOUNT_ROWS))
+            new = [package.Allocate(page, 0, 0), package.Modify(page, 0, bytes(len(opening)), opening)]
+            journal.append(new, timestamp=now, flags=1)
+        for number in range(_TRANSFERS):
+            now += random_numbers.randrange(1, 60)
+            moves = []
+            amount = random_numbers.randrange(1, 500)
+            is_void = number % 17 == 16  # somebody had not enough
+            for change, place in zip((-amount, amount), random_numbers.sample(list(rows), 2), strict=True):
+                page, row = place
+                before, after = b"%011d\n" % rows[place], b"%011d\n" % (rows[place] + change)
+                moves.append(package.Modify(page, 12 * row, before, after))
+                rows[place] += 0 if is_void else change
+            journal.append(moves, timestamp=now, end=0xFE if is_void else 0xFF, flags=1)
+        return int(journal.count)
+
+
 _WRITERS: Final[dict[str, Callable[[Path], list[Sample]]]] = {
     "sej": _write_sej,
     "kestrel": _write_kestrel,
     "versioned": _write_versioned,
+    "yeltsin": _write_yeltsin,
 }
 assert set(_WRITERS) <= set(FORMATS)
 
@@ -299,6 +339,8 @@ _ACTS: Final = (
     _Act("Where were the trucks at ten?", "state {0}/stores --at 2026-01-15T10:00Z"),
     _Act("Where has one of them been?", "history {0}/stores truck/7"),
     _Act("And what has changed within half an hour?", "diff {0}/stores 2026-01-15T10:00Z 2026-01-15T10:30Z"),
+    _Act("What was on the pages of a table before its tenth transaction?", "state {0}/pages --at 10"),
+    _Act("Which bytes did that transaction change?", "diff {0}/pages/accounts.jrnl 40 41"),
     _Act("To Parquet, for everything that reads it:", "convert {0}/orders {0}/orders.parquet --to parquet"),
     _Act("And back to a journal:", "convert {0}/orders.parquet {0}/again --to sej"),
     _Act("Which has the same messages:", "tail {0}/again -n 2"),

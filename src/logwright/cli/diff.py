@@ -24,6 +24,7 @@ from .arguments import (
     verb,
 )
 from .output import GREEN, RED, YELLOW, Column, Table, describe, escape, print_json, warn
+from .pages import in_hex, is_ranges
 
 
 @verb(
@@ -48,6 +49,8 @@ def command(path: Path, earlier: str, later: str, local: bool, format_name: str 
 
     For versioned: the keys that were added, changed and removed between two times, which are nanoseconds, ISO 8601, or
     "2 hours ago"; a key that was written anew with the same value has not changed.
+
+    For yeltsin: the bytes of pages that differ before two transactions, which are counted from 0, in hex.
     """
     damages: list[Damage] = []
     with opened(path, format_name) as reader:
@@ -80,6 +83,8 @@ def _print_changes(changes: dict[str, Any]) -> None:
 
 
 def _text(value: Any) -> str:
+    if is_ranges(value):
+        return in_hex(value)
     if isinstance(value, dict) and "data" in value:
         value = {**value, "data": escape(base64.b64decode(value["data"]))}
     return json.dumps(value, ensure_ascii=False)

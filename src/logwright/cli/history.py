@@ -12,6 +12,7 @@ import click
 from ..core.errors import WrongUse
 from .arguments import GOOD, format_option, json_option, opened, path_argument, tell_torn_tails, verb
 from .output import RED, Column, Table, escape, print_json
+from .pages import in_hex, is_ranges
 from .times import shown_time
 
 
@@ -21,6 +22,7 @@ from .times import shown_time
         ("what became of the item that was added first", "logwright history queues/mail mail@0"),
         ("for a program", "logwright history queues/mail mail@0 --json"),
         ("every value that a key of a store ever had", "logwright history stores/fleet.jrn truck/7"),
+        ("how a page came to be what it is", "logwright history pages/accounts.jrnl 65566"),
     ],
 )
 @path_argument
@@ -32,7 +34,8 @@ def command(path: Path, key: str, format_name: str | None, as_json: bool) -> int
 
     For kestrel the key is the place where an item was added (FILE@POSITION, as `dump` and `diff` show it), and its
     changes are when it was added, reserved, put back, and removed or finished. For versioned it is a key of the store,
-    in a directory of several STORE/KEY; every change that is kept is told, from all archives, each once.
+    in a directory of several STORE/KEY; every change that is kept is told, from all archives, each once. For yeltsin it
+    is a page, by its offset in the table, and what is known of its bytes after each transaction that changed it.
     """
     with opened(path, format_name) as reader:
         tell = getattr(reader, "history", None)
@@ -58,6 +61,8 @@ def _print_changes(changes: list[dict[str, Any]]) -> None:
 
 
 def _text(value: Any) -> str:
+    if is_ranges(value):
+        return in_hex(value)
     if isinstance(value, dict) and "data" in value:
         value = {**value, "data": escape(base64.b64decode(value["data"]))}
     return json.dumps(value, ensure_ascii=False)

@@ -8,7 +8,7 @@ from typing import Any
 from ..core.report import Summary
 from .arguments import DAMAGE_FOUND, GOOD, format_option, json_option, local_option, opened, path_argument, verb
 from .output import print_facts, print_json
-from .times import format_duration, format_size, format_time, shown_time
+from .times import format_duration, format_size, shown_time, time_scale
 
 
 @verb(
@@ -32,14 +32,15 @@ def command(path: Path, local: bool, format_name: str | None, as_json: bool) -> 
     """
     with opened(path, format_name) as reader:
         summary = reader.summary()
+        scale = time_scale(reader)
     if as_json:
         print_json(summary.as_json())
     else:
-        print_facts(_facts(summary, local))
+        print_facts(_facts(summary, scale, local))
     return DAMAGE_FOUND if summary.damaged else GOOD
 
 
-def _facts(summary: Summary, local: bool) -> list[tuple[str, str]]:
+def _facts(summary: Summary, scale: int, local: bool) -> list[tuple[str, str]]:
     facts = [
         ("path", summary.path),
         ("format", summary.format),
@@ -47,10 +48,10 @@ def _facts(summary: Summary, local: bool) -> list[tuple[str, str]]:
         ("files", str(summary.files)),
         ("bytes", f"{summary.bytes} ({format_size(summary.bytes)})"),
         ("records", "unknown without reading all" if summary.records is None else str(summary.records)),
-        ("first", _record(summary.first, local)),
-        ("last", _record(summary.last, local)),
+        ("first", _record(summary.first, scale, local)),
+        ("last", _record(summary.last, scale, local)),
     ]
-    span = _span(summary.first, summary.last)
+    span = _span(summary.first, summary.last, scale)
     if span is not None:
         facts.append(("span", span))
     for name, detail in summary.details.items():
@@ -58,7 +59,7 @@ def _facts(summary: Summary, local: bool) -> list[tuple[str, str]]:
     return facts
 
 
-def _record(record: dict[str, Any] | None, local: bool) -> str:
+def _record(record: dict[str, Any] | None, scale: int, local: bool) -> str:
     """Where a record is and when it was made, in a line."""
     if record is None:
         return "-"
@@ -66,7 +67,8 @@ def _record(record: dict[str, Any] | None, local: bool) -> str:
     if "op" in record:
         parts.append(record["op"])
     if "timestamp" in record:
-        parts.append(format_time(record["timestamp"], local=local) if record["timestamp"] is not None else "no time")
+        timestamp = record["timestamp"]
+        parts.append("no time" if timestamp is None else shown_time(timestamp * scale, local=local))
     if "t" in record:
         parts.append(shown_time(record["t"], local=local))
     if "added" in record:
@@ -75,12 +77,12 @@ def _record(record: dict[str, Any] | None, local: bool) -> str:
     return ", ".join(parts)
 
 
-def _span(first: dict[str, Any] | None, last: dict[str, Any] | None) -> str | None:
+def _span(first: dict[str, Any] | None, last: dict[str, Any] | None, scale: int) -> str | None:
     """How much time lies between two records."""
     times = [record.get("timestamp", record.get("t")) for record in (first, last) if record is not None]
     if len(times) < 2 or times[0] is None or times[1] is None:
         return None
-    return format_duration(times[1] - times[0])
+    return format_duration((times[1] - times[0]) * scale)
 
 
 def _details(name: str, detail: Any) -> list[tuple[str, str]]:

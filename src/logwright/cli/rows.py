@@ -17,12 +17,12 @@ from ..core.format import Located, Reader
 from ..core.outcome import Damage
 from ..values import Decoder, Undecodable, decoder, payload, read_schema
 from .output import DIM, RED, Column, Table, describe, escape, print_json, warn
-from .times import MILLISECONDS, shown_time
+from .times import MILLISECONDS, shown_time, time_scale
 
 _HIDDEN: Final = ("file", "shard", "queue", "store", "decoded", "undecodable")
 """Fields that are no column: a line of its own tells the file, whose name has the part in it."""
 _PLACE: Final = ("position", "size")
-_NUMBERS: Final = ("position", "size", "offset", "type", "xid", "count")
+_NUMBERS: Final = ("position", "size", "offset", "type", "xid", "count", "previous", "next", "flags")
 _PAYLOADS: Final = ("value", "data")
 _TIMES: Final = {"timestamp": 1, "t": 1, **MILLISECONDS}
 """Fields that are times, and how many nanoseconds their unit has."""
@@ -129,10 +129,13 @@ class Printer:
         value = getattr(located.record, name, fields.get(name))
         if isinstance(value, bytes):
             return escape(value)
+        if isinstance(value, tuple):
+            return "; ".join(map(str, value)) or "-"
         if name == "o":
             return json.dumps(fields[name], ensure_ascii=False)
         if name in _TIMES and value is not None:
-            return shown_time(value * _TIMES[name], local=self._local)
+            scale = time_scale(self._reader) if name == "timestamp" else _TIMES[name]
+            return shown_time(value * scale, local=self._local)
         return "-" if value is None else str(value)
 
     def __enter__(self) -> Self:

@@ -27,6 +27,7 @@ from .arguments import (
     verb,
 )
 from .output import Column, Table, describe, escape, print_facts, print_json, print_line, progress_bar, warn
+from .pages import is_ranges, print_pages
 from .times import MILLISECONDS, shown_time
 
 
@@ -54,6 +55,9 @@ def command(path: Path, at: str | None, local: bool, format_name: str | None, as
 
     For versioned: each key with its value and the time since when it has it. POINT is a time: nanoseconds, ISO 8601, or
     "2 hours ago". One journal is read, the one that knows that time; a time before all that is kept is exit code 2.
+
+    For yeltsin: how many transactions there are, where the last one is, whether a redo is due, and what is known of the
+    bytes of pages, in hex. POINT is the number of a transaction, counted from 0: the pages as they were before it.
     """
     damages: list[Damage] = []
     with opened(path, format_name) as reader:
@@ -91,7 +95,9 @@ def _print_state(state: dict[str, Any]) -> None:
         if isinstance(value, list | dict):
             print_line()
             print_line(f"{name}: none" if not value else f"{name}:")
-        if isinstance(value, dict) and any(isinstance(item, dict) for item in value.values()):
+        if isinstance(value, dict) and value and all(map(is_ranges, value.values())):
+            print_pages(value)
+        elif isinstance(value, dict) and any(isinstance(item, dict) for item in value.values()):
             for key, item in value.items():
                 print_line(f"-- {key}")
                 _print_state(item)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, tzinfo
-from typing import Final
+from typing import Any, Final
 
 from ..core.errors import WrongUse
 from ..core.times import NANOSECONDS, UNITS, parse_duration, parse_time
@@ -19,6 +19,7 @@ __all__ = [
     "parse_size",
     "parse_time",
     "shown_time",
+    "time_scale",
 ]
 
 MILLISECONDS: Final = {"added": 1_000_000, "expires": 1_000_000}
@@ -51,6 +52,12 @@ def format_time(timestamp: int | None, *, local: bool = False) -> str:
     while fraction.endswith("000"):
         fraction = fraction[:-3]
     return written[:19] + fraction + (written[19:] if local else "Z")
+
+
+def time_scale(reader: Any) -> int:
+    """How many nanoseconds the unit has in which a journal's records tell their `timestamp`."""
+    scale: int = getattr(reader, "time_scale", 1)
+    return scale
 
 
 def shown_time(timestamp: int, *, local: bool = False) -> str:

@@ -12,6 +12,7 @@ from ...core.format import Located
 from ...core.outcome import Damage, Mode
 from ...core.parts import Bound, bound_of
 from ...core.side_by_side import SideBySideReader
+from ...core.times import NANOSECONDS
 from .files import list_journals
 from .reader import ROW_FIELDS, Reader, transaction_as_json
 from .records import Transaction
@@ -26,6 +27,8 @@ class JournalsReader(SideBySideReader):
     format = "yeltsin"
     part_name = "journal"
     row_fields = ROW_FIELDS
+    time_scale = NANOSECONDS
+    """The timestamps of transactions are in seconds."""
 
     def __init__(self, directory: Path | str, *, disk: Disk = REAL_DISK) -> None:
         super().__init__()

@@ -20,6 +20,7 @@ from ...core.format import Located
 from ...core.outcome import Damage, Malformed, Mode, check_mode
 from ...core.reading import FilesReader, located
 from ...core.report import Progress
+from ...core.times import NANOSECONDS
 from . import codec, kernel
 from .cursor import Chunk, Cursor, judge
 from .files import Head, Header, JournalFile, hop, measure, read_head, read_header
@@ -28,7 +29,6 @@ from .records import Transaction
 from .replay import Pages, PagesState, Ranges, change, difference
 
 ROW_FIELDS: Final = ("previous", "next", "timestamp", "flags", "complete", "outcome", "operations")
-_NANOSECONDS: Final = 1_000_000_000
 
 
 class Reader(FilesReader[Chunk, JournalFile]):
@@ -38,6 +38,8 @@ class Reader(FilesReader[Chunk, JournalFile]):
     part_name = "journal"
     first_position = HEADER_BYTES
     row_fields = ROW_FIELDS
+    time_scale = NANOSECONDS
+    """The timestamps of transactions are in seconds."""
     counted_by: ClassVar = {"load": False}
     skimmed_by: ClassVar = counted_by
     _single = False
@@ -158,11 +160,11 @@ class Reader(FilesReader[Chunk, JournalFile]):
 
         Times need not rise, so this reads the journal from its beginning.
         """
-        return self._first_from(-(-timestamp // _NANOSECONDS))
+        return self._first_from(-(-timestamp // NANOSECONDS))
 
     def find_moment(self, timestamp: int) -> int:
         """The number of the first transaction that was created later than `timestamp` (ns); `next` if none was."""
-        return self._first_from(timestamp // _NANOSECONDS + 1)
+        return self._first_from(timestamp // NANOSECONDS + 1)
 
     def _first_from(self, seconds: int) -> int:
         end = HEADER_BYTES

@@ -32,6 +32,10 @@ OPS: Final[dict[str, int]] = {"allocate": ALLOCATION, "modify": MODIFICATION, "r
 """The names of the operations, and their numbers."""
 
 
+_MOST_SHOWN_BYTES: Final = 32
+"""How much of an image a line for people has."""
+
+
 def check_offset(name: str, offset: int) -> None:
     """Raise `WrongUse` for an offset that does not fit its field."""
     if not 0 <= offset < 2**64:
@@ -69,6 +73,9 @@ class Allocate:
         """Name and fields."""
         return {"op": self.op, "page": self.page, "free_before": self.free_before, "free_after": self.free_after}
 
+    def __str__(self) -> str:
+        return f"allocate {self.page}"
+
 
 @dataclass(frozen=True, slots=True)
 class Modify:
@@ -97,6 +104,9 @@ class Modify:
             "after": self.after,
         }
 
+    def __str__(self) -> str:
+        return f"modify {self.page} @ {self.page_offset}: {_shown(self.before)} -> {_shown(self.after)}"
+
 
 @dataclass(frozen=True, slots=True)
 class Remove:
@@ -117,8 +127,17 @@ class Remove:
         """Name and fields."""
         return {"op": self.op, "page": self.page, "free_before": self.free_before}
 
+    def __str__(self) -> str:
+        return f"remove {self.page}"
+
 
 Operation: TypeAlias = Allocate | Modify | Remove
+
+
+def _shown(image: bytes) -> str:
+    """An image in hex, its beginning if it is long."""
+    rest = len(image) - _MOST_SHOWN_BYTES
+    return image[:_MOST_SHOWN_BYTES].hex() + (f" and {rest} bytes more" if rest > 0 else "")
 
 
 @dataclass(frozen=True, slots=True)
