@@ -46,8 +46,8 @@ SyncLike: TypeAlias = Sync | str
 
 def interval(milliseconds: float) -> Sync:
     """Sync in the background every so many milliseconds."""
-    if not 0 < milliseconds < float("inf"):
-        raise WrongUse(f"a sync interval of {milliseconds} ms makes no sense")
+    if not isinstance(milliseconds, int | float) or not 0 < milliseconds < float("inf"):
+        raise WrongUse(f"a sync interval of {milliseconds!r} ms makes no sense")
     return Sync("interval", float(milliseconds))
 
 
@@ -59,7 +59,7 @@ def parse_sync(policy: SyncLike) -> Sync:
         return NONE
     if policy == "always":
         return ALWAYS
-    match = re.fullmatch(r"interval\((\d+(?:\.\d+)?)\)", policy)
+    match = re.fullmatch(r"interval\((\d+(?:\.\d+)?)\)", policy) if isinstance(policy, str) else None
     if match:
         return interval(float(match[1]))
     raise WrongUse(f"sync policy {policy!r} is none of: none, always, interval(MILLISECONDS)")

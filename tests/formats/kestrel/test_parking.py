@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from logwright.core.disk import Disk
-from logwright.core.errors import DamagedJournal, Locked, LogwrightError, NotFound, WrongUse
+from logwright.core.errors import Closed, DamagedJournal, Locked, LogwrightError, NotFound, WrongUse
 from logwright.formats.kestrel import Queue, hub, unpark
+from logwright.formats.kestrel.engine import Engine
 from logwright.formats.kestrel.parking import plan_unpark
+from tests.formats.kestrel.queues import until
 from tests.formats.kestrel.samples import ADDED, RESERVE, addx, write
 from tests.support.faulty_disk import failing_calls
 from tests.support.simulated_disk import SimulatedDisk
+from tests.support.threads import DEADLINE_SECONDS
 
 HOME = Path("/spool")
 
@@ -185,3 +190,35 @@ def forget(disk: Disk) -> None:
     """Disks come and go here, and the next one may have the same identity."""
     for key in [key for key in hub._engines if key[0] == id(disk)]:
         del hub._engines[key]
+
+
+@pytest.mark.parametrize("closed", ["cars_parked", "cars"])
+def test_closing_a_queue_while_items_are_put_back_leaves_each_in_one_of_them(
+    closed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queues = {name: Queue(tmp_path, name) for name in ("cars", "cars_parked")}
+    queues["cars_parked"].put_many([b"a", b"b"])
+    if closed == "cars":
+        queues["cars_parked"].close()  # so that nobody else needs it
+    put = Engine.put_moved
+    closers: list[threading.Thread] = []
+
+    def put_while_another_closes(self: Engine, items: Any) -> None:
+        engine = queues[closed]._engine
+        closers.append(threading.Thread(target=queues[closed].close))
+        put(self, items)
+        closers[-1].start()
+        until(lambda: closed == "cars_parked" or engine.is_closing)
+        if closed == "cars_parked":  # others need it, so closing it waits for nobody
+            closers[-1].join(DEADLINE_SECONDS)
+
+    monkeypatch.setattr(Engine, "put_moved", put_while_another_closes)
+    with contextlib.suppress(Closed):
+        queues["cars"].unpark()
+    for thread in closers:
+        thread.join(DEADLINE_SECONDS)
+    monkeypatch.undo()
+    for queue in queues.values():
+        queue.close()
+    assert [data for data, _, _ in items_of(tmp_path / "cars")] == [b"a", b"b"]
+    assert items_of(tmp_path / "cars_parked") == []

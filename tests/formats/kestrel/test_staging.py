@@ -16,7 +16,8 @@ from logwright.formats.kestrel import Operation, Queue, QueuesReader, Scanner, W
 from logwright.formats.kestrel.codec import encode
 from logwright.formats.kestrel.cursor import Chunk
 from logwright.formats.kestrel.files import list_files
-from logwright.formats.kestrel.staging import MAX_NAME_BYTES, Stage, Target, publish, recover_staging
+from logwright.formats.kestrel.layout import MAX_NAME_BYTES
+from logwright.formats.kestrel.staging import Stage, Target, publish, recover_staging
 from logwright.formats.sej import staging as sej
 from tests.contract.staging import ROOT, STAGING, Row
 from tests.formats.kestrel.staging_subject import KestrelStaging

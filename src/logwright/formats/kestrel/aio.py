@@ -36,8 +36,9 @@ from ...core.tasks import opened, to_the_end
 from .engine import Engine
 from .hub import Handle, Settings
 from .items import Item, as_item, xids_of
-from .limits import Expires, Limits, Options
-from .queue import _check_count, describe
+from .layout import check_queue_name
+from .limits import Expires, Limits, Options, check_count, check_timeout
+from .queue import describe
 from .records import Dialect
 from .shelf import Entry
 from .stats import Stats, stats_of
@@ -69,6 +70,7 @@ class AsyncQueue:
         **options: Unpack[Options],
     ) -> None:
         self.policy = parse_sync(sync)
+        check_queue_name(name)
         self.name = name
         self.path = Path(directory).absolute() / name
         settings = Settings(
@@ -156,6 +158,8 @@ class AsyncQueue:
 
     async def get(self, timeout: float | None = 0) -> bytes | None:
         """Remove the head and return its data; None when there is nothing."""
+        if timeout != 0:
+            check_timeout(timeout)
         engine = self._engine_here()
         if not self._is_always and not engine.can_move:  # then nothing is waited for once there is an item
             data = engine.get()
@@ -166,7 +170,8 @@ class AsyncQueue:
 
     async def get_many(self, most: int, timeout: float | None = 0) -> list[bytes]:
         """Remove up to so many items from the head on; waits for the first one only."""
-        _check_count(most)
+        check_count(most)
+        check_timeout(timeout)
         engine = self._engine_here()
         found = await self._taken(engine, _removing(engine, most), timeout)
         return [entry[0] for entry in found or ()]
@@ -184,7 +189,8 @@ class AsyncQueue:
 
     async def open_many(self, most: int, timeout: float | None = 0) -> list[Item]:
         """Reserve up to so many items from the head on; waits for the first one only."""
-        _check_count(most)
+        check_count(most)
+        check_timeout(timeout)
         engine = self._engine_here()
         return await self._taken(engine, _reserving(engine, most), timeout) or []
 
@@ -276,6 +282,7 @@ class AsyncQueue:
 
     def __len__(self) -> int:
         """How many items wait. Those that are open do not."""
+        self.handle.engine.check_process()
         return self.handle.engine.items
 
     def __bool__(self) -> bool:

@@ -36,9 +36,10 @@ from .layout import (
     REMOVE_TENTATIVE_XID,
     UNREMOVE,
     XID_HEAD,
+    check_queue_name,
     parked_name,
 )
-from .limits import Limits, deadline_ms
+from .limits import Limits, check_count, deadline_ms
 from .records import Dialect
 from .shelf import NO_LIMIT, Entry
 from .waiting import Waiting
@@ -96,9 +97,7 @@ class Engine(Waiting):
 
     def configure(self, limits: Limits) -> None:
         """Take these limits from now on."""
-        for target in (limits.expire_to, limits.park):
-            if target == self.queue:
-                raise WrongUse(f"{self.path}: the items of a queue cannot move to the queue itself")
+        self._check_targets(limits)
         self.limits = limits
         self.max_items = NO_LIMIT if limits.max_items is None else limits.max_items
         self.max_bytes = NO_LIMIT if limits.max_bytes is None else limits.max_bytes
@@ -111,6 +110,17 @@ class Engine(Waiting):
         self.set_thresholds()
         if limits.sweep_seconds is not None and self._caretaker is not None:
             self._caretaker.repeat(limits.sweep_seconds, self.sweep)
+
+    def _check_targets(self, limits: Limits) -> None:
+        """Raise `WrongUse` for a queue that items could not move to, before one has to."""
+        parked = None if limits.max_attempts is None else limits.park or parked_name(self.queue)
+        for target in (limits.expire_to, parked):
+            if target == self.queue:
+                raise WrongUse(f"{self.path}: the items of a queue cannot move to the queue itself")
+            if target is not None and target.startswith(f"{self.queue}+"):  # which is opened with the same limits
+                raise WrongUse(f"{self.path}: the items of a queue cannot move to {target}, which gets all of them")
+            if target is not None:
+                check_queue_name(target)  # that of parked items is longer than the queue's own
 
     def keep_promises(self, policy: Sync, buffer_bytes: int) -> None:
         """Be as durable as this policy asks for: somebody else, who asked for less, may have opened the engine."""
@@ -131,6 +141,10 @@ class Engine(Waiting):
     @property
     def is_closing(self) -> bool:
         return self._is_closing or self._closed
+
+    def check_process(self) -> None:
+        """Raise `WrongUse` in a fork: the queue is the parent's, who goes on with it."""
+        self._check_process()
 
     def _refuse(self) -> None:
         self._check_process()
@@ -317,8 +331,8 @@ class Engine(Waiting):
         found = self.reserve_many(1)
         return found[0] if found else None
 
-    def reserve_many(self, most: int) -> list[Item]:
-        """Reserve up to so many items from the head on."""
+    def reserve_many(self, most: int, *, for_other: bool = False) -> list[Item]:
+        """Reserve up to so many items from the head on; `for_other` queues, which alone can finish them."""
         found: list[Item] = []
         with self.mutex:
             if self.refusing:
@@ -327,6 +341,8 @@ class Engine(Waiting):
                 while len(found) < most and self._another(found):
                     xid = self._reserve_head()
                     found.append(as_item(self.open_items[xid], xid))
+                    if for_other:
+                        self._moving.add(xid)
             self.care_if_due()
         return found
 
@@ -448,6 +464,9 @@ class Engine(Waiting):
 
     def unpark(self, most: int | None) -> int:
         """Put parked items back, at the tail; how many those were."""
+        self._check_process()
+        if most is not None:
+            check_count(most)
         if self._borrow is None:
             raise WrongUse(f"{self.path}: there is no way to the queue {self.park}")
         return self.take_over(self._borrow(self.park), most)
@@ -456,25 +475,39 @@ class Engine(Waiting):
         """Move items from the head of another queue to the tail of this one; how many those were.
 
         A crash in between leaves items that are here already reserved there, on the disk: so they come back there with
-        an attempt counted, which is what tells them apart.
+        an attempt counted, which is what tells them apart. Whoever closes one of the two queues meanwhile waits for the
+        items that are on their way, or does not touch them.
         """
         count = 0
         while most is None or count < most:
-            items = parked.reserve_many(_MOST_MOVES if most is None else min(_MOST_MOVES, most - count))
-            if not items:
+            with self._moves_under_way:  # closing this queue lets go of the other one, and waits for this
+                moved = self._take_some(parked, _MOST_MOVES if most is None else min(_MOST_MOVES, most - count))
+            if not moved:
                 break
-            xids = [item.xid for item in items]
-            try:
-                parked.sync()
-                self.put_moved(items)
-            except LogwrightError:
-                if not parked.refusing:
-                    parked.abort(xids)
-                raise
-            parked.confirm(xids)
-            parked.sync()
-            count += len(items)
+            count += moved
         return count
+
+    def _take_some(self, parked: Engine, most: int) -> int:
+        items = parked.reserve_many(most, for_other=True)
+        if not items:
+            return 0
+        xids = [item.xid for item in items]
+        try:
+            parked.sync()
+            self.put_moved(items)
+        except BaseException:
+            with parked.mutex:
+                parked._moving.difference_update(xids)
+                if not parked.refusing:
+                    parked._put_back(xids)
+            raise
+        with parked.mutex:
+            parked._moving.difference_update(xids)
+            if parked.refusing:
+                parked._refuse()
+            parked._confirm(xids)
+        parked.sync()
+        return len(items)
 
     def sweep(self) -> int:
         """Drop what has expired at the head, or let it move; how many items that were."""

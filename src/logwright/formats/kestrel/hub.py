@@ -21,10 +21,10 @@ from typing import Any, Final
 
 from ...core.disk import REAL_DISK, Disk
 from ...core.durability import SyncLike, parse_sync
-from ...core.errors import Closed, Locked, NotFound, WrongUse
+from ...core.errors import Closed, Locked, NotFound
 from .engine import Engine
 from .files import list_queues
-from .layout import is_queue_name
+from .layout import check_queue_name, is_queue_name
 from .limits import Limits
 from .records import Dialect
 
@@ -121,8 +121,7 @@ class Handle:
         self.has_children = False
         """Asked by every put, so it is no property."""
         self._is_closed = False
-        if not is_queue_name(name):  # alone: a path could hide what is in it
-            raise WrongUse(f"{name!r} is no name of a queue: none of / ~ + . may be in it, but for one + within")
+        check_queue_name(name)  # alone: a path could hide what is in it
         path = directory.absolute() / name
         with _lock:
             self.engine = _hold(path, limits, settings, self)

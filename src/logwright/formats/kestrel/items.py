@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from ...core.errors import WrongUse
 from .shelf import Entry
 
 
@@ -31,4 +32,10 @@ def as_item(entry: Entry, xid: int = 0) -> Item:
 
 def xids_of(items: Iterable[Item | int]) -> list[int]:
     """The ids that some items are reserved under, each given by the item or by the id itself."""
-    return [item.xid if isinstance(item, Item) else item for item in items]
+    return [item.xid if isinstance(item, Item) else _checked(item) for item in items]
+
+
+def _checked(xid: object) -> int:
+    if not isinstance(xid, int) or isinstance(xid, bool):
+        raise WrongUse(f"{xid!r} is neither an item nor its id: give items one by one, or several as confirm(*items)")
+    return xid

@@ -35,6 +35,8 @@ import re
 import struct
 from typing import Final
 
+from ...core.errors import WrongUse
+
 ADD, REMOVE, ADDX, REMOVE_TENTATIVE, SAVE_XID, UNREMOVE, CONFIRM_REMOVE, ADD_XID, STATE_DUMP = range(9)
 REMOVE_TENTATIVE_XID: Final = 9
 CONTINUE: Final = 10
@@ -81,6 +83,9 @@ LOCK_SUFFIX: Final = ".lck"
 NOTE_SUFFIX: Final = ".packed"
 PARKED_SUFFIX: Final = "_parked"
 
+MAX_NAME_BYTES: Final = 255 - len(".99999999999999999999.pack")
+"""How long the name of a queue can be, so that file systems take the longest name of one of its files."""
+
 _ROTATED_NAME: Final = re.compile(r"([^./~\x00][^./\x00]*)\.([0-9]{1,20})(\.pack)?", re.DOTALL)
 _NEWEST_NAME: Final = re.compile(r"[^./~\x00][^./\x00]*", re.DOTALL)
 _QUEUE_NAME: Final = re.compile(r"[^./~+\x00]+(?:\+[^./~+\x00]+)?", re.DOTALL)
@@ -92,9 +97,27 @@ assert STATE_DUMP_HEAD.size == 9
 assert XID_HEAD.size == 5
 
 
-def is_queue_name(name: str) -> bool:
+def check_queue_name(name: object) -> None:
+    """Raise `WrongUse` for what a new queue cannot be called; as a path it might lead out of the directory."""
+    if not isinstance(name, str):
+        raise WrongUse(f"{name!r} is no name of a queue: it is no text")
+    if _QUEUE_NAME.fullmatch(name) is None:
+        raise WrongUse(f"{name!r} is no name of a queue: none of / ~ + . may be in it, but for one + within")
+    try:
+        size = len(name.encode())
+    except UnicodeEncodeError:
+        raise WrongUse(f"{name!r} is no name of a queue: it is no text") from None
+    if size > MAX_NAME_BYTES:
+        raise WrongUse(f"{name[:40]!r}… is too long for the name of a queue: {MAX_NAME_BYTES} bytes at most")
+
+
+def is_queue_name(name: object) -> bool:
     """Whether a new queue may have this name: none of `/ ~ + .` in it, apart from one `+` of a fan-out queue."""
-    return _QUEUE_NAME.fullmatch(name) is not None
+    try:
+        check_queue_name(name)
+    except WrongUse:
+        return False
+    return True
 
 
 def parse_name(name: str) -> tuple[str, int | None, bool] | None:

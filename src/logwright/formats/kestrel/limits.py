@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final, TypeAlias, TypedDict
 
 from ...core.errors import WrongUse
-from .layout import MAX_DATA_BYTES, is_queue_name
+from .layout import MAX_DATA_BYTES, check_queue_name
 from .packing import MOST_ATTEMPTS
 
 Seconds: TypeAlias = float | timedelta
@@ -77,12 +78,11 @@ class Limits:
             _check_number(name, getattr(self, name))
         for name in ("max_age", "sweep_seconds"):
             seconds = getattr(self, name)
-            if seconds is not None and not 0 < as_seconds(seconds) < 2**50:
-                raise WrongUse(f"{name} cannot be {seconds}")
+            if seconds is not None and not (_is_duration(seconds) and 0 < as_seconds(seconds) < 2**50):
+                raise WrongUse(f"{name} cannot be {seconds!r}")
         for name in ("expire_to", "park"):
-            queue = getattr(self, name)
-            if queue is not None and not is_queue_name(queue):
-                raise WrongUse(f"{name}: {queue!r} is no name of a queue")
+            if getattr(self, name) is not None:
+                _check_target(name, getattr(self, name))
         if self.max_attempts is not None and self.max_attempts > MOST_ATTEMPTS:
             raise WrongUse(f"max_attempts is {self.max_attempts}, and no more than {MOST_ATTEMPTS} are remembered")
         if self.max_item_bytes is not None and self.max_item_bytes > MAX_DATA_BYTES:
@@ -99,6 +99,30 @@ class Limits:
     def max_memory_items(self) -> int:
         """How many items are held in memory at most, however small they are."""
         return max(_FEW_ITEMS, self.max_memory_bytes // _MEMORY_BYTES_OF_ITEM)
+
+
+def _check_target(name: str, queue: object) -> None:
+    try:
+        check_queue_name(queue)
+    except WrongUse as error:
+        raise WrongUse(f"{name}: {error}") from None
+
+
+def check_count(most: object) -> None:
+    """Raise `WrongUse` for what is no number of items."""
+    if not isinstance(most, int) or isinstance(most, bool) or most < 0:
+        raise WrongUse(f"cannot take {most!r} items")
+
+
+def check_timeout(timeout: object) -> None:
+    """Raise `WrongUse` for what is no time to wait: seconds, or None for ever."""
+    if timeout is not None and not (isinstance(timeout, int | float) and _is_duration(timeout)):
+        raise WrongUse(f"cannot wait {timeout!r} seconds")
+
+
+def _is_duration(value: object) -> bool:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool) and not math.isnan(value)
+    return is_number or isinstance(value, timedelta)
 
 
 def _check_number(name: str, value: object) -> None:
@@ -118,7 +142,7 @@ def deadline_ms(expires: Expires, now: int) -> int:
     """
     if isinstance(expires, datetime):
         found = int(expires.astimezone(UTC).timestamp() * 1000)
-    elif isinstance(expires, int | float | timedelta) and not isinstance(expires, bool):
+    elif _is_duration(expires):
         seconds = as_seconds(expires)
         if not -(2**50) < seconds < 2**50:
             raise WrongUse(f"an item cannot expire in {expires} seconds")

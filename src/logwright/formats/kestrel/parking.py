@@ -24,7 +24,7 @@ from .engine import Engine
 from .files import list_queues
 from .hub import Handle, Settings
 from .layout import is_queue_name, parked_name
-from .limits import Limits
+from .limits import Limits, check_count
 from .reader import Reader
 from .shelf import Entry
 
@@ -53,7 +53,8 @@ def unpark(path: Path | str, to: str | None = None, *, most: int | None = None, 
     somebody has one of the two open.
     """
     source, target = _places(Path(path), to, disk)
-    _check_most(most)
+    if most is not None:
+        check_count(most)
     with _opened(source, disk) as parked, _opened(target, disk) as queue:
         doubled = _count_doubled(parked.entries()[:most], queue)
         moved = queue.take_over(parked, most)
@@ -65,18 +66,14 @@ def plan_unpark(
 ) -> Unparked:
     """What `unpark` would do. Needs no lock and changes nothing; what is reserved counts, as it would come back."""
     source, target = _places(Path(path), to, disk)
-    _check_most(most)
+    if most is not None:
+        check_count(most)
     reader = Reader(source, disk=disk)
     with reader.snapshot() as files:
         replay = reader.replay(files)
         there = len(replay) + len(replay.open())
     items = there if most is None else min(there, most)
     return Unparked(source, target, items, there - items)
-
-
-def _check_most(most: int | None) -> None:
-    if most is not None and most < 0:
-        raise WrongUse(f"cannot put {most} items back")
 
 
 def _places(path: Path, to: str | None, disk: Disk) -> tuple[Path, Path]:

@@ -43,12 +43,12 @@ from ...core.buffers import Buffer, as_bytes
 from ...core.closing import Closing
 from ...core.disk import REAL_DISK, Disk
 from ...core.durability import ALWAYS, SyncLike, parse_sync
-from ...core.errors import Closed, WrongUse
+from ...core.errors import Closed
 from ...core.outcome import Damage
 from .engine import Engine
 from .hub import Handle, Settings
 from .items import Item, as_item, xids_of
-from .limits import Expires, Limits, Options
+from .limits import Expires, Limits, Options, check_count, check_timeout
 from .records import Dialect
 from .stats import Stats, stats_of
 
@@ -141,6 +141,8 @@ class Queue(Closing):
 
     def get(self, timeout: float | None = 0) -> bytes | None:
         """Remove the head and return its data; None when there is nothing: b"" is an item."""
+        if timeout != 0:
+            check_timeout(timeout)
         engine = self._engine
         data = engine.get()
         if data is None or engine.moves:
@@ -154,7 +156,8 @@ class Queue(Closing):
 
         Fewer where what is behind them cannot be read: the next call tells why.
         """
-        _check_count(most)
+        check_count(most)
+        check_timeout(timeout)
         engine = self._engine
         return self._committed(engine, self._taken(engine, lambda: engine.get_many(most) or None, timeout) or [])
 
@@ -165,12 +168,14 @@ class Queue(Closing):
 
     def open(self, timeout: float | None = 0) -> Item | None:
         """Reserve the head: nobody else gets it. Then `confirm` or `abort` it; None for nothing."""
+        check_timeout(timeout)
         engine = self._engine
         return self._committed(engine, self._taken(engine, engine.reserve, timeout))
 
     def open_many(self, most: int, timeout: float | None = 0) -> list[Item]:
         """Reserve up to so many items from the head on; waits for the first one only."""
-        _check_count(most)
+        check_count(most)
+        check_timeout(timeout)
         engine = self._engine
         return self._committed(engine, self._taken(engine, lambda: engine.reserve_many(most) or None, timeout) or [])
 
@@ -252,6 +257,7 @@ class Queue(Closing):
 
     def __len__(self) -> int:
         """How many items wait. Those that are open do not."""
+        self._engine.check_process()
         return self._engine.items
 
     def __bool__(self) -> bool:
@@ -359,8 +365,3 @@ def describe(kind: type, path: Path, engine: Engine | None) -> str:
 
 def _refuse_closed(path: Path) -> NoReturn:
     raise Closed(f"{path}: this queue is closed")
-
-
-def _check_count(most: int) -> None:
-    if most < 0:
-        raise WrongUse(f"cannot take {most} items")

@@ -9,13 +9,13 @@ from typing import Any
 
 from ...core.closing import Closing
 from ...core.disk import REAL_DISK, Disk
-from ...core.errors import NotFound, WrongUse
+from ...core.errors import NotFound
 from ...core.format import Located, find_format
 from ...core.outcome import Damage, Mode
 from ...core.parts import Bound, bound_of
 from ...core.side_by_side import SideBySideReader
 from .files import list_queues
-from .layout import is_queue_name, parse_name
+from .layout import check_queue_name, parse_name
 from .reader import ROW_FIELDS, Reader, operation_as_json
 from .records import Dialect, Operation
 from .writer import Writer
@@ -91,8 +91,7 @@ class QueuesWriter(Closing):
     def _writer(self, queue: str) -> Writer:
         found = self._writers.get(queue)
         if found is None:
-            if not is_queue_name(queue):  # as a path it might lead out of the directory
-                raise WrongUse(f"{queue!r} is no name of a queue")
+            check_queue_name(queue)
             found = self._writers[queue] = Writer(self._directory / queue, disk=self._disk)
         return found
 

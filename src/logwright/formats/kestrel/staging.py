@@ -49,7 +49,7 @@ from ...core.staging import (
 from . import kernel
 from .codec import Columns
 from .files import list_files
-from .layout import DOCUMENTED, HOME_DIRECTORY, PACK_SUFFIX, is_queue_name, lock_name, parse_name, rotated_name
+from .layout import DOCUMENTED, HOME_DIRECTORY, check_queue_name, lock_name, parse_name, rotated_name
 from .packing import next_timestamp
 from .writer import BUFFER_BYTES, Writer
 
@@ -72,21 +72,7 @@ __all__ = [
 
 OPTIONS: Final = {"queue": ("queue", "text")}
 """The options of a sink, each with the field of `Target` that it sets, and what kind of thing it is."""
-MAX_NAME_BYTES: Final = 255 - len(rotated_name("", 10**19)) - len(PACK_SUFFIX)
-"""How long the name of a queue can be, so that file systems take the longest name of one of its files."""
 _COPY_BYTES: Final = 1 << 20
-
-
-def check_queue(name: str) -> None:
-    """Raise `WrongUse` for what cannot be the name of a queue; as a path it might lead out of the directory."""
-    if not is_queue_name(name):
-        raise WrongUse(f"{name!r} is no name of a queue: none of / ~ + . may be in it, but for one + within")
-    try:
-        size = len(name.encode())
-    except UnicodeEncodeError:
-        raise WrongUse(f"{name!r} is no name of a queue: it is no text") from None
-    if size > MAX_NAME_BYTES:
-        raise WrongUse(f"{name[:40]!r}… is too long for the name of a queue: {MAX_NAME_BYTES} bytes at most")
 
 
 # --- where they go --------------------------------------------------------------------------------------------------
@@ -102,11 +88,11 @@ class Target:
 
     def __post_init__(self) -> None:
         if self.queue is not None:
-            check_queue(self.queue)
+            check_queue_name(self.queue)
 
     def check_name(self, part: str) -> None:
         """Raise `WrongUse` for what cannot be the name of a queue."""
-        check_queue(part)
+        check_queue_name(part)
 
     def check_root(self, disk: Disk, root: Path) -> None:
         """A directory has room for any queue."""
@@ -210,7 +196,7 @@ class Stage(StageFiles[_StageFile]):
         for queue, rows in columns.by_queue(batch, self._target.queue or ""):
             if not queue and self._target.queue is None:
                 raise WrongUse("a row names no queue: give each one in the column queue, or say option('queue', NAME)")
-            check_queue(queue)
+            check_queue_name(queue)
             if rows.num_rows:
                 self._file_of(queue).append(columns.from_arrow(rows))
 

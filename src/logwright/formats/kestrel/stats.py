@@ -50,6 +50,7 @@ class Stats:
 
 def stats_of(engine: Engine) -> Stats:
     """The figures of an engine now."""
+    engine.check_process()  # in a fork somebody who is not there may hold the mutex
     with engine.mutex:
         added = engine.head()[1] if engine.memory_items else 0
         return Stats(

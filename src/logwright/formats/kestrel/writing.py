@@ -34,7 +34,7 @@ from .layout import (
     STATE_DUMP,
     TEMPORARY,
     UNDECIDED,
-    is_queue_name,
+    check_queue_name,
     lock_name,
     parse_name,
     rotated_name,
@@ -64,8 +64,7 @@ class QueueFiles(Appending):
         self.path = Path(path).absolute()  # so that a change of directory changes nothing
         self.queue = self.path.name
         self.directory = self.path.parent
-        if not is_queue_name(self.queue):
-            raise WrongUse(f"{self.queue!r} is no name of a queue: none of / ~ + . may be in it, but for one + within")
+        check_queue_name(self.queue)
         self._prepare(self.path, sync)
         self._asked_dialect = dialect
         self.recovered: Damage | None = None
