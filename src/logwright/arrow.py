@@ -81,7 +81,7 @@ def _opened(source: Source, format: str | None, disk: Disk) -> tuple[Any, Module
         return source, _format_of(source).room("columns")
     path = Path(source)
     chosen = detect(path, disk=disk) if format is None else find_format(format)
-    if not disk.exists(path):
+    if not chosen.names_journal(disk, path):
         raise NotFound(f"{path}: no such file or directory")
     return chosen.open(path, disk=disk), chosen.room("columns")
 

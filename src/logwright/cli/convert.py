@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from ..core.disk import REAL_DISK
-from ..core.errors import LogwrightError, WrongUse
+from ..core.errors import LogwrightError, NotFound, WrongUse
 from ..core.format import FORMATS, find_format
 from ..core.outcome import Mode
 from ..core.report import Progress
@@ -107,6 +107,8 @@ def command(
     origin = format_name or (PARQUET if _is_parquet(source) else chosen_format(source, None).name)
     if REAL_DISK.exists(destination):
         raise WrongUse(f"{destination} is there already; nothing is overwritten")
+    if target == PARQUET and not REAL_DISK.is_directory(destination.parent):  # a journal makes its own
+        raise NotFound(f"{destination.parent}: no such directory")
     chosen: dict[str, Any] = {
         "from_time": None if since is None else parse_time(since, local=local),
         "to_time": None if until is None else parse_time(until, local=local),

@@ -233,9 +233,10 @@ class _Line:
 
 def print_facts(facts: Sequence[tuple[str, str]]) -> None:
     """Names and what they stand for, one a line."""
-    width = max((len(name) for name, _ in facts), default=0)
-    for name, fact in facts:
-        sys.stdout.write(styled(name.ljust(width), BOLD, sys.stdout) + "  " + one_line(fact) + "\n")
+    shown = [(one_line(name), one_line(fact)) for name, fact in facts]  # a name may be that of a queue or a store
+    width = max((len(name) for name, _ in shown), default=0)
+    for name, fact in shown:
+        sys.stdout.write(styled(name.ljust(width), BOLD, sys.stdout) + "  " + fact + "\n")
 
 
 # --- progress -------------------------------------------------------------------------------------------------------

@@ -68,12 +68,14 @@ def command(
     if plan.empty or only_plan:
         return _tell_plan(path, plan, as_json)
     asking = must_ask(f"repairing {path}", yes)
-    if not as_json:
+    if asking:
         _describe(plan)
-    if asking and not agreed(f"Repair {path}?"):
-        talk("nothing was changed")
-        return DAMAGE_FOUND
+        if not agreed(f"Repair {path}?"):
+            talk("nothing was changed")
+            return DAMAGE_FOUND
     repair = room.apply(path, plan)
+    if not asking and not as_json:  # now that nothing has kept it from being done, such as a lock
+        _describe(plan)
     if as_json:
         kept = [str(copy) for copy in repair.kept]
         print_json({"done": True, **plan.as_json(), "log": str(repair.log), "kept": kept})

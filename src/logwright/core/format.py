@@ -8,6 +8,8 @@ What the rooms of a format offer to the rest of the house, the command line and 
     journal.looks_like(disk, path)   -> Evidence | None    does this path hold such a journal?
     journal.open_reader(path, ...)   -> Reader              read-only, without the writer's lock
     journal.follow(path, ends, ...)  -> something with `located`, of formats with the trait `follow`
+    journal.names_journal(disk, path) -> whether a path without a file names a journal of which other files are there;
+                                        only formats that have such journals have this
     journal.journal_of(name)         -> of a flat format the journal that a file of this name belongs to
     repair.plan(path), …             see core/repair.py
     splits.plan(reader, ...), …      see core/split.py
@@ -124,6 +126,13 @@ class Format:
         evidence: Evidence | None = self.room("journal").looks_like(disk, path)
         return evidence
 
+    def names_journal(self, disk: Disk, path: Path) -> bool:
+        """Whether there is a file at a path, or at least a journal of this name without that file."""
+        if disk.exists(path):
+            return True
+        names: Callable[[Disk, Path], bool] | None = getattr(self.room("journal"), "names_journal", None)
+        return names is not None and names(disk, path)
+
     def open(self, path: Path, *, disk: Disk = REAL_DISK) -> Reader:
         reader: Reader = self.room("journal").open_reader(path, disk=disk)
         return reader
@@ -171,10 +180,11 @@ def find_format(name: str) -> Format:
 def detect(path: Path | str, *, disk: Disk = REAL_DISK) -> Format:
     """The format of what is at a path, by names and bytes. `UnknownFormat` when none fits, or two fit as well."""
     path = Path(path)
-    if not disk.exists(path):
+    named = [format for format in FORMATS.values() if format.names_journal(disk, path)]
+    if not named:
         raise NotFound(f"{path}: no such file or directory")
     found = []
-    for format in FORMATS.values():
+    for format in named:
         evidence = format.looks_like(disk, path)
         if evidence is not None:
             found.append((evidence, format))
@@ -192,6 +202,6 @@ def open_journal(path: Path | str, format: str | None = None, *, disk: Disk = RE
     """Open a journal of any format for reading. Detects the format when it is not given."""
     path = Path(path)
     chosen = detect(path, disk=disk) if format is None else find_format(format)
-    if not disk.exists(path):
+    if not chosen.names_journal(disk, path):
         raise NotFound(f"{path}: no such file or directory")
     return chosen.open(path, disk=disk)

@@ -29,6 +29,7 @@ __all__ = [
     "Writer",
     "journal_of",
     "looks_like",
+    "names_journal",
     "open_reader",
     "open_target",
     "recover",
@@ -37,13 +38,14 @@ __all__ = [
 _LOOKED_AT_BYTES: Final = 64 << 10
 _ENOUGH_OPERATIONS: Final = 8
 """So many operations in a row are no accident, whatever follows them."""
+_ENOUGH_NEIGHBOURS: Final = 16
 
 
 def looks_like(disk: Disk, path: Path) -> Evidence | None:
     """Whether a path is a queue's journal, a file of one, or a directory of queues.
 
-    There is no mark to go by: nearly any name will do, so the bytes must begin with operations. What the system does
-    not let us see is its error, not a "no".
+    There is no mark to go by: nearly any name will do, so the bytes must begin with operations, or those of other files
+    beside it. What the system does not let us see is its error, not a "no".
     """
     try:
         if disk.is_directory(path):
@@ -77,23 +79,51 @@ def _directory_looks_like(disk: Disk, path: Path) -> Evidence | None:
 
 
 def _file_looks_like(disk: Disk, path: Path) -> Evidence | None:
-    parsed = parse_name(path.name)
+    """What a file is by its bytes, or by what is beside it: it may be empty, damaged from its beginning on, or gone.
+
+    A crash can leave a queue without its newest file: its name still stands for the rotated ones.
+    """
     count = _operations_in(disk, path)
     if count:
         return Evidence(2, "it begins with operations of a queue")
-    if count == 0 and parsed is not None and _has_company(disk, path, parsed[0]):
-        return Evidence(1, "it is empty, and other files of the queue are beside it")
-    return None
-
-
-def _has_company(disk: Disk, path: Path, queue: str) -> bool:
-    """Whether other files show that a queue has this name: an empty file alone could be anything."""
-    names = disk.list_directory(path.parent)
-    others = (parse_name(name) for name in names if name != path.name)
+    parsed = parse_name(path.name)
+    if parsed is None:
+        return None
+    queue = parsed[0]
+    others = [file for file in list_files(disk, path.parent, queue).files if file.name != path.name]
+    if names_journal(disk, path) and not disk.exists(path):
+        return Evidence(1, "its newest file is missing, and rotated ones are there")
     is_locked = disk.exists(path.parent / lock_name(queue))
-    return is_locked or any(
-        parsed is not None and parsed[:2] != (queue, None) and parsed[0] == queue for parsed in others
-    )
+    if count == 0:
+        return Evidence(1, "it is empty, and other files of the queue are beside it") if is_locked or others else None
+    if is_locked or any(_operations_in(disk, file.path) for file in others):
+        return Evidence(1, "it is damaged, and other files of the queue are beside it")
+    return Evidence(1, "it is damaged, and queues are beside it") if _has_neighbours(disk, path, queue) else None
+
+
+def names_journal(disk: Disk, path: Path) -> bool:
+    """Whether a path is the name of a queue that has rotated files, whether or not its newest one is there."""
+    parsed = parse_name(path.name)
+    if parsed is None or parsed[1] is not None:
+        return False
+    try:
+        listed = list_files(disk, path.parent, parsed[0]).files
+    except NotFound:
+        return False
+    return any(_operations_in(disk, file.path) is not None for file in listed if not file.is_newest)
+
+
+def _has_neighbours(disk: Disk, path: Path, queue: str) -> bool:
+    """Whether most of the other files that are named like a queue's are one: then a file that shows nothing is, too."""
+    good = bad = 0
+    for other in list_queues(disk, path.parent):
+        if other != queue:
+            for file in list_files(disk, path.parent, other).files:
+                count = None if disk.is_directory(file.path) else _operations_in(disk, file.path)
+                good, bad = good + bool(count), bad + (count is None)
+        if good + bad >= _ENOUGH_NEIGHBOURS:
+            break
+    return good > bad
 
 
 def _operations_in(disk: Disk, path: Path) -> int | None:

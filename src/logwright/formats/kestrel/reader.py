@@ -255,6 +255,10 @@ class Reader(FilesReader[Chunk, JournalFile]):
                 current = item.file
                 replay.begin_file(numbers[current])
             replay.add(*item.turns())
+            if at is not None and item.source.first_number + item.end > at:
+                start = item.starts()[-2]
+                position = at - item.source.first_number
+                raise WrongUse(f"{item.file}@{position} is within an operation: that begins at {item.file}@{start}")
         return replay
 
     def load(self, files: OpenFiles, item: Item) -> QueueItem:
@@ -278,9 +282,12 @@ class Reader(FilesReader[Chunk, JournalFile]):
         if at is None:
             return
         following = self._next(files)
-        if not 0 <= at <= following:
-            raise WrongUse(f"{self.path}: there is no operation {at}; the next one gets {following}")
-        if at >> POSITION_BITS not in {source.before for source in files.files} and at != following:
+        source = _source_of(files, at)
+        is_behind = source is not None and not source.is_newest and at - source.first_number > files.size(source)
+        if is_behind or not 0 <= at <= following:
+            places = _place(files, at), _place(files, following)
+            raise WrongUse(f"{self.path}: there is no operation at {places[0]}; the next one gets {places[1]}")
+        if source is None and at != following:
             raise HistoryUnavailable(f"{self.path}: what was at {at} was packed: how the queue came there is not kept")
 
     def state(self, at: int | None = None) -> dict[str, Any]:
@@ -350,6 +357,17 @@ def read_operation(file: File, source: JournalFile, position: int, dialect: int)
     if size is None or size > len(data):
         raise DamagedJournal(source.name, position, "the file has changed while it was read")
     return kernel.operations(data, 0, size, 1, dialect)[0]
+
+
+def _source_of(files: OpenFiles, number: int) -> JournalFile | None:
+    """The file that a number lies in, None when it is not there."""
+    return next((source for source in files.files if source.before == number >> POSITION_BITS), None)
+
+
+def _place(files: OpenFiles, number: int) -> str:
+    """A number as people write it."""
+    source = _source_of(files, number)
+    return str(number) if source is None else f"{source.name}@{number - source.first_number}"
 
 
 def _first_added(chunk: Chunk, milliseconds: int) -> int:
