@@ -10,11 +10,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from logwright import arrow
+from logwright.core.errors import WrongUse
 from logwright.core.outcome import Damage
 from logwright.core.split import Split
 from logwright.formats.yeltsin import inventory, splits, tables
 from logwright.formats.yeltsin.columns import COLUMN_NAMES, Collector
-from logwright.formats.yeltsin.journal import open_reader
+from logwright.formats.yeltsin.journal import open_reader, open_target
 from logwright.formats.yeltsin.reader import Reader
 from logwright.formats.yeltsin.records import Allocate, Modify, Remove
 from tests.formats.yeltsin.samples import CREATED, journal, linked, modify, numbered, transaction, write
@@ -92,6 +93,25 @@ def test_what_a_63_bit_number_cannot_hold_is_null_on_spark(tmp_path: Path) -> No
     found = {name: tables.column(batch, name).to_pylist()[0] for name in tables.TYPED.names}  # type: ignore[union-attr]
     assert (found["page"], found["free_before"], found["free_after"], found["timestamp"]) == (None, None, 5, None)
     assert all(tables.column(batch, field.name).type == field.type for field in tables.TYPED)  # type: ignore[union-attr]
+
+
+def test_a_table_becomes_the_same_journal_again(tmp_path: Path) -> None:
+    items = [*numbered(20), transaction(modify(b"a", b"b"), end=0xFE, flags=0x82)]
+    path = write(tmp_path / "t.jrnl", *items)
+    with open_target(tmp_path / "out", "u") as target:
+        for batch in arrow.batches(path, batch_bytes=300):
+            target.append_batch(batch)
+    assert (tmp_path / "out" / "u.jrnl").read_bytes() == path.read_bytes()
+
+
+def test_rows_that_are_no_operations_are_refused(tmp_path: Path) -> None:
+    for rows, message in (
+        ([{"value": b"x"}], "there is no op, or no page, among value"),
+        ([{"op": "shuffle", "page": 1}], "row 0: 'shuffle' is no operation"),
+        ([{"op": "modify", "page": 1, "before": b"a"}], "row 0: the operation modify needs page_offset, after"),
+    ):
+        with open_target(tmp_path, "u") as target, pytest.raises(WrongUse, match=message):
+            target.append_batch(pa.RecordBatch.from_pylist(rows))
 
 
 # --- splits -----------------------------------------------------------------------------------------------------------

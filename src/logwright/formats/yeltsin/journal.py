@@ -18,9 +18,11 @@ from .opening import check_is_journal
 from .reader import Reader
 from .records import Transaction
 from .scanner import Scanner
+from .target import JournalTarget
 from .writer import TransactionJournal, Writer
 
 __all__ = [
+    "JournalTarget",
     "JournalsReader",
     "Reader",
     "Recovery",
@@ -31,6 +33,7 @@ __all__ = [
     "journal_of",
     "looks_like",
     "open_reader",
+    "open_target",
     "recover",
 ]
 
@@ -90,6 +93,11 @@ def open_reader(path: Path, *, disk: Disk = REAL_DISK) -> AnyReader:
 def follow(path: Path, ends: Any, *, timeout: float | None, mode: Mode) -> Scanner:
     """A scanner of a journal from a number on, or of all journals of a directory, from a number of each."""
     return Scanner(path, ends, timeout=timeout, mode=mode)
+
+
+def open_target(directory: Path, name: str, *, disk: Disk = REAL_DISK) -> JournalTarget:
+    """What takes the rows of tables that become a journal of a directory."""
+    return JournalTarget(directory, name, disk=disk)
 
 
 @dataclass(frozen=True, slots=True)
