@@ -48,9 +48,7 @@ class JournalTarget(Closing):
         """Take the rows of an Arrow record batch; how many those were."""
         names = batch.schema.names
         if "op" not in names or "page" not in names:
-            raise WrongUse(
-                f"there is no op or no page among {', '.join(names) or 'no columns'}: these are no operations"
-            )
+            raise WrongUse(f"there is no op, or no page, among {', '.join(names) or 'no columns'}")
         times = batch.column("timestamp").cast("timestamp[s]").cast("int64").to_pylist() if "timestamp" in names else []
         kept = [name for name in names if name != "timestamp"]
         for number, row in enumerate(batch.select(kept).to_pylist()):
