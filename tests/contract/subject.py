@@ -116,8 +116,10 @@ class Subject(ABC):
     come out as anything that reads like a record, and only those that were synced are held to what they were.
     """
 
-    fills_disks = True
-    """Whether its files grow until there is no room, and a writer that has met that is poisoned."""
+    full_is_final = True
+    """Whether a writer that has met a full disk takes nothing more. Where it is not, what needs space raises and
+    changes nothing, and the same writer goes on once there is space.
+    """
 
     # --- records and bytes ------------------------------------------------------------------------------------------
 
@@ -127,6 +129,10 @@ class Subject(ABC):
 
     def records(self, seed: int, count: int) -> list[Record]:
         return [self.record(seed, index) for index in range(count)]
+
+    def filling_record(self, seed: int, index: int) -> Record:
+        """The record that is the `index`-th of a journal of which one file is to grow without end."""
+        return self.record(seed, index)
 
     @abstractmethod
     def strategy(self) -> SearchStrategy[list[Record]]:

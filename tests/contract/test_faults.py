@@ -7,6 +7,7 @@ and every file are given back, and the next writer goes on.
 from __future__ import annotations
 
 import contextlib
+import errno
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,6 +82,7 @@ class Attempt:
     options: dict[str, Any]
     acknowledged: int = 0
     failed: bool = False
+    final: bool = False
 
     def run(self, disk: FaultyDisk[Any]) -> None:
         try:
@@ -90,9 +92,10 @@ class Attempt:
             return
         try:
             self._append(session)
-        except StorageFailed:
+        except StorageFailed as error:
             self.failed = True
-            self._assert_final(session)
+            if self.final or not self._may_go_on(error):
+                self._assert_final(session)
         try:
             session.close()
             self.acknowledged = self.acknowledged if self.failed else len(self.records)
@@ -103,12 +106,27 @@ class Attempt:
 
     def _append(self, session: Session) -> None:
         for count, record in enumerate(self.records, 1):
-            session.append(record)
+            self._append_one(session, record)
             if self.sync == "always":
                 self.acknowledged = count
             elif count % 3 == 0:
                 session.sync()
                 self.acknowledged = count
+
+    def _append_one(self, session: Session, record: Record) -> None:
+        try:
+            session.append(record)
+        except StorageFailed as error:
+            if not self._may_go_on(error):
+                raise
+            try:
+                session.append(record)  # if nothing has changed it can be tried again
+            except Poisoned:  # but a write to space that was reserved is one that failed
+                self.final = True
+                raise error from None
+
+    def _may_go_on(self, error: StorageFailed) -> bool:
+        return error.errno == errno.ENOSPC and not self.subject.full_is_final
 
     def _assert_final(self, session: Session) -> None:
         """Whatever the disk does by now, this writer takes nothing more."""

@@ -61,9 +61,9 @@ def _kept(entry: Entry) -> Kept:
 
 class VersionedSubject(Subject):
     name = "versioned"
-    options = {"plain": {}, "small segments": {"capacity": 1024}}  # noqa: RUF012
+    options = {"plain": {}, "small segments": {"capacity": 600}}  # noqa: RUF012
     notices_torn_values = False
-    fills_disks = False
+    full_is_final = False
 
     # --- records and bytes ------------------------------------------------------------------------------------------
 
@@ -73,6 +73,11 @@ class VersionedSubject(Subject):
         if index % 5 == 4:
             return _kept(Entry(START + 1000 * index, f"key {(index - 1) % 3}", None))
         return _kept(Entry(START + 1000 * index, f"key {index % 3}", _value(chance)))
+
+    def filling_record(self, seed: int, index: int) -> Kept:
+        """Every record is of another key, so that the state grows, and with it the journal that it is put into."""
+        record = self.record(seed, index).entry
+        return _kept(Entry(record.t, f"key {index}", record.o or index))
 
     def strategy(self) -> strategies.SearchStrategy[list[Kept]]:
         scalars = (
