@@ -22,10 +22,10 @@ from .core.format import FORMATS, detect
 from .core.format import open_journal as open
 
 if TYPE_CHECKING:
-    from .formats import kestrel, sej, versioned, yeltsin
+    from .formats import appendfile, kestrel, sej, versioned, yeltsin
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "detect", "kestrel", "open", "sej", "versioned", "yeltsin"]
+__all__ = ["__version__", "appendfile", "detect", "kestrel", "open", "sej", "versioned", "yeltsin"]
 
 
 def __getattr__(name: str) -> Any:

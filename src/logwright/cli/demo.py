@@ -50,6 +50,8 @@ _ACCOUNT_PAGES: Final = 3
 _ACCOUNT_ROWS: Final = 4
 _TRANSFERS: Final = 120
 _STORE_BYTES: Final = 8 * 1024
+_SENSORS: Final = 20
+_READINGS_FILE_BYTES: Final = 2048
 
 _CUSTOMERS: Final = ("ada", "björn", "chen", "dalia", "emeka", "fatima", "grete", "hugo")
 _GOODS: Final = ("bolt", "gear", "lamp", "pump", "rope", "valve")
@@ -300,10 +302,34 @@ def _write_accounts(path: Path, random_numbers: random.Random) -> int:
         return int(journal.count)
 
 
+# --- sample journals of appendfile ----------------------------------------------------------------------------------
+
+
+def _write_appendfile(directory: Path) -> list[Sample]:
+    """What sensors tell, a segment for each round. The program was started three times, and never caught up."""
+    random_numbers = random.Random(_SEED)
+    journal = find_format("appendfile").room("journal")
+    path = directory / "readings"
+    for rounds, done in ((6, 3), (2, 0), (1, 0)):
+        writer, recovery = journal.Writer.open(path, file_bytes=_READINGS_FILE_BYTES)
+        with writer:
+            next(recovery, None)
+            for number in range(rounds * _SENSORS):
+                reading = {"sensor": number % _SENSORS, "celsius": round(random_numbers.uniform(-5, 25), 1)}
+                writer.append(json.dumps(reading).encode())
+                if number % _SENSORS == _SENSORS - 1 and number < rounds * _SENSORS - 1:
+                    writer.register_checkpoint()
+            for _ in range(done):
+                writer.check_checkpoint()
+    with find_format("appendfile").open(path) as reader:
+        return [Sample("readings", "appendfile", reader.count(), "segments, some of which wait to be recovered")]
+
+
 _WRITERS: Final[dict[str, Callable[[Path], list[Sample]]]] = {
     "sej": _write_sej,
     "kestrel": _write_kestrel,
     "versioned": _write_versioned,
+    "appendfile": _write_appendfile,
     "yeltsin": _write_yeltsin,
 }
 assert set(_WRITERS) <= set(FORMATS)
@@ -341,6 +367,7 @@ _ACTS: Final = (
     _Act("And what has changed within half an hour?", "diff {0}/stores 2026-01-15T10:00Z 2026-01-15T10:30Z"),
     _Act("What was on the pages of a table before its tenth transaction?", "state {0}/pages --at 10"),
     _Act("Which bytes did that transaction change?", "diff {0}/pages/accounts.jrnl 40 41"),
+    _Act("What would a program get back that checked three rounds, and was killed?", "state {0}/readings"),
     _Act("To Parquet, for everything that reads it:", "convert {0}/orders {0}/orders.parquet --to parquet"),
     _Act("And back to a journal:", "convert {0}/orders.parquet {0}/again --to sej"),
     _Act("Which has the same messages:", "tail {0}/again -n 2"),
@@ -390,6 +417,8 @@ _SHOWN: Final = {
     "messages": ("journal", "shard", "offset", "timestamp", "type", "key", "decoded"),
     "activity": ("format", "journal", "minute", "records", "bytes"),
     "queue_items": ("queue", "item", "state", "data", "expires", "xid", "attempts", "done_position"),
+    "kv_history": ("store", "k", "version", "o", "deleted", "valid_from", "valid_to"),
+    "kv_state": ("store", "k", "o", "timestamp"),
     "consumers": ("journal", "consumer", "offset", "next", "lag", "status"),
     "damage": ("journal", "file", "position", "size", "kind", "reason"),
     "files": ("journal", "part", "file", "bytes", "first", "next"),

@@ -53,6 +53,8 @@ def command(path: Path, at: str | None, local: bool, format_name: str | None, as
     used transaction id; nothing expires here. Reads everything up to that point, so that damage does not go unnoticed:
     it makes the exit code 1, and so does an offset that cannot be read, which is null. A torn tail is a warning.
 
+    For appendfile: the segments, those that are checked among them, and whether a checkpoint has closed each.
+
     For versioned: each key with its value and the time since when it has it. POINT is a time: nanoseconds, ISO 8601, or
     "2 hours ago". One journal is read, the one that knows that time; a time before all that is kept is exit code 2.
 
@@ -133,7 +135,17 @@ def _cell(column: str, value: Any) -> str:
         return shown_time(value * MILLISECONDS[column])
     if column == "data" and value is not None:
         return escape(base64.b64decode(value))
+    if isinstance(value, list):
+        return _listed(value)
     return _plain(value)
+
+
+def _listed(records: list[str]) -> str:
+    """Records of a segment: how many, and the first of them."""
+    if not records:
+        return "none"
+    first = escape(base64.b64decode(records[0]))
+    return first if len(records) == 1 else f"{len(records)}, from {first} on"
 
 
 def _plain(value: Any) -> str:

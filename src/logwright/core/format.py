@@ -160,6 +160,12 @@ FORMATS: dict[str, Format] = {
             frozenset({"flat", "follow", "prune_times", "states"}),
         ),
         Format(
+            "appendfile",
+            "rotating journal with checkpoints",
+            "logwright.formats.appendfile",
+            frozenset({"follow"}),
+        ),
+        Format(
             "yeltsin",
             "page-transaction journal of YeltsinDB",
             "logwright.formats.yeltsin",

@@ -256,7 +256,7 @@ class FilesReader(ChunkReader[C], Generic[C, F]):
         name, position = (match[1], match[2]) if match else ("", text)
         files = self.files()
         if not position.isascii() or not position.isdigit():
-            example = f"{files[-1].name}@{self.first_position}"
+            example = f"{files[-1].name if files else 'FILE'}@{self.first_position}"
             raise WrongUse(f"{text!r} is no place: write FILE@POSITION, such as {example}, or a number")
         if not name:
             return int(position)

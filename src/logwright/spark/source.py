@@ -127,13 +127,19 @@ class VersionedSource(JournalSource):
     format = "versioned"
 
 
+class AppendfileSource(JournalSource):
+    """The source `appendfile`."""
+
+    format = "appendfile"
+
+
 class YeltsinSource(JournalSource):
     """The source `yeltsin`."""
 
     format = "yeltsin"
 
 
-SOURCES: Final = (JournalSource, SejSource, KestrelSource, VersionedSource, YeltsinSource)
+SOURCES: Final = (JournalSource, SejSource, KestrelSource, VersionedSource, AppendfileSource, YeltsinSource)
 
 
 assert set(FORMATS) == {source.format for source in SOURCES if source.format}

@@ -67,7 +67,7 @@ def encode(record: Record) -> bytes:
     """The bytes of a record."""
     record.validate()
     if isinstance(record, Checkpoint):
-        return CHECKPOINT_RECORD.pack(header(CHECKPOINT, record.size), record.checked, record.current)
+        return CHECKPOINT_RECORD.pack(header(CHECKPOINT, record.header_size), record.checked, record.current)
     return HEADER.pack(header(DATA, len(record.data))) + record.data
 
 
@@ -406,7 +406,10 @@ class AppendBuffer(Outgoing):
         rows = _Rows(columns)
         with self._adding:
             while row < columns.count and not rows.is_checkpoint(row) and len(self._buffer) < enough_bytes:
-                self._put_data(rows.data(row))
+                payload = rows.data(row)
+                if not payload:
+                    raise WrongUse(f"row {row} is not within its columns")
+                self._put_data(payload)
                 row += 1
         return row
 

@@ -8,8 +8,9 @@ A file begins with a checkpoint record; if it does not, it begins with bad bytes
 the next checkpoint record, whose twenty bytes are no accident, and nowhere else: nearly anything can be read as data.
 What is given up for that is the rest of a segment which has lost some of its records already.
 
-In the last file bad bytes that no checkpoint record follows are a torn tail: what a crash leaves. So are zeros up to
-the end of it, although each four of them would be an empty record; and empty records right before such bad bytes.
+In the last file bad bytes that no checkpoint record follows are a torn tail: what a crash leaves. There zeros are bad
+bytes as well, although each four of them would be an empty record: up to the end of the file, right before other bad
+bytes, and 32 of them or more anywhere. No writer of ours leaves an empty record; a power cut leaves zeros.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ READ_BYTES: Final = 256 * 1024
 _SEARCH_BYTES: Final = 1 << 20
 _MOST_CHECKPOINTS: Final = MAX_FILE_BYTES // CHECKPOINT_BYTES
 """How many segments can begin in what is left of a file."""
+_HOLE_BYTES: Final = 32
+"""So many zeros are no empty records, but what never reached the disk."""
 _NO_CHECKPOINT: Final = "a file begins with a checkpoint record, and this is none"
 
 _ENDINGS: Final = {
@@ -124,7 +127,7 @@ class Cursor:
         size = self.limit()
         stop = _end_of_zeros(self.file, self.position, size)
         following = self.position + (stop - self.position) // HEADER_BYTES * HEADER_BYTES
-        if stop >= size or self.position == 0:
+        if stop >= size or stop - self.position >= _HOLE_BYTES or self.position == 0:
             return False
         head = self.file.read_at(following, CHECKPOINT_BYTES)
         try:

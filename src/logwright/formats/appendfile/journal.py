@@ -14,7 +14,7 @@ from ...core.outcome import Damage, Mode
 from . import codec
 from .files import list_files
 from .layout import CHECKPOINT, CHECKPOINT_BYTES, parse_name
-from .reader import Reader
+from .reader import Reader, is_opened
 from .scanner import Scanner
 from .writer import Writer
 
@@ -51,7 +51,9 @@ def _directory_looks_like(disk: Disk, path: Path) -> Evidence | None:
             return Evidence(3, f"{file.name} and others begin with a checkpoint record")
     if good:
         return Evidence(2, f"{files[0].name} begins with a checkpoint record")
-    return Evidence(1, f"{files[0].name} is named like the file of a journal") if files else None
+    if files:
+        return Evidence(1, f"{files[0].name} is named like the file of a journal")
+    return Evidence(1, "a writer has opened it, and written nothing yet") if is_opened(disk, path) else None
 
 
 def _begins_with_checkpoint(disk: Disk, path: Path) -> bool:

@@ -24,7 +24,7 @@ from ...core.report import Progress
 from . import codec, kernel
 from .cursor import Chunk, Cursor, judge
 from .files import POSITION_BITS, Files, JournalFile, Listing, list_files, wrong_names
-from .layout import file_name, parse_name
+from .layout import LOCK_NAME, file_name, parse_name
 from .records import Record
 from .replay import Segment, Segments
 
@@ -33,7 +33,10 @@ ROW_FIELDS: Final = ("kind", "segment", "data", "checked", "current")
 
 
 class Reader(FilesReader[Chunk, JournalFile]):
-    """The journal in a directory, or one file of it, opened for reading."""
+    """The journal in a directory, or one file of it, opened for reading.
+
+    A journal that was opened for writing, and never written to, has no files yet.
+    """
 
     package = __package__ or ""
     part_name = "journal"
@@ -43,7 +46,7 @@ class Reader(FilesReader[Chunk, JournalFile]):
         self.path = Path(path)
         self.disk = disk
         self._single = not disk.is_directory(self.path)
-        if not self.files():
+        if not self.files() and not is_opened(disk, self.path):
             raise NotFound(f"{self.path}: no files of a journal are here")
 
     @property
@@ -224,6 +227,12 @@ class Reader(FilesReader[Chunk, JournalFile]):
     def as_json(self, located: Located) -> dict[str, Any]:
         """A record as `dump --json` prints it."""
         return record_as_json(located)
+
+
+def is_opened(disk: Disk, directory: Path) -> bool:
+    """Whether a writer has been in a directory, which may not have written anything yet."""
+    lock = directory / LOCK_NAME
+    return disk.exists(lock) and not disk.is_directory(lock)
 
 
 # --- chunks to objects ----------------------------------------------------------------------------------------------

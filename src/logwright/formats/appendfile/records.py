@@ -60,12 +60,12 @@ class Data:
 class Checkpoint:
     """What holds from here on: the oldest segment that is not checked, and the one that is being written.
 
-    `size` is what the header says. It is 16, or 0 where somebody has followed the description to the letter.
+    `header_size` is what the header says. It is 16, or 0 where somebody has followed the description to the letter.
     """
 
     checked: int
     current: int
-    size: int = PAIR_BYTES
+    header_size: int = PAIR_BYTES
 
     kind = KINDS[CHECKPOINT]
 
@@ -77,8 +77,8 @@ class Checkpoint:
     def validate(self) -> None:
         """Raise `WrongUse` for what the format cannot hold."""
         check_pair(self.checked, self.current)
-        if self.size not in (PAIR_BYTES, DESCRIBED_PAIR_BYTES):
-            raise WrongUse(f"the size of a checkpoint record is {PAIR_BYTES}, not {self.size}")
+        if self.header_size not in (PAIR_BYTES, DESCRIBED_PAIR_BYTES):
+            raise WrongUse(f"the size of a checkpoint record is {PAIR_BYTES}, not {self.header_size}")
 
     def as_json(self) -> dict[str, Any]:
         """Kind and fields."""

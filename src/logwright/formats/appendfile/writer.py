@@ -41,7 +41,9 @@ from ...core.durability import SyncLike
 from ...core.errors import LogwrightError, StorageFailed, WrongUse
 from ...core.format import find_format
 from ...core.lock import Lock
+from ...core.manifest import is_waiting
 from ...core.outcome import Damage, Mode
+from ...core.staging import lock_journal
 from . import kernel
 from .layout import CHECKPOINT_BYTES, HOME_DIRECTORY, LOCK_NAME, MAX_FILE_BYTES, file_name
 from .opening import End, open_end
@@ -119,7 +121,11 @@ class Writer(Appending, kernel.AppendBuffer):
         return writer, Recovery(writer, mode=mode)
 
     def _take_lock(self) -> Lock:
-        return Lock.acquire(self._disk, self.directory / LOCK_NAME)
+        """Lock the journal. A batch that a killed publisher has left half in place here is completed first."""
+        return lock_journal(self._disk, self.directory / LOCK_NAME, self._find_waiting)
+
+    def _find_waiting(self) -> Path | None:
+        return self.directory if is_waiting(self._disk, self.directory, "appendfile", "") else None
 
     def _take_over(self, end: End) -> None:
         self.recovered: Damage | None = end.cut

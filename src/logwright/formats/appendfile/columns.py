@@ -1,0 +1,219 @@
+"""Records <-> Arrow: the schema of appendfile, the kernel's columns as record batches, and record batches as columns.
+
+    kind       dictionary of string: data, checkpoint
+    segment    uint64: the one that the record lies in, of a checkpoint the one that it begins
+    data       binary                      checked    uint64                      current    uint64
+
+and where they are asked for
+
+    file       dictionary of string        position   uint64, in that file        size       int64, of the record
+    file_id    uint64, the number in the name of that file
+
+What a record does not have is null. Back to records: without a column `kind` every row is data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...core.errors import WrongUse
+from ..columns import (
+    BATCH_BYTES,
+    NAMES,
+    SAMPLE_ROWS,
+    GatheringCollector,
+    allocate,
+    binary_array,
+    bitmap,
+    bytes_of,
+    chosen_schema,
+    column_of,
+    ends_and_bytes,
+    fitting,
+    fixed_array,
+    fixed_memory,
+    numbers_of,
+    record_batches,
+)
+from . import codec, kernel
+from .codec import Columns
+from .cursor import Chunk
+from .layout import CHECKPOINT, DATA
+from .records import KINDS
+
+__all__ = ["Collector", "as_messages", "from_arrow", "record_batches", "schema"]
+
+_FIELDS: Final = {
+    "kind": pa.field("kind", NAMES, nullable=False),
+    "segment": pa.field("segment", pa.uint64(), nullable=False),
+    "data": pa.field("data", pa.binary()),
+    "checked": pa.field("checked", pa.uint64()),
+    "current": pa.field("current", pa.uint64()),
+    "file": pa.field("file", NAMES, nullable=False),
+    "position": pa.field("position", pa.uint64(), nullable=False),
+    "size": pa.field("size", pa.int64(), nullable=False),
+    "file_id": pa.field("file_id", pa.uint64(), nullable=False),
+}
+COLUMN_NAMES: Final = tuple(_FIELDS)
+DEFAULT_NAMES: Final = ("kind", "segment", "data", "checked", "current")
+
+_WANT: Final = {
+    "kind": codec.KINDS,
+    "segment": codec.SEGMENTS,
+    "data": codec.KINDS | codec.PAYLOADS,
+    "checked": codec.KINDS | codec.CHECKED,
+    "current": codec.KINDS | codec.CURRENT,
+    "position": codec.POSITIONS,
+    "size": codec.SIZES,
+    "file": codec.SIZES,
+    "file_id": codec.SIZES,
+}
+"""What to decode for a column: which record has it, its kind says."""
+_ROW_BYTES: Final = {
+    "kind": 1, "segment": 8, "data": 5, "checked": 9, "current": 9, "file": 4, "position": 8, "size": 8, "file_id": 8,
+}  # fmt: skip
+_KIND_OF: Final = {"data": DATA, "checked": CHECKPOINT, "current": CHECKPOINT}
+
+
+def schema(names: Sequence[str] | None = None, *, sharded: bool = False) -> pa.Schema:
+    """The Arrow schema of these columns, in this order; without names of the usual ones."""
+    return chosen_schema("appendfile", _FIELDS, DEFAULT_NAMES if names is None else names)
+
+
+# --- columns to batches -----------------------------------------------------------------------------------------------
+
+
+def to_batch(columns: Columns, wanted: pa.Schema, names: dict[str, pa.Array] | None = None) -> pa.RecordBatch:
+    """The kernel's columns as a record batch, without copying; `names` holds the columns that are no record's."""
+    given = names or {}
+    kinds = None if columns.kinds is None else fixed_array(pa.int8(), columns.kinds, columns.count)
+    arrays = [given[name] if name in given else _array(columns, kinds, name) for name in wanted.names]
+    return pa.RecordBatch.from_arrays(arrays, schema=wanted)
+
+
+def _array(columns: Columns, kinds: pa.Array | None, name: str) -> pa.Array:
+    count, kind = columns.count, _FIELDS[name].type
+    plain = {"segment": columns.segments, "position": columns.positions, "size": columns.sizes}
+    if name in plain:
+        return fixed_array(kind, plain[name], count)
+    if kinds is None:
+        raise WrongUse(f"column {name} was not decoded")
+    if name == "kind":
+        return pa.DictionaryArray.from_arrays(kinds.cast(pa.int32()), pa.array(KINDS, pa.string()))
+    validity = bitmap(pc.equal(kinds, _KIND_OF[name]))
+    if name == "data":
+        return binary_array(columns.data_ends, columns.data, count, validity)
+    return fixed_array(kind, columns.checked if name == "checked" else columns.current, count, validity)
+
+
+_OF_FILES: Final[dict[str, Callable[[Chunk], Any]]] = {
+    "file": lambda chunk: chunk.file,
+    "file_id": lambda chunk: chunk.source.file_id,
+}
+"""Columns that all records of a file have in common."""
+
+
+class Collector(GatheringCollector[Chunk, kernel.Gatherer]):
+    """Makes record batches of about `batch_bytes` out of chunks."""
+
+    def __init__(
+        self, names: Sequence[str] | None = None, *, sharded: bool = False, batch_bytes: int = BATCH_BYTES
+    ) -> None:
+        super().__init__(schema(names, sharded=sharded), _WANT, _ROW_BYTES, tuple(_OF_FILES), batch_bytes)
+        self._segment = 0
+
+    def _gather(self, gatherer: kernel.Gatherer, chunk: Chunk, position: int, left: int) -> tuple[int, int]:
+        segment = chunk.segment if position == chunk.start else self._segment
+        position, added, self._segment = gatherer.add(chunk.data, position, chunk.stop, left, segment, chunk.base)
+        return position, added
+
+    def _common_item(self, name: str, chunk: Chunk, part: str) -> Any:
+        return _OF_FILES[name](chunk)
+
+    def _to_batch(self, columns: Columns, given: dict[str, pa.Array]) -> pa.RecordBatch:
+        return to_batch(columns, self.schema, given)
+
+    def _begin(self, chunk: Chunk, position: int, left: int) -> kernel.Gatherer:
+        if not self._want & codec.PAYLOADS:
+            return kernel.Gatherer(self._want, self._rows_of(0), 0, allocate)
+        sampled = min(left, SAMPLE_ROWS)
+        sample = kernel.columns(chunk.data, position, chunk.stop, sampled, 0, codec.PAYLOADS)
+        data_bytes = (0 if sample.data is None else len(sample.data)) / sampled
+        rows = self._rows_of(data_bytes)
+        return kernel.Gatherer(self._want, rows, self._most_bytes(rows, data_bytes, chunk.stop - position), allocate)
+
+
+# --- batches to columns -----------------------------------------------------------------------------------------------
+
+
+def as_messages(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The data of a batch as what every format of messages takes: `value`, with no time. Checkpoints are left out."""
+    items = batch.filter(pc.is_valid(batch.column("data")))
+    return pa.RecordBatch.from_pydict(
+        {"value": items.column("data"), "timestamp": pa.nulls(items.num_rows, pa.timestamp("ns", tz="UTC"))}
+    )
+
+
+def from_arrow(data: Any) -> list[Columns]:
+    """Arrow data as columns for `Writer.append_columns`, without copying where the types fit.
+
+    Data is in `data`, or in `value`; null in a row of data is an error. `kind` names what a row is; without it all are
+    data. A checkpoint needs `checked` and `current`.
+    """
+    return [part for batch in record_batches(data) for part in _from_batch(batch)]
+
+
+def _from_batch(batch: pa.RecordBatch) -> Iterator[Columns]:
+    kinds = _kinds_of(batch)
+    found = column_of(batch, "data", "value")
+    payloads = bytes_of("data", pa.nulls(batch.num_rows, pa.binary()) if found is None else found)
+    _check_given(kinds, "data", payloads)
+    payloads = payloads.fill_null(b"") if payloads.null_count else payloads
+    ids = {name: _ids_of(batch, kinds, name) for name in ("checked", "current")}
+    row = 0
+    while row < batch.num_rows:
+        count = fitting(payloads, row)
+        columns = Columns(count)
+        columns.kinds = fixed_memory(kinds.slice(row, count), 1)
+        columns.data_ends, columns.data = ends_and_bytes(payloads.slice(row, count))
+        for name, array in ids.items():
+            if array is not None:
+                setattr(columns, name, fixed_memory(array.slice(row, count), 8))
+        yield columns
+        row += count
+
+
+def _kinds_of(batch: pa.RecordBatch) -> pa.Array:
+    names = column_of(batch, "kind")
+    if names is None:
+        if column_of(batch, "data", "value") is None:
+            raise WrongUse(f"there is neither kind nor data among {', '.join(batch.schema.names) or 'no columns'}")
+        return pa.repeat(pa.scalar(DATA, pa.int8()), batch.num_rows)
+    texts = bytes_of("kind", names).cast(pa.binary()).cast(pa.string())
+    kinds = pc.index_in(texts, pa.array(KINDS, pa.string()))
+    if kinds.null_count:
+        row = pc.index(kinds.is_null(), True).as_py()
+        raise WrongUse(f"row {row}: {texts[row].as_py()!r} is neither data nor checkpoint")
+    return kinds.cast(pa.int8())
+
+
+def _check_given(kinds: pa.Array, name: str, array: pa.Array) -> None:
+    """Raise `WrongUse` when a field is null that its record needs."""
+    missing = pc.and_(pc.equal(kinds, _KIND_OF[name]), array.is_null())
+    if array.null_count and pc.any(missing).as_py():
+        row = pc.index(missing, True).as_py()
+        raise WrongUse(f"row {row}: a record of kind {KINDS[_KIND_OF[name]]} needs {name}")
+
+
+def _ids_of(batch: pa.RecordBatch, kinds: pa.Array, name: str) -> pa.Array | None:
+    found = column_of(batch, name)
+    if found is None:
+        _check_given(kinds, name, pa.nulls(batch.num_rows, pa.uint64()))
+        return None
+    array = numbers_of(name, found, pa.uint64(), "be an id of 64 bits")
+    _check_given(kinds, name, array)
+    return array.fill_null(0) if array.null_count else array

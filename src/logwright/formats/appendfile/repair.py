@@ -1,0 +1,98 @@
+"""Repairing a journal: what to do about each kind of damage. `core.repair` does it, and takes it back.
+
+    a torn tail         is cut off
+    other bad bytes     go: the file is put together anew from the whole records before and behind them
+
+Every byte that goes is kept in `.logwright/cut/`. Nothing is invented: behind bad bytes records begin again at the next
+checkpoint (see `cursor.py`). But nothing in the format can say that a segment has lost records: once repaired it looks
+as complete as any other, so the plan names it. A file that is missing cannot be brought back; that is told as well.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from ...core.disk import Disk, File
+from ...core.errors import WrongUse
+from ...core.outcome import Span
+from ...core.repair import Create, Cut, Plan, Remove, Rename, Repair, Step
+from ...core.repairing import SideBySideRepair
+from . import codec
+from .cursor import Cursor, judge
+from .files import JournalFile, list_files, wrong_names
+from .layout import LOCK_NAME, parse_name
+from .reader import Reader
+
+__all__ = ["Plan", "Repair", "apply", "plan", "undo"]
+
+
+def _names(disk: Disk, directory: Path) -> list[str]:
+    return [file.name for file in list_files(disk, directory).files]
+
+
+def _readers(path: Path, disk: Disk) -> list[Reader]:
+    reader = Reader(path, disk=disk)
+    if reader.is_single_file and parse_name(path.name) is not None:
+        raise WrongUse(f"{path} is a part of the journal {path.parent}: repair that")
+    return [reader]
+
+
+@dataclass(slots=True)
+class _Salvage:
+    """A file gone through: the stretches of whole records."""
+
+    reader: Reader
+    source: JournalFile
+    file: File
+    pieces: list[Span] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)
+    reason: str = ""
+    size: int = 0
+
+    def walk(self) -> None:
+        """Go through the file."""
+        self.size = self.file.size()
+        wrong = wrong_names(self.source)
+        if wrong is not None:
+            self.left.append(f"{self.source.name} @ 0: {wrong[1]}")
+        cursor = Cursor(self.file, self.source, end=self.size)
+        start = 0
+        while True:
+            while cursor.read() is not None:
+                pass
+            if cursor.ending == codec.CLEAN:
+                self.pieces.append(Span(start, self.size))
+                return
+            stopped, segment = cursor.position, cursor.segment
+            damage, goes_on = judge(cursor)
+            self.reason = self.reason or damage.reason
+            if damage.kind != "torn_tail":
+                lost = f"{damage.size} bytes could not be read ({damage.reason}): the records in them are lost, "
+                lost += f"which were of segment {segment}, and perhaps of later ones"
+                self.left.append(f"{damage.file} @ {damage.start}: {lost}")
+            self.pieces.append(Span(start, stopped))
+            if not goes_on:
+                return
+            start = cursor.position
+
+    def steps(self) -> list[Step]:
+        """The steps that leave whole records only."""
+        name = self.source.name
+        if len(self.pieces) == 1:
+            end = self.pieces[0].end
+            return [Cut(name, end, self.size, self.reason)] if end < self.size else []
+        replacement = f"{name}.repair"
+        spans = tuple(piece for piece in self.pieces if piece.size)
+        return [
+            Create(replacement, name, spans, "the whole records before and behind the damage"),
+            Remove(name, self.reason),
+            Rename(replacement, name, "it takes the place of the damaged file"),
+        ]
+
+
+_REPAIR: Final = SideBySideRepair(
+    "appendfile", _names, "no files of a journal are here", _readers, _Salvage, lambda part: LOCK_NAME
+)
+plan, apply, undo = _REPAIR.plan, _REPAIR.apply, _REPAIR.undo

@@ -1,0 +1,151 @@
+"""Journals in splits: a split lies within one file, or is all of it.
+
+Where records begin is found by going from one to the next: the format has no other way. A file that is not written any
+more, and small enough, is one split without that; files have 4 MiB at most, so nearly all are. Which segment the first
+record of a split lies in is its `mark`. Damage belongs to the split that it begins in. The file of a split is found
+again by its id, so it may have been put aside by a recovery in the meantime.
+
+For streams, which go on where they stopped: `extent` says what there is, up to the last record that is there as a
+whole, `reach` how far a number of bytes goes, and `advance` a number of records. When files were checked and removed
+before they were read, `resume` says so, and where it goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from ...core.disk import File
+from ...core.errors import NotFound
+from ...core.outcome import Damage, Mode, check_mode
+from ...core.split import TARGET_BYTES, Bound, Split
+from ...core.splitting import (
+    AnyReader,
+    advance,
+    cut_file,
+    extent,
+    file_of,
+    part_of,
+    parts,
+    plan_parts,
+    reach,
+    source_of,
+)
+from .cursor import Chunk
+from .files import POSITION_BITS, JournalFile
+from .reader import Reader
+
+__all__ = ["AnyReader", "advance", "chunks", "extent", "file_of", "mark", "parts", "plan", "reach", "resume"]
+
+
+# --- going on where one stopped ---------------------------------------------------------------------------------------
+
+
+def mark(reader: AnyReader, part: str, number: int) -> str:
+    """Nothing: a record keeps its number, and no other gets it."""
+    return ""
+
+
+def resume(reader: AnyReader, part: str, number: int, mark: str) -> tuple[int, str]:
+    """Where to go on that had come to a number, and why that is another one: its file may be gone."""
+    files = part_of(reader, part).files()
+    if not files or files[0].first_number <= number:
+        return number, ""
+    first = files[0].first_number
+    before, following = number >> POSITION_BITS, first >> POSITION_BITS
+    gone = f"file {before}" if before + 1 == following else f"the files {before} to {following - 1}"
+    return first, f"{gone} went before all of it was read, because it was checked; it goes on with file {following}"
+
+
+# --- planning ---------------------------------------------------------------------------------------------------------
+
+
+def plan(
+    reader: AnyReader,
+    target_bytes: int = TARGET_BYTES,
+    start: Bound = None,
+    stop: Bound = None,
+    *,
+    resumed: bool = False,
+) -> list[Split]:
+    """The records with `start` <= number < `stop`, as they are now, in splits of about `target_bytes`.
+
+    What is appended later is in none of them. `resumed` says that what lies before `start` has been read before: damage
+    that began there was told then.
+    """
+    return plan_parts(reader, start, stop, lambda journal, low, high: _plan(journal, target_bytes, low, high, resumed))
+
+
+def _plan(reader: Reader, target_bytes: int, start: int | None, stop: int | None, resumed: bool) -> list[Split]:
+    found: list[Split] = []
+    with reader.snapshot() as files:
+        for source in files.files:
+            first = source.first_number
+            if stop is not None and first >= stop:
+                break
+            if start is not None and start - first >= 1 << POSITION_BITS:
+                continue
+            file = files.file(source)
+            planned = _plan_file(reader, source, file, target_bytes, start, stop, resumed)
+            if planned and (start is None or start <= first):
+                planned[0] = replace(planned[0], before=next(reader.names_told(source, "permissive"), None))
+            found += planned
+            files.done_with(source)
+    return found
+
+
+def _plan_file(
+    reader: Reader,
+    source: JournalFile,
+    file: File,
+    target_bytes: int,
+    start: int | None,
+    stop: int | None,
+    resumed: bool,
+) -> list[Split]:
+    first, size = source.first_number, file.size()
+    is_whole = (start is None or start <= first) and (stop is None or stop >= first + size)
+    if is_whole and not source.is_newest and size <= target_bytes:
+        return [Split(source.name, 0, first, first + size, size, mark=0)] if size else []
+    segments: dict[int, int] = {}
+    items = _noting(reader.file_chunks(source, file, start, stop, "permissive"), segments)
+    planned = cut_file(source, items, target_bytes, start, resumed=resumed)
+    return [replace(split, mark=segments.get(split.position, 0)) for split in planned]
+
+
+def _noting(items: Iterator[Chunk | Damage], segments: dict[int, int]) -> Iterator[Chunk | Damage]:
+    """The items, and which segment is being written where each chunk begins."""
+    for item in items:
+        if not isinstance(item, Damage):
+            segments[item.position] = item.segment
+        yield item
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+def chunks(reader: AnyReader, split: Split, mode: Mode = "failfast") -> Iterator[Chunk | Damage]:
+    """The records of a split. A chunk's buffer is valid until the next one is asked for."""
+    check_mode(mode)
+    journal = part_of(reader, split.part)
+    with journal.snapshot() as files:
+        source = source_of(files.files, split.start)
+        if source is None:
+            raise NotFound(f"{journal.path}: {split.file} was checked and removed: it is not kept any more")
+        if split.before is not None:
+            yield from journal.report(split.before, mode)
+        for item in journal.file_chunks(
+            source,
+            files.file(source),
+            split.start,
+            split.stop,
+            "permissive",
+            at=split.position,
+            segment=split.mark or 0,
+        ):
+            if not isinstance(item, Damage):
+                yield item
+            elif item.start >= split.position and item.kind != "torn_tail":
+                yield from journal.report(item, mode)
+        if split.behind is not None:
+            yield from journal.report(split.behind, mode)

@@ -1,0 +1,134 @@
+"""appendfile on Spark: its typed columns, and the same records in the columns that all formats share.
+
+    kind STRING, segment BIGINT, data BINARY, checked BIGINT, current BIGINT
+
+What a record does not have is null, and so is an id of more than 63 bits. Of the shared ones `op` is the kind, `value`
+the data, `detail` the rest of it in JSON: the segment, and of a checkpoint both ids. Records have no time and no key.
+
+The number of a record is `sequence` times 2^64 plus `position`, because no BIGINT holds it as a whole. `sequence` is
+the id of its file. So records are in order by (`sequence`, `position`), also those that were read before their file was
+put aside by a recovery. It is null beyond 63 bits.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...core.errors import TooLarge, WrongUse
+from ..columns import bytes_of
+from .codec import Columns
+from .columns import from_arrow
+
+TYPED: Final = pa.schema(
+    [
+        ("kind", pa.string()),
+        ("segment", pa.int64()),
+        ("data", pa.binary()),
+        ("checked", pa.int64()),
+        ("current", pa.int64()),
+    ]
+)
+
+_SOURCES: Final = {
+    "op": ("kind",),
+    "value": ("data",),
+    "detail": ("segment", "checked", "current"),
+    "sequence": ("file_id",),
+}
+"""From which of the format's own columns a column is made, where those have other names."""
+_OWN: Final = ("kind", "segment", "data", "checked", "current", "file", "position", "size", "file_id")
+_IDS: Final = ("segment", "checked", "current", "sequence", "file_id")
+_DETAILS: Final = pa.struct([("segment", pa.uint64()), ("checked", pa.uint64()), ("current", pa.uint64())])
+_WRITTEN: Final = ("data",)
+"""What becomes a record, by a sink. Checkpoints are its own: each batch is a segment."""
+
+
+def sources(names: Sequence[str], *, sharded: bool) -> list[str]:
+    """The columns of `columns.py` that must be decoded for these."""
+    wanted = {source for name in names for source in _SOURCES.get(name, (name,))}
+    return [name for name in _OWN if name in wanted] or ["size"]
+
+
+def column(batch: pa.RecordBatch, name: str) -> pa.Array | None:
+    """One column for Spark out of a batch of `columns.py`; None for what a record does not have."""
+    if name == "detail":
+        return _detail(batch)
+    if name not in (*_SOURCES, *_OWN):
+        return None
+    data = batch.column(_SOURCES.get(name, (name,))[0])
+    if name in ("kind", "op", "file"):
+        return data.cast(pa.string())
+    if name in _IDS:
+        return _signed(data)
+    if name == "position":
+        return data.view(pa.int64())
+    if name == "size":
+        try:
+            return data.cast(pa.int32())
+        except pa.ArrowInvalid:
+            raise TooLarge("a record of more than 2^31 - 1 bytes does not fit an INT") from None
+    return data
+
+
+def _signed(data: pa.Array) -> pa.Array:
+    """Ids as 63 bits hold them; null where they do not."""
+    found = data.view(pa.int64())
+    lost = pc.less(found, 0)
+    return pc.if_else(lost, pa.scalar(None, pa.int64()), found) if pc.any(lost).as_py() else found
+
+
+def _detail(batch: pa.RecordBatch) -> pa.Array:
+    parts = [
+        pc.binary_join_element_wise(f'"{name}":', batch.column(name).cast(pa.string()), "")
+        for name in ("segment", "checked", "current")
+    ]
+    joined = pc.binary_join_element_wise(*parts, ",", null_handling="skip")
+    return pc.binary_join_element_wise("{", joined, "}", "")
+
+
+# --- restoring --------------------------------------------------------------------------------------------------------
+
+
+def records(batch: pa.RecordBatch) -> list[Columns]:
+    """The rows of a batch in the columns that all formats share, as records again."""
+    for name in ("op", "position", "size", "detail"):
+        if batch.column(name).null_count:
+            raise WrongUse(f"column {name} is null in a row that is to become a record")
+    details = parsed(batch.column("detail"))
+    arrays = [batch.column("op"), batch.column("value"), details.field("checked"), details.field("current")]
+    return from_arrow(pa.RecordBatch.from_arrays(arrays, names=["kind", "data", "checked", "current"]))
+
+
+def parsed(details: pa.Array) -> pa.StructArray:
+    """What the column `detail` says, as `_detail` has written it."""
+    try:
+        found = [json.loads(text) for text in details.to_pylist()]
+        if any(type(each) is not dict or type(each.get("segment")) is not int for each in found):
+            raise ValueError("there is one that names no segment")
+        return pa.array(found, _DETAILS)
+    except (ValueError, TypeError, OverflowError, pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise WrongUse(f"the details of these rows are none of records: {error}") from None
+
+
+# --- writing ----------------------------------------------------------------------------------------------------------
+
+
+def check_writable(schema: pa.Schema, target: Any) -> None:
+    """Raise `WrongUse` for columns that cannot be written, before there are any rows."""
+    unknown = [name for name in schema.names if name not in _WRITTEN]
+    if unknown:
+        raise WrongUse(f"{', '.join(unknown)} cannot be written to a record: select data, which is all that it holds")
+    if "data" not in schema.names:
+        raise WrongUse("there is no column data, which is what is written")
+    empty = pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
+    bytes_of("data", empty.column("data"))
+
+
+def writable(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """A batch of Spark's as `Stage.append_batch` takes it."""
+    return batch
