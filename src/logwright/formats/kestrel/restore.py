@@ -14,18 +14,17 @@ its files in it. Locks and what was cut off and kept (`.logwright/`) are not res
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from ...core.disk import REAL_DISK, Disk, make_directories, write_all
-from ...core.errors import DamagedJournal, LogwrightError, WrongUse
+from ...core.disk import REAL_DISK, Disk
+from ...core.errors import WrongUse
 from ...core.format import find_format
+from ...core.refilling import RefilledFile
 from ...core.restore import Missing, Written, numbered_missing
 from . import kernel
 from .codec import Columns
-from .files import POSITION_BITS
 from .layout import DOCUMENTED, KESTREL2, TEMPORARY, parse_name, rotated_name
 from .records import DIALECT_OF, OPS
 from .writer import BUFFER_BYTES
@@ -74,78 +73,30 @@ def settled(names: Iterable[tuple[str, int | None]]) -> dict[tuple[str, int | No
 # --- files ----------------------------------------------------------------------------------------------------------
 
 
-class FileWriter:
+class FileWriter(RefilledFile):
     """Writes one file of a queue."""
+
+    records_name = "operations"
 
     def __init__(self, directory: Path, file: str, *, disk: Disk = REAL_DISK) -> None:
         part_of(file)
         if len(file.encode()) > _MAX_NAME_BYTES:
             raise WrongUse(f"{file!r} is longer than a file's name can be")
-        self._disk = disk
-        self._name = file
-        self._directory = directory
-        make_directories(disk, directory)
-        self._file = disk.open(directory / file, "create")
-        self._size = 0
-        self._records = 0
-        self._before: int | None = None
-        self._end = 0
-        """Where the operations end that there are by now, in the file that the tables were made of."""
-        self._gaps: list[tuple[int, int]] = []
+        super().__init__(directory, file, disk=disk)
 
-    def append_batch(self, batch: Any) -> None:
-        """Add rows of the table `events`, which must be of this file and in the order of their positions."""
-        if not batch.num_rows:
-            return
-        room = find_format("kestrel").room("tables")
-        self._check_file(batch.column("sequence").to_pylist())
-        columns: list[Columns] = room.operations(batch)
-        positions, sizes = batch.column("position").to_pylist(), batch.column("size").to_pylist()
-        for position, size in zip(positions, sizes, strict=True):
-            if position < self._end:
-                reason = f"the tables have two operations here, one of them ends at {self._end}"
-                raise DamagedJournal(self._name, position, reason)
-            if position > self._end:
-                self._gaps.append((self._end, position))
-            self._end = position + size
-        grown = sum(self._append(part) for part in columns)
-        if grown != sum(sizes):
-            reason = f"the tables say that operations from here on have {sum(sizes)} bytes, and they have {grown}"
-            raise DamagedJournal(self._name, positions[0], reason)
-        self._records += batch.num_rows
+    def _encoded(self, batch: Any) -> Iterator[bytes]:
+        columns: list[Columns] = find_format("kestrel").room("tables").operations(batch)
+        return _packed(columns)
 
-    def _check_file(self, sequences: list[int | None]) -> None:
-        found = set(sequences)
-        if self._records:
-            found.add(self._before)
-        if len(found) > 1:
-            raise DamagedJournal(self._name, self._end, "the tables have operations of several files under this name")
-        self._before = sequences[0]
 
-    def _append(self, part: Columns) -> int:
-        """Write operations; how many bytes those were."""
+def _packed(columns: list[Columns]) -> Iterator[bytes]:
+    for part in columns:
         kinds = bytes(part.kinds or b"")[: part.count]
         dialect = KESTREL2 if any(kind in _OF_KESTREL2 for kind in kinds) else DOCUMENTED
-        row, before = 0, self._size
+        row = 0
         while row < part.count:
             data, _, row = kernel.pack(part, row, BUFFER_BYTES, dialect, 0)
-            write_all(self._file, self._size, data)
-            self._size += len(data)
-        return self._size - before
-
-    def finish(self) -> list[Written]:
-        """The file, on the disk."""
-        self._file.sync()
-        self._file.close()
-        self._disk.sync_directory(self._directory)
-        first = (self._before or 0) << POSITION_BITS
-        gaps = tuple((first + start, first + end) for start, end in self._gaps)
-        return [Written(self._name, first, first + self._end, self._records, self._size, gaps=gaps)]
-
-    def discard(self) -> None:
-        """Close what is open."""
-        with contextlib.suppress(LogwrightError):
-            self._file.close()
+            yield data
 
 
 def missing(written: Sequence[Written], extents: Mapping[str, int]) -> list[Missing]:
