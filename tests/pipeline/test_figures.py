@@ -12,6 +12,7 @@ import pytest
 
 from logwright.pipeline import figures
 from logwright.pipeline.figures import Figures, gather
+from logwright.pipeline.reducing import StoreRow
 from logwright.pipeline.tables import DAMAGE, FILES
 
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
@@ -175,6 +176,27 @@ def test_items_are_counted_by_queue_and_state() -> None:
     many = gathered({"queue_items": table(schema, [("a", str(number), "open") for number in range(99)])})
     assert many.queues is not None
     assert (len(many.queues), many.queue_count) == (figures.MOST_QUEUES, 99)
+
+
+def test_changes_and_keys_are_counted_by_store() -> None:
+    place = [("journal", pa.string()), ("store", pa.string())]
+    history = [("shop", "cars", number % 4 == 3) for number in range(10)] + [("bar", "bikes", True)]
+    state = [("shop", "cars")] * 3 + [("shop", "trucks")]
+    frames = {
+        "kv_history": table(pa.schema([*place, ("deleted", pa.bool_())]), history),
+        "kv_state": table(pa.schema(place), state),
+    }
+    found = gathered(frames)
+    assert found.stores == [
+        StoreRow("shop", "cars", changes=10, deletions=2, keys=3),
+        StoreRow("shop", "trucks", changes=0, deletions=0, keys=1),
+        StoreRow("bar", "bikes", changes=1, deletions=1, keys=0),
+    ]
+    alone = gathered({"kv_state": frames["kv_state"]}).stores
+    assert alone == [StoreRow("shop", "cars", keys=3), StoreRow("shop", "trucks", keys=1)]
+    many = gathered({"kv_state": table(pa.schema(place), [("a", str(number)) for number in range(99)])})
+    assert many.stores is not None
+    assert (len(many.stores), many.store_count) == (figures.MOST_STORES, 99)
 
 
 @pytest.mark.parametrize("seconds", [0, 60, 199 * 60, 200 * 60, 86400, 10**7, 10**9, 10**11, 10**13])

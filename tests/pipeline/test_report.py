@@ -26,6 +26,7 @@ from logwright.pipeline.figures import (
     Series,
     TableFigures,
 )
+from logwright.pipeline.reducing import StoreRow
 from logwright.pipeline.report import render_report, write_report
 
 START = 1_790_000_040
@@ -175,6 +176,15 @@ def test_journals_consumers_and_tables_have_their_rows() -> None:
     rows = [texts(row, "td") for row in section(tree, "Tables").iterfind(".//tbody/tr")]
     assert [row[:4] for row in rows] == [["events", "1,234", "2", "5 MiB"], ["elsewhere", "–", "–", "–"]]
     assert texts(section(tree, "Notes"), ".//li") == ["about orders", "about clicks"]
+
+
+def test_stores_have_their_rows_and_what_no_table_tells_is_a_dash() -> None:
+    stores = [StoreRow("shop", "cars <b>", 1000, 20, 7), StoreRow("shop", "bikes", keys=3)]
+    tree = parsed(render_report(replace(sample(["a"]), stores=stores, store_count=9)))
+    found = section(tree, "Stores")
+    assert "The 2 with most keys, of 9." in texts(found, ".//p")
+    rows = [["".join(cell.itertext()) for cell in row.iter("td")][:5] for row in found.iter("tr")][1:]
+    assert rows == [["cars <b>", "shop", "1,000", "20", "7"], ["bikes", "shop", "–", "–", "3"]]
 
 
 def test_bars_are_as_long_as_their_share_and_what_is_there_can_be_seen() -> None:

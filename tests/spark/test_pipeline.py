@@ -21,6 +21,7 @@ from logwright.core.errors import DamagedJournal, WrongUse
 from logwright.core.format import FORMATS
 from logwright.formats import kestrel
 from logwright.formats.sej import Offset, Reader, ShardedWriter, Writer
+from logwright.formats.versioned import VersionedKVStore, VersionedRecovery
 from logwright.pipeline import JournalRule, Settings, TableRule, tables
 from logwright.pipeline.commit import is_being_changed, read_checkpoint, table_files
 from logwright.pipeline.failures import SparkFailed
@@ -231,9 +232,19 @@ def use(root: Path, step: int) -> None:
     with kestrel.Writer(root / "queues" / "bikes") as writer:
         writer.addx(b"bike", added=0)
         writer.unremove(1)
+    ticks = iter(range((1 + 4 * step) * 10**9, 20 * 10**9, 10**8))
+    with VersionedKVStore.open(root / "stores", "prices", background=False, clock=lambda: next(ticks)) as store:
+        for number in range(30):
+            key = f"item {number % 7}"
+            if number % 5 == step and key in store:
+                store.remove(key)
+            else:
+                store.insert(key, {"step": step, "number": number})
+            if number == 20 - step:
+                store.rotate()
 
 
-def test_increments_of_queues_have_the_items_of_one_run_and_give_the_same_files_back(
+def test_increments_have_the_items_and_keys_of_one_run_and_queues_give_the_same_files_back(
     spark: Any, tmp_path: Path
 ) -> None:
     root, out = tmp_path / "root", tmp_path / "root" / "queues" / "growing"  # a directory there is no part of a queue
@@ -257,10 +268,16 @@ def test_increments_of_queues_have_the_items_of_one_run_and_give_the_same_files_
         for place in (out, tmp_path / "at once")
     ]
     assert without_files[0] == without_files[1]
-    files = table_files(out, "queue_items")
+    for name in ("kv_history", "kv_state"):
+        assert content(out, name) == content(tmp_path / "at once", name)
+    recovery = VersionedRecovery.load(root / "stores")
+    assert {row[2] for row in content(out, "kv_state")} == set(recovery.recover_at(9 * 10**9))
+    assert len(content(out, "kv_history")) == sum(len(recovery.history(f"item {number}")) for number in range(7)) == 90
+    whole = ("queue_items", "kv_history", "kv_state")
+    files = [table_files(out, name) for name in whole]
     fill(root / "a", 5)
     increment(spark, root, out, **chosen)
-    assert table_files(out, "queue_items") == files, "no queue has changed"
+    assert [table_files(out, name) for name in whole] == files, "no queue and no store has changed"
     restored = restore(str(out), str(tmp_path / "again"), journals=["queues"], spark=spark)
     assert restored.whole, restored
     for path in (root / "queues").iterdir():

@@ -194,6 +194,8 @@ def test_the_registry_names_its_tables_and_says_how_they_go_on() -> None:
         assert (table.kind == "merge") == (table.merged is not None)
     assert [name for name, table in tables.TABLES.items() if table.kind == "whole"] == [
         "queue_items",
+        "kv_history",
+        "kv_state",
         "consumers",
         "files",
     ]

@@ -6,6 +6,7 @@ What Spark raises comes out as one line, and its own log nowhere, unless somethi
 from __future__ import annotations
 
 import contextlib
+import datetime
 import os
 import signal
 import sys
@@ -22,7 +23,7 @@ from ..core.errors import LogwrightError, WrongUse
 from ..core.outcome import MODES, Mode
 from .arguments import CONTEXT_SETTINGS, DAMAGE_FOUND, GOOD, json_option, verb
 from .output import Column, Table, is_terminal, print_json, print_line, progress_bar, talk, warn
-from .times import format_size
+from .times import format_size, parse_time
 
 if TYPE_CHECKING:
     from ..core.restore import Restored
@@ -82,6 +83,9 @@ def _spark_options(function: Callable[..., Any]) -> Callable[..., Any]:
 )
 @click.option("--tables", metavar="NAMES", help="Which tables to make, with commas between; all when not given.")
 @click.option(
+    "--at", metavar="TIME", help="As of when `kv_state` is, and items of queues have expired; now by default."
+)
+@click.option(
     "--config",
     metavar="FILE",
     type=click.Path(path_type=Path),
@@ -97,6 +101,7 @@ def run_command(
     table_format: str | None,
     mode: Mode | None,
     tables: str | None,
+    at: str | None,
     config: Path | None,
     master: str,
     spark_settings: tuple[str, ...],
@@ -117,6 +122,7 @@ def run_command(
         format=table_format,
         mode=mode,
         tables=None if tables is None else _names_in(tables),
+        moment=None if at is None else _moment(at),
     )
     with _needing_pyspark():
         from ..pipeline.own_spark import own_spark
@@ -137,6 +143,12 @@ def _names_in(tables: str) -> tuple[str, ...]:
     if not names:
         raise WrongUse("--tables: name at least one table, or leave it out for all of them")
     return names
+
+
+def _moment(text: str) -> datetime.datetime:
+    """A time as Python has it, which ends at microseconds."""
+    micros = parse_time(text) // 1000
+    return datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC) + datetime.timedelta(microseconds=micros)
 
 
 def _settings_of(config: Path | None, **chosen: Any) -> Settings:

@@ -31,6 +31,11 @@ COLUMNS: Final[Mapping[str, Sequence[str]]] = {
         *("added_file", "added_position", "reserved_file", "reserved_position", "done_file", "done_position"),
         "changes",
     ),
+    "kv_history": (
+        *("journal", "store", "k", "version", "o", "deleted", "valid_from", "valid_to"),
+        *("valid_from_ns", "valid_to_ns", "sequence", "position"),
+    ),
+    "kv_state": ("journal", "store", "k", "o", "timestamp", "timestamp_ns", "sequence", "position"),
     "consumers": (
         *("format", "journal", "shard", "consumer", "offset", "first", "next"),
         *("lag", "missed", "status", "problem"),

@@ -20,15 +20,18 @@ from .reducing import (
     DamageRow,
     QueueRow,
     Rows,
+    StoreRow,
     activity_rows,
     damage_rows,
     queue_rows,
     small,
+    store_rows,
 )
 
 MOST_JOURNALS: Final = 40
 MOST_CONSUMERS: Final = 30
 MOST_QUEUES: Final = 30
+MOST_STORES: Final = 30
 MOST_DAMAGED_FILES: Final = 24
 MOST_RANGES_OF_A_FILE: Final = 300
 MOST_UNREADABLE: Final = 50
@@ -199,6 +202,9 @@ class Figures:
     queues: list[QueueFigures] | None = None
     """Those with most items that are not done first."""
     queue_count: int = 0
+    stores: list[StoreRow] | None = None
+    """Those with most keys, then changes, first."""
+    store_count: int = 0
     tails: list[str] = field(default_factory=list)
     """Which journals end with bytes that are not read because they are no whole record yet, a sentence each."""
 
@@ -220,8 +226,8 @@ def gather(
 ) -> Figures:
     """The figures of tables by their names, as DataFrames or in Arrow.
 
-    `activity`, `files`, `damage`, `consumers` and `queue_items` count, as far as they are there. Where one has more
-    than `most_rows`, Spark sums it up first.
+    `activity`, `files`, `damage`, `consumers`, `queue_items`, `kv_history` and `kv_state` count, as far as they are
+    there. Where one has more than `most_rows`, Spark sums it up first.
     """
     found = Figures(source, out, made_at, seconds, tables=list(tables), notes=list(notes), tails=list(tails))
     active = activity_rows(frames["activity"], most=most_rows) if "activity" in frames else []
@@ -239,6 +245,10 @@ def gather(
     if "queue_items" in frames:
         queues = _queues(queue_rows(frames["queue_items"]))
         found.queues, found.queue_count = queues[:MOST_QUEUES], len(queues)
+    if "kv_history" in frames or "kv_state" in frames:
+        stores = store_rows(frames.get("kv_history"), frames.get("kv_state"))
+        stores.sort(key=lambda one: (-(one.keys or 0), -(one.changes or 0), one.journal, one.store))
+        found.stores, found.store_count = stores[:MOST_STORES], len(stores)
     return found
 
 

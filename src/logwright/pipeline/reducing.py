@@ -76,6 +76,17 @@ class QueueRow:
     items: int
 
 
+@dataclass(frozen=True, slots=True)
+class StoreRow:
+    """So many changes of a store are known, or keys of it there; None for what no table tells."""
+
+    journal: str
+    store: str
+    changes: int | None = None
+    deletions: int | None = None
+    keys: int | None = None
+
+
 def small(table: Rows) -> pa.Table:
     """A table that is known to be small."""
     return table if isinstance(table, pa.Table) else table.toArrow()
@@ -226,3 +237,37 @@ def queue_rows(items: Rows) -> list[QueueRow]:
         counted = items.select(place).group_by(place).aggregate([([], "count_all")])
         return [QueueRow(*row.values()) for row in counted.select([*place, "count_all"]).to_pylist()]
     return [QueueRow(*row) for row in items.groupBy(*place).count().collect()]
+
+
+# --- stores ---------------------------------------------------------------------------------------------------------
+
+
+def store_rows(history: Rows | None, state: Rows | None) -> list[StoreRow]:
+    """What the tables `kv_history` and `kv_state` tell of each store, as far as they are there."""
+    changes = {} if history is None else _counted_changes(history)
+    keys = {} if state is None else _counted_keys(state)
+    found = []
+    for journal, store in sorted({*changes, *keys}):
+        count, deletions = changes.get((journal, store), (None, None) if history is None else (0, 0))
+        found.append(
+            StoreRow(journal, store, count, deletions, keys.get((journal, store), None if state is None else 0))
+        )
+    return found
+
+
+def _counted_changes(history: Rows) -> dict[tuple[str, str], tuple[int, int]]:
+    place = ["journal", "store"]
+    if isinstance(history, pa.Table):
+        counted = history.select([*place, "deleted"]).group_by(place).aggregate([("deleted", "sum"), ([], "count_all")])
+        rows = counted.select([*place, "count_all", "deleted_sum"]).to_pylist()
+        return {(journal, store): (count, deleted) for journal, store, count, deleted in map(dict.values, rows)}
+    deleted = F.sum(F.col("deleted").cast("bigint"))
+    return {(row[0], row[1]): (row[2], row[3]) for row in history.groupBy(*place).agg(F.count("*"), deleted).collect()}
+
+
+def _counted_keys(state: Rows) -> dict[tuple[str, str], int]:
+    place = ["journal", "store"]
+    if isinstance(state, pa.Table):
+        counted = state.select(place).group_by(place).aggregate([([], "count_all")])
+        return {(row["journal"], row["store"]): row["count_all"] for row in counted.to_pylist()}
+    return {(row[0], row[1]): row[2] for row in state.groupBy(*place).count().collect()}

@@ -19,6 +19,7 @@ from ..core.disk import REAL_DISK, Disk, replace_file
 from . import plots, units
 from .drawing import Content, Markup, element, join, label, shown
 from .figures import Activity, ConsumerFigures, DamagedFile, DamageFigures, Figures, JournalFigures, QueueFigures
+from .reducing import StoreRow
 from .report_style import STYLE
 
 _NOTHING: Final = Markup("")
@@ -65,6 +66,7 @@ def render_report(figures: Figures) -> str:
         _journals(figures),
         _consumers(figures),
         _queues(figures),
+        _stores(figures),
         _damage(figures),
         _tables(figures),
         _notes(figures),
@@ -362,6 +364,30 @@ def _queue_row(columns: Sequence[tuple[str, str]], queue: QueueFigures, highest:
         expired,
         units.whole(queue.done),
         plots.bar(left, highest, "c0", describe=f"{units.counted(left, 'item')} not done"),
+    )
+
+
+def _stores(figures: Figures) -> Markup:
+    if not figures.stores:
+        return _NOTHING
+    columns = [("Store", "name"), ("Journal", "name"), ("Changes", "number"), ("Deletions", "number")]
+    columns += [("Keys", "number"), ("Keys that are there", "wide")]
+    highest = max(store.keys or 0 for store in figures.stores)
+    rows = [_store_row(columns, store, highest) for store in figures.stores]
+    says = "The stores; those with most keys first."
+    if figures.store_count > len(rows):
+        says = f"The {len(rows)} with most keys, of {units.whole(figures.store_count)}."
+    return _section("Stores", says, _table(columns, rows))
+
+
+def _store_row(columns: Sequence[tuple[str, str]], store: StoreRow, highest: int) -> Markup:
+    counts = (store.changes, store.deletions, store.keys)
+    return _row(
+        columns,
+        label(store.store),
+        label(store.journal),
+        *(_DASH if count is None else units.whole(count) for count in counts),
+        plots.bar(store.keys or 0, highest, "c0", describe=units.counted(store.keys or 0, "key")),
     )
 
 

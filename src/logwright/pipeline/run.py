@@ -9,8 +9,8 @@ by Spark (`tables`), files and consumers are listed, the report is drawn, and al
 together with a checkpoint that says how far each journal was read. A run that is ended at any moment has published the
 batch or has not; the next one goes on behind it, so every record is in the tables once.
 
-A table that needs all events (`queue_items`) is made anew, from the table `events` and the batch, when its format has
-new records.
+A table that needs all events (`queue_items`, `kv_history`, `kv_state`) is made anew, from the table `events` and the
+batch, when its format has new records.
 
 A run that reads everything tells of torn tails; increments leave them until they are whole, and note them.
 Journals that cannot be opened are rows of `damage`, each once, unless they are to be failed for.
@@ -58,7 +58,7 @@ POLL_SECONDS: Final = 1.0
 """How long a run that follows waits before it looks again."""
 REFRESH_SECONDS: Final = 30.0
 """How old the lists of files and consumers may get while nothing else is new."""
-SHOWN: Final = ("activity", "files", "damage", "consumers", "queue_items")
+SHOWN: Final = ("activity", "files", "damage", "consumers", "queue_items", "kv_history", "kv_state")
 """The tables that the report is made of."""
 
 
@@ -353,20 +353,23 @@ class _Run:
             if table.source == "records" and batch.takes_ingested(table.name):
                 batch.take_ingested(table.name, found)
             elif table.needs_all_events:
-                if batch.anew or any(one.records for one in found.journals.values() if one.format == table.format):
-                    self._write(batch, table)
+                has_rows = any(one.records for one in found.journals.values() if one.format == table.format)
+                if has_rows or batch.anew:
+                    self._write(batch, table, is_empty=not has_rows)
             elif table.source in ("records", "events"):
                 has_rows = bool(found.files_of("damage" if table.name == "damage" else "events"))
                 if has_rows or batch.anew:
                     self._write(batch, table)
 
-    def _write(self, batch: Batch, table: Table) -> None:
+    def _write(self, batch: Batch, table: Table, *, is_empty: bool = False) -> None:
+        """Stage what a batch makes of a table; one that is empty has its columns all the same."""
         with watched(self._spark, self._progress, f"table {table.name}"):
             if table.source == "records":
                 made = batch.ingested(self._spark, table.name)
             else:
                 events = batch.all_events if table.needs_all_events else lambda spark: batch.ingested(spark, "events")
-                made = table.make(events(self._spark), self._settings.journal_rules, self._moment)
+                source = events(self._spark).limit(0) if is_empty else events(self._spark)
+                made = table.make(source, self._settings.journal_rules, self._moment)
             before = batch.before(self._spark, table.name, made) if table.merged is not None else None
             if before is not None:
                 assert table.merged is not None

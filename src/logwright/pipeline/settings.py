@@ -7,7 +7,7 @@
     tables = ["events", "messages", "activity", "damage"]    # all, when this is missing
     split = "64m"                    # how much one task reads, about
     batch = "1g"                     # how much of the journals one batch of an incremental run reads, at most
-    moment = 2026-01-15T12:00:00Z    # as of when items of queues have expired; now, when this is missing
+    moment = 2026-01-15T12:00:00Z    # as of when `kv_state` is, and items of queues have expired; now, when missing
 
     [options]                        # of the table format's writer
     compression = "zstd"
@@ -107,7 +107,7 @@ class Settings:
     split_bytes: int = TARGET_BYTES
     batch_bytes: int = BATCH_BYTES
     moment: datetime.datetime | None = None
-    """As of when items of queues have expired; the time of the run when it is None."""
+    """As of when `kv_state` is, and items of queues have expired; the time of the run when it is None."""
     table_rules: Mapping[str, TableRule] = field(default_factory=dict)
     journal_rules: tuple[JournalRule, ...] = ()
 

@@ -43,7 +43,7 @@ _SOURCES: Final = {"events": EVENTS, "files": FILES, "offsets": OFFSETS}
 _UNTYPED: Final = ("json", "csv")
 """Formats that do not say of which type a column is."""
 MADE_OF_TIME: Final = ("date", "hour")
-TIMES: Final = ("timestamp", "minute")
+TIMES: Final = ("timestamp", "minute", "valid_from")
 _TIME_SETTING: Final = "spark.sql.parquet.outputTimestampType"
 _HOUR_US: Final = 3_600_000_000
 

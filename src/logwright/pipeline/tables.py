@@ -5,9 +5,9 @@
 
 Everything comes from records in the columns that all formats share, `EVENTS` and `damage`; what only one format has is
 in `op`, `key`, `value` and `detail`. So a table that only one format can fill is a filter on `format` and a few
-expressions, or a module beside this one (`queue_items.py`), and one more row in `TABLES`. What records cannot tell,
-which files there are and how far consumers have come, is listed on the driver in the columns `FILES` and `OFFSETS` (see
-`listing.py`).
+expressions, or a module beside this one (`queue_items.py`, `kv.py`), and one more row in `TABLES`. What records cannot
+tell, which files there are and how far consumers have come, is listed on the driver in the columns `FILES` and
+`OFFSETS` (see `listing.py`).
 
 No function here runs anything, and none depends on the session's time zone.
 """
@@ -25,6 +25,7 @@ from pyspark.sql import functions as F  # noqa: N812  # as everywhere with Spark
 
 from ..spark.schemas import UNIFIED
 from .decoding import decode_column
+from .kv import kv_history, kv_state
 from .queue_items import queue_items
 from .settings import JournalRule
 
@@ -225,6 +226,8 @@ TABLES: Final = {
         Table("messages", messages, "append", decodes=True),
         Table("activity", activity, "merge", merged=merge_activity),
         Table("queue_items", queue_items, "whole", dated=True, format="kestrel"),
+        Table("kv_history", kv_history, "whole", format="versioned"),
+        Table("kv_state", kv_state, "whole", dated=True, format="versioned"),
         Table("consumers", consumers, "whole", source="offsets"),
         Table("files", files, "whole", source="files"),
     )
