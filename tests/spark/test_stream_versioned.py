@@ -1,0 +1,215 @@
+"""A stream of stores gives each change once, whatever is rotated, restarted and removed in between."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import StreamingQueryException
+
+from logwright.core.errors import HistoryUnavailable
+from logwright.formats.versioned import Retention, VersionedKVStore
+from logwright.spark.schemas import spark_schema
+from logwright.spark.stream import JournalStream
+from tests.formats.versioned.stores import Clock
+
+Change = tuple[str, str, str | None]
+"""Store, key, and value as JSON; None for a deletion."""
+WAIT_SECONDS = 240
+
+
+def stream_of(path: Path, **options: str) -> JournalStream:
+    given = {"path": str(path), **{name.lower(): value for name, value in options.items()}}
+    return JournalStream(spark_schema("versioned"), given, "versioned")
+
+
+def changes_of(stream: JournalStream, start: dict[str, Any], end: dict[str, Any]) -> list[Change]:
+    """What one batch holds, read by tasks that got all they know pickled."""
+    found: list[Change] = []
+    for partition in stream.partitions(start, end):
+        reader, task = pickle.loads(pickle.dumps((stream, partition)))
+        for batch in reader.read(task):
+            found += [(row["store"], row["k"], None if row["deleted"] else row["o"]) for row in batch.to_pylist()]
+    return found
+
+
+def following(stream: JournalStream, start: dict[str, Any]) -> dict[str, Any]:
+    end: dict[str, Any] = json.loads(json.dumps(stream.latestOffset(start, stream.getDefaultReadLimit())))
+    return end
+
+
+class Life:
+    """Stores that are written to and rotated at random, and every change that was made, by store."""
+
+    def __init__(self, directory: Path, dice: random.Random) -> None:
+        self.directory = directory
+        self.dice = dice
+        self.written: dict[str, list[Change]] = {}
+        self._number = 0
+
+    def go_on(self, name: str, changes: int, **options: Any) -> None:
+        made = self.written.setdefault(name, [])
+        # A clock that stands still half of the time: times do not tell changes apart.
+        times = (10**9 + (self._number + number) // 2 for number in range(10**6))
+        with VersionedKVStore.open(
+            self.directory, name, clock=Clock(times=times), background=False, **options
+        ) as store:
+            for _ in range(changes):
+                self._number += 1
+                key = self.dice.choice("abcde")
+                if key in store and self.dice.random() < 0.25:
+                    store.remove(key)
+                    made.append((name, key, None))
+                else:
+                    store.insert(key, self._number)
+                    made.append((name, key, str(self._number)))
+                if self.dice.random() < 0.15:
+                    store.rotate()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_whatever_is_rotated_between_triggers_every_change_comes_once(tmp_path: Path, seed: int) -> None:
+    dice = random.Random(seed)
+    options = dice.choice([{}, {"maxRecordsPerTrigger": "7"}, {"maxBytesPerTrigger": "300"}])
+    life = Life(tmp_path / "stores", dice)
+    life.go_on("first", 5)
+    stream = stream_of(tmp_path / "stores", splitBytes="200", **options)
+    offset = json.loads(json.dumps(stream.initialOffset()))
+    found: list[Change] = []
+
+    def take(end: dict[str, Any]) -> None:
+        changes = changes_of(stream, offset, end)
+        if dice.random() < 0.3:  # Spark asks again for what a crash may have kept from being committed
+            life.go_on("first", 3)
+            assert changes_of(stream_of(tmp_path / "stores"), offset, end) == changes
+        found.extend(changes)
+
+    for step in range(12):
+        for name in ("first", "second", "third")[: 1 + step // 4]:  # stores that are created later join
+            life.go_on(name, dice.randrange(12))
+        if dice.random() < 0.3:
+            stream = stream_of(tmp_path / "stores", splitBytes="200", **options)
+        end = following(stream, offset)
+        take(end)
+        offset = end
+    while (end := following(stream, offset)) != offset:
+        take(end)
+        offset = end
+    assert {name: [change for change in found if change[0] == name] for name in life.written} == life.written
+    assert len(list((tmp_path / "stores").glob("*.zz"))) > 10
+
+
+def test_a_limit_of_records_is_one_of_changes_and_copies_do_not_count(tmp_path: Path) -> None:
+    with VersionedKVStore.open(tmp_path / "stores", "cars", clock=Clock(), background=False) as store:
+        for number in range(30):
+            store.insert(f"k{number % 12}", number)
+            if number % 10 == 9:
+                store.rotate()
+    stream = stream_of(tmp_path / "stores", maxRecordsPerTrigger="8")
+    offset = stream.initialOffset()
+    counts = []
+    while (end := following(stream, offset)) != offset:
+        counts.append(len(changes_of(stream, offset, end)))
+        offset = end
+    assert [count for count in counts if count] == [8, 8, 8, 6]
+
+
+def test_archives_that_go_when_they_have_been_read_are_no_loss_and_others_are(tmp_path: Path) -> None:
+    clock = Clock()
+    with VersionedKVStore.open(tmp_path / "stores", "cars", clock=clock, background=False) as store:
+        for number in range(3):
+            store.insert(f"k{number}", number)
+            store.rotate()
+        store.insert("k3", 3)
+    first = stream_of(tmp_path / "stores")
+    offset = following(first, first.initialOffset())
+    assert len(changes_of(first, first.initialOffset(), offset)) == 4
+    keep_one = Retention(max_archives=1)
+    with VersionedKVStore.open(tmp_path / "stores", "cars", clock=clock, background=False, retention=keep_one) as store:
+        store.insert("k4", 4)
+        store.rotate()  # what was read of the old ones is gone, what the stream has come to is in the archive
+        store.remove("k0")
+    assert len(list((tmp_path / "stores").glob("*.zz"))) == 1
+    end = following(stream_of(tmp_path / "stores"), offset)
+    assert changes_of(stream_of(tmp_path / "stores"), offset, end) == [("cars", "k4", "4"), ("cars", "k0", None)]
+
+    with VersionedKVStore.open(tmp_path / "stores", "cars", clock=clock, background=False, retention=keep_one) as store:
+        for number in range(5, 8):
+            store.insert(f"k{number}", number)
+            store.rotate()
+        store.insert("k8", 8)
+    with pytest.raises(HistoryUnavailable, match=r"stores/cars: records \d+ to \d+ went before they were read"):
+        following(stream_of(tmp_path / "stores"), end)
+    going_on = stream_of(tmp_path / "stores", failOnDataLoss="false")
+    last = following(going_on, end)
+    state = {(store, key): value for store, key, value in changes_of(going_on, end, last)}
+    assert state == {("cars", f"k{number}"): str(number) for number in range(1, 9)}, (
+        "the first journal that is kept begins with the state of its time"
+    )
+    assert following(stream_of(tmp_path / "stores"), last) == last
+
+
+def test_a_stream_that_begins_at_a_time_begins_with_a_change(tmp_path: Path) -> None:
+    with VersionedKVStore.open(tmp_path / "stores", "cars", clock=Clock(1000), background=False) as store:
+        times = []
+        for number in range(12):
+            times.append(store.insert(f"k{number % 3}", number))
+            if number % 4 == 3:
+                store.rotate()
+    for number in range(12):
+        stream = stream_of(tmp_path / "stores", startingTimestamp=str(times[number]))
+        changes = changes_of(stream, stream.initialOffset(), following(stream, stream.initialOffset()))
+        assert [value for _, _, value in changes] == [str(one) for one in range(number, 12)]
+    latest = stream_of(tmp_path / "stores", startingOffsets="latest")
+    assert following(latest, latest.initialOffset()) == latest.initialOffset()
+
+
+# --- on Spark ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(autouse=True)
+def _stopped(request: pytest.FixtureRequest) -> Iterator[None]:
+    """No query goes on behind a test that failed."""
+    yield
+    if "spark" in request.fixturenames:
+        for query in request.getfixturevalue("spark").streams.active:
+            query.stop()
+
+
+def test_a_query_takes_what_is_available_over_rotations_and_goes_on_from_its_checkpoint(
+    spark: Any, tmp_path: Path
+) -> None:
+    batches: dict[int, list[Change]] = {}
+    life = Life(tmp_path / "stores", random.Random(9))
+
+    def sink(frame: Any, number: int) -> None:
+        rows = frame.collect()
+        if number == 1:
+            life.go_on("cars", 30)  # rotated inside of the batch; the rows are read again below
+            assert frame.count() == len(rows)
+        batches[number] = [(row.store, row.k, None if row.deleted else row.o) for row in rows]
+
+    def run(**options: str) -> None:
+        frame = spark.readStream.format("versioned").options(**options).load(str(tmp_path / "stores"))
+        writer = frame.writeStream.foreachBatch(sink).option("checkpointLocation", str(tmp_path / "checkpoint"))
+        query = writer.trigger(availableNow=True).start()
+        assert query.awaitTermination(WAIT_SECONDS), "it has not come to its end in time"
+
+    life.go_on("cars", 40)
+    run(maxRecordsPerTrigger="25")
+    assert [len(batches[number]) for number in sorted(batches)] == [25, 15]
+    life.go_on("cars", 20)
+    life.go_on("bikes", 20)
+    run()
+    found = [change for number in sorted(batches) for change in batches[number]]
+    assert {name: [change for change in found if change[0] == name] for name in life.written} == life.written
+    assert len(list((tmp_path / "stores").glob("*.zz"))) > 5
+
+    life.go_on("cars", 60, retention=Retention(max_archives=1))
+    with pytest.raises(StreamingQueryException, match=r"stores/cars: records \d+ to \d+ went before they were read"):
+        run()
