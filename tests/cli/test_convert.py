@@ -8,6 +8,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from logwright.formats.sej import Writer
+from logwright.formats.versioned import Reader
 from tests.cli.support import GOLDEN, assert_one_error_line, run
 
 
@@ -119,3 +121,51 @@ def test_parquet_with_bad_pages_is_one_line_and_leaves_nothing(demo: Path) -> No
     assert_one_error_line(run("convert", parquet, demo / "again", "--to", "sej"), 2, str(parquet))
     assert not (demo / "again").exists()
     assert not (demo / ".again.partial").exists()
+
+
+# --- stores -----------------------------------------------------------------------------------------------------------
+
+
+def changes(path: Path) -> list[tuple[object, ...]]:
+    """Every change of a store, each once."""
+    with Reader(path) as reader:
+        return [(entry.t, entry.k, entry.o) for entry in reader]
+
+
+def test_a_store_becomes_parquet_and_the_same_changes_again(samples: Path, tmp_path: Path) -> None:
+    parquet, again = tmp_path / "fleet.parquet", tmp_path / "again"
+    expected = changes(samples / "stores" / "fleet.jrn")
+    assert run("convert", samples / "stores", parquet, "--json").object["records"] == len(expected)
+    table = pq.read_table(parquet)
+    assert set(table.column("store").to_pylist()) == {"fleet"}
+    assert list(zip(table.column("t").to_pylist(), table.column("k").to_pylist(), strict=True)) == [
+        change[:2] for change in expected
+    ]
+    assert run("convert", parquet, again, "--to", "versioned").code == 0
+    assert run("verify", again).code == 0
+    assert changes(again / "fleet.jrn") == expected
+
+
+def test_a_store_becomes_messages_and_messages_a_store(samples: Path, tmp_path: Path) -> None:
+    expected = [change for change in changes(samples / "stores" / "fleet.jrn") if change[2] is not None]
+    outcome = run("convert", samples / "stores", tmp_path / "messages", "--to", "sej")
+    assert outcome.code == 0
+    assert "left out: 22 records that hold no value, which sej has no place for" in outcome.err
+    assert run("convert", tmp_path / "messages", tmp_path / "back", "--to", "versioned").err == ""
+    assert changes(tmp_path / "back" / "back.jrn") == expected
+
+
+def test_what_a_store_has_no_place_for_is_told_and_what_is_no_change_is_refused(tmp_path: Path) -> None:
+    for value, key, reason in ((b"{", b"key", "the value of the key 'key' is no JSON"), (b"1", b"\xff", "is no text")):
+        with Writer(tmp_path / f"no change {key!r}") as writer:
+            writer.append(value, key)
+        outcome = run("convert", tmp_path / f"no change {key!r}", tmp_path / "typed", "--to", "versioned")
+        assert_one_error_line(outcome, 2, reason)
+        assert not (tmp_path / "typed").exists()
+    with Writer(tmp_path / "journal") as writer:
+        writer.append(b'{"a": 1}', b"key", type=7, timestamp=5)
+    outcome = run("convert", tmp_path / "journal", tmp_path / "typed", "--to", "versioned")
+    assert (outcome.code, "left out: the type of 1 records" in outcome.err) == (0, True)
+    assert changes(tmp_path / "typed" / "typed.jrn") == [(5, "key", {"a": 1})]
+    strict = run("convert", tmp_path / "journal", tmp_path / "strict", "--to", "versioned", "--strict")
+    assert_one_error_line(strict, 2, "versioned has no place for the type of 1 records")

@@ -100,6 +100,9 @@ def command(
     time; with --waiting only those that are still there. To kestrel every message becomes an item of the queue that is
     called like DESTINATION, or that its key names (--by-key). What has no place there (expiries in sej, types, keys and
     fractions of a millisecond in kestrel) is left out, and counted on stderr.
+
+    From versioned every change that sets a key becomes a message: its JSON the value, its key the key, its time the
+    time. To versioned it is the other way round, into the store that is called like DESTINATION: values must be JSON.
     """
     target = target or (PARQUET if destination.suffix == f".{PARQUET}" else None)
     if target is None:
