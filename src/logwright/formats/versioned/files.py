@@ -11,6 +11,7 @@ Names are matched as a whole, and nothing in a name leads out of the directory.
 from __future__ import annotations
 
 import enum
+import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -52,6 +53,10 @@ def check_store_name(name: str) -> str:
     """The name itself if a store may have it, or `WrongUse`."""
     if not isinstance(name, str) or not _STORE_NAME.fullmatch(name):
         raise WrongUse(f"a store cannot be called {name!r}: no slash, and no dot at the beginning")
+    try:
+        os.fsencode(name)
+    except UnicodeEncodeError:
+        raise WrongUse(f"a store cannot be called {name!a}: no file can have such a name") from None
     return name
 
 

@@ -35,8 +35,11 @@ class Retention:
     def __post_init__(self) -> None:
         for name in ("max_age_seconds", "max_archives", "max_bytes", "window_seconds"):
             limit = getattr(self, name)
-            if limit is not None and not 0 <= limit < float("inf"):
-                raise WrongUse(f"{name} is {limit!r}, and must be 0 at least")
+            if limit is None and name != "window_seconds":
+                continue
+            kinds = (int, float) if name.endswith("_seconds") else (int,)
+            if type(limit) not in kinds or not 0 <= limit < float("inf"):
+                raise WrongUse(f"{name} is {limit!r}, and must be a number, 0 at least")
 
     @property
     def is_limited(self) -> bool:

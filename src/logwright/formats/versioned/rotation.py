@@ -23,7 +23,7 @@ from __future__ import annotations
 import errno
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 from ...core.disk import Disk, File
 from ...core.errors import CapacityExceeded, StorageFailed, WrongUse
@@ -37,6 +37,7 @@ from .records import Metadata
 MAX_CAPACITY: Final = 1 << 30
 _NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _MOST_RESERVED_BYTES: Final = 4096
+_MOST_FILE_BYTES: Final = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +49,20 @@ class Sizes:
     max_capacity: int = MAX_CAPACITY
 
     def __post_init__(self) -> None:
+        for name in ("capacity", "max_capacity"):
+            _check_size(name, getattr(self, name))
         if self.capacity < LEAST_BYTES:
             raise WrongUse(f"a capacity of {self.capacity} bytes is too small: {LEAST_BYTES} is the least")
         if self.max_capacity < self.capacity:
             raise WrongUse(f"max_capacity, {self.max_capacity}, is less than the capacity, {self.capacity}")
-        if not 0 < self.high_water_mark <= 1:
-            raise WrongUse(f"high_water_mark is {self.high_water_mark}, and must be above 0 and at most 1")
+        if not isinstance(self.high_water_mark, int | float) or not 0 < self.high_water_mark <= 1:
+            raise WrongUse(f"high_water_mark is {self.high_water_mark!r}, and must be above 0 and at most 1")
+
+    @classmethod
+    def of(cls, capacity: int, high_water_mark: float, max_capacity: int | None) -> Self:
+        """These sizes; without a limit the usual one, or what is asked for if that is more."""
+        _check_size("capacity", capacity)
+        return cls(capacity, high_water_mark, max(MAX_CAPACITY, capacity) if max_capacity is None else max_capacity)
 
     def soft_end(self, size: int, base: int) -> int:
         """Where a buffer of this size is to be rotated, when it began with a state that ends at `base`.
@@ -85,6 +94,11 @@ class Sizes:
                 return None
             size = min(2 * size, self.max_capacity)
         return size
+
+
+def _check_size(name: str, size: int) -> None:
+    if not isinstance(size, int) or isinstance(size, bool) or size > _MOST_FILE_BYTES:
+        raise WrongUse(f"{name} is {size!r}, and must be a number of bytes that a file can have")
 
 
 def room(size: int, *, removes: bool = False) -> int:

@@ -37,7 +37,7 @@ from typing import Any, Final, Self
 from ...core.appending import Appending
 from ...core.disk import REAL_DISK, Disk, make_directories
 from ...core.durability import ALWAYS, SyncLike
-from ...core.errors import CapacityExceeded, LogwrightError, StorageFailed
+from ...core.errors import CapacityExceeded, LogwrightError, StorageFailed, WrongUse
 from ...core.lock import Lock
 from ...core.manifest import is_waiting
 from ...core.outcome import Damage
@@ -48,9 +48,9 @@ from .files import Listing, active_name, archive_name, check_store_name, list_fi
 from .layout import HOME_DIRECTORY
 from .opening import open_journal
 from .quick import Moves, Table
+from .records import check_timestamp
 from .retention import KEEP_ALL, Retention, remove_archives
 from .rotation import (
-    MAX_CAPACITY,
     Sizes,
     head_bytes,
     is_no_space,
@@ -94,13 +94,13 @@ class VersionedKVStore(Appending, Table):
         self.directory = Path(directory).absolute()  # so that a change of directory changes nothing
         self.name = check_store_name(name)
         self.path = self.directory / active_name(name)
-        self._sizes = Sizes(
-            capacity, high_water_mark, max(MAX_CAPACITY, capacity) if max_capacity is None else max_capacity
-        )
+        self._sizes = Sizes.of(capacity, high_water_mark, max_capacity)
         self._prepare(self.path, sync)
         self._disk = disk
+        if not isinstance(retention, Retention):
+            raise WrongUse(f"retention is {retention!r}, and must be a Retention")
         self._retention = retention
-        self.clock = clock
+        self.clock = None if clock is None else _checked(clock)
         self.always = self.policy == ALWAYS
         make_directories(disk, self.directory / HOME_DIRECTORY)
         self._lock = self._take_lock()
@@ -406,6 +406,19 @@ class VersionedKVStore(Appending, Table):
             stack.callback(self._archiver.wait)
             if self._failure is None and os.getpid() == self._process:  # a child shares the memory of its parent
                 self._buffer.remove_mark()
+
+
+def _checked(clock: Callable[[], int]) -> Callable[[], int]:
+    """A clock that tells what the journal can hold, or raises `WrongUse`."""
+    if not callable(clock):
+        raise WrongUse(f"{clock!r} is no clock: it cannot be called")
+
+    def tell() -> int:
+        now = clock()
+        check_timestamp(now, "what the clock tells")
+        return now
+
+    return tell
 
 
 def _refuse_in_child() -> None:
