@@ -9,7 +9,11 @@ from __future__ import annotations
 import multiprocessing
 from multiprocessing.context import ForkServerContext
 
-PROGRAMS = ["tests.contract.killed_writer", "tests.formats.kestrel.killed_queue"]
+PROGRAMS = [
+    "tests.contract.killed_writer",
+    "tests.formats.kestrel.killed_queue",
+    "tests.formats.yeltsin.killed_database",
+]
 
 
 def fork_server() -> ForkServerContext:
