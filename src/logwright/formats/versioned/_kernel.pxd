@@ -1,18 +1,7 @@
 """What other kernels of this format use of this one: entries as places of their fields."""
 
-from libc.stdint cimport uint64_t
-
+from ._entries cimport Fields
 from .bonjson._kernel cimport Source, Text
-
-
-cdef struct Fields:
-    # The fields of an entry in its buffer: the time, where the key begins, the range of the value.
-    # `plain`: they are all that it has, in the usual order.
-    uint64_t t
-    Py_ssize_t key_at
-    Py_ssize_t value_start
-    Py_ssize_t value_end
-    bint plain
 
 
 cdef enum:

@@ -13,9 +13,10 @@ from libc.stdlib cimport free
 from libc.string cimport memset
 
 from ...core._buffers cimport View, check_count, check_range, not_walked
+from ._entries cimport Fields, take_quickly
 from ._growing cimport Growing, append
 from ._json cimport append_json
-from .bonjson._bytes cimport load_number, pass_quickly
+from .bonjson._bytes cimport load_number
 from .bonjson._kernel cimport (
     Out,
     Source,
@@ -138,19 +139,9 @@ cdef inline bint take_name(
     return True
 
 
-cdef inline Py_ssize_t pass_value(
-    Source *source, const unsigned char *data, Py_ssize_t start, Py_ssize_t end
+cdef bint take_plain(
+    Source *source, const unsigned char *data, Py_ssize_t start, Py_ssize_t end, Fields *fields
 ) noexcept nogil:
-    """Where the value of an entry ends that begins at `start`; -1 where there is none."""
-    cdef Py_ssize_t stop = pass_quickly(data, start, end)
-    if stop:
-        return stop
-    set_range(source, data, start, end)
-    source.depth = DEPTH - 1
-    return source.position if skip_document(source) == 0 else -1
-
-
-cdef bint take_plain(Source *source, const unsigned char *data, Py_ssize_t start, Py_ssize_t end, Fields *fields) noexcept nogil:
     """The entry at `start` if it has the usual fields in their order, and is whole; the source is behind it then."""
     cdef Py_ssize_t at = start + 1
     cdef int code
@@ -162,15 +153,18 @@ cdef bint take_plain(Source *source, const unsigned char *data, Py_ssize_t start
     if code & 0xF0 != SHORT_STRING_CODE and code != LONG_STRING_CODE:
         return False
     fields.key_at = at
-    source.data = data
-    source.start = at
-    source.end = end
-    at = pass_value(source, data, at, end)
-    if at < 0 or not take_name(data, &at, end, c"o"):
+    set_range(source, data, at, end)
+    source.depth = DEPTH - 1
+    if skip_document(source) < 0:
         return False
-    fields.value_start = at
-    at = pass_value(source, data, at, end)
-    if at < 0 or at >= end or data[at] != END_CODE:
+    at = source.position
+    if not take_name(data, &at, end, c"o"):
+        return False
+    fields.value_start = source.position = at
+    if skip_document(source) < 0:
+        return False
+    at = source.position
+    if at >= end or data[at] != END_CODE:
         return False
     fields.value_end = at
     fields.plain = True
@@ -235,6 +229,11 @@ cdef int take_entry(
     Source *source, const unsigned char *data, Py_ssize_t start, Py_ssize_t end, Fields *fields
 ) noexcept nogil:
     """The entry at `start`; the source is behind it if it is whole."""
+    cdef Py_ssize_t stop = take_quickly(data, start, end, fields)
+    if stop:
+        set_range(source, data, start, end)
+        source.position = stop
+        return WHOLE
     if take_plain(source, data, start, end, fields):
         return WHOLE
     return take_any(source, data, start, end, fields)

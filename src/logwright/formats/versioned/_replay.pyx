@@ -14,12 +14,14 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.dict cimport PyDict_SetItem
 from libc.stdint cimport int32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, qsort, realloc
-from libc.string cimport memcmp, memcpy, memset
+from libc.string cimport memcpy, memset
 
+from ...core._bytes cimport copy_bytes
 from ...core._buffers cimport View, check_count, check_range, not_walked
+from ._entries cimport Fields
 from ._growing cimport Growing, make_room
 from ._json cimport append_json
-from ._kernel cimport NO_MEMORY, WHOLE, Fields, open_source, take_entry, take_key, walk_ending
+from ._kernel cimport NO_MEMORY, WHOLE, open_source, take_entry, take_key, walk_ending
 from .bonjson._kernel cimport Source, Text, read_document, set_range
 
 from ...core.errors import TooLarge, WrongUse
@@ -47,9 +49,27 @@ cdef extern from *:
         hash = (hash ^ word) * 0xC4CEB9FE1A85EC53ULL;
         return hash ^ hash >> 29;
     }
+    /* Whether bytes are the same: words, the last two of which may overlap, instead of a call. */
+    static inline int are_same(const unsigned char *p, const unsigned char *q, Py_ssize_t size) {
+        uint64_t one, other;
+        Py_ssize_t at;
+        if (size < 8) {
+            for (at = 0; at < size; at++) if (p[at] != q[at]) return 0;
+            return 1;
+        }
+        for (at = 0; at < size - 8; at += 8) {
+            memcpy(&one, p + at, 8);
+            memcpy(&other, q + at, 8);
+            if (one != other) return 0;
+        }
+        memcpy(&one, p + size - 8, 8);
+        memcpy(&other, q + size - 8, 8);
+        return one == other;
+    }
     static inline void fetch(const void *place) { __builtin_prefetch(place); }
     """
     uint64_t hash_of(const unsigned char *p, Py_ssize_t size) noexcept nogil
+    bint are_same(const unsigned char *p, const unsigned char *q, Py_ssize_t size) noexcept nogil
     void fetch(const void *place) noexcept nogil
 
 cdef extern from "Python.h":
@@ -72,6 +92,7 @@ cdef unsigned char NULL_CODE = _NULL_CODE
 cdef enum:
     AT_ONCE = 32  # so many entries are taken before the first of them is applied
     LINE_BYTES = 64  # what a processor fetches
+    SPARE_BYTES = 32  # behind a value: a copy of it may write so many bytes more
 
 cdef uint64_t NUMBER_BITS = 0xFFFFFFFFULL
 
@@ -97,6 +118,7 @@ cdef struct Pending:
     Py_ssize_t key_size
     const unsigned char *value
     Py_ssize_t value_size
+    Py_ssize_t readable  # so many bytes from the value on
 
 
 cdef struct Turn:
@@ -196,6 +218,7 @@ cdef class Latest:
                     item.key_size = key.size
                     item.value = data + fields.value_start
                     item.value_size = fields.value_end - fields.value_start
+                    item.readable = end - fields.value_start
                     waiting += 1
                     if waiting == AT_ONCE or key.gathered != NULL:
                         if self.apply_all(pending, waiting) < 0:
@@ -244,12 +267,12 @@ cdef class Latest:
         if slot == NULL:
             return -1
         if slot.value_room < item.value_size:
-            block = <unsigned char *>realloc(slot.block, slot.key_size + item.value_size)
+            block = <unsigned char *>realloc(slot.block, slot.key_size + item.value_size + SPARE_BYTES)
             if block == NULL:
                 return -1
             slot.block = block
-            slot.value_room = item.value_size
-        memcpy(slot.block + slot.key_size, item.value, item.value_size)
+            slot.value_room = item.value_size + SPARE_BYTES
+        copy_bytes(slot.block + slot.key_size, item.value, item.value_size, slot.value_room, item.readable)
         slot.value_size = item.value_size
         slot.t = item.t
         return 0
@@ -267,7 +290,7 @@ cdef class Latest:
                 return place
             if (found ^ item.hash) >> 32 == 0:
                 slot = &self.slots[(found & NUMBER_BITS) - 1]
-                if slot.key_size == item.key_size and memcmp(slot.block, item.key, item.key_size) == 0:
+                if slot.key_size == item.key_size and are_same(slot.block, item.key, item.key_size):
                     return place
             place = (place + 1) & self.mask
 
@@ -275,7 +298,7 @@ cdef class Latest:
         """A slot for a key that has none yet, and room for its value; NULL when there is no memory."""
         cdef uint64_t number
         cdef Slot *slot
-        cdef unsigned char *block = <unsigned char *>malloc(item.key_size + item.value_size)
+        cdef unsigned char *block = <unsigned char *>malloc(item.key_size + item.value_size + SPARE_BYTES)
         if block == NULL:
             return NULL
         if <uint64_t>(2 * self.there) > self.mask:
@@ -299,7 +322,7 @@ cdef class Latest:
         slot.hash = item.hash
         slot.key_size = item.key_size
         slot.value_size = 0
-        slot.value_room = item.value_size
+        slot.value_room = item.value_size + SPARE_BYTES
         self.turn += 1
         slot.turn = self.turn
         self.there += 1

@@ -16,7 +16,9 @@ from libc.stdint cimport int64_t, uint64_t
 from libc.stdlib cimport free, malloc, qsort
 from libc.string cimport memcmp, memcpy
 
-from ._kernel cimport Fields, WHOLE, open_source, take_entry, take_key
+from ...core._bytes cimport now_ns, store_little_u64
+from ._entries cimport Fields
+from ._kernel cimport WHOLE, open_source, take_entry, take_key
 from .bonjson._kernel cimport (
     Out,
     Source,
@@ -42,26 +44,12 @@ from .table import NO_VALUE
 cdef extern from *:
     """
     #include <stdint.h>
-    #include <string.h>
-    #include <time.h>
-    #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
-    #define LITTLE64(v) __builtin_bswap64(v)
-    #else
-    #define LITTLE64(v) (v)
-    #endif
     /* One store that comes after all others: whoever sees the position sees the entry before it. */
     static inline void publish64(unsigned char *p, uint64_t v) {
-        __atomic_store_n((uint64_t *)p, LITTLE64(v), __ATOMIC_RELEASE);
+        __atomic_store_n((uint64_t *)p, LOGWRIGHT_LITTLE(64, v), __ATOMIC_RELEASE);
     }
-    static inline uint64_t now_ns(void) {
-        struct timespec t; clock_gettime(CLOCK_REALTIME, &t);
-        return (uint64_t)t.tv_sec * 1000000000ULL + (uint64_t)t.tv_nsec;
-    }
-    static inline void store_unsigned64(unsigned char *p, uint64_t v) { v = LITTLE64(v); memcpy(p, &v, 8); }
     """
     void publish64(unsigned char *p, uint64_t v) noexcept nogil
-    uint64_t now_ns() noexcept nogil
-    void store_unsigned64(unsigned char *p, uint64_t v) noexcept nogil
 
 cdef extern from "Python.h":
     PyObject *PyDict_GetItemWithError(object mapping, object key) except? NULL
@@ -170,7 +158,7 @@ cdef inline int put_time(unsigned char *p, uint64_t t) noexcept nogil:
             size += 1
             rest >>= 8
     p[0] = <unsigned char>((0x70 if t >> (8 * size - 1) & 1 else 0x78) + size - 1)
-    store_unsigned64(p + 1, t)
+    store_little_u64(p + 1, t)
     return size + 1
 
 
@@ -303,7 +291,7 @@ cdef class Table:
         if found == NULL and value is None:  # another thread has removed it
             return None
         data = self._mapped.data
-        t = now_ns()
+        t = <uint64_t>now_ns()
         if t < self.last_timestamp:
             t = self.last_timestamp
         size = put_time(time, t)
@@ -393,7 +381,7 @@ cdef class Table:
 
     def now(self):
         """The time for an entry that is written now: that of the last one when the clock has gone back."""
-        cdef uint64_t t = now_ns() if self.clock is None else self.clock()
+        cdef uint64_t t = <uint64_t>now_ns() if self.clock is None else self.clock()
         return max(t, self.last_timestamp)
 
     def advance(self, uint64_t timestamp):

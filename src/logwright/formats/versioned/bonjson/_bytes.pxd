@@ -21,19 +21,18 @@ cdef extern from *:
     #include <string.h>
     #define BONJSON_HIGH_BITS 0x8080808080808080ULL
     #define BONJSON_LONG_STRING 0x68
+    #define BONJSON_SHORT_STRING 0x80
     #define BONJSON_ARRAY 0x99
     #define BONJSON_OBJECT 0x9A
     #define BONJSON_END 0x9B
     #define BONJSON_AT_ONCE 17 /* the longest value that is not a container or a long string has 16 bytes */
     #define BONJSON_DEEPEST 60
 
-    /* How many bytes the values have whose type code says it, that code included; 0 for all others. */
+    /* How many bytes the numbers and the like have, the type code included; 0 for all others. */
     static const unsigned char BONJSON_SIZES[256] = {
         [0x00 ... 0x64] = 1, [0x6A] = 3, [0x6B] = 5, [0x6C] = 9, [0x6D ... 0x6F] = 1,
         [0x70] = 2, [0x71] = 3, [0x72] = 4, [0x73] = 5, [0x74] = 6, [0x75] = 7, [0x76] = 8, [0x77] = 9,
         [0x78] = 2, [0x79] = 3, [0x7A] = 4, [0x7B] = 5, [0x7C] = 6, [0x7D] = 7, [0x7E] = 8, [0x7F] = 9,
-        [0x80] = 1, [0x81] = 2, [0x82] = 3, [0x83] = 4, [0x84] = 5, [0x85] = 6, [0x86] = 7, [0x87] = 8,
-        [0x88] = 9, [0x89] = 10, [0x8A] = 11, [0x8B] = 12, [0x8C] = 13, [0x8D] = 14, [0x8E] = 15, [0x8F] = 16,
         [0x9C ... 0xFF] = 1
     };
 
@@ -56,7 +55,7 @@ cdef extern from *:
     }
 
     /* Where the first sequence that is no UTF-8 begins, -1 when there is none. */
-    static inline Py_ssize_t find_bad_utf8(const unsigned char *p, Py_ssize_t size) {
+    static __attribute__((noinline, unused)) Py_ssize_t find_bad_utf8(const unsigned char *p, Py_ssize_t size) {
         Py_ssize_t at = 0;
         while (at < size) {
             if (size - at >= 8) {
@@ -87,13 +86,14 @@ cdef extern from *:
         return -1;
     }
 
-    /* Whether the short string with this type code, of which 16 bytes may be read, is ASCII. */
-    static inline int is_ascii_behind(const unsigned char *p, unsigned char code) {
-        uint64_t low = load_little_u64(p + 1), high = load_little_u64(p + 9);
-        int bits = (code & 15) * 8;
-        low &= bits >= 64 ? ~0ULL : (1ULL << bits) - 1;
-        high &= bits > 64 ? (1ULL << (bits - 64)) - 1 : 0;
-        return !((low | high) & BONJSON_HIGH_BITS);
+    /* Whether so many bytes, up to 15, are ASCII, where 16 may be read. */
+    static inline int is_short_ascii(const unsigned char *p, int size) {
+        static const uint64_t MASKS[17] = {
+            0, 0x80, 0x8080, 0x808080, 0x80808080, 0x8080808080, 0x808080808080, 0x80808080808080,
+            BONJSON_HIGH_BITS, BONJSON_HIGH_BITS, BONJSON_HIGH_BITS, BONJSON_HIGH_BITS, BONJSON_HIGH_BITS,
+            BONJSON_HIGH_BITS, BONJSON_HIGH_BITS, BONJSON_HIGH_BITS
+        };
+        return !((load_little_u64(p) & MASKS[size]) | (size > 8 ? load_little_u64(p + 8) & MASKS[size - 8] : 0));
     }
 
     /* Behind the long string at `at`, of which 17 bytes may be read; 0 unless it is whole, valid and one chunk. */
@@ -111,20 +111,10 @@ cdef extern from *:
         return find_bad_utf8(p + at, (Py_ssize_t)(field >> 1)) < 0 ? at + (Py_ssize_t)(field >> 1) : 0;
     }
 
-    /* Behind the string at `at`, of which 17 bytes may be read; 0 where there is none. */
-    static inline Py_ssize_t pass_string(const unsigned char *p, Py_ssize_t at, Py_ssize_t end) {
-        unsigned char code = p[at];
-        if ((code & 0xF0) == 0x80) {
-            if (!is_ascii_behind(p + at, code) && find_bad_utf8(p + at + 1, code & 15) >= 0) return 0;
-            return at + 1 + (code & 15);
-        }
-        return code == BONJSON_LONG_STRING ? pass_long_string(p, at, end) : 0;
-    }
-
     static inline Py_ssize_t pass_quickly(const unsigned char *p, Py_ssize_t at, Py_ssize_t end) {
         Py_ssize_t last = end - BONJSON_AT_ONCE;
         uint64_t objects = 0; /* a bit for each open container, the innermost one lowest: whether it is an object */
-        int depth = 0;
+        int depth = 0, size;
         do {
             unsigned char code;
             if (at > last) return 0;
@@ -136,24 +126,29 @@ cdef extern from *:
                 objects >>= 1;
                 continue;
             }
-            if (objects & 1) {
-                at = pass_string(p, at, end);
-                if (at == 0 || at > last) return 0;
+            if (objects & 1) { /* a key comes first */
+                size = code & 15;
+                if ((code & 0xF0) == BONJSON_SHORT_STRING) {
+                    if (!is_short_ascii(p + at + 1, size) && find_bad_utf8(p + at + 1, size) >= 0) return 0;
+                    at += 1 + size;
+                } else if (code != BONJSON_LONG_STRING || (at = pass_long_string(p, at, end)) == 0) {
+                    return 0;
+                }
+                if (at > last) return 0;
                 code = p[at];
             }
-            if (BONJSON_SIZES[code]) {
-                if ((code & 0xF0) == 0x80 && !is_ascii_behind(p + at, code)
-                    && find_bad_utf8(p + at + 1, code & 15) >= 0) return 0;
+            if ((code & 0xF0) == BONJSON_SHORT_STRING) {
+                size = code & 15;
+                if (!is_short_ascii(p + at + 1, size) && find_bad_utf8(p + at + 1, size) >= 0) return 0;
+                at += 1 + size;
+            } else if (BONJSON_SIZES[code]) {
                 at += BONJSON_SIZES[code];
             } else if (code == BONJSON_OBJECT || code == BONJSON_ARRAY) {
                 if (depth == BONJSON_DEEPEST) return 0;
                 objects = objects << 1 | (code == BONJSON_OBJECT);
                 depth += 1;
                 at += 1;
-            } else if (code == BONJSON_LONG_STRING) {
-                at = pass_long_string(p, at, end);
-                if (at == 0) return 0;
-            } else {
+            } else if (code != BONJSON_LONG_STRING || (at = pass_long_string(p, at, end)) == 0) {
                 return 0;
             }
         } while (depth > 0);
