@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from logwright import arrow
+from logwright import arrow, versioned
 from logwright.core.errors import DamagedJournal, LogwrightError, NotFound, StorageFailed, UnknownFormat, WrongUse
 from logwright.core.outcome import Damage
 from logwright.formats.sej.reader import Reader
@@ -469,6 +469,29 @@ def test_a_crash_leaves_the_parquet_file_whole_or_not_there() -> None:
         else:
             assert "done" not in after.marks
     assert states > 50
+
+
+def test_stores_go_to_parquet_and_back_by_the_path_of_their_directory(tmp_path: Path) -> None:
+    changes: list[tuple[str, Any]] = [("a", 1), ("b", {"c": [None, 2.5]}), ("a", None), ("b", "x")]
+    for name in ("cars", "bikes"):
+        with versioned.VersionedKVStore.open(tmp_path / "stores", name) as store:
+            for key, value in changes:
+                if value is None:
+                    store.remove(key)
+                else:
+                    store.insert(key, value)
+    arrow.to_parquet(tmp_path / "stores", tmp_path / "stores.parquet")
+    assert arrow.from_parquet(tmp_path / "stores.parquet", tmp_path / "again", format="versioned") == 8
+    for name in ("cars", "bikes"):
+        before, after = (list(versioned.Reader(tmp_path / root / f"{name}.jrn")) for root in ("stores", "again"))
+        assert after == before
+    pq.write_table(pa.table({"value": ["1"], "key": ["a"]}), tmp_path / "messages.parquet")
+    assert arrow.from_parquet(tmp_path / "messages.parquet", tmp_path / "named", format="versioned") == 1
+    assert [(entry.k, entry.o) for entry in versioned.Reader(tmp_path / "named" / "named.jrn")] == [("a", 1)]
+    pq.write_table(pa.table({"offset": [1]}), tmp_path / "other.parquet")
+    with pytest.raises(WrongUse, match="there is no k or no o among offset"):
+        arrow.from_parquet(tmp_path / "other.parquet", tmp_path / "nothing", format="versioned")
+    assert not (tmp_path / "nothing").exists()
 
 
 def test_from_parquet_whatever_call_fails_leaves_a_prefix() -> None:

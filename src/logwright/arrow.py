@@ -26,6 +26,7 @@ import contextlib
 import io
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
@@ -438,11 +439,14 @@ def from_parquet(
     """Append the rows of a Parquet file to a journal, streamed; how many those were.
 
     `target` is a writer, or the path of a journal of `format`, which is created when there is none; then `options` are
-    those of its writer, and everything is synced before this returns. Records get new numbers.
+    those of its writer, and everything is synced before this returns. Records get new numbers. Of stores it is the path
+    of their directory, and the store of rows that name none is called like it.
     """
     if isinstance(target, str | Path):
         _check_parquet(disk, Path(source), find_format(format).room("columns"))  # before there is a journal for nothing
-        with find_format(format).room("journal").Writer(target, disk=disk, **options) as writer:
+        journal, path = find_format(format).room("journal"), Path(target)
+        open_writer = getattr(journal, "Writer", None) or partial(journal.open_target, name=path.name)
+        with open_writer(path, disk=disk, **options) as writer:
             return from_parquet(source, writer, progress=progress, disk=disk)
     if options:
         raise WrongUse(f"these options are the writer's, and it is open already: {', '.join(options)}")
@@ -463,7 +467,7 @@ def _check_parquet(disk: Disk, path: Path, room: ModuleType) -> None:
     file = disk.open(path, "read")
     try:
         for batch, _, _ in _parquet_batches(file):
-            room.from_arrow(batch)
+            next(iter(room.from_arrow(batch)), None)
             break
     finally:
         file.close()
