@@ -1,0 +1,161 @@
+"""Databases of pages: a commit that changes 4 KiB of one page, durable and not, and opening a journal that is long.
+
+The peer is SQLite in WAL mode that updates a blob of 4 KiB, each update a commit of its own: with synchronous=FULL,
+which syncs its log for each commit, and with synchronous=OFF, which syncs nothing. Durable commits are done in turns,
+one of SQLite's, one of ours, one of ours that has its table synced as well. Both go through a table of 100 blobs, so
+that SQLite's log is used again and again, as it is in practice.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from benchmarks.measure import Clock, Figure, Plan, Turns
+from logwright.formats.yeltsin.database import Database
+from logwright.formats.yeltsin.layout import MODIFICATION, MODIFICATION_HEAD, OPERATION_HEAD
+from logwright.formats.yeltsin.table_layout import FIRST_PAGE
+from logwright.formats.yeltsin.transaction_log import TransactionLog
+
+CHANGE_BYTES = 4096
+PAGES = 100
+CHECKPOINT_BYTES = 4 << 20
+"""What SQLite's log has as well before it is written to the database: 1,000 pages."""
+OPEN_NS = 1000.0
+"""Opening is to take no longer than this for each transaction in the journal."""
+CHANGES = [os.urandom(CHANGE_BYTES) for _ in range(61)]
+
+Act = Callable[[], object]
+
+
+@contextmanager
+def ours(place: Path, sync: str, checkpoint_bytes: int) -> Iterator[Act]:
+    """A database, and a commit of one change."""
+    home = place / f"database-{sync}-{checkpoint_bytes}"
+    home.mkdir()
+    with Database.open(home / "t.ydb", home / "t.jrnl", sync=sync, checkpoint_bytes=checkpoint_bytes) as db:
+        with db.transaction() as tx:
+            pages = [tx.allocate() for _ in range(PAGES)]
+        numbers = itertools.count()
+
+        def commit() -> None:
+            number = next(numbers)
+            with db.transaction() as tx:
+                tx.modify(pages[number % PAGES], number % 15 * CHANGE_BYTES, CHANGES[number % len(CHANGES)])
+
+        yield commit
+    shutil.rmtree(home)
+
+
+@contextmanager
+def sqlite(place: Path, synchronous: str) -> Iterator[Act]:
+    """A table of blobs in SQLite, and an update of one."""
+    path = place / f"{synchronous}.sqlite"
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("pragma journal_mode = wal")
+    connection.execute("create table pages (number integer primary key, data blob)")
+    connection.executemany("insert into pages values (?, zeroblob(4096))", [(number,) for number in range(PAGES)])
+    connection.execute(f"pragma synchronous = {synchronous}")
+    numbers = itertools.count()
+
+    def commit() -> None:
+        number = next(numbers)
+        change = CHANGES[number % len(CHANGES)]
+        connection.execute("update pages set data = ? where number = ?", (change, number % PAGES))
+
+    yield commit
+    connection.close()
+    for ending in ("", "-wal", "-shm"):
+        Path(f"{path}{ending}").unlink(missing_ok=True)
+
+
+def durable(place: Path, seconds: float) -> dict[str, float]:
+    """Commits a second, each in its turn."""
+    with (
+        sqlite(place, "full") as peer,
+        ours(place, "always", CHECKPOINT_BYTES) as lazy,
+        ours(place, "always", 0) as strict,
+    ):
+        things = {"SQLite, WAL, FULL": peer, "always, checkpoints": lazy, "always": strict}
+        for _ in range(2 * CHECKPOINT_BYTES // (2 * CHANGE_BYTES) if seconds > 1 else 1):
+            peer()  # until its log is as long as it gets
+        clocks = {name: Clock() for name in things}
+        count = 0
+        while sum(clock.seconds for clock in clocks.values()) < seconds * len(things):
+            for name, act in things.items():
+                with clocks[name].running():
+                    act()
+            count += 1
+        return {name: count / clock.seconds for name, clock in clocks.items()}
+
+
+def not_durable(opened: Callable[[], Act], count: int) -> float:
+    """Nanoseconds of the processor for one commit."""
+    clock = Clock(processor=True)
+    with opened() as act, clock.running():  # type: ignore[attr-defined]
+        for _ in range(count):
+            act()
+    return clock.per_item_ns(count)
+
+
+def long_journal(place: Path, count: int) -> Path:
+    """A journal of so many transactions, each of which changes eight bytes, and its table."""
+    home = place / "long"
+    home.mkdir()
+    with Database.open(home / "t.ydb", home / "t.jrnl", sync="none"):
+        pass
+    log = TransactionLog(home / "t.jrnl", ahead_bytes=1 << 20, syncs=False)
+    head = OPERATION_HEAD.pack(MODIFICATION, MODIFICATION_HEAD.size + 16) + MODIFICATION_HEAD.pack(FIRST_PAGE, 0, 8)
+    for number in range(count):
+        log.append(number, head + number.to_bytes(8, "little") + (number + 1).to_bytes(8, "little"))
+    log.complete(log.last)
+    log.trim()
+    log.close()
+    return home
+
+
+def opening(home: Path, count: int) -> float:
+    clock = Clock(processor=True)
+    with clock.running():
+        db = Database.open(home / "t.ydb", home / "t.jrnl", sync="none")
+    assert db.redone == ()
+    db.close()
+    return clock.per_item_ns(count)
+
+
+def run(plan: Plan) -> list[Figure]:
+    """Ours against SQLite, and opening against its limit."""
+    place, count = plan.place, plan.amount(30_000, 3_000)
+    transactions = plan.amount(1_000_000, 50_000)
+    home = long_journal(place, transactions)
+    things = {
+        "SQLite, WAL, OFF": lambda: not_durable(lambda: sqlite(place, "off"), count),
+        "none, checkpoints": lambda: not_durable(lambda: ours(place, "none", CHECKPOINT_BYTES), count),
+        "none": lambda: not_durable(lambda: ours(place, "none", 0), count),
+        "open": lambda: opening(home, transactions),
+    }
+    turns = Turns(plan.rounds).run(things, lambda: durable(place, 0.2 if plan.quick else 2.0))
+    shutil.rmtree(home)
+    figures = [
+        Figure("yeltsin", f'commit of 4 KiB, sync="{what}"', turns.median(what), turns.median(peer), "/s", peer, goal,
+               smaller_is_better=False, spread=turns.results[what])
+        for what, peer, goal in (
+            ("always, checkpoints", "SQLite, WAL, FULL", 1.0),
+            ("always", "SQLite, WAL, FULL", None),
+        )
+    ]  # fmt: skip
+    figures += [
+        Figure("yeltsin", f'commit of 4 KiB, sync="{what}"', turns.median(what), turns.median(peer), "ns", peer, goal,
+               spread=turns.results[what])
+        for what, peer, goal in (("none, checkpoints", "SQLite, WAL, OFF", 5.0), ("none", "SQLite, WAL, OFF", None))
+    ]  # fmt: skip
+    figures.append(
+        Figure("yeltsin", "open, per transaction", turns.median("open"), OPEN_NS, "ns", "the limit", 1.0,
+               spread=turns.results["open"])
+    )  # fmt: skip
+    return figures
