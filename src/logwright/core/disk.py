@@ -149,22 +149,22 @@ def translated(action: str, path: Path) -> Iterator[None]:
 
 
 class RealFile:
-    """A file of the operating system."""
+    """A file of the operating system. `descriptor` is the system's number for it, -1 once it is closed."""
 
-    __slots__ = ("_descriptor", "path")
+    __slots__ = ("descriptor", "path")
 
     def __init__(self, path: Path, descriptor: int) -> None:
         self.path = path
-        self._descriptor = descriptor
+        self.descriptor = descriptor
 
     def read_at(self, position: int, size: int) -> bytes:
         with translated("read", self.path):
-            data = os.pread(self._descriptor, size, position)
+            data = os.pread(self.descriptor, size, position)
             if len(data) in (0, size):
                 return data
             parts = [data]
             have = len(data)
-            while have < size and (more := os.pread(self._descriptor, size - have, position + have)):
+            while have < size and (more := os.pread(self.descriptor, size - have, position + have)):
                 parts.append(more)
                 have += len(more)
             return b"".join(parts)
@@ -173,7 +173,7 @@ class RealFile:
         with translated("read", self.path):
             have = 0
             while have < len(buffer):
-                count = os.preadv(self._descriptor, [buffer[have:]], position + have)
+                count = os.preadv(self.descriptor, [buffer[have:]], position + have)
                 if count == 0:
                     break
                 have += count
@@ -181,41 +181,41 @@ class RealFile:
 
     def write_at(self, position: int, data: Buffer) -> int:
         try:
-            return os.pwrite(self._descriptor, data, position)
+            return os.pwrite(self.descriptor, data, position)
         except OSError as error:
             raise StorageFailed("write", self.path, error) from error
 
     def map(self, size: int) -> mmap.mmap:
         with translated("map", self.path):
-            return mmap.mmap(self._descriptor, size)
+            return mmap.mmap(self.descriptor, size)
 
     def allocate(self, size: int) -> None:
         with translated("allocate", self.path):
             try:
-                os.posix_fallocate(self._descriptor, 0, size)
+                os.posix_fallocate(self.descriptor, 0, size)
             except (AttributeError, OSError) as error:
                 if isinstance(error, OSError) and error.errno not in _NOT_SUPPORTED:
                     raise
                 # macOS, and some file systems: only writing reserves anything
-                for position in range(os.fstat(self._descriptor).st_size, size, 1 << 20):
-                    os.pwrite(self._descriptor, bytes(min(1 << 20, size - position)), position)
+                for position in range(os.fstat(self.descriptor).st_size, size, 1 << 20):
+                    os.pwrite(self.descriptor, bytes(min(1 << 20, size - position)), position)
 
     def truncate(self, size: int) -> None:
         with translated("truncate", self.path):
-            os.ftruncate(self._descriptor, size)
+            os.ftruncate(self.descriptor, size)
 
     def size(self) -> int:
         with translated("stat", self.path):
-            return os.fstat(self._descriptor).st_size
+            return os.fstat(self.descriptor).st_size
 
     def identity(self) -> tuple[int, int]:
         with translated("stat", self.path):
-            status = os.fstat(self._descriptor)
+            status = os.fstat(self.descriptor)
             return status.st_dev, status.st_ino
 
     def sync(self) -> None:
         try:
-            _sync_data(self._descriptor)
+            _sync_data(self.descriptor)
         except OSError as error:
             raise StorageFailed("sync", self.path, error) from error
 
@@ -223,14 +223,14 @@ class RealFile:
         if fcntl is None:  # pragma: no cover - Windows
             raise StorageFailed("lock", self.path, OSError(errno.ENOSYS, "this system has no flock"))
         try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise Locked(f"{self.path} is locked by another process or another open journal") from None
         except OSError as error:
             raise StorageFailed("lock", self.path, error) from error
 
     def close(self) -> None:
-        descriptor, self._descriptor = self._descriptor, -1
+        descriptor, self.descriptor = self.descriptor, -1
         if descriptor >= 0:
             with translated("close", self.path):
                 os.close(descriptor)
@@ -238,8 +238,8 @@ class RealFile:
     def __del__(self) -> None:
         # A file, and the lock on it, must not outlive what forgot to close it.
         with contextlib.suppress(Exception):
-            if self._descriptor >= 0:
-                os.close(self._descriptor)
+            if self.descriptor >= 0:
+                os.close(self.descriptor)
 
 
 def _sync_data(descriptor: int) -> None:

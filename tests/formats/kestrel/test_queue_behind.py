@@ -14,10 +14,12 @@ from typing import Any
 
 import pytest
 
-from logwright.core.disk import RealDisk
+from logwright.core.disk import REAL_DISK, RealDisk, RealFile
 from logwright.core.errors import DamagedJournal, Poisoned, StorageFailed
-from logwright.formats.kestrel import care, cursor
+from logwright.formats.kestrel import care, cursor, quick
+from logwright.formats.kestrel.layout import DOCUMENTED
 from logwright.formats.kestrel.queue import Queue
+from logwright.formats.kestrel.shelf import Shelf
 from tests.formats.kestrel.queues import Clock, drained, files_of, journal_of
 from tests.formats.kestrel.samples import addx, state_dump, write
 from tests.support.threads import DEADLINE_SECONDS, in_a_thread
@@ -352,6 +354,40 @@ def test_a_write_that_fails_ends_the_queue_and_loses_nothing(tmp_path: Path) -> 
                 call()
     with Queue(tmp_path, "cars") as queue:
         assert list(queue) == [b"one"]
+
+
+@pytest.mark.parametrize("kind", [Shelf, quick.Shelf])
+def test_what_the_system_refuses_to_write_is_told_with_the_path(kind: Any, tmp_path: Path) -> None:
+    """The file is asked for its descriptor at every write: when it is closed, that number may be another file's."""
+    failures: list[BaseException] = []
+    telling = type("Telling", (kind,), {"_write_failed": lambda self, error: failures.append(error)})
+    shelf = telling(0, 1, DOCUMENTED)
+    file = REAL_DISK.open(tmp_path / "cars", "create")
+    shelf._file_size = 0
+    shelf.write = file.write_at
+    shelf.emit(b"\x01\x01")
+    file.close()
+    other = REAL_DISK.open(tmp_path / "other", "create")
+    with pytest.raises(StorageFailed, match=r"cars.*Bad file descriptor") as raised:
+        shelf.emit(b"\x01")
+    other.close()
+    assert failures == [raised.value]
+    assert ((tmp_path / "cars").read_bytes(), (tmp_path / "other").read_bytes()) == (b"\x01\x01", b"")
+
+
+def test_a_file_that_writes_in_its_own_way_is_let_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[bytes] = []
+    write_at = RealFile.write_at
+
+    def noted(self: RealFile, position: int, data: bytes) -> int:
+        written.append(data)
+        return write_at(self, position, data)
+
+    monkeypatch.setattr(RealFile, "write_at", noted)
+    with Queue(tmp_path, "cars") as queue:
+        queue.put(b"one")
+        queue.get()
+        assert [data[-3:] for data in written] == [b"one", b"\x01"]
 
 
 def test_a_short_write_is_finished(tmp_path: Path) -> None:

@@ -484,8 +484,8 @@ class SlowDisk(RealDisk):
 
     def open(self, path: Path, mode: OpenMode) -> File:  # type: ignore[override]
         file = super().open(path, mode)
-        slow = SlowFile(path, file._descriptor)
-        file._descriptor = -1
+        slow = SlowFile(path, file.descriptor)
+        file.descriptor = -1
         return slow
 
 

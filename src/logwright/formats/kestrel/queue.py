@@ -82,6 +82,8 @@ class Queue(Closing):
         )
         self._handle = Handle(Path(directory), name, Limits(**options), settings)
         self._engine: Engine = self._handle.engine
+        self._put: Callable[[Buffer, Expires | None], None] = self._engine.put  # looked up once: it is called all the
+        self._get: Callable[[], bytes | None] = self._engine.get  # time, and so is this
         self._is_always = self.policy == ALWAYS
         self._is_closed = False
 
@@ -118,7 +120,7 @@ class Queue(Closing):
             self._put_to_all([as_bytes(data)], expires)
             return
         engine = self._engine
-        engine.put(data, expires)
+        self._put(data, expires)
         if self._is_always:
             engine.commit()
         if engine.moves:
@@ -144,7 +146,7 @@ class Queue(Closing):
         if timeout != 0:
             check_timeout(timeout)
         engine = self._engine
-        data = engine.get()
+        data = self._get()
         if data is None or engine.moves:
             data = self._settled(engine, data, engine.get, timeout)
         if self._is_always and data is not None:
@@ -324,7 +326,9 @@ class Queue(Closing):
         # The engine may outlive this: a parent puts to its children, others move items there.
         if not self._is_closed:
             self._is_closed = True
-            self._engine = cast(Engine, _ClosedEngine(self._engine))
+            closed = _ClosedEngine(self._engine)
+            self._engine = cast(Engine, closed)
+            self._put = self._get = closed.refuse
 
 
 class _ClosedEngine:
@@ -334,8 +338,11 @@ class _ClosedEngine:
         self.queue, self.path = engine.queue, engine.path
         self.recovered, self.kept = engine.recovered, engine.kept
 
-    def __getattr__(self, name: str) -> NoReturn:
+    def refuse(self, *arguments: object) -> NoReturn:
         _refuse_closed(self.path)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        self.refuse()
 
 
 class _Turnstile:
