@@ -1,0 +1,124 @@
+"""MappingDisk: a simulated disk whose files can be mapped, and what a power cut leaves of what was stored in a mapping.
+
+Nobody sees a store to memory happen. So before every call, and at every mark, what has changed in a mapping since then
+is written back to the simulated file: one write for each sector of 512 bytes, none of them synced. A crash then finds
+any of those sectors new and any of them old, as it would find the pages of a mapping that the system writes whenever it
+likes; and the stores that one sync makes durable are those before it.
+"""
+
+from __future__ import annotations
+
+import mmap
+from pathlib import Path
+from typing import Any
+
+from tests.support.simulated_disk import SimulatedDisk
+
+SECTOR_BYTES = 512
+
+
+class MappingDisk:
+    """Passes everything on to a simulated disk, `inner`, which knows every change that was stored by then."""
+
+    def __init__(self, inner: SimulatedDisk) -> None:
+        self.inner = inner
+        self.stored_sectors = 0
+        self._files: list[MappingFile] = []
+
+    def __getattr__(self, name: str) -> Any:
+        self.write_back()
+        return getattr(self.inner, name)
+
+    def mark(self, label: Any) -> None:
+        """Remark that something has happened by now; see `SimulatedDisk.mark`."""
+        self.write_back()
+        self.inner.mark(label)
+
+    def open(self, path: Path, mode: Any) -> MappingFile:
+        self.write_back()
+        file = MappingFile(self, self.inner.open(path, mode))
+        self._files.append(file)
+        return file
+
+    def write_back(self) -> None:
+        """Let the files have what was stored in their mappings."""
+        for file in self._files:
+            self.stored_sectors += file.write_back()
+
+    def forget(self, file: MappingFile) -> None:
+        """A file is closed: nobody stores anything there any more."""
+        if file in self._files:
+            self._files.remove(file)
+
+
+class MappingFile:
+    """A file of a `MappingDisk`."""
+
+    def __init__(self, disk: MappingDisk, inner: Any) -> None:
+        self._disk = disk
+        self._inner = inner
+        self._memory: mmap.mmap | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        self._disk.write_back()
+        return getattr(self._inner, name)
+
+    @property
+    def path(self) -> Path:
+        path: Path = self._inner.path
+        return path
+
+    @path.setter
+    def path(self, path: Path) -> None:
+        self._inner.path = path
+
+    def map(self, size: int) -> mmap.mmap:
+        self._disk.write_back()
+        assert size <= self._inner.size()
+        memory = mmap.mmap(-1, size)
+        memory[:] = self._inner.read_at(0, size)
+        self._memory = memory
+        return memory
+
+    def allocate(self, size: int) -> None:
+        self._disk.write_back()
+        if size > self._inner.size():
+            self._inner.truncate(size)
+
+    def write_at(self, position: int, data: Any) -> int:
+        self._disk.write_back()
+        count: int = self._inner.write_at(position, data)
+        self._read_again(position, position + count)
+        return count
+
+    def truncate(self, size: int) -> None:
+        self._disk.write_back()
+        self._inner.truncate(size)
+        self._memory = None  # who still stores behind the end of its file would be ended by SIGBUS
+
+    def close(self) -> None:
+        self._disk.write_back()
+        self._disk.forget(self)
+        self._inner.close()
+
+    def _read_again(self, start: int, stop: int) -> None:
+        """What was written by a call is in the mapping as well."""
+        if self._memory is not None:
+            stop = min(stop, len(self._memory))
+            if start < stop:
+                self._memory[start:stop] = self._inner.read_at(start, stop - start)
+
+    def write_back(self) -> int:
+        """Write the sectors that were changed in the mapping; how many those were."""
+        memory, count = self._memory, 0
+        if memory is None:
+            return 0
+        content = self._inner.read_at(0, len(memory))
+        if memory[:] == content:
+            return 0
+        for at in range(0, len(memory), SECTOR_BYTES):
+            stop = min(at + SECTOR_BYTES, len(memory))
+            if memory[at:stop] != content[at:stop]:
+                self._inner.write_at(at, memory[at:stop])
+                count += 1
+        return count
