@@ -8,7 +8,7 @@ import pytest
 
 from logwright.core.disk import REAL_DISK, Disk
 from logwright.core.errors import StorageFailed
-from logwright.core.keep import cut_directory, cut_tail, keep_range
+from logwright.core.keep import cut_directory, cut_tail, keep_file, keep_range
 from tests.support.damage import noise
 from tests.support.faulty_disk import FaultyDisk, every_fault, forgotten_syncs
 from tests.support.simulated_disk import SimulatedDisk
@@ -130,3 +130,16 @@ def test_a_long_range_is_copied_piece_by_piece(simulated_disk: SimulatedDisk) ->
     copy = keep_range(counting, JOURNAL, file, 1000, len(data))
     assert read_file(simulated_disk, copy) == data[1000:]
     assert counting.calls == 3
+
+
+def test_a_whole_file_is_moved_where_copies_are_and_a_long_name_is_cut_short(journal_directory: Path) -> None:
+    for name in ("file", "ö" * 120 + ".1234567890123"):
+        (journal_directory / name).write_bytes(WHOLE)
+        kept = keep_file(REAL_DISK, journal_directory, journal_directory / name)
+        assert not (journal_directory / name).exists()
+        assert kept.parent == cut_directory(journal_directory)
+        assert kept.read_bytes() == WHOLE
+        beginning, at, _ = kept.name.rsplit(".", 2)
+        assert at == "@0"
+        assert name.startswith(beginning)
+        assert len(kept.name.encode()) <= 255

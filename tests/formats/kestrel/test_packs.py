@@ -6,6 +6,7 @@ beside the queue, or the queue does not open. And files whose numbers are the sa
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 
 from logwright.core.disk import Disk
-from logwright.core.errors import DamagedJournal
+from logwright.core.errors import DamagedJournal, LogwrightError
 from logwright.core.format import Located
 from logwright.core.outcome import Damage
 from logwright.formats.kestrel import repair, splits
@@ -25,6 +26,7 @@ from logwright.formats.kestrel.reader import Reader
 from logwright.formats.kestrel.scanner import Scanner
 from logwright.formats.kestrel.writer import Writer
 from tests.formats.kestrel.samples import REMOVE, addx, encoded, save_xid
+from tests.support.faulty_disk import failing_calls
 from tests.support.simulated_disk import SimulatedDisk
 from tests.support.trees import read_tree, write_tree
 
@@ -130,6 +132,33 @@ def test_repairing_removes_an_empty_pack_so_that_the_files_count_again() -> None
         assert list(queue) == [b"B", b"C", b"D"]
     repair.undo(HOME / "cars", disk=disk)
     assert visible(disk) == before
+
+
+@pytest.mark.parametrize("way", ["crash_states", "process_kills"])
+def test_a_crash_while_a_foreign_pack_is_taken_over_loses_no_byte(way: str) -> None:
+    disk = with_files({**OLD, "cars.950.pack": WHOLE, **NEWEST})
+    disk.settle()
+    Writer(HOME / "cars", disk=disk).close()
+    states = 0
+    for state in getattr(disk, way)(format="kestrel", **({"most": 24} if way == "crash_states" else {})):
+        assert items(state) == [b"B", b"C", b"D"]
+        for _ in range(2):
+            there = [data for name, data in read_tree(state, HOME).items() if "cars." in name]
+            assert all(data in there for data in [*OLD.values(), WHOLE])
+            Writer(HOME / "cars", disk=state).close()
+        assert kept(state) == OLD
+        states += 1
+    assert states > len(OLD), "a crash at each step, at least"
+
+
+def test_whichever_call_fails_while_a_foreign_pack_is_taken_over_no_byte_is_lost() -> None:
+    for faulty in failing_calls(lambda: with_files({**OLD, "cars.950.pack": WHOLE, **NEWEST}), format="kestrel"):
+        with contextlib.suppress(LogwrightError):
+            Writer(HOME / "cars", disk=faulty).close()
+        there = [data for name, data in read_tree(faulty.inner, HOME).items() if "cars." in name]
+        assert all(data in there for data in [*OLD.values(), WHOLE])
+        Writer(HOME / "cars", disk=faulty.inner).close()
+        assert kept(faulty.inner) == OLD
 
 
 # --- a pack of ours ---------------------------------------------------------------------------------------------------
