@@ -110,6 +110,9 @@ def test_an_empty_pack_is_a_problem_and_damage_for_every_reader() -> None:
     assert [(found.file, found.position, found.kind) for found in reader.verify().problems] == [
         ("cars.950.pack", 0, "empty_pack")
     ]
+    assert [(found.file, found.message) for found in reader.verify().anomalies] == [
+        (name, "it does not count as long as cars.950.pack is there") for name in OLD
+    ]
     assert reader.summary().damaged
     with pytest.raises(DamagedJournal, match=r"cars.950.pack @ 0: the pack is empty"):
         list(reader)

@@ -114,7 +114,10 @@ def _check_names(reader: Reader, report: Report) -> None:
         report.anomalies.append(Problem(file, 0, kind, message))
 
     listing = reader.listing()
-    if listing.pack is not None:
+    if listing.pack is not None and listing.pack.flaw is not None:  # then no writer opens the queue
+        for name in listing.dead:
+            odd(name, "dead_file", f"it does not count as long as {listing.pack.name} is there")
+    elif listing.pack is not None:
         odd(listing.pack.name, "pack", "a pack that was not finished: the next writer takes it over")
         known = known_dead(reader.disk, reader.directory, listing)
         for name in listing.dead:
