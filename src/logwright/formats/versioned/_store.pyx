@@ -7,7 +7,6 @@ by whoever reads in it, so it stays when the buffer is exchanged meanwhile.
 """
 
 cimport cython
-from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.dict cimport PyDict_Copy, PyDict_DelItem, PyDict_Next, PyDict_SetItem
 from cpython.object cimport PyObject
@@ -16,6 +15,7 @@ from libc.stdint cimport int64_t, uint64_t
 from libc.stdlib cimport free, malloc, qsort
 from libc.string cimport memcmp, memcpy
 
+from ...core._buffers cimport View
 from ...core._bytes cimport now_ns, store_little_u64
 from ._entries cimport Fields
 from ._kernel cimport WHOLE, open_source, take_entry, take_key
@@ -40,6 +40,7 @@ from .buffer import SECTOR_BYTES as _SECTOR_BYTES
 from .layout import POSITION_AT as _POSITION_AT
 from .records import check_key
 from .table import NO_VALUE
+from .table import PIECE_BYTES as _PIECE_BYTES
 
 cdef extern from *:
     """
@@ -67,6 +68,7 @@ cdef enum:
 if (_SECTOR_BYTES, _POSITION_AT) != (SECTOR_BYTES, POSITION_AT):
     raise ImportError("the kernel disagrees with buffer.py or layout.py")
 
+cdef int64_t PIECE_BYTES = _PIECE_BYTES
 cdef const unsigned char *ENTRY_HEAD = b"\x9a\x81t"
 cdef const unsigned char *KEY_NAME = b"\x81k"
 cdef const unsigned char *VALUE_NAME = b"\x81o"
@@ -87,26 +89,6 @@ cdef class Slot:
     cdef public int64_t end
     cdef public int64_t value_start
     cdef public int64_t value_end
-
-
-@cython.final
-cdef class Mapped:
-    """The bytes of a buffer, for as long as this lives."""
-
-    cdef Py_buffer view
-    cdef bint held
-    cdef unsigned char *data
-    cdef Py_ssize_t size
-
-    def __cinit__(self, memory):
-        PyObject_GetBuffer(memory, &self.view, PyBUF_WRITABLE)
-        self.held = True
-        self.data = <unsigned char *>self.view.buf
-        self.size = self.view.len
-
-    def __dealloc__(self):
-        if self.held:
-            PyBuffer_Release(&self.view)
 
 
 cdef struct Live:
@@ -217,7 +199,7 @@ cdef class Table:
     cdef public int64_t live_bytes
     cdef readonly dict index
     cdef public object memory
-    cdef Mapped _mapped
+    cdef View _mapped
 
     def __init__(self):
         self.attention = True
@@ -290,7 +272,7 @@ cdef class Table:
         found = PyDict_GetItemWithError(self.index, key)
         if found == NULL and value is None:  # another thread has removed it
             return None
-        data = self._mapped.data
+        data = <unsigned char *>self._mapped.data
         t = <uint64_t>now_ns()
         if t < self.last_timestamp:
             t = self.last_timestamp
@@ -358,7 +340,7 @@ cdef class Table:
         return len(self.index)
 
     cdef object _read(self, Slot slot):
-        cdef Mapped mapped = self._mapped
+        cdef View mapped = self._mapped
         cdef object value
         if mapped is None:
             self._refuse()
@@ -433,8 +415,8 @@ cdef class Table:
 
     def attach(self, memory, int64_t position, Moves moves=None):
         """Use another buffer from now on, to which the entries have moved, or that has the same bytes."""
-        cdef Mapped mapped = Mapped(memory)
-        cdef Mapped before = self._mapped  # let go at the end only
+        cdef View mapped = View(memory, True)
+        cdef View before = self._mapped  # let go at the end only
         cdef object memory_before = self.memory
         cdef Py_ssize_t number
         cdef int64_t at, distance
@@ -474,8 +456,8 @@ cdef class Table:
         cdef object key, before
         cdef PyObject *found
         cdef Py_ssize_t count = 0
-        cdef Mapped mapped = self._mapped
-        cdef unsigned char *data = mapped.data
+        cdef View mapped = self._mapped
+        cdef const unsigned char *data = mapped.data
         cdef int64_t stop
         end = min(end, mapped.size)
         open_source(&source)
@@ -513,13 +495,15 @@ cdef class Table:
             count += 1
         return start, count
 
-    def compact(self, target, int64_t start):
-        """Copy the entries of all keys to another buffer, the oldest first; `attach` makes it count."""
-        cdef Mapped mapped = Mapped(target)
+    def compact(self, int64_t start, put):
+        """Put the entries of all keys elsewhere, from a position on, the oldest first; `attach` makes it count."""
+        cdef View mapped = self._mapped
         cdef Moves moves = Moves.__new__(Moves)
         cdef list slots = list(self.index.values())
         cdef Py_ssize_t number
-        cdef int64_t size
+        cdef Py_ssize_t first = 0
+        cdef bint in_order = True
+        cdef int64_t size = 0
         cdef Slot slot
         moves.slots = slots
         moves.count = len(slots)
@@ -531,12 +515,28 @@ cdef class Table:
             slot = <Slot>slots[number]
             moves.items[number].start = slot.start
             moves.items[number].slot = <PyObject *>slot
-        qsort(moves.items, moves.count, sizeof(Live), older)
+            in_order = in_order and (number == 0 or slot.start > moves.items[number - 1].start)
+        if not in_order:
+            qsort(moves.items, moves.count, sizeof(Live), older)
         for number in range(moves.count):
             slot = <Slot>moves.items[number].slot
-            size = slot.end - slot.start
-            if moves.end + size > mapped.size:
-                raise WrongUse(f"the entries do not fit a buffer of {mapped.size} bytes")
-            memcpy(mapped.data + moves.end, self._mapped.data + slot.start, size)
-            moves.end += size
+            size += slot.end - slot.start
+            if size >= PIECE_BYTES or number == moves.count - 1:
+                put(moves.end, gathered(mapped.data, moves.items + first, number + 1 - first, size))
+                moves.end += size
+                first = number + 1
+                size = 0
         return moves
+
+
+cdef bytes gathered(const unsigned char *data, const Live *items, Py_ssize_t count, int64_t size):
+    """The entries of some slots, one behind the other; so many bytes."""
+    cdef bytes found = PyBytes_FromStringAndSize(NULL, size)
+    cdef char *into = PyBytes_AS_STRING(found)
+    cdef Py_ssize_t number
+    cdef Slot slot
+    for number in range(count):
+        slot = <Slot>items[number].slot
+        memcpy(into, data + slot.start, slot.end - slot.start)
+        into += slot.end - slot.start
+    return found

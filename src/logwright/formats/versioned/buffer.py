@@ -139,15 +139,10 @@ class Buffer:
     # --- writing ----------------------------------------------------------------------------------------------------
 
     def put(self, position: int, data: bytes) -> None:
-        """Write some bytes, so that a sync of them is quick."""
+        """Write some bytes, which the memory has then as well."""
         if not self.is_mapped:
             self.memory[position : position + len(data)] = data
         write_all(self.file, position, data)
-
-    def publish(self, start: int, end: int) -> None:
-        """Give a range of the memory to the system."""
-        if not self.is_mapped:
-            write_all(self.file, start, memoryview(self.memory)[start:end])
 
     def reserve(self) -> None:
         """See to it that the file has space for all of its bytes: another program may have left holes in it."""

@@ -128,9 +128,8 @@ def write_journal(disk: Disk, file: File, size: int, initialized: int, table: Ta
     start = head_bytes(initialized)
     buffer = Buffer.create(disk, file, size, start + table.live_bytes)
     try:
-        moves = table.compact(buffer.memory, start)
-        buffer.memory[:start] = codec.encode_header(moves.end) + codec.encode_metadata(Metadata(initialized))
-        buffer.publish(0, moves.end)
+        moves = table.compact(start, buffer.put)
+        buffer.put(0, codec.encode_header(moves.end) + codec.encode_metadata(Metadata(initialized)))
         buffer.set_mark(moves.end)
         buffer.sync()
     except BaseException:

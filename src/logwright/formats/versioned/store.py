@@ -354,6 +354,7 @@ class VersionedKVStore(Appending, Table):
 
         The archive is there when this returns; meanwhile others go on reading and writing.
         """
+        self.sync()  # or others would have to wait for this as well
         while True:
             with self._alone():  # a store that was closed makes no archives: another process may have it
                 self._archiver.resume()

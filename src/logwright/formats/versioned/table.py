@@ -35,6 +35,8 @@ _KEY: Final = encode(KEY)
 _VALUE: Final = encode(VALUE)
 _END: Final = bytes([END_CODE])
 _NULL: Final = encode(None)
+PIECE_BYTES: Final = 1 << 20
+"""So many bytes are put elsewhere at a time."""
 NO_VALUE: Final = "None cannot be a value of a store, where null means that a key is removed: use remove"
 
 
@@ -235,15 +237,23 @@ class Table:
             count += 1
         return start, count
 
-    def compact(self, target: Memory, start: int) -> Moves:
-        """Copy the entries of all keys to another buffer, the oldest first; `attach` makes it count."""
+    def compact(self, start: int, put: Callable[[int, bytes], None]) -> Moves:
+        """Put the entries of all keys elsewhere, from a position on, the oldest first; `attach` makes it count.
+
+        `put` is given a position and what goes there, a good many entries at a time.
+        """
         slots = sorted((self.index or {}).values(), key=lambda slot: slot.start)
         end = start
+        piece = bytearray()
         for slot in slots:
             assert self.memory is not None
-            size = slot.end - slot.start
-            target[end : end + size] = self.memory[slot.start : slot.end]
-            end += size
+            if len(piece) >= PIECE_BYTES:
+                put(end - len(piece), bytes(piece))
+                piece.clear()
+            piece += self.memory[slot.start : slot.end]
+            end += slot.end - slot.start
+        if piece:
+            put(end - len(piece), bytes(piece))
         return Moves(slots, start, end)
 
 
