@@ -213,6 +213,28 @@ def files_of(directory: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in directory.iterdir() if path.is_file()}
 
 
+def test_tables_that_grew_give_back_what_a_store_has_forgotten(spark: Any, tmp_path: Path) -> None:
+    """Between two runs a journal has got another name, and archives that were read are removed."""
+    stores, clock = tmp_path / "journals" / "stores", Clock(START)
+    settings = Settings(
+        str(tmp_path / "journals"), str(tmp_path / "tables"), tables=("events", "files"), incremental=True
+    )
+    expected: dict[str, bytes] = {}
+    for number in range(2):
+        with VersionedKVStore.open(stores, "cars", 4096, background=False, clock=clock) as store:
+            for change in range(30):
+                clock.now += 1000
+                store.insert(f"key {change % 4}", [number, change])
+                if change == 10 * number:
+                    store.rotate()
+        expected.update(journals_of(stores))
+        run(settings, spark)
+        min(stores.glob("*.zz")).unlink()
+    restored = restore(str(tmp_path / "tables"), str(tmp_path / "out"), spark=spark)
+    assert journals_of(tmp_path / "out" / "stores") == expected
+    assert (len(expected), restored.records, restored.whole) == (3, 60, True)
+
+
 def test_the_result_says_what_is_there_now(world: World) -> None:
     names = {str(path.parent.parent.relative_to(world.journals)) for path in world.journals.rglob("jnl/*.jnl")}
     names = {name.rpartition("/")[0] if name.rpartition(".")[2][:1].isdigit() else name for name in names}

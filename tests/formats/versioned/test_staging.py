@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import random
 import time
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -324,3 +325,26 @@ def test_who_opens_a_store_of_a_batch_that_is_committed_gets_all_of_it(tmp_path:
         STORES.open_writer(disk, "cars 0")
     assert STORES.contents(disk) == STORES.everything
     assert REAL_DISK.list_directory(tmp_path) == []
+
+
+def test_merging_needs_no_more_memory_however_long_the_runs_are(tmp_path: Path) -> None:
+    """Of eight runs of four megabytes, whose entries come by turns."""
+    runs = []
+    for number in range(8):
+        data = b"".join(codec.pack_entry(START + row, "k", "x" * 4000) for row in range(1000))
+        (tmp_path / str(number)).write_bytes(data)
+        runs.append(Run(tmp_path / str(number), 0, len(data)))
+    counted = 0
+
+    def count(data: Any) -> None:
+        nonlocal counted
+        counted += len(data)
+
+    tracemalloc.start()
+    try:
+        merge(REAL_DISK, runs, count, memory_bytes=1 << 20)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert counted == sum(run.bytes for run in runs) > 32_000_000
+    assert peak < 4 << 20
