@@ -100,3 +100,13 @@ def test_a_summary_says_what_this_is(tmp_path: Path) -> None:
 
 def _entries_in(data: bytes) -> list[bytes]:
     return zlib.decompress(zlib.compress(data)).split(b"\x9a\x81t")[1:]
+
+
+def test_a_journal_that_the_one_before_it_stands_in_for_is_told_of(tmp_path: Path) -> None:
+    _, path = rotated(tmp_path)
+    path.rename(path.with_name("cars.jrn.old"))
+    path.write_bytes(bytes(4096))
+    assert kinds(path) == ([], ["leftover", "leftover"])
+    path.write_bytes(b"no journal")
+    assert kinds(path) == (["malformed"], ["leftover"])
+    assert Reader(path).verify().problems[0].file == "cars.jrn"

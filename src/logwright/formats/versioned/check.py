@@ -23,7 +23,7 @@ from ...core.report import Problem, Progress, Report, Summary
 from ...core.snapshot import Snapshot
 from . import codec, kernel
 from .cursor import Chunk, Head
-from .files import JournalFile, old_name, parse_name, temporary_archive_name, temporary_name
+from .files import JournalFile, active_name, old_name, parse_name, temporary_archive_name, temporary_name
 from .layout import JOURNAL_SUFFIX
 
 if TYPE_CHECKING:
@@ -174,6 +174,13 @@ def _check_names(reader: Reader, report: Report) -> None:
         report.anomalies.append(Problem(file, 0, kind, message))
 
     listing = reader.listing()
+    active = active_name(reader.store)
+    if listing.has_active and active not in {source.name for source in reader.files()}:
+        message = "it does not begin as a journal does: the one before it, .old, counts in its place"
+        if _has_bytes(reader, active):
+            report.problems.append(Problem(active, 0, "malformed", message))
+        else:
+            odd(active, "leftover", message)
     if listing.has_old:
         odd(old_name(reader.store), "leftover", "a rotation was not finished: the next writer does that")
     if listing.has_temporary:
@@ -184,6 +191,18 @@ def _check_names(reader: Reader, report: Report) -> None:
     for name in reader.disk.list_directory(reader.directory):
         if name.startswith(reader.store + JOURNAL_SUFFIX + ".") and parse_name(name) is None:
             odd(name, "foreign_file", "this is no name of a file of a store's")
+
+
+def _has_bytes(reader: Reader, name: str) -> bool:
+    """Whether a file begins with anything but zeros, or is none that can be read."""
+    try:
+        file = reader.disk.open(reader.directory / name, "read")
+    except LogwrightError:
+        return True
+    try:
+        return any(file.read_at(0, _BEHIND_BYTES))
+    finally:
+        file.close()
 
 
 # --- names, sizes, and both ends ------------------------------------------------------------------------------------
