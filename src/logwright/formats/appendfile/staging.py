@@ -1,35 +1,36 @@
 """Batches of records that many tasks write and one place publishes: `core.staging` for a journal.
 
-A task encodes its records one behind the other into a file of its own. The manifest says at which number the journal
-goes on, and the records are appended through `Writer`, so that files and hints are what a writer makes of them. A batch
-is a segment: when all of it is there, a checkpoint closes it.
+A task encodes its records one behind the other into a file of its own. Before the commit they are put together as the
+next files of the journal, hints and all, and synced; a batch is a segment, and its last record is the checkpoint that
+closes it. Behind the commit each of these files gets its name, and nothing is written any more: so no power cut can
+tear a batch, and which of its files are in place can be seen. The manifest says which id the first one gets.
 
-How much of a batch is in place after a crash is found by comparing the data in the journal, from the number on that the
-manifest names, with what was staged; the rest is appended. A batch needs its space twice for a while.
+A batch needs its space twice for a while.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Generator, Iterable, Iterator
+import secrets
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from ...core import staging as core
 from ...core.disk import REAL_DISK, Disk, File, make_directories, write_all
-from ...core.errors import DamagedJournal, NotFound, WrongUse
+from ...core.errors import DamagedJournal, WrongUse
 from ...core.format import find_format
-from ...core.keep import cut_tail
 from ...core.lock import Lock
-from ...core.manifest import Batch, FilesOf, OpenedParts, Part, StagedFile, staging_directory
-from ...core.outcome import Damage
+from ...core.manifest import Batch, FilesOf, OpenedParts, Part, StagedFile, staged_name, staging_directory
 from ...core.staging import (
     Published,
     Recovered,
     Staged,
     complete,
     discard,
+    give_name,
+    has_name,
     is_published,
     lock_to_publish,
     publish,
@@ -37,9 +38,7 @@ from ...core.staging import (
 )
 from . import codec, kernel
 from .codec import Columns
-from .files import POSITION_BITS
-from .layout import HOME_DIRECTORY, LOCK_NAME
-from .reader import Reader
+from .layout import HOME_DIRECTORY, LOCK_NAME, MAX_FILE_BYTES, MAX_RECORD_BYTES, file_name
 from .writer import BUFFER_BYTES, Writer
 
 __all__ = [
@@ -63,6 +62,7 @@ OPTIONS: Final[dict[str, tuple[str, str]]] = {}
 """A sink has no options of its own."""
 _PART: Final = ""
 """The journal is the root itself."""
+_NO_LIMIT: Final = 2**62
 
 
 # --- where they go ----------------------------------------------------------------------------------------------------
@@ -83,26 +83,23 @@ class Target:
         """Nothing forbids to write there."""
 
     def needed_bytes(self, files_of: FilesOf) -> int:
-        """Everything is copied."""
+        """Everything is put together anew; what is spared for names has room for the hints of the files."""
         return sum(file.bytes for files in files_of.values() for file in files)
 
     @contextlib.contextmanager
     def open_parts(self, disk: Disk, root: Path, run: str, files_of: FilesOf) -> Iterator[OpenedParts]:
-        """The journal, locked and opened. A segment that somebody has left open must be recovered by him."""
+        """The journal, locked, and the files that it gets. A segment that somebody has left open must be recovered."""
         with _PartWriter(disk, root, _lock(disk, root)) as writer:
             if writer.has_data:
                 reason = f"no checkpoint closes its last segment {writer.current}, so nothing can follow that"
                 raise WrongUse(f"{root}: {reason}: open it as a journal first, and recover what is in it")
-            start = (writer.file_id << POSITION_BITS) + writer.position
-            yield (Part(_PART, start, tuple(files_of[_PART])),), lambda part: _append(disk, root, writer, part, 0)
+            part = _assembled(disk, root, run, writer, files_of[_PART])
+            yield (part,), lambda part: _put(disk, root, part)
 
     def complete_part(self, disk: Disk, root: Path, part: Part) -> None:
-        """Append what is not there yet, and close the segment."""
-        with contextlib.ExitStack() as stack:
-            lock = stack.enter_context(_lock(disk, root))
-            there = _settle(disk, root, part)
-            with _PartWriter(disk, root, lock) as writer:  # also syncs what is there: the killed one may not have
-                _append(disk, root, writer, part, there)
+        """Give the files their names that do not have them yet."""
+        with _lock(disk, root):
+            _put(disk, root, part)
 
 
 def refuse_live_writers(root: Path | str, target: Target, *, disk: Disk = REAL_DISK) -> None:
@@ -176,94 +173,112 @@ def _lock(disk: Disk, root: Path) -> Lock:
     return lock_to_publish(disk, root / LOCK_NAME, root)
 
 
-def _append(disk: Disk, root: Path, writer: Writer, part: Part, skip: int) -> None:
-    """Append what was staged, without the first `skip` records, and close the segment."""
-    with contextlib.closing(_staged(disk, root, part, skip)) as staged:
-        for record in staged:
-            writer.append(record)
-    writer.register_checkpoint()
-    writer.sync()
+def _assembled(disk: Disk, root: Path, run: str, writer: Writer, staged: Sequence[StagedFile]) -> Part:
+    """What tasks have staged as the next files of the journal, on the disk, by names of the same run."""
+    first = writer.begin_file()
+    assembly = _Assembly(disk, staging_directory(root), run, writer, first)
+    try:
+        for one in staged:
+            assembly.add(one)
+        files = assembly.finish()
+    finally:
+        assembly.close()
+    return Part(_PART, first, files)
 
 
-def _staged(disk: Disk, root: Path, part: Part, skip: int = 0) -> Generator[bytes, None, None]:
-    """The records that were staged, without the first `skip`."""
-    for staged in part.files:
-        path = staging_directory(root) / staged.name
-        file = disk.open(path, "read")
+class _Assembly:
+    """Puts the files of a batch together. Its buffer knows where one ends and the next one begins."""
+
+    def __init__(self, disk: Disk, directory: Path, run: str, writer: Writer, first: int) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._run = run
+        self._token = secrets.token_hex(8)
+        self._buffer = kernel.AppendBuffer(_NO_LIMIT, first, 0, MAX_FILE_BYTES, writer.checked, writer.current)
+        self._files: list[StagedFile] = []
+        self._file: File | None = None
+        self._name = ""
+        self._size = 0
+        self._records = 0
+
+    def add(self, staged: StagedFile) -> None:
+        """The records of one task."""
+        path = self._directory / staged.name
+        file = self._disk.open(path, "read")
         try:
             count = 0
-            for record in _records(file, path):
-                count += 1
-                if skip:
-                    skip -= 1
-                else:
-                    yield record
+            for payloads in _payloads(file, path):
+                count += len(payloads)
+                for payload in payloads:
+                    self._buffer.append(payload)
+                self._write()
             if count != staged.records:
                 raise DamagedJournal(path, 0, f"{count} records are here, {staged.records} were staged")
         finally:
             file.close()
 
+    def finish(self) -> tuple[StagedFile, ...]:
+        """Close the segment and the last file; all of them."""
+        self._buffer.register()
+        self._write()
+        self._end_file()
+        self._disk.sync_directory(self._directory)
+        return tuple(self._files)
 
-def _records(file: File, path: Path) -> Iterator[bytes]:
+    def _write(self) -> None:
+        buffer, used, cuts, _ = self._buffer.take()
+        start = 0
+        with memoryview(buffer) as view:
+            for position in [*(position for position, _ in cuts), used]:
+                self._write_piece(view[start:position])
+                if position < used or (len(cuts) and position == cuts[-1][0]):
+                    self._end_file()
+                start = position
+
+    def _write_piece(self, data: memoryview) -> None:
+        if not data:
+            return
+        if self._file is None:
+            self._name = staged_name(self._run, 0, self._token, len(self._files))
+            self._file = self._disk.open(self._directory / self._name, "create")
+        write_all(self._file, self._size, data)
+        self._size += len(data)
+        self._records += kernel.walk(data, 0, len(data))[1]
+
+    def _end_file(self) -> None:
+        file, self._file = self._file, None
+        if file is not None:
+            try:
+                file.sync()
+            finally:
+                file.close()
+            self._files.append(StagedFile(self._name, _PART, self._records, self._size))
+            self._size = self._records = 0
+
+    def close(self) -> None:
+        """Close what is open, where it was given up."""
+        if self._file is not None:
+            self._file.close()
+
+
+def _payloads(file: File, path: Path) -> Iterator[list[bytes]]:
     """The records of a staged file."""
     position, size = 0, file.size()
     while position < size:
-        room = max(BUFFER_BYTES, 2 << 20)
-        data = file.read_at(position, room)
+        data = file.read_at(position, 2 * MAX_RECORD_BYTES)
         stop, count, ending, _ = kernel.walk(data, 0, len(data))
         if ending == codec.MALFORMED or not count:
             raise DamagedJournal(path, position + stop, codec.explain(data, stop, len(data)))
-        yield from kernel.payloads(data, 0, stop, count)
+        yield kernel.payloads(data, 0, stop, count)
         position += stop
 
 
-# --- after a crash ----------------------------------------------------------------------------------------------------
-
-
-def _settle(disk: Disk, root: Path, part: Part) -> int:
-    """How many records of a part are in the journal, whose lock is ours.
-
-    Where a power cut has left a hole among them, it and what is behind are cut off and kept: the whole of it was
-    staged, and nobody else can have written behind a hole.
-    """
-    try:
-        reader = Reader(root, disk=disk)
-    except NotFound:
-        return 0
-    there, damage = _compare(disk, root, reader, part)
-    if damage is None:
-        return there
-    last = reader.files()[-1]
-    if damage.file != last.name:
-        raise DamagedJournal(root / damage.file, damage.start, damage.reason)
-    file = disk.open(last.path, "update")
-    try:
-        cut_tail(disk, root, file, damage.start)
-    finally:
-        file.close()
-    return there
-
-
-def _compare(disk: Disk, root: Path, reader: Reader, part: Part) -> tuple[int, Damage | None]:
-    """How many records of the journal are those of the part, and the damage right behind them, if that ends them."""
-    there = 0
-    reading = reader.chunks(part.start, mode="permissive")
-    staged = _staged(disk, root, part)
-    with contextlib.closing(reading), contextlib.closing(staged):  # type: ignore[type-var]
-        found = _one_by_one(reading)
-        for ours in staged:
-            item = next(found, None)
-            if isinstance(item, Damage):
-                return there, item
-            if item != ours:
-                return there, None
-            there += 1
-    return there, None
-
-
-def _one_by_one(chunks: Iterable[Any]) -> Iterator[bytes | Damage]:
-    for item in chunks:
-        if isinstance(item, Damage):
-            yield item
-        else:
-            yield from kernel.payloads(item.data, item.start, item.stop, item.count)
+def _put(disk: Disk, root: Path, part: Part) -> None:
+    """Give the files of a batch their names, those that do not have them yet."""
+    for file_id, staged in enumerate(part.files, part.start):
+        path = root / file_name(file_id)
+        if not has_name(disk, root, staged, [path]):
+            if disk.exists(path):
+                raise DamagedJournal(path, 0, "a committed batch is to get this name, and something else has it")
+            give_name(disk, root, staged, path)
+    disk.sync_directory(root)  # whoever was killed may have given them their names, and no more

@@ -266,6 +266,14 @@ class Writer(Appending, kernel.AppendBuffer):
                 self._disk.remove(self._paths[0][1])
                 self._paths.popleft()
 
+    def begin_file(self) -> int:
+        """The id of the file behind the last one, which is durable with what was appended; nobody has it yet."""
+        if not self._paths:
+            return int(self.file_id)
+        self.begin()  # a file of no bytes may only be the last one
+        self.sync()
+        return int(self.file_id) + 1
+
     # --- closing ----------------------------------------------------------------------------------------------------
 
     def _release(self) -> None:

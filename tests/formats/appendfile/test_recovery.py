@@ -1,0 +1,205 @@
+"""Opening a journal: where files go, what is made of interrupted moves, and which ids are refused."""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+from logwright.core.disk import REAL_DISK
+from logwright.core.errors import DamagedJournal, Gap, Locked, TooLarge
+from logwright.formats.appendfile import Reader, Segment, Writer
+from logwright.formats.appendfile.records import Checkpoint
+from tests.formats.appendfile.model import read_view
+from tests.formats.appendfile.samples import HINT, data, encoded, write
+from tests.support.children import Child
+from tests.support.counts import COUNTS
+
+ASIDE = Path(".logwright/recovery")
+
+
+def three_files(directory: Path) -> Path:
+    return write(
+        directory,
+        {
+            3: [Checkpoint(0, 1), *data("a")],
+            4: [Checkpoint(0, 1), *data("b"), Checkpoint(0, 2)],
+            5: [Checkpoint(0, 2), *data("c")],
+        },
+    )
+
+
+THREE = [(1, (b"a", b"b"), True), (2, (b"c",), False)]
+
+
+def names(directory: Path) -> list[str]:
+    return sorted(str(path.relative_to(directory)) for path in directory.glob("**/*.journal"))
+
+
+def test_opening_moves_the_old_files_and_the_walk_removes_them(tmp_path: Path) -> None:
+    three_files(tmp_path)
+    writer, recovery = Writer.open(tmp_path)
+    with writer:
+        assert names(tmp_path) == [f"{ASIDE}/6/{number}.journal" for number in (3, 4, 5)]
+        assert next(recovery) == Segment(1, [b"a", b"b"], True)
+        assert len(names(tmp_path)) == 3
+        assert list(recovery) == [Segment(2, [b"c"], False)]
+        assert names(tmp_path) == ["6.journal"]
+        assert not (tmp_path / ASIDE).exists()
+    assert (tmp_path / "6.journal").read_bytes() == encoded(Checkpoint(2, 2))
+
+
+@pytest.mark.parametrize("moved", range(4))
+@pytest.mark.parametrize("both", [False, True], ids=["", "one by both names"])
+def test_an_interrupted_move_is_finished(tmp_path: Path, moved: int, both: bool) -> None:
+    three_files(tmp_path)
+    folder = tmp_path / ASIDE / "6"
+    folder.mkdir(parents=True)
+    for number in (3, 4, 5)[:moved]:
+        (tmp_path / f"{number}.journal").rename(folder / f"{number}.journal")
+    if both and moved < 3:
+        os.link(tmp_path / f"{3 + moved}.journal", folder / f"{3 + moved}.journal")
+    assert read_view(REAL_DISK, tmp_path) == THREE
+    assert Reader(tmp_path).verify().sound
+    with Writer(tmp_path):
+        assert names(tmp_path) == [f"{ASIDE}/6/{number}.journal" for number in (3, 4, 5)]
+        assert read_view(REAL_DISK, tmp_path) == THREE
+
+
+def test_generations_keep_their_segments_apart(tmp_path: Path) -> None:
+    """The pair 2, 2 of the new files says nothing about segment 1 of the old ones."""
+    three_files(tmp_path)
+    for record in (b"x", b"y"):
+        with Writer.open(tmp_path)[0] as writer:
+            writer.append(record)
+            assert writer.register_checkpoint() == writer.current
+            writer.check_checkpoint()
+    assert read_view(REAL_DISK, tmp_path) == THREE
+    found = Reader(tmp_path).segments()
+    assert [(segment.id, segment.checked) for segment in found] == [(1, False), (2, False), (2, True), (3, True)]
+    old = [f"{ASIDE}/6/{number}.journal" for number in (3, 4, 5)]
+    assert names(tmp_path) == [*old, f"{ASIDE}/7/6.journal", "7.journal"]
+
+
+def test_a_recovery_that_was_ended_is_gone_for_good(tmp_path: Path) -> None:
+    three_files(tmp_path / "journal")
+    done = tmp_path / "journal" / ".logwright" / "recovered" / "3"
+    write(done, {2: [HINT, *data("old news")]})
+    assert read_view(REAL_DISK, tmp_path / "journal") == THREE
+    with Writer(tmp_path / "journal"):
+        assert not done.parent.exists()
+
+
+@pytest.mark.parametrize("recovering", [False, True])
+def test_a_missing_or_doubled_id_is_an_error_that_names_it(tmp_path: Path, recovering: bool) -> None:
+    three_files(tmp_path)
+    (tmp_path / "4.journal").unlink()
+    with pytest.raises(Gap, match="file 4 is missing before this one"):
+        Writer(tmp_path, recovering=recovering)
+    with pytest.raises(Gap, match="file 4 is missing"):
+        list(Reader(tmp_path))
+    (tmp_path / "004.journal").write_bytes(encoded(HINT))
+    (tmp_path / "4.journal").write_bytes(encoded(HINT))
+    with pytest.raises(DamagedJournal, match=r"its id 4 is also that of 004\.journal"):
+        Writer(tmp_path, recovering=recovering)
+    with pytest.raises(DamagedJournal, match=r"004\.journal"):
+        list(Reader(tmp_path))
+    assert [problem.kind for problem in Reader(tmp_path).verify().problems] == ["doubled_id"]
+
+
+def test_leading_zeros_are_read_and_recovered(tmp_path: Path) -> None:
+    write(tmp_path, {7: [HINT, *data("a")]})
+    (tmp_path / "7.journal").rename(tmp_path / "007.journal")
+    writer, recovery = Writer.open(tmp_path)
+    with writer:
+        assert list(recovery) == [Segment(0, [b"a"], False)]
+    assert names(tmp_path) == ["8.journal"]
+
+
+def test_the_last_file_may_be_empty(tmp_path: Path) -> None:
+    three_files(tmp_path)
+    (tmp_path / "6.journal").write_bytes(b"")
+    with Writer(tmp_path) as writer:
+        assert (writer.checked, writer.current, writer.has_data) == (0, 2, True)
+        writer.append(b"d")
+    assert (tmp_path / "6.journal").read_bytes() == encoded(Checkpoint(0, 2), *data("d"))
+    writer, recovery = Writer.open(tmp_path)
+    with writer:
+        assert list(recovery) == [Segment(1, [b"a", b"b"], True), Segment(2, [b"c", b"d"], False)]
+
+
+def test_ids_that_are_used_up_are_told(tmp_path: Path) -> None:
+    write(tmp_path, {2**64 - 1: [HINT, *data("a")]})
+    with pytest.raises(TooLarge, match="ids of files"):
+        Writer.open(tmp_path)
+    assert read_view(REAL_DISK, tmp_path) == [(0, (b"a",), False)]
+
+
+def test_a_torn_tail_is_cut_kept_and_told(tmp_path: Path) -> None:
+    write(tmp_path, {0: [HINT, *data("a")]}, behind=b"\x00\x09\x00\x00torn")
+    writer, recovery = Writer.open(tmp_path)
+    with writer:
+        assert writer.recovered is not None
+        assert writer.kept is not None
+        assert (writer.recovered.start, writer.recovered.end) == (25, 33)
+        assert writer.kept.read_bytes() == b"\x00\x09\x00\x00torn"
+        assert list(recovery) == [Segment(0, [b"a"], False)]
+
+
+def test_reading_beside_a_writer_changes_nothing_and_needs_no_lock(tmp_path: Path) -> None:
+    three_files(tmp_path)
+    with Writer.open(tmp_path)[0] as writer:
+        writer.append(b"d")
+        writer.flush()
+        assert read_view(REAL_DISK, tmp_path) == [*THREE, (2, (b"d",), False)]
+        with pytest.raises(Locked):
+            Writer(tmp_path)
+
+
+# --- killed -----------------------------------------------------------------------------------------------------------
+
+KILLED = """
+import asyncio, sys
+from logwright.formats.appendfile import AppendJournal
+
+async def work(directory, count):
+    journal, recovery = await AppendJournal.open(directory, sync="always", file_bytes=300)
+    async for segment in recovery:
+        for record in segment.records:
+            journal.append(record)
+    while True:
+        done = [journal.append(b"%d" % number) for number in range(count, count + 5)]
+        await asyncio.gather(*done)
+        count += 5
+        print(count, flush=True)
+
+asyncio.run(work(sys.argv[1], int(sys.argv[2])))
+"""
+
+
+def test_a_killed_program_loses_nothing_and_catches_up(tmp_path: Path) -> None:
+    """It replays what it finds and goes on; records may come twice, but none is missing and none out of order."""
+    chance = random.Random(7)
+    count = 0
+    for _ in range(12):
+        with Child(KILLED, tmp_path, count) as child:
+            for _ in range(chance.choice((0, 1, 3, 8))):
+                count = int(child.line())
+            child.kill()
+            while True:
+                try:
+                    count = int(child.line())
+                except EOFError:
+                    break
+        records = [int(record) for _, records, _ in read_view(REAL_DISK, tmp_path) for record in records]
+        assert set(range(count)) <= set(records)
+        once = sorted(set(records))
+        assert once == [*range(len(once))]
+        assert len(once) <= count + 5
+        count = len(once)
+        COUNTS.add("kill -9", 1, "appendfile")
+    writer, recovery = Writer.open(tmp_path)
+    with writer:
+        assert {int(record) for segment in recovery for record in segment.records} == set(range(count))
