@@ -10,11 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
+from logwright import arrow
+from logwright.cli import main
 from logwright.core.disk import RealFile
 from logwright.core.errors import DamagedJournal, HistoryUnavailable, LogwrightError, StorageFailed, UnknownFormat
+from logwright.core.format import FORMATS, find_format
 from logwright.core.outcome import Damage
 from logwright.formats.sej import Reader, ShardedWriter, Writer
 from logwright.pipeline import parquet
@@ -22,6 +26,7 @@ from logwright.pipeline.ingest import Ingested, IngestReader
 from logwright.pipeline.planning import PipelineStream, Plan, everything
 from logwright.pipeline.settings import JournalRule, Settings
 from logwright.pipeline.tables import DAMAGE, EVENTS
+from logwright.spark.finding import find_journals
 from tests.pipeline.journals import damage, fill, tear, unreadable
 from tests.support.access import open_to_all, without_access
 
@@ -92,6 +97,29 @@ def test_every_record_is_written_as_a_reader_tells_it(tmp_path: Path, split_byte
         path.name: path.stat().st_size for path in (tmp_path / "staging" / "events").iterdir()
     }
     assert rows(plan, "damage").num_rows == 0
+
+
+def test_journals_of_every_format_become_rows_that_say_the_same_as_their_columns(tmp_path: Path) -> None:
+    assert main(["demo", str(tmp_path / "demo")]) == 0
+    plan = plan_for(tmp_path / "demo", tmp_path)
+    done = work(plan)
+    found = rows(plan)
+    assert {journal.format for journal in find_journals(str(tmp_path / "demo"), None)} == set(FORMATS)
+    for journal in find_journals(str(tmp_path / "demo"), None):
+        room = find_format(journal.format).room("tables")
+        ours = found.filter(pc.equal(found["journal"], journal.name))
+        assert ours.num_rows == done.journals[journal.name].records > 0, journal
+        names = room.sources(["op", "key", "detail"], sharded=False)
+        columns = [
+            [
+                column.to_pylist()
+                for column in (room.column(batch, name) for name in ("op", "detail"))
+                if column is not None
+            ]
+            for batch in arrow.batches(Path(journal.location), names, mode="dropmalformed", format=journal.format)
+        ]
+        wanted = Counter(row for batch in columns for row in zip(*batch, strict=True))
+        assert Counter(zip(ours["op"].to_pylist(), ours["detail"].to_pylist(), strict=True)) == wanted, journal
 
 
 def test_shards_and_their_files_are_told_apart(tmp_path: Path) -> None:

@@ -106,7 +106,7 @@ def _distinct(data: pa.Array) -> tuple[pa.Array, pa.Array]:
         least_and_most = pc.min_max(data)
         if least_and_most["min"] == least_and_most["max"]:
             return data.slice(0, 1), _zeros(len(data))
-    encoded = data.dictionary_encode("encode")
+    encoded = data if pa.types.is_dictionary(data.type) else data.dictionary_encode("encode")
     return encoded.dictionary, encoded.indices
 
 
