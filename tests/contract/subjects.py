@@ -7,7 +7,9 @@ from tests.formats.appendfile.subject import AppendfileSubject
 from tests.formats.kestrel.subject import KestrelSubject
 from tests.formats.sej.subject import SejSubject
 from tests.formats.versioned.subject import VersionedSubject
+from tests.formats.yeltsin.subject import YeltsinSubject
 
 SUBJECTS: dict[str, Subject] = {
-    subject.name: subject for subject in (SejSubject(), KestrelSubject(), VersionedSubject(), AppendfileSubject())
+    subject.name: subject
+    for subject in (SejSubject(), KestrelSubject(), VersionedSubject(), AppendfileSubject(), YeltsinSubject())
 }

@@ -28,7 +28,8 @@ from ...core.outcome import Damage, Malformed
 from . import codec, kernel
 from .files import Header, JournalFile, backwards, is_whole, link_place, measure, read_head
 from .layout import FIRST_AT, HEADER_BYTES, LAST_AT, LINK, TRANSACTION_HEAD_BYTES
-from .stretch import find_end, has_end
+from .naming import believed
+from .stretch import find_end, has_end, is_room
 
 READ_BYTES: Final = 256 * 1024
 """Small enough to stay in a processor's second cache between being read and being decoded."""
@@ -76,12 +77,14 @@ class Cursor:
         """Begin with the first transaction, or with the one at a position, which is the `index`-th."""
         self.file = file
         self.source = source
-        self.header = header
+        self._size = file.size()
+        self.header = believed(file, header, self._size)
+        self.is_half_named = self.header != header
+        header = self.header
         self.last = header.last
         self.ending = codec.CLEAN
         self.reason = ""
         self.index = index
-        self._size = file.size()
         self._buffer = memoryview(bytearray(min(READ_BYTES, max(self._size, TRANSACTION_HEAD_BYTES))))
         self._back: array[int] | None = None
         head = None if position is None else read_head(file, position)
@@ -208,6 +211,10 @@ class Cursor:
         self.previous = previous
         self._jumps = False
 
+    def look_again(self) -> None:
+        """Follow the link again that was followed last."""
+        self._jumps = True
+
     def behind(self, position: int) -> int | None:
         """The earliest whole transaction behind a position that the links backwards from the last one lead to."""
         if self._back is None:
@@ -264,8 +271,15 @@ def _rest(cursor: Cursor, kind: str) -> Damage:
 def _judge_end(cursor: Cursor) -> tuple[Damage | None, bool]:
     """What lies behind the last transaction."""
     end, size = cursor.position, cursor.size
+    if cursor.is_half_named:
+        cursor.is_half_named = False
+        cursor.look_again()
+        reason = f"the header was going to name {cursor.last} as the last transaction"
+        return Damage(cursor.source.name, LAST_AT, HEADER_BYTES, reason, "torn_tail"), True
     if size <= end:
-        return None, False
+        following = cursor.link()
+        cursor.reason = f"the last transaction names {following} as the next, and nothing is there"
+        return (_rest(cursor, "torn_tail") if following and cursor.previous else None), False
     head = read_head(cursor.file, end)
     if head is not None and head.previous == cursor.previous and _is_sealed(cursor.file, end, size):
         cursor.go_on(end, cursor.previous)
@@ -278,6 +292,8 @@ def _judge_end(cursor: Cursor) -> tuple[Damage | None, bool]:
         cursor.last = NOWHERE
         reason = f"the header names {last} as the last transaction, and one that is in the storage follows it"
         return Damage(cursor.source.name, LAST_AT, HEADER_BYTES, reason, "link"), True
+    if is_room(cursor.file, cursor.previous, end, size):
+        return None, False
     cursor.reason = "behind the last transaction lies what was not finished"
     return _rest(cursor, "torn_tail"), False
 

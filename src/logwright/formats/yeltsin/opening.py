@@ -35,9 +35,10 @@ from . import codec
 from .cursor import Cursor, judge
 from .files import Head, Header, Hopped, JournalFile, hop, is_whole, measure, read_head, read_header
 from .layout import COMPLETE, HEADER_BYTES, HOME_DIRECTORY, LAST_AT, LINK, NEXT_AT, lock_name
+from .naming import believed
 from .reader import read_transaction
 from .records import Transaction
-from .stretch import find_end, has_end, is_begun_link, is_torn_link, is_zeros
+from .stretch import find_end, has_end, is_room, is_torn_link
 
 logger = logging.getLogger("logwright.yeltsin")
 
@@ -94,7 +95,11 @@ def _bring_in_order(disk: Disk, path: Path, opened: Opened) -> None:
         _write_header(disk, path, opened)
         return
     size = file.size()
-    header, hopped = _mend_name(file, header, size)
+    named = header
+    header = believed(file, header, size)
+    if header != named:
+        write_all(file, LAST_AT, LINK.pack(header.last))
+    hopped = hop(file, header)
     if hopped.last != header.last:
         hopped = _mend_link(file, header, hopped, size)
     opened.first, opened.count = header.first, hopped.count
@@ -117,20 +122,6 @@ def _bring_in_order(disk: Disk, path: Path, opened: Opened) -> None:
         opened.redo = (opened.last, last) if last.redo_is_due else None
 
 
-def _mend_name(file: File, header: Header, size: int) -> tuple[Header, Hopped]:
-    """The way to the last transaction; its name in the header is completed if whoever wrote it died over that."""
-    hopped = hop(file, header)
-    if header.first == 0 or (header.last and hopped.last == header.last):
-        return header, hopped
-    last = hop(file, Header(header.first, size)).last
-    end = find_end(file, last, size) if is_begun_link(header.last, last) else None
-    if end is None or not end.seal:
-        return header, hopped
-    write_all(file, LAST_AT, LINK.pack(last))
-    header = Header(header.first, last)
-    return header, hop(file, header)
-
-
 def _mend_link(file: File, header: Header, hopped: Hopped, size: int) -> Hopped:
     """The way to the last transaction; the link to it is made if the sync that should have carried it did not come."""
     last, before = header.last, hopped.last
@@ -139,7 +130,8 @@ def _mend_link(file: File, header: Header, hopped: Hopped, size: int) -> Hopped:
         return hopped
     if not is_torn_link(before_head.next, last) or _ends_at(file, before, size) != last:
         return hopped
-    if head.complete or not has_end(file, last, size):
+    end = find_end(file, last, size)
+    if head.complete or end is None or not end.seal:  # only who seals writes the link together with what it leads to
         return hopped
     write_all(file, before + NEXT_AT, LINK.pack(last))
     return hop(file, header)
@@ -255,15 +247,14 @@ def _explained(path: Path, position: int, reason: str) -> DamagedJournal:
 def _cut(disk: Disk, path: Path, opened: Opened, last: int, start: int, reason: str) -> None:
     """Let a transaction be the last one, and end the file at `start`."""
     file, size = opened.file, opened.file.size()
-    # Zeros behind a transaction that is whole were written ahead of what would come: they are nothing to be kept.
-    if size > start and not (last == opened.last and is_zeros(file, start, size)):
+    if size > start and not (last == opened.last and is_room(file, last, start, size)):
         opened.cut = Damage(path.name, start, size, reason, "torn_tail")
         opened.kept = keep_range(disk, path.parent, file, start, size)
         logger.warning("%s: cut off, kept in %s", opened.cut, opened.kept)
     opened.first = opened.first if last else 0
-    write_all(file, 0, codec.encode_header(opened.first, last))
     if last:
         write_all(file, last + NEXT_AT, bytes(LINK.size))
+    write_all(file, 0, codec.encode_header(opened.first, last))
     file.sync()
     if size > start:
         file.truncate(start)

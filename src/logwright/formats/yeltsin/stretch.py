@@ -140,3 +140,13 @@ def is_zeros(file: File, start: int, end: int) -> bool:
     """Whether a range of a file is zeros, as they are written ahead of transactions."""
     pieces = (file.read_at(at, min(_PIECE_BYTES, end - at)) for at in range(start, end, _PIECE_BYTES))
     return not any(piece.strip(b"\0") for piece in pieces)
+
+
+def is_room(file: File, last: int, start: int, size: int) -> bool:
+    """Whether what lies behind the last transaction is zeros that were written ahead of what would come.
+
+    Only who seals does that. They are nothing to be told or kept; behind another transaction they are what is left of
+    one that was not finished.
+    """
+    found = find_end(file, last, size) if last else None
+    return found is not None and bool(found.seal) and is_zeros(file, start, size)
