@@ -202,7 +202,9 @@ class Reader(FilesReader[Chunk, JournalFile]):
                 break
             if source.missing:
                 parts.lose()
-            for item in self.file_chunks(source, files.file(source), None, at, mode):
+            for item in self.file_chunks(source, files.file(source), None, at, "permissive"):
+                if isinstance(item, Damage):
+                    list(self.report(item, mode))  # which raises, or not: a segment must know what it has lost
                 yield from segments_of(item, parts)
             files.done_with(source)
         last = parts.finish()

@@ -1,0 +1,284 @@
+"""Columns, splits and tables: the records as Arrow has them, cut in any way, and back."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from logwright import arrow
+from logwright.core.disk import REAL_DISK
+from logwright.core.errors import DamagedJournal, WrongUse
+from logwright.core.naming import printed
+from logwright.core.outcome import Damage
+from logwright.formats.appendfile import Checkpoint, Data, Reader, Record, Writer, inventory, splits, tables
+from logwright.formats.appendfile.columns import Collector, from_arrow
+from logwright.formats.appendfile.restore import FileWriter, is_single_file, missing, part_of, settled, write_consumers
+from tests.formats.appendfile.samples import HINT, data, write
+
+EVENTS = ("file", "position", "size", "sequence", "op", "value", "detail")
+
+
+def random_journal(directory: Path, seed: int) -> Path:
+    """Several files in two generations, with records of all sizes."""
+    chance = random.Random(seed)
+    for _ in range(2):
+        with Writer.open(directory, file_bytes=chance.choice((200, 2000, 300_000)))[0] as writer:
+            for _ in range(chance.randrange(40)):
+                writer.append(chance.randbytes(chance.choice((1, 10, 300, 70_000 if seed % 3 == 0 else 40))))
+                if chance.random() < 0.2:
+                    writer.register_checkpoint()
+            writer.begin()
+            if writer.checked < writer.current and seed % 2:
+                writer.check_checkpoint()
+    return directory
+
+
+def row_of(file: str, start: int, size: int, record: Record, segment: int) -> dict[str, Any]:
+    is_data = isinstance(record, Data)
+    return {
+        "kind": record.kind,
+        "segment": segment,
+        "data": record.data if is_data else None,
+        "checked": record.checked if isinstance(record, Checkpoint) else None,
+        "current": record.current if isinstance(record, Checkpoint) else None,
+        "file": file,
+        "position": start,
+        "size": size,
+        "file_id": int(file.rpartition("/")[2].removesuffix(".journal")),
+    }
+
+
+def expected_rows(directory: Path) -> list[dict[str, Any]]:
+    found = []
+    for item in Reader(directory).scan():
+        assert not isinstance(item, Damage)
+        found.append(row_of(item.file, item.span.start, item.span.size, item.record, item.record.segment))
+    return found
+
+
+COLUMNS = ["kind", "segment", "data", "checked", "current", "file", "position", "size", "file_id"]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_columns_are_the_fields_of_the_records(tmp_path: Path, seed: int) -> None:
+    random_journal(tmp_path, seed)
+    for batch_bytes in (1, 1000, 4 << 20):
+        table = pa.Table.from_batches(arrow.batches(tmp_path, COLUMNS, batch_bytes=batch_bytes))
+        assert table.to_pylist() == expected_rows(tmp_path)
+    assert arrow.to_arrow(tmp_path).column_names == COLUMNS[:5]
+    assert arrow.to_arrow(tmp_path, ["segment"])["segment"].to_pylist() == [
+        row["segment"] for row in expected_rows(tmp_path)
+    ]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_splits_of_any_size_hold_every_record_once(tmp_path: Path, seed: int) -> None:
+    random_journal(tmp_path, seed)
+    reader = Reader(tmp_path)
+    for target_bytes in (1, 500, 100_000, 128 << 20):
+        collector = Collector(COLUMNS)
+        found = []
+        for split in splits.plan(reader, target_bytes):
+            for item in splits.chunks(Reader(tmp_path), split):
+                assert not isinstance(item, Damage)
+                found += [row for batch in collector.add(item) for row in batch.to_pylist()]
+        found += [row for batch in collector.finish() for row in batch.to_pylist()]
+        assert found == expected_rows(tmp_path)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_stream_goes_on_where_it_stopped(tmp_path: Path, seed: int) -> None:
+    random_journal(tmp_path, seed)
+    reader = Reader(tmp_path)
+    ((first, following),) = splits.extent(reader).values()
+    expected = [row["position"] for row in expected_rows(tmp_path)]
+    by_bytes, by_count = [], []
+    at = first
+    while at < following:
+        stop, _ = splits.reach(reader, "", at, following, 700)
+        by_bytes += positions(reader, at, stop)
+        at = stop
+    at = first
+    while at < following:
+        stop, count = splits.advance(reader, "", at, following, 3)
+        found = positions(reader, at, stop)
+        assert len(found) == count
+        by_count += found
+        at = stop
+    assert by_bytes == by_count == expected
+    assert splits.resume(reader, "", first, "") == (first, "")
+
+
+def positions(reader: Reader, start: int, stop: int) -> list[int]:
+    planned = splits.plan(reader, 300, {"": start}, {"": stop}, resumed=True)
+    return [at for split in planned for item in splits.chunks(reader, split) for at in item.starts()[:-1]]  # type: ignore[union-attr]
+
+
+def test_a_stream_is_told_of_files_that_were_checked_before_it_read_them(tmp_path: Path) -> None:
+    write(tmp_path, {4: [HINT, *data("a")]})
+    reader = Reader(tmp_path)
+    assert splits.resume(reader, "", 2 << 64, "") == (
+        4 << 64,
+        "the files 2 to 3 went before all of it was read, because it was checked; it goes on with file 4",
+    )
+
+
+def test_damage_and_missing_files_belong_to_one_split_each(tmp_path: Path) -> None:
+    write(tmp_path, {0: [HINT, *data("a")], 2: [HINT, *data("b")]}, behind=b"\x00\x01")
+    (tmp_path / "0.journal").write_bytes((tmp_path / "0.journal").read_bytes() + b"\xff\xff\xff\xff")
+    reader = Reader(tmp_path)
+    for target_bytes in (1, 1 << 20):
+        told = [
+            item.kind
+            for split in splits.plan(reader, target_bytes)
+            for item in splits.chunks(reader, split, "permissive")
+            if isinstance(item, Damage)
+        ]
+        assert told == ["malformed", "gap", "torn_tail"]
+
+
+def test_rows_become_records_and_segments(tmp_path: Path) -> None:
+    source = random_journal(tmp_path / "source", 5)
+    with Writer(tmp_path / "target") as writer:
+        assert arrow.append(writer, arrow.read(source)) == Reader(source).count()
+        assert arrow.append(writer, pa.table({"value": ["text"]})) == 1
+    assert [record.data for record in Reader(tmp_path / "target") if isinstance(record, Data)] == [
+        *(record.data for record in Reader(source) if isinstance(record, Data)),
+        b"text",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("rows", "reason"),
+    [
+        ({"data": [b"a", b""]}, "row 1: an empty record"),
+        ({"data": [b"a", None]}, "row 1: a record of kind data needs data"),
+        ({"data": [1]}, "must be binary or string"),
+        ({"key": [b"a"]}, "neither kind nor data"),
+        ({"kind": ["other"], "data": [b"a"]}, "row 0: 'other' is neither data nor checkpoint"),
+        ({"kind": ["checkpoint"], "checked": [1]}, "needs current"),
+        ({"kind": ["checkpoint"], "checked": [-1], "current": [2]}, "must be an id of 64 bits"),
+    ],
+)
+def test_rows_that_cannot_be_records_are_refused_before_anything_is_written(
+    tmp_path: Path, rows: dict[str, list[Any]], reason: str
+) -> None:
+    with Writer(tmp_path) as writer, pytest.raises(WrongUse, match=reason):
+        writer.append_batch(pa.table(rows))
+    assert list(tmp_path.glob("*.journal")) == []
+
+
+def test_messages_of_other_formats_keep_their_values() -> None:
+    batch = pa.RecordBatch.from_pydict({"value": [b"a"], "key": [b"k"], "type": [3], "timestamp": [5]})
+    assert arrow.left_out("appendfile", batch) == {"key": 1, "type": 1, "time": 1}
+    (columns,) = from_arrow(batch)
+    assert bytes(columns.data or b"") == b"a"
+
+
+# --- tables -----------------------------------------------------------------------------------------------------------
+
+
+def events_of(directory: Path) -> pa.Table:
+    """The rows of a journal as the table `events` has them."""
+    collector = Collector(tables.sources(EVENTS, sharded=False))
+    batches = [batch for item in Reader(directory).chunks() for batch in collector.add(item)]  # type: ignore[arg-type]
+    batches += collector.finish()
+    return pa.Table.from_batches(
+        [pa.RecordBatch.from_pydict({name: tables.column(batch, name) for name in EVENTS}) for batch in batches]
+    )
+
+
+def restored(rows: pa.Table, target: Path, batch_rows: int) -> list[Any]:
+    written = []
+    for file in rows["file"].unique().to_pylist():
+        writer = FileWriter(target, file, disk=REAL_DISK)
+        of_file = rows.filter(pa.compute.equal(rows["file"], file))
+        for batch in of_file.to_batches(max_chunksize=batch_rows):
+            writer.append_batch(batch)
+        written += writer.finish()
+    return written
+
+
+def files_of(directory: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(directory)): path.read_bytes() for path in directory.glob("**/*.journal")}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_journal_comes_back_from_tables_byte_for_byte(tmp_path: Path, seed: int) -> None:
+    source = random_journal(tmp_path / "source", seed)
+    written = restored(events_of(source), tmp_path / "target", (1, 7, 1000)[seed % 3])
+    assert files_of(tmp_path / "target") == files_of(source)
+    assert missing(written, {"": Reader(source).next}) == []
+    assert Reader(tmp_path / "target").segments() == Reader(source).segments()
+
+
+def test_the_details_of_a_record_are_json(tmp_path: Path) -> None:
+    write(tmp_path, {0: [Checkpoint(1, 2**64 - 1), *data("a")]})
+    assert events_of(tmp_path).to_pylist() == [
+        {
+            "file": "0.journal",
+            "position": 0,
+            "size": 20,
+            "sequence": 0,
+            "op": "checkpoint",
+            "value": None,
+            "detail": '{"segment":18446744073709551615,"checked":1,"current":18446744073709551615}',
+        },
+        {
+            "file": "0.journal",
+            "position": 20,
+            "size": 5,
+            "sequence": 0,
+            "op": "data",
+            "value": b"a",
+            "detail": '{"segment":18446744073709551615}',
+        },
+    ]
+
+
+def test_a_file_that_was_moved_meanwhile_is_the_one_that_it_became() -> None:
+    names = [("0.journal", 0), (".logwright/recovery/2/0.journal", 0), ("2.journal", 2)]
+    assert settled(names) == {
+        ("0.journal", 0): ".logwright/recovery/2/0.journal",
+        (".logwright/recovery/2/0.journal", 0): ".logwright/recovery/2/0.journal",
+        ("2.journal", 2): "2.journal",
+    }
+
+
+@pytest.mark.parametrize("name", ["../0.journal", "x.journal", "a/0.journal", ".logwright/recovery/x/0.journal", ""])
+def test_names_that_no_journal_has_are_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(WrongUse):
+        part_of(name)
+    with pytest.raises(WrongUse):
+        FileWriter(tmp_path, name)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_tables_that_contradict_themselves_are_refused(tmp_path: Path) -> None:
+    rows = events_of(write(tmp_path / "source", {0: [HINT, *data("a", "b")]}))
+    for wrong, reason in (
+        (rows.set_column(1, "position", pa.array([0, 10, 25])), "two records here"),
+        (rows.set_column(2, "size", pa.array([20, 5, 9])), "have 34 bytes, and they have 30"),
+        (rows.set_column(3, "sequence", pa.array([0, 0, 1])), "of several files"),
+    ):
+        writer = FileWriter(tmp_path / reason, "0.journal")
+        with pytest.raises(DamagedJournal, match=reason):
+            writer.append_batch(wrong.combine_chunks().to_batches()[0])
+        writer.discard()
+    assert not is_single_file("0.journal")
+    with pytest.raises(WrongUse):
+        write_consumers(tmp_path, "", {"billing": 1})
+
+
+def test_the_inventory_has_every_file(tmp_path: Path) -> None:
+    random_journal(tmp_path, 3)
+    reader = Reader(tmp_path)
+    found = inventory.take(reader)
+    assert [(entry.file, entry.bytes) for entry in found.files] == [
+        (printed(file.name), file.path.stat().st_size) for file in reader.files()
+    ]
+    assert [entry.first for entry in found.files] == [file.first_number for file in reader.files()]

@@ -1,0 +1,225 @@
+"""Reading a journal: what lies in its files, what is wrong with it, and where reading goes on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from logwright.core.errors import DamagedJournal, HistoryUnavailable, NotFound, WrongUse
+from logwright.core.format import detect
+from logwright.core.outcome import Damage
+from logwright.formats.appendfile import Checkpoint, Data, Reader, Scanner, Segment, Writer, recover
+from logwright.formats.appendfile import repair as repairs
+from logwright.formats.appendfile.files import POSITION_BITS
+from tests.formats.appendfile.samples import HINT, data, encoded, write
+
+BAD = b"\xff\xff\xff\xff"
+
+
+def with_bad_bytes(directory: Path) -> Path:
+    """Segment 0 has lost something, segment 1 is whole; then there is another file."""
+    write(directory, {1: [Checkpoint(0, 1), *data("c"), Checkpoint(0, 2), *data("d")]})
+    before, behind = encoded(HINT, *data("a")), encoded(*data("lost"), Checkpoint(0, 1), *data("b"))
+    (directory / "0.journal").write_bytes(before + BAD + behind)
+    return directory
+
+
+def test_records_know_where_they_are_and_which_segment_they_lie_in(tmp_path: Path) -> None:
+    write(tmp_path, {3: [Checkpoint(1, 4), *data("a")], 4: [Checkpoint(1, 4), Checkpoint(1, 5), *data("bc")]})
+    reader = Reader(tmp_path)
+    assert [reader.as_json(item) for item in reader.scan() if not isinstance(item, Damage)] == [
+        {
+            "file": "3.journal",
+            "position": 0,
+            "size": 20,
+            "kind": "checkpoint",
+            "segment": 4,
+            "checked": 1,
+            "current": 4,
+        },
+        {"file": "3.journal", "position": 20, "size": 5, "kind": "data", "segment": 4, "data": "YQ=="},
+        {
+            "file": "4.journal",
+            "position": 0,
+            "size": 20,
+            "kind": "checkpoint",
+            "segment": 4,
+            "checked": 1,
+            "current": 4,
+        },
+        {
+            "file": "4.journal",
+            "position": 20,
+            "size": 20,
+            "kind": "checkpoint",
+            "segment": 5,
+            "checked": 1,
+            "current": 5,
+        },
+        {"file": "4.journal", "position": 40, "size": 6, "kind": "data", "segment": 5, "data": "YmM="},
+    ]
+    number = (4 << POSITION_BITS) + 40
+    assert (reader.first, reader.next) == (3 << POSITION_BITS, number + 6)
+    assert reader.find_place("4.journal@40") == number
+    assert [record.segment for record in reader.records(number)] == [5]
+    assert [record.segment for record in reader.records(None, number)] == [4, 4, 4, 5]
+    assert [item.record for item in reader.last(2)] == [Checkpoint(1, 5), Data(b"bc")]
+    assert reader.count(number) == 1
+    assert detect(tmp_path).name == "appendfile"
+    assert detect(tmp_path / "4.journal").name == "appendfile"
+    assert Reader(tmp_path / "3.journal").count() == 2
+
+
+def test_a_state_of_the_past_is_what_was_there_before_a_record(tmp_path: Path) -> None:
+    write(tmp_path, {1: [HINT, *data("a"), Checkpoint(0, 1), *data("b"), Checkpoint(1, 1)]})
+    reader = Reader(tmp_path)
+    whole = [{"id": 0, "complete": True, "checked": True, "records": ["YQ=="]}]
+    assert reader.state()["segments"] == [*whole, {"id": 1, "complete": False, "checked": False, "records": ["Yg=="]}]
+    at = reader.find_place("1.journal@25")
+    assert reader.state(at)["segments"] == [{"id": 0, "complete": False, "checked": False, "records": ["YQ=="]}]
+    with pytest.raises(WrongUse, match="there is no record"):
+        reader.state(reader.next + 1)
+    with pytest.raises(HistoryUnavailable, match="was checked, and its file removed"):
+        reader.state(5)
+
+
+def test_reading_goes_on_at_the_next_checkpoint_behind_damage(tmp_path: Path) -> None:
+    reader = Reader(with_bad_bytes(tmp_path))
+    with pytest.raises(DamagedJournal, match=r"0\.journal @ 25: there are no records of type 255"):
+        list(reader)
+    damage = Damage("0.journal", 25, 37, "there are no records of type 255")
+    found = list(reader.records(mode="permissive"))
+    assert found[:3] == [HINT, Data(b"a"), damage]
+    assert found[3:] == [Checkpoint(0, 1), Data(b"b"), Checkpoint(0, 1), Data(b"c"), Checkpoint(0, 2), Data(b"d")]
+    assert reader.segments() == [Segment(0, [b"a"], False), Segment(1, [b"b", b"c"], True), Segment(2, [b"d"])]
+    with pytest.raises(DamagedJournal, match=r"0\.journal @ 25"):
+        reader.segments(mode="failfast")
+    report = reader.verify()
+    assert [(problem.file, problem.position, problem.kind) for problem in report.problems] == [
+        ("0.journal", 25, "malformed")
+    ]
+    assert "the next checkpoint is at 37" in report.problems[0].message
+    assert "damaged at 0.journal @ 25" in reader.summary().health
+
+
+def test_a_repair_leaves_whole_records_and_can_be_taken_back(tmp_path: Path) -> None:
+    with_bad_bytes(tmp_path)
+    (tmp_path / "1.journal").write_bytes((tmp_path / "1.journal").read_bytes() + b"\x00\x05\x00\x00to")
+    before = {path.name: path.read_bytes() for path in tmp_path.glob("*.journal")}
+    plan = repairs.plan(tmp_path)
+    assert len(plan.left) == 1
+    assert "which were of segment 0" in plan.left[0]
+    assert repairs.apply(tmp_path, plan) is not None
+    assert Reader(tmp_path).verify().sound
+    assert [record for record in Reader(tmp_path) if isinstance(record, Data)] == data("a", "b", "c", "d")
+    with Writer(tmp_path) as writer:
+        assert writer.current == 2
+    repairs.undo(tmp_path)
+    assert {path.name: path.read_bytes() for path in tmp_path.glob("*.journal")} == before
+    with pytest.raises(WrongUse, match="repair that"):
+        repairs.plan(tmp_path / "0.journal")
+
+
+def test_damage_before_the_end_is_nothing_that_a_writer_cuts(tmp_path: Path) -> None:
+    content = encoded(HINT, *data("a")) + BAD + encoded(Checkpoint(0, 1), *data("b"))
+    (tmp_path / "0.journal").write_bytes(content)
+    for recovering in (False, True):
+        with pytest.raises(DamagedJournal, match="checkpoints follow, so nothing is cut off"):
+            Writer(tmp_path, recovering=recovering)
+    assert (tmp_path / "0.journal").read_bytes() == content
+
+
+@pytest.mark.parametrize("zeros", [1, 3, 4, 8, 600, 5000])
+def test_zeros_at_the_end_of_the_last_file_are_a_torn_tail(tmp_path: Path, zeros: int) -> None:
+    write(tmp_path, {0: [HINT, *data("a")]}, behind=bytes(zeros))
+    reader = Reader(tmp_path)
+    assert list(reader) == [HINT, Data(b"a")]
+    assert reader.torn_tail is not None
+    assert (reader.torn_tail.start, reader.torn_tail.end, reader.torn_tail.kind) == (25, 25 + zeros, "torn_tail")
+    assert [problem.kind for problem in reader.verify().problems] == ["torn_tail"]
+    assert recover(tmp_path).cut == reader.torn_tail
+    assert Reader(tmp_path).verify().sound
+
+
+def test_empty_records_elsewhere_are_read_as_they_were_written(tmp_path: Path) -> None:
+    write(tmp_path, {0: [HINT, *data("", "a", "", "")], 1: [HINT, *data("b", "", "c")]})
+    reader = Reader(tmp_path)
+    assert [record.data for record in reader if isinstance(record, Data)] == [b"", b"a", b"", b"", b"b", b"", b"c"]
+    report = reader.verify()
+    assert report.sound
+    assert [(anomaly.file, anomaly.kind) for anomaly in report.anomalies] == [
+        ("0.journal", "empty_record"),
+        ("1.journal", "empty_record"),
+    ]
+
+
+def test_a_hole_in_the_last_file_is_no_record(tmp_path: Path) -> None:
+    content = encoded(HINT, *data("a")) + bytes(600) + encoded(*data("b"))
+    (tmp_path / "0.journal").write_bytes(content)
+    reader = Reader(tmp_path)
+    assert list(reader) == [HINT, Data(b"a")]
+    assert reader.torn_tail is not None
+    assert reader.torn_tail.size == 605
+
+
+def test_a_file_that_begins_with_data_is_damaged_up_to_its_first_checkpoint(tmp_path: Path) -> None:
+    write(tmp_path, {0: [*data("a"), Checkpoint(0, 1), *data("b")]})
+    with pytest.raises(DamagedJournal, match="a file begins with a checkpoint record, and this is none"):
+        list(Reader(tmp_path))
+    assert list(Reader(tmp_path).records(mode="dropmalformed")) == [Checkpoint(0, 1), Data(b"b")]
+
+
+def test_checkpoints_that_cannot_follow_each_other_are_told(tmp_path: Path) -> None:
+    write(tmp_path, {0: [HINT, *data("a"), Checkpoint(0, 3), *data("b"), Checkpoint(0, 1)]})
+    report = Reader(tmp_path).verify()
+    assert report.sound
+    assert [(anomaly.position, anomaly.kind) for anomaly in report.anomalies] == [
+        (25, "checkpoint_order"),
+        (50, "checkpoint_order"),
+    ]
+
+
+def test_a_journal_that_was_opened_and_not_written_to_is_empty(tmp_path: Path) -> None:
+    with pytest.raises(NotFound):
+        Reader(tmp_path)
+    Writer(tmp_path).close()
+    reader = Reader(tmp_path)
+    assert list(reader) == []
+    assert (reader.first, reader.next, reader.count(), reader.state()) == (0, 0, 0, {"segments": []})
+    assert reader.summary().files == 0
+    assert reader.verify().sound
+    assert detect(tmp_path).name == "appendfile"
+    with pytest.raises(WrongUse, match="is no place"):
+        reader.find_place("somewhere")
+
+
+def test_who_follows_sees_each_record_once_across_files_and_recoveries(tmp_path: Path) -> None:
+    with Writer(tmp_path, file_bytes=60) as writer:
+        writer.append(b"0")
+    with Scanner(tmp_path, timeout=0) as scanner:
+        seen = [record.data for record in scanner if isinstance(record, Data)]
+        for number in range(1, 6):
+            with Writer.open(tmp_path, file_bytes=60)[0] as writer:
+                for _ in range(5):
+                    writer.append(b"%d" % number)
+                writer.flush()
+                seen += [record.data for record in scanner if isinstance(record, Data)]
+        assert seen == [b"0", *(b"%d" % number for number in range(1, 6) for _ in range(5))]
+        assert list(scanner) == []
+
+
+def test_who_follows_is_told_of_files_that_went_before_they_were_read(tmp_path: Path) -> None:
+    with Writer(tmp_path, file_bytes=60) as writer:
+        writer.append(b"a")
+        writer.flush()
+        with Scanner(tmp_path, timeout=0, mode="permissive") as scanner:
+            assert len(list(scanner.located())) == 2
+            for _ in range(20):
+                writer.append(b"b")
+            writer.register_checkpoint()
+            writer.check_checkpoint()
+            gap, *rest = scanner.located()
+            assert isinstance(gap, Damage)
+            assert gap.kind == "gap"
+            assert rest
