@@ -9,6 +9,7 @@ may end the process, as in every database that maps its files.
 from __future__ import annotations
 
 import mmap
+from typing import cast
 
 from ...core.disk import Buffer, File, Mappable, write_all, write_zeros
 
@@ -29,6 +30,11 @@ class Area:
         if self.size:
             self.file.allocate(self.size)
             self._memory = self.file.map(self.size)
+
+    @property
+    def memory(self) -> bytearray | None:
+        """The bytes of the file where it is mapped; they are others after it has grown."""
+        return cast("bytearray | None", self._memory)
 
     def load(self, position: int, size: int) -> bytes:
         """Bytes from a position on, fewer than `size` only at the end."""

@@ -34,6 +34,7 @@ import contextlib
 import os
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -47,6 +48,7 @@ from ...core.report import Report
 from .layout import HEADER_BYTES
 from .overlay import Overlay
 from .page_links import check_page
+from .shortcut import Changes
 from .table import TableFile, check_range, create_table, lock_table, open_file
 from .table_check import check_table, walk_free, walk_pages
 from .table_layout import PAGE_DATA_BYTES
@@ -56,7 +58,9 @@ from .transaction_log import TransactionLog
 INTERVAL_CHECKPOINT_BYTES: Final = 16 << 20
 """With `interval`, so many bytes of journal are the most that wait for the background thread."""
 AHEAD_BYTES: Final = 1 << 20
-"""How far ahead zeros are written in a journal that is synced for each commit."""
+"""How far ahead zeros are written in a journal that is synced for each commit, or never."""
+NOTHING_BYTES: Final = Changes(bytearray()).size
+"""How large a transaction is that modifies nothing."""
 
 
 class Database(Appending):
@@ -93,7 +97,7 @@ class Database(Appending):
             stack.callback(self._lock.release)
             self._log = TransactionLog(
                 journal,
-                ahead_bytes=AHEAD_BYTES if checkpoint_bytes else 0,
+                ahead_bytes=AHEAD_BYTES if checkpoint_bytes or not self._syncs else 0,
                 syncs=self._syncs,
                 names_later=self.policy.name == "interval",
                 disk=disk,
@@ -104,7 +108,14 @@ class Database(Appending):
             self._pages = Overlay(self._table)
             self._recover()
             stack.pop_all()
+        self._has_short_way = not self._syncs and not checkpoint_bytes
+        self._known: set[int] = set()
+        """Pages that are in use, for the short way."""
+        self._log_memory = bytearray()
+        self._table_memory: bytearray | None = None
+        self._look_at_memory()
         self._start()
+        _open_databases.add(self)
 
     @classmethod
     def open(
@@ -197,19 +208,19 @@ class Database(Appending):
         """A transaction, for a `with` statement: it begins there, when all others have ended."""
         return Transaction(self)
 
-    def _enter(self, transaction: Transaction) -> None:
-        if self._running_in == threading.get_ident():
+    def _enter(self, transaction: Transaction) -> Changes | None:
+        """Wait for a transaction's turn; what its modifications are gathered in if they can take the short way."""
+        me = threading.get_ident()
+        if self._running_in == me:
             raise WrongUse(f"{self.path}: a transaction is running in this thread already")
         self._turn.acquire()
-        self._running, self._running_in = transaction, threading.get_ident()
-        try:
-            if self.refusing:
+        self._running, self._running_in = transaction, me
+        if self.refusing:
+            try:
                 self._refuse()
-            self._check_process()
-            transaction._begin(self._pages)
-        except BaseException:
-            self._leave(transaction)
-            raise
+            finally:
+                self._leave(transaction)
+        return None if self._table_memory is None else Changes(self._table_memory)
 
     def _leave(self, transaction: Transaction) -> None:
         """Let the next transaction run; a second call for the same one does nothing."""
@@ -223,7 +234,6 @@ class Database(Appending):
                 with self._writing:
                     if self.refusing:
                         self._refuse()
-                    self._check_process()
                     self._or_poison(lambda: self._write_void(transaction))
         finally:
             self._leave(transaction)
@@ -235,18 +245,55 @@ class Database(Appending):
             with self._writing:
                 if self.refusing:
                     self._refuse()
-                self._check_process()
                 self._or_poison(lambda: self._write(transaction))
         finally:
             self._leave(transaction)
         if self._always and self._waiting:
             self._group.wait()
 
+    def _commit_shortly(self, transaction: Transaction, changes: Changes) -> None:
+        """Commit what has only modified pages, unsynced: one call stores all of it, and nobody comes in between."""
+        try:
+            if self.refusing:
+                self._refuse()
+            size = changes.size
+            if size == NOTHING_BYTES:
+                return
+            log, memory = self._log, self._log_memory
+            position = log.end
+            end = position + size
+            if end > len(memory):
+                memory = self._log_memory = log.make_room(end)
+            changes.commit(memory, position, log.last, int(time.time()))
+            log.take_in(position, end)
+        except BaseException as error:
+            if not self.refusing:
+                self._failure, self._failure_told, self.refusing = error, True, True
+            raise
+        finally:
+            self._leave(transaction)
+
+    def _look_at_memory(self) -> None:
+        """See where the files are in memory: a mapping is another one after its file has grown."""
+        log_memory = self._log.memory if self._has_short_way else None
+        self._log_memory = bytearray() if log_memory is None else log_memory
+        self._table_memory = None if log_memory is None else self._table.area.memory
+
+    def _know(self, page: int, offset: int, size: int) -> None:
+        """Raise `WrongUse` for a page that is not in use, or a range that is not in it."""
+        check_range(self.path, page, offset, size)
+        if page not in self._known:
+            check_page(self._table, page)
+            self._known.add(page)
+
     def _write(self, transaction: Transaction) -> None:
         """Give a transaction to the journal, and with it all that waits to the table if it is time for that."""
         log = self._log
         start = log.end
-        position = log.append(int(time.time()), transaction.operations(), transaction.sealed())
+        heads = transaction.sealed()
+        if heads:
+            self._known.clear()
+        position = log.append(int(time.time()), transaction.operations(), heads)
         self._waiting_bytes += log.end - start
         settles = self._waiting_bytes >= self._checkpoint_bytes
         if settles and self._syncs:
@@ -256,9 +303,12 @@ class Database(Appending):
         self._waiting.append(position)
         if settles:
             self._settle(syncs=self._syncs)
+        if self._has_short_way:
+            self._look_at_memory()
 
     def _write_void(self, transaction: Transaction) -> None:
         self._log.append_void(int(time.time()), transaction.operations())
+        self._look_at_memory()
 
     def _settle(self, *, syncs: bool) -> None:
         """Give everything that waits to the table, and say so in the journal. `_writing` is held, but on opening."""
@@ -291,6 +341,10 @@ class Database(Appending):
         self._settle(syncs=True)
         self._table.area.sync()
         self._log.sync()
+
+    def _refuse(self) -> None:
+        self._check_process()
+        super()._refuse()
 
     # --- see Appending ------------------------------------------------------------------------------------------------
 
@@ -327,3 +381,17 @@ class Database(Appending):
             stack.callback(self._lock.release)
             stack.callback(self._log.close)
             stack.callback(self._table.area.close)
+
+
+_open_databases: weakref.WeakSet[Database] = weakref.WeakSet()
+
+
+def _refuse_in_child() -> None:
+    """A child process shares the files of its parent's databases, and must not write to them."""
+    for database in _open_databases:
+        database.refusing = True
+        database._turn = threading.Lock()  # another thread, which the child does not have, may hold it
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_refuse_in_child)

@@ -30,12 +30,13 @@ from .layout import (
     REMOVAL,
     REMOVAL_DATA,
 )
-from .overlay import Changeable, Overlay, Pages
+from .overlay import Changeable, Overlay
 from .page_links import append_page, check_page, remove_page
 from .seal import Heads
+from .shortcut import Changes
 from .table import check_range
 from .table_check import walk_pages
-from .table_layout import PAGE_DATA_BYTES
+from .table_layout import FIRST_PAGE, PAGE_BYTES, PAGE_DATA_BYTES, PAGE_HEAD_BYTES
 
 if TYPE_CHECKING:
     from .database import Database
@@ -47,15 +48,16 @@ _REMOVAL: Final = OPERATION_HEAD.pack(REMOVAL, REMOVAL_DATA.size)
 class Transaction:
     """One transaction of a database; made by `Database.transaction`."""
 
-    __slots__ = ("_changes", "_database", "_operations", "_overlay", "_state")
+    _state = "new"
+    _overlay: Overlay | None = None
+    _short: Changes | None = None
+    """The modifications, for as long as there is nothing else and the database has the short way for them."""
+    _operations: list[bytes]
+    _changes: list[tuple[int, int, bytes | None]]
+    """What becomes of the data of pages, in order: page, offset, bytes; None for a page that is emptied."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._overlay: Overlay | None = None
-        self._operations: list[bytes] = []
-        self._changes: list[tuple[int, int, bytes | None]] = []
-        """What becomes of the data of pages, in order: page, offset, bytes; None for a page that is emptied."""
-        self._state = "new"
 
     # --- changing -----------------------------------------------------------------------------------------------------
 
@@ -71,8 +73,18 @@ class Transaction:
 
     def modify(self, page: int, offset: int, data: Buffer) -> None:
         """Replace bytes of a page's data."""
+        short = self._short
+        if short is None or self._state != "running":
+            self._modify(page, offset, bytes(data))
+            return
+        size = len(data)
+        if offset < 0 or offset + size > PAGE_DATA_BYTES or page not in self._database._known:
+            self._database._know(page, offset, size)
+        if size:
+            short.modify(page, offset, data)
+
+    def _modify(self, page: int, offset: int, after: bytes) -> None:
         overlay = self._running()
-        after = bytes(data)
         size = len(after)
         check_range(overlay.path, page, offset, size)
         check_page(overlay, page)
@@ -94,8 +106,11 @@ class Transaction:
 
     def read(self, page: int, offset: int = 0, size: int | None = None) -> bytes:
         """The data of a page, or a range of it, as this transaction sees it."""
-        overlay = self._running()
         size = PAGE_DATA_BYTES - offset if size is None else size
+        if self._short is not None and self._state == "running":
+            self._database._know(page, offset, size)
+            return self._short.load(page, offset, size)
+        overlay = self._running()
         check_range(overlay.path, page, offset, size)
         check_page(overlay, page)
         return overlay.load(page, offset, size)
@@ -108,35 +123,45 @@ class Transaction:
 
     def rollback(self) -> None:
         """Undo everything, and end the transaction; the rest of its block can use it no more."""
-        self._running()
+        self._check_running()
         self._state = "rolled back"
         self._database._roll_back(self)
 
-    def _running(self) -> Overlay:
-        overlay = self._overlay
-        if overlay is None or self._state != "running":
+    def _check_running(self) -> None:
+        if self._state != "running":
             raise WrongUse(f"{self._database.path}: this transaction is {self._state}; use it within its `with` block")
-        return overlay
 
-    def _begin(self, below: Pages) -> None:
-        self._overlay = Overlay(below)
-        self._state = "running"
+    def _running(self) -> Overlay:
+        """What this transaction has changed; from now on it goes the long way."""
+        self._check_running()
+        if self._overlay is None:
+            self._overlay = Overlay(self._database._pages)
+            self._operations, self._changes = [], []
+            short, self._short = self._short, None
+            for place, data in [] if short is None else short.items():
+                page = place - (place - FIRST_PAGE) % PAGE_BYTES
+                self._modify(page, place - page - PAGE_HEAD_BYTES, data)
+        return self._overlay
 
     def __enter__(self) -> Transaction:
         if self._state != "new":
             raise WrongUse(f"{self._database.path}: this transaction is {self._state}; begin another one")
-        self._database._enter(self)
+        self._short = self._database._enter(self)
+        self._state = "running"
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._state != "running":
-            self._database._leave(self)
-            return
-        if error is None:
+        if error is None and self._state == "running":
             self._state = "committed"
-            self._database._commit(self)
+            if self._short is not None:
+                self._database._commit_shortly(self, self._short)
+            else:
+                self._database._commit(self)
+            return
+        if error is None or self._state != "running":
+            self._database._leave(self)
             return
         try:
             self.rollback()
@@ -149,17 +174,18 @@ class Transaction:
 
     @property
     def is_empty(self) -> bool:
-        return not self._operations
+        if self._short is not None:
+            return not self._short.operations
+        return self._overlay is None or not self._operations
 
     def operations(self) -> bytes:
         """The operations as the journal has them."""
-        return b"".join(self._operations)
+        return b"".join(self._operations) if self._short is None else bytes(self._short.operations)
 
     def sealed(self) -> bytes:
         """The heads of pages for the seal, empty when no page comes or goes."""
         overlay = self._overlay
-        assert overlay is not None
-        return Heads(overlay.links, overlay.heads).encode() if overlay.heads else b""
+        return Heads(overlay.links, overlay.heads).encode() if overlay is not None and overlay.heads else b""
 
     def apply_to(self, target: Changeable) -> None:
         """Make the changes in other pages."""

@@ -124,6 +124,25 @@ class TransactionLog:
         """Append a transaction that was rolled back."""
         return self._append(timestamp, operations, ROLLBACK, b"")
 
+    @property
+    def memory(self) -> bytearray | None:
+        """The bytes of the file where it is mapped: then transactions can take the short way."""
+        return self._area.memory
+
+    def make_room(self, end: int) -> bytearray:
+        """Have zeros up to here at least; the bytes of the file, which are others from now on."""
+        self._area.add_zeros(end + self._ahead_bytes)
+        memory = self._area.memory
+        assert memory is not None
+        return memory
+
+    def take_in(self, position: int, end: int) -> None:
+        """Know a transaction that was stored in the file by another way, and is named and flagged already."""
+        self._first = self._first or position
+        self.last = self._named = position
+        self.end = end
+        self._is_synced = self._is_appended = False
+
     def _append(self, timestamp: int, operations: bytes, end: int, heads: bytes) -> int:
         if self._syncs_each and not self._is_appended:
             self.sync()

@@ -1,0 +1,16 @@
+"""The short way of transactions that only modify pages: compiled where it was built, plain elsewhere."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...core.twins import bring
+
+__all__ = ["COMPILED", "Changes"]
+
+if TYPE_CHECKING:
+    from .changes import Changes
+
+    COMPILED = True
+else:
+    COMPILED = bring(__name__, {"_changes": "changes"}, __all__)
