@@ -115,14 +115,7 @@ for _name, _ours in {
 cdef int64_t DEPTH = DEFAULT_LIMITS.depth
 
 
-cdef struct Level:
-    # A container that is open, and a few bits for each key that it has had.
-    bint is_object
-    bint has_items
-    uint64_t keys[4]
-
-
-cdef inline bint note_key(Level *level, const unsigned char *data, Py_ssize_t size) noexcept nogil:
+cdef bint note_key(Level *level, const unsigned char *data, Py_ssize_t size) noexcept nogil:
     """Note that an object has a key; whether it may have had it before."""
     cdef uint64_t hash = hash_of_key(data, size)
     cdef int one = <int>(hash & 255)

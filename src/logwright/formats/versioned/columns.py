@@ -14,8 +14,9 @@ A deletion has the JSON `null` in `o`. What JSON has no number for is a string t
 
 from __future__ import annotations
 
-import json
+from array import array
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any, Final
 
 import pyarrow as pa
@@ -31,7 +32,10 @@ from ..columns import (
     check_batch_bytes,
     chosen_schema,
     column_of,
+    ends_and_bytes,
+    fitting,
     fixed_array,
+    fixed_memory,
     plain,
     record_batches,
     repeated,
@@ -39,6 +43,7 @@ from ..columns import (
 from . import codec, kernel
 from .codec import Columns
 from .cursor import Chunk
+from .packing import parsed
 from .records import Entry
 
 __all__ = [
@@ -219,9 +224,7 @@ def from_arrow(data: Any) -> Iterator[Entry]:
 
 
 def _from_batch(batch: pa.RecordBatch) -> Iterator[Entry]:
-    keys, values = column_of(batch, "k", "key"), column_of(batch, "o", "value")
-    if keys is None or values is None:
-        raise WrongUse(f"there is no k or no o among {', '.join(batch.schema.names) or 'no columns'}")
+    keys, values = _keys_and_values(batch)
     deleted = column_of(batch, "deleted")
     texts = _texts("k", keys)
     removed = [False] * batch.num_rows if deleted is None else plain(deleted).cast(pa.bool_()).to_pylist()
@@ -229,14 +232,37 @@ def _from_batch(batch: pa.RecordBatch) -> Iterator[Entry]:
     for row, (key, value) in enumerate(zip(texts, _texts("o", values), strict=True)):
         if key is None:
             raise WrongUse(f"row {row} has no key")
-        yield Entry(times[row], key, None if removed[row] or value is None else _parsed(key, value))
+        yield Entry(times[row], key, None if removed[row] or value is None else parsed(key, value))
 
 
-def _parsed(key: str, text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise WrongUse(f"the value of the key {key!r} is no JSON: {error}") from None
+def _keys_and_values(batch: pa.RecordBatch) -> tuple[pa.Array, pa.Array]:
+    keys, values = column_of(batch, "k", "key"), column_of(batch, "o", "value")
+    if keys is None or values is None:
+        raise WrongUse(f"there is no k or no o among {', '.join(batch.schema.names) or 'no columns'}")
+    return keys, values
+
+
+def packed_entries(batch: pa.RecordBatch, times: array[int]) -> list[bytes]:
+    """The rows of a batch as the bytes of entries that have these times; else as `from_arrow` takes them."""
+    keys, values = (bytes_of(name, column) for name, column in zip(("k", "o"), _keys_and_values(batch), strict=True))
+    if keys.null_count:
+        raise WrongUse(f"row {pc.index(keys.is_null(), True).as_py()} has no key")
+    deleted = column_of(batch, "deleted")
+    removed = values.is_null()
+    if deleted is not None:
+        removed = pc.or_(removed, pc.fill_null(plain(deleted).cast(pa.bool_()), False))
+    found: list[bytes] = []
+    row = 0
+    while row < batch.num_rows:
+        count = min(fitting(keys, row), fitting(values, row))
+        columns = Columns(count, memoryview(times)[row : row + count])
+        columns.key_ends, columns.keys = ends_and_bytes(keys.slice(row, count))
+        columns.value_ends, columns.values = ends_and_bytes(values.slice(row, count))
+        columns.deleted = fixed_memory(removed.slice(row, count).cast(pa.uint8()), 1)
+        data, starts = kernel.pack(columns)
+        found += [data[start:stop] for start, stop in pairwise(starts)]
+        row += count
+    return found
 
 
 def _texts(name: str, array: pa.Array) -> list[Any]:

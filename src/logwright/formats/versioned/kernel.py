@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 
 from ...core.twins import bring
 
-__all__ = ["COMPILED", "Latest", "columns", "entries", "pack_encoded", "pack_entry", "spans", "walk"]
+__all__ = ["COMPILED", "Latest", "columns", "entries", "pack", "pack_encoded", "pack_entry", "spans", "walk"]
 
 if TYPE_CHECKING:
     from .codec import Latest, columns, entries, pack_encoded, pack_entry, spans, walk
+    from .packing import pack
 
     COMPILED = True
 else:
-    COMPILED = bring(__name__, {"_kernel": "codec", "_replay": "codec"}, __all__)
+    COMPILED = bring(__name__, {"_kernel": "codec", "_replay": "codec", "_packing": "packing"}, __all__)

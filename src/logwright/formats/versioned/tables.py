@@ -13,6 +13,7 @@ So changes of a store are in order by (`sequence`, `position`), whatever their f
 from __future__ import annotations
 
 import json
+from array import array
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -22,7 +23,8 @@ import pyarrow.compute as pc
 from ...core.errors import TooLarge, WrongUse
 from ..columns import bytes_of, column_of, numbers_of, times_of
 from . import kernel
-from .columns import from_arrow, nanoseconds
+from .columns import nanoseconds, packed_entries
+from .records import check_timestamp
 
 TYPED: Final = pa.schema(
     [
@@ -169,17 +171,21 @@ def packed(batch: pa.RecordBatch, now: int) -> tuple[list[tuple[int, bytes]], in
 
     The first row without a time gets `now`, and each further one the time behind it.
     """
-    times = _times_of(batch)
-    found: list[tuple[int, bytes]] = []
-    rows = from_arrow(batch.select([name for name in ("k", "o", "deleted") if name in batch.schema.names]))
-    for time, entry in zip(times, rows, strict=True):
+    times: list[int] = []
+    for row, time in enumerate(_times_of(batch)):
         if time is None:
             time, now = now, now + 1
-        try:
-            found.append((time, kernel.pack_entry(time, entry.k, entry.o)))
-        except WrongUse as error:
-            raise WrongUse(f"the key {entry.k!r}: {error}") from error
-    return found, now
+        elif time < 0:
+            _refuse_time(batch, row, time)
+        times.append(time)
+    return list(zip(times, packed_entries(batch, array("Q", times)), strict=True)), now
+
+
+def _refuse_time(batch: pa.RecordBatch, row: int, time: int) -> None:
+    try:
+        check_timestamp(time)
+    except WrongUse as error:
+        raise WrongUse(f"the key {batch.column('k')[row].as_py()!r}: {error}") from error
 
 
 def _times_of(batch: pa.RecordBatch) -> list[int | None]:

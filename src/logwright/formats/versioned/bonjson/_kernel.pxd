@@ -55,5 +55,8 @@ cdef void open_out(Out *out) noexcept nogil
 cdef void close_out(Out *out) noexcept nogil
 cdef bint put_value(Out *out, object value) except -1
 cdef int put_bytes(Out *out, const unsigned char *data, Py_ssize_t size) except -1
+cdef int put_integer(Out *out, uint64_t number, bint negative) except -1
+cdef bint put_float(Out *out, double number) except -1
+cdef bint put_text(Out *out, const char *data, Py_ssize_t size) except -1
 cdef int put_unsigned(Out *out, uint64_t number) except -1
 cdef bint put_key(Out *out, object text) except -1

@@ -826,7 +826,7 @@ cdef inline int put_number(Out *out, unsigned char code, uint64_t number, int si
     return 0
 
 
-cdef inline int put_integer(Out *out, uint64_t number, bint negative) except -1:
+cdef int put_integer(Out *out, uint64_t number, bint negative) except -1:
     """A number from -2**63 to 2**64-1 as 64 bits and its sign."""
     cdef int bits, size
     if negative:
@@ -841,7 +841,7 @@ cdef inline int put_integer(Out *out, uint64_t number, bint negative) except -1:
     return put_number(out, (UNSIGNED_CODE if bits == 8 * size else SIGNED_CODE) + size - 1, number, size)
 
 
-cdef inline bint put_float(Out *out, double number) except -1:
+cdef bint put_float(Out *out, double number) except -1:
     """False where it is no number that JSON has."""
     cdef uint64_t single
     if not isfinite(number):
