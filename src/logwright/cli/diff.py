@@ -31,7 +31,7 @@ from .pages import in_hex, is_ranges
     "diff",
     examples=[
         ("which items came, went or were reserved since the beginning", "logwright diff queues/mail 0 now"),
-        ("between two places in its files, for a program", "logwright diff queues/mail mail@0 mail@400 --json"),
+        ("between two places in its files, for a program", "logwright diff queues/mail mail@0 mail@417 --json"),
         ("what changed in a store within a day", "logwright diff stores/fleet.jrn 2026-01-15T09:00Z 2026-01-15T12:00Z"),
     ],
 )
