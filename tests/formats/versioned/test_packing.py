@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings, strategies
 
 from logwright.core.errors import LogwrightError, TooLarge, WrongUse
-from logwright.formats.versioned import codec, kernel, packing
+from logwright.formats.versioned import codec, kernel
 from logwright.formats.versioned.codec import Columns
 from logwright.formats.versioned.columns import packed_entries
 from tests.formats.versioned.test_kernel import VALUES
@@ -55,7 +55,7 @@ def ends_of(items: list[bytes]) -> bytes:
 def both(rows: list[tuple[int, bytes, bytes, bool]]) -> list[Any]:
     """What the two make of rows: bytes and starts, or the error."""
     found: list[Any] = []
-    for pack in (packing.pack, kernel.pack):
+    for pack in (codec.pack, kernel.pack):
         try:
             data, starts = pack(columns_of(rows))
             found.append((data, list(starts)))
@@ -103,7 +103,7 @@ def test_texts_with_changed_bytes_get_the_same_answers() -> None:
         assert one == other, bytes(text)
 
 
-@pytest.mark.parametrize("pack", [packing.pack, kernel.pack])
+@pytest.mark.parametrize("pack", [codec.pack, kernel.pack])
 def test_columns_that_do_not_fit_together_are_refused(pack: Any) -> None:
     good = columns_of([(1, b"a", b"1", False), (2, b"b", b"2", False)])
     wrong = [

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Rows of columns to the bytes of entries, compiled: the same function as in packing.py. No I/O.
+"""Rows of columns to the bytes of entries, compiled: the same function as in codec.py. No I/O.
 
 JSON becomes BONJSON without an object in between, as long as it is plain: no escapes in its strings, integers of up to
 18 digits, fractions of up to 15 and no exponents, no key that an object may have twice, no deep nesting. A row that is
@@ -19,8 +19,8 @@ from .bonjson._kernel cimport Out, close_out, open_out, put_bytes, put_float, pu
 
 from ...core.errors import WrongUse
 from .codec import MAX_COLUMN_BYTES as _MAX_COLUMN_BYTES
+from .codec import Rows
 from .layout import ENTRY_START as _ENTRY_START
-from .packing import Rows
 
 cdef int64_t MAX_COLUMN_BYTES = _MAX_COLUMN_BYTES
 cdef bytes _start = _ENTRY_START

@@ -5,6 +5,9 @@ its last byte. Metadata is valid if and only if it is a BONJSON object with `ini
 and `format_version`, which is 2. An entry is valid if and only if it is a BONJSON object with `t`, an integer from 0 to
 2^64-1, `k`, a string, and `o`, any value. Fields in any order, and others beside them, are valid as well.
 
+A row of columns is packed if and only if its key is UTF-8 and its value JSON that BONJSON can hold: no number beyond 64
+bits, none that is no number, no half of a surrogate pair.
+
 BONJSON is read as bd-bonjson does it: the last one of equal keys counts, NaN and infinities are numbers. What is
 written is always the smallest form, `t`, `k` and `o` in this order, and never a NaN.
 
@@ -21,7 +24,7 @@ from array import array
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from ...core.buffers import check_count, not_walked
+from ...core.buffers import check_count, check_ends, column_bytes, column_items, column_part, not_walked
 from ...core.errors import TooLarge, WrongUse
 from ...core.outcome import NEED_MORE, Malformed, NeedMore, Span
 from .bonjson.codec import decode_prefix, size_of
@@ -423,6 +426,65 @@ def plain_value(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: plain_value(item) for key, item in value.items()}
     return value
+
+
+# --- rows to bytes ----------------------------------------------------------------------------------------------------
+
+
+def pack(columns: Columns) -> tuple[bytes, array[int]]:
+    """Rows as entries, one behind the other, and where each of them begins and the last one ends.
+
+    Columns must have `timestamps`, `keys` and `values`. A row is a deletion where `deleted` says so, whatever its value
+    is, or where that is the JSON null.
+    """
+    rows = Rows(columns)
+    found = bytearray()
+    starts = array("q", [0])
+    for row in range(columns.count):
+        found += rows.packed(row)
+        starts.append(len(found))
+    return bytes(found), starts
+
+
+class Rows:
+    """Rows out of columns."""
+
+    def __init__(self, columns: Columns) -> None:
+        count = columns.count
+        if count < 0:
+            raise WrongUse("columns cannot have a negative number of rows")
+        times = column_items("Q", columns.timestamps, count, "timestamps")
+        self._key_ends = column_items("i", columns.key_ends, count + 1, "key_ends")
+        self._value_ends = column_items("i", columns.value_ends, count + 1, "value_ends")
+        self._deleted = column_items("B", columns.deleted, count, "deleted")
+        self._keys, self._values = column_bytes(columns.keys), column_bytes(columns.values)
+        if times is None or self._key_ends is None or self._value_ends is None:
+            raise WrongUse("entries have times, keys and values, and not all of these columns are there")
+        self._times = times
+        check_ends(self._key_ends, count, len(self._keys), MAX_COLUMN_BYTES, "key")
+        check_ends(self._value_ends, count, len(self._values), MAX_COLUMN_BYTES, "value")
+
+    def packed(self, row: int) -> bytes:
+        """The entry of a row."""
+        try:
+            key = column_part(self._keys, self._key_ends, row).decode()
+        except UnicodeDecodeError:
+            raise WrongUse(f"the key of row {row} is no UTF-8") from None
+        value = None
+        if self._deleted is None or not self._deleted[row]:
+            value = parsed(key, column_part(self._values, self._value_ends, row))
+        try:
+            return pack_entry(self._times[row], key, value)
+        except WrongUse as error:
+            raise WrongUse(f"the key {key!r}: {error}") from error
+
+
+def parsed(key: str, text: bytes | str) -> Any:
+    """The value that a key is given as JSON."""
+    try:
+        return json.loads(text.decode() if isinstance(text, bytes) else text)
+    except (ValueError, RecursionError) as error:
+        raise WrongUse(f"the value of the key {key!r} is no JSON: {error}") from None
 
 
 _ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)

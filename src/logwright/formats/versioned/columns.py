@@ -43,7 +43,6 @@ from ..columns import (
 from . import codec, kernel
 from .codec import Columns
 from .cursor import Chunk
-from .packing import parsed
 from .records import Entry
 
 __all__ = [
@@ -232,7 +231,7 @@ def _from_batch(batch: pa.RecordBatch) -> Iterator[Entry]:
     for row, (key, value) in enumerate(zip(texts, _texts("o", values), strict=True)):
         if key is None:
             raise WrongUse(f"row {row} has no key")
-        yield Entry(times[row], key, None if removed[row] or value is None else parsed(key, value))
+        yield Entry(times[row], key, None if removed[row] or value is None else codec.parsed(key, value))
 
 
 def _keys_and_values(batch: pa.RecordBatch) -> tuple[pa.Array, pa.Array]:

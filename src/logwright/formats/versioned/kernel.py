@@ -12,9 +12,8 @@ from ...core.twins import bring
 __all__ = ["COMPILED", "Latest", "columns", "entries", "pack", "pack_encoded", "pack_entry", "spans", "walk"]
 
 if TYPE_CHECKING:
-    from .codec import Latest, columns, entries, pack_encoded, pack_entry, spans, walk
-    from .packing import pack
+    from .codec import Latest, columns, entries, pack, pack_encoded, pack_entry, spans, walk
 
     COMPILED = True
 else:
-    COMPILED = bring(__name__, {"_kernel": "codec", "_replay": "codec", "_packing": "packing"}, __all__)
+    COMPILED = bring(__name__, {"_kernel": "codec", "_replay": "codec", "_packing": "codec"}, __all__)
