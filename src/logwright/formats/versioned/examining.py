@@ -14,7 +14,7 @@ from typing import Final
 
 from ...core.disk import Disk
 from ...core.outcome import Malformed
-from . import codec
+from . import codec, kernel
 from .buffer import Buffer, has_zero_sector, last_byte, mark_at, read_mark
 from .layout import ENTRY_START, HEADER_BYTES
 from .quick import Table
@@ -97,11 +97,8 @@ def is_blank(disk: Disk, path: Path) -> bool:
 
 def entry_at(buffer: Buffer, start: int, end: int) -> tuple[Entry, int] | None:
     """The entry that begins somewhere, and where it ends; None where there is none."""
-    try:
-        found = codec.decode_entry(buffer.memory, start, end)
-    except Malformed:
-        return None
-    return (found[0], found[1].end) if isinstance(found, tuple) else None
+    stop, count, *_ = kernel.walk(buffer.memory, start, end, 1)
+    return (kernel.entries(buffer.memory, start, stop, 1)[0], stop) if count else None
 
 
 def later_entries(buffer: Buffer, start: int, end: int) -> Iterator[Entry | None]:
