@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import zlib
 from collections.abc import Sequence
@@ -201,6 +202,32 @@ def test_an_archive_that_is_missing_leaves_a_time_that_nothing_is_said_about(tmp
             assert model.archives[1][0] < at <= model.archives[3][0]
     assert refused
     assert dict(after.recover_current()) == dict(before.recover_current())
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_whatever_archives_are_missing_or_unreadable_no_time_is_answered_wrongly(seed: int, tmp_path: Path) -> None:
+    dice = random.Random(seed)
+    model = random_history(dice, 120)
+    path = model.write(tmp_path / "source")
+    for archive in dice.sample(sorted((tmp_path / "source").glob("*.zz")), min(2, len(model.archives))):
+        if dice.random() < 0.5:
+            archive.unlink()
+        else:
+            archive.write_bytes(dice.randbytes(500))
+    restore(events_of(path), tmp_path / "target", listed_in(tmp_path / "source"))
+    assert Reader(tmp_path / "target" / "cars.jrn").verify().sound or any(
+        problem.kind == "gap" for problem in Reader(tmp_path / "target" / "cars.jrn").verify().problems
+    )
+    recovery = VersionedRecovery.load(tmp_path / "target")
+    answered = 0
+    times = {START, *(entry.t + step for entry in model.changes for step in (0, 1))}
+    ends = {timestamp for timestamp, _ in model.archives}  # changes of this very time may be in the next journal
+    for at in sorted(times - ends):
+        with contextlib.suppress(HistoryUnavailable):
+            assert dict(recovery.recover_at(at)) == {key: value for key, (value, _) in model.state(at).items()}, at
+            answered += 1
+    assert answered
+    assert dict(recovery.recover_current()) == {key: value for key, (value, _) in model.state().items()}
 
 
 def test_damage_within_a_journal_is_told_and_the_rest_is_there(tmp_path: Path) -> None:
