@@ -106,6 +106,9 @@ class Story:
                 model = self.states[-1]
             self.states.append(model)
 
+    def __str__(self) -> str:
+        return self.name
+
     def opened(self, disk: Disk, sync: str = "always") -> Database:
         return Database.open(TABLE, JOURNAL, sync=sync, checkpoint_bytes=self.checkpoint_bytes, disk=disk)
 

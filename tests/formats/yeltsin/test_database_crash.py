@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from logwright.core.errors import LogwrightError
-from logwright.formats.yeltsin import database, stretch
+from logwright.formats.yeltsin import database, stretch, transaction_log
 from logwright.formats.yeltsin.table_layout import PAGE_DATA_BYTES
 from tests.contract.scenarios import ForgetfulDisk
 from tests.formats.yeltsin.databases import HOME, JOURNAL, TABLE, Story, pattern
@@ -102,12 +102,19 @@ def test_a_story_ends_as_the_model_says(story: Story) -> None:
 
 @pytest.mark.parametrize("story", STORIES, ids=IDS)
 def test_a_power_cut_at_any_point_leaves_all_of_a_transaction_or_none(story: Story) -> None:
-    for state in crashed(story).crash_states(most=6, format="yeltsin"):
+    for state in crashed(story).crash_states(most=5, format="yeltsin"):
         check(story, state, goes_on=False)
 
 
-@pytest.mark.parametrize("sync", ["none", "always", "interval(3600000)"])
-@pytest.mark.parametrize("story", STORIES, ids=IDS)
+@pytest.mark.parametrize(
+    ("story", "sync"),
+    [
+        *((story, "none") for story in STORIES[:3]),
+        *((story, "always") for story in STORIES),
+        *((story, "interval(3600000)") for story in STORIES[1:3]),
+    ],
+    ids=str,
+)
 def test_a_process_killed_at_any_point_loses_nothing(story: Story, sync: str) -> None:
     for state in crashed(story, sync).process_kills(format="yeltsin"):
         check(story, state)
@@ -127,7 +134,7 @@ def test_a_power_cut_between_two_syncs_of_an_interval_leaves_whole_transactions(
 
 @pytest.mark.parametrize("story", STORIES, ids=IDS)
 def test_a_power_cut_during_the_recovery_loses_nothing(story: Story) -> None:
-    for before in itertools.islice(crashed(story).crash_states(most=5, format=""), 0, None, 41):
+    for before in itertools.islice(crashed(story).crash_states(most=5, format=""), 0, None, 67):
         done = max(before.marks, default=0)
         story.opened(before).close()
         for state in before.crash_states(most=3, format="yeltsin"):
@@ -176,6 +183,27 @@ def test_a_torn_transaction_would_be_believed_without_its_seal(monkeypatch: pyte
     disk = crashed(story)
     monkeypatch.setattr(stretch, "_holds", lambda *arguments: True)
     assert any(any_fails(story, disk, kinds=("torn",), seed=seed) for seed in range(20))
+
+
+def ends_at(offset: int) -> Story:
+    """A story whose second transaction ends at so many bytes of a sector."""
+    first, head = 20 + 25 + 17 + 2 * 300 + 13, 25 + 17
+    size = (offset - first - head) % 512 // 2 + 512
+    assert (first + head + 2 * size - offset) % 512 in (0, 511)
+    return Story(f"ends at {offset}", [["modify 0 0 300"], [f"modify 0 100 {size}"]])
+
+
+@pytest.mark.parametrize("offset", range(500, 514))
+def test_a_seal_that_lies_in_two_sectors_is_not_taken_for_none(offset: int) -> None:
+    story = ends_at(offset)
+    for state in crashed(story).crash_states(kinds=("torn",), format="yeltsin"):
+        check(story, state, goes_on=False)
+
+
+def test_a_seal_in_two_sectors_would_be_taken_for_none_without_a_second_sync(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transaction_log, "lies_in_two_sectors", lambda end: False)
+    disks = [(story, crashed(story)) for story in map(ends_at, range(503, 512, 2))]
+    assert any(any_fails(story, disk, kinds=("torn",), seed=seed) for seed in range(9) for story, disk in disks)
 
 
 # --- redo -------------------------------------------------------------------------------------------------------------

@@ -10,7 +10,9 @@ leave of an append that was not synced, and what opening makes of it:
     the header does not     | or not                        | it is cut off, and the link to it with it
 
 That is for one transaction. So before another one is appended, the last one is synced; where several are to share a
-sync (`names_later`), the header names none of them before they are on the disk.
+sync (`names_later`), the header names none of them before they are on the disk. And it takes a seal to see that a seal
+is not whole: where the beginning of the end lies in two sectors, of which the second may be missing, the header names
+the transaction after a sync as well.
 
 With `ahead_bytes` the file is longer than what is in it while it is open: zeros are written ahead of the transactions,
 which makes a sync twice as fast, and where the system can map files they are stored without a call. Nothing leads
@@ -39,16 +41,24 @@ from .layout import (
     LINK,
     NEXT_AT,
     OPERATION_HEAD,
+    OPERATION_HEAD_BYTES,
     ROLLBACK,
     TRANSACTION_HEAD,
 )
 from .opening import open_for_writing
 from .overlay import Overlay
 from .redo import Redone, redo
-from .seal import seal
+from .seal import MARK, seal
 from .stretch import find_end
 
 _COMPLETE_FLAG: Final = bytes([COMPLETE])
+SECTOR_BYTES: Final = 512
+"""What reaches the disk as a whole or not at all; where it is more, this is right as well."""
+
+
+def lies_in_two_sectors(end: int) -> bool:
+    """Whether the head of the operation at a position and the mark of its seal may reach the disk one by one."""
+    return end // SECTOR_BYTES != (end + OPERATION_HEAD_BYTES + len(MARK) - 1) // SECTOR_BYTES
 
 
 class TransactionLog:
@@ -159,6 +169,8 @@ class TransactionLog:
         self._first = self._first or position
         self.last, self.end = position, following
         if not self._names_later:
+            if self._syncs_each and lies_in_two_sectors(position + len(head) + len(operations)):
+                self._area.sync()
             self._name(position)
         self._is_synced = self._is_appended = False
         return position
