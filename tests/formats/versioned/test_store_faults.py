@@ -21,6 +21,7 @@ from logwright.core.errors import CapacityExceeded, Closed, LogwrightError, Pois
 from logwright.formats.versioned import archiving
 from logwright.formats.versioned.archiving import Archiver
 from logwright.formats.versioned.buffer import MARK_MAGIC
+from logwright.formats.versioned.reader import Reader
 from logwright.formats.versioned.recovery import VersionedRecovery
 from logwright.formats.versioned.retention import Retention
 from logwright.formats.versioned.store import VersionedKVStore
@@ -307,6 +308,71 @@ def test_a_retention_that_fails_at_any_call_leaves_no_hole_and_is_done_the_next_
     while attempt(calls + 1):
         calls += 1
     assert calls > 10
+
+
+def test_a_power_cut_while_archives_are_removed_leaves_no_hole_and_nothing_acknowledged_is_gone() -> None:
+    disk = SimulatedDisk()
+    disk.make_directory(HOME)
+    disk.settle()
+    with on_a_disk(disk, retention=Retention(max_archives=1)) as store:
+        for number in range(4):
+            store.insert("a", number)
+            disk.mark(number)
+            store.rotate()
+    for reorder_names in (False, True):
+        for state in disk.crash_states(most=8, reorder_names=reorder_names, format="versioned"):
+            promised = max(state.marks, default=-1)
+            with on_a_disk(state, clock=Clock(2 * 10**18)) as store:
+                found = store.get("a", -1)
+                assert found in (promised, promised + 1)
+                earliest = store.earliest()
+            assert Reader(HOME / "cars.jrn", disk=state).verify().problems == []
+            recovery = VersionedRecovery.load(HOME, disk=state)
+            assert recovery.earliest() == earliest == journals_of(HOME, "cars", state)[0][0]
+            assert recovery.recover_at(3 * 10**18).get("a", -1) == found
+
+
+# --- threads ----------------------------------------------------------------------------------------------------------
+
+
+def test_threads_that_write_rotate_ask_and_close_at_the_same_time_lose_nothing(tmp_path: Path) -> None:
+    store = opened(tmp_path, capacity=2048)
+    counts = [0] * 4
+    unexpected: list[BaseException] = []
+
+    def work(number: int) -> None:
+        try:
+            while True:
+                store.insert(f"key {number}", counts[number] + 1)
+                counts[number] += 1
+                if counts[number] % 20 == number:
+                    store.rotate()
+                    store.earliest()
+                if counts[number] == 100:
+                    closing.set()
+        except Closed:
+            pass
+        except BaseException as error:
+            unexpected.append(error)
+            closing.set()
+
+    closing = threading.Event()
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    assert closing.wait(DEADLINE_SECONDS)
+    store.close()
+    for thread in threads:
+        thread.join(DEADLINE_SECONDS)
+        assert not thread.is_alive()
+    assert unexpected == []
+    recovery = VersionedRecovery.load(tmp_path)
+    for number, count in enumerate(counts):
+        made = [entry.o for entry in recovery.history(f"key {number}")]
+        assert made == list(range(1, len(made) + 1))
+        assert len(made) in (count, count + 1), "what was stored while the store was closed may not have been told"
+    with opened(tmp_path) as store:
+        assert dict(store.items()) == recovery.recover_current()
 
 
 # --- a child process --------------------------------------------------------------------------------------------------
