@@ -26,6 +26,8 @@ class Plan:
     rounds: int = 5
     quick: bool = False
     tell: Callable[[str], None] = print
+    results: Path | None = None
+    """Where pictures go, besides the one of all figures; None for nowhere."""
 
     def amount(self, whole: int, quick: int) -> int:
         return quick if self.quick else whole

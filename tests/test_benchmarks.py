@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from benchmarks import kestrel, report, spark
+from benchmarks import appendfile, kestrel, report, spark
 from benchmarks.__main__ import SUBJECTS, main
 from benchmarks.measure import Figure, Plan, Turns
 from rich.console import Console
@@ -114,6 +114,18 @@ def test_a_backlog_is_filled_opened_and_drained_in_processes_of_their_own(
     filled, opened, drained, seconds = kestrel.backlog(Plan(tmp_path, quick=True, tell=lambda line: None))
     assert all(figure.reached for figure in (filled, opened, drained))
     assert (seconds.peer_name, seconds.goal) == ("reading its files", None)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_journal_with_checkpoints_is_measured_in_every_way(tmp_path: Path) -> None:
+    assert appendfile.appended(tmp_path, 2000)["append"] > 0
+    assert appendfile.plain(tmp_path, 2000) > 0
+    assert appendfile.recovered(tmp_path, 2000)["recover"] > 0
+    assert appendfile.tasks(tmp_path, 0.02, 4) > 0
+    assert appendfile.one_writer(tmp_path, 0.01).keys() == {"S", "one writer"}
+    grown = appendfile.growth(tmp_path, 1000)
+    assert grown.keys() == {1000}
+    assert grown[1000].keys() == {"append", "register", "check"}
     assert list(tmp_path.iterdir()) == []
 
 

@@ -271,6 +271,7 @@ def _assert_same_records(data: bytes, start: int, stop: int, count: int, chance:
         twins = [module.records(data, start, stop, count, segment) for _, module in _TWINS.items()]
         assert [record.segment for record in twins[0]] == [record.segment for record in twins[1]]
     answers("payloads", data, start, stop, count)
+    answers("pieces", data, start, stop, count)
     answers("spans", data, start, stop, count)
     answers("turns", data, start, stop, count)
     want = chance.choice((codec.ALL_COLUMNS, chance.randrange(128)))

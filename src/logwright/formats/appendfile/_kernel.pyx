@@ -212,6 +212,29 @@ def payloads(buffer, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t count):
     return found
 
 
+def pieces(buffer, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t count):
+    cdef View view = View(buffer)
+    cdef Py_ssize_t position = start
+    cdef Py_ssize_t size, row
+    cdef const unsigned char *record
+    cdef list found = []
+    cdef list rest = []
+    check_range(view, start, stop)
+    check_count(start, stop, count, HEAD_BYTES)
+    for row in range(count):
+        size = next_size(view.data, position, stop)
+        if size < 0:
+            raise not_walked(position)
+        record = view.data + position
+        if record[0] == DATA:
+            rest.append(PyBytes_FromStringAndSize(<const char *>record + HEAD_BYTES, size - HEAD_BYTES))
+        else:
+            found.append((rest, checked_at(record), current_at(record)))
+            rest = []
+        position += size
+    return found, rest
+
+
 def turns(buffer, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t count):
     cdef View view = View(buffer)
     cdef Py_ssize_t position = start

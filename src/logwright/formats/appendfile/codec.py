@@ -187,6 +187,22 @@ def payloads(buffer: Buffer, start: int, stop: int, count: int) -> list[bytes]:
     ]
 
 
+def pieces(buffer: Buffer, start: int, stop: int, count: int) -> tuple[list[tuple[list[bytes], int, int]], list[bytes]]:
+    """The data of the `count` records of a walked range, cut at its checkpoints.
+
+    Of each checkpoint: the data before it, `checked`, `current`; and then the data behind the last one.
+    """
+    found: list[tuple[list[bytes], int, int]] = []
+    rest: list[bytes] = []
+    for record in records(buffer, start, stop, count):
+        if isinstance(record, Data):
+            rest.append(record.data)
+        else:
+            found.append((rest, record.checked, record.current))
+            rest = []
+    return found, rest
+
+
 def turns(buffer: Buffer, start: int, stop: int, count: int) -> tuple[array[int], array[int], array[int], array[int]]:
     """What a replay needs of the `count` records of a walked range: their checkpoints.
 

@@ -274,13 +274,10 @@ def segments_of(item: Chunk | Damage, parts: Segments) -> Iterator[Segment]:
         if item.kind != "torn_tail":
             parts.lose()
         return
-    start, row = item.start, 0
-    for at, position, checked, current in zip(*item.turns(), strict=True):
-        if at > row:
-            parts.add(kernel.payloads(item.data, start, position, at - row))
-        closed = parts.turn(checked, current)
-        if closed is not None:
-            yield closed
-        start, row = position, at
-    if item.count > row:
-        parts.add(kernel.payloads(item.data, start, item.stop, item.count - row))
+    closed, rest = kernel.pieces(item.data, item.start, item.stop, item.count)
+    for before, checked, current in closed:
+        parts.add(before)
+        found = parts.turn(checked, current)
+        if found is not None:
+            yield found
+    parts.add(rest)

@@ -15,7 +15,7 @@ behind them what was appended since.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ...core.errors import DamagedJournal, Gap
 from ...core.outcome import Damage, Mode, check_mode
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from .writer import Writer
 
 
+_STEP_BYTES: Final = 1 << 20
+
+
 class Recovery(Iterator[Segment]):
     """The segments that were not checked, once. What is damaged is handled by `mode` as in `Reader`.
 
@@ -41,7 +44,7 @@ class Recovery(Iterator[Segment]):
         self.damages: list[Damage] = []
         """What was left out, in the other modes."""
         self._writer = writer
-        self._steps: Iterator[list[Segment]] = self._each_file()
+        self._steps: Iterator[list[Segment]] = self._each_step()
         self._ready: Iterator[Segment] = iter(())
 
     def __next__(self) -> Segment:
@@ -51,10 +54,10 @@ class Recovery(Iterator[Segment]):
             self._ready = iter(next(self._steps))
 
     def step(self) -> list[Segment] | None:
-        """The segments that the next file completes, perhaps none; None at the end, when the old files are gone."""
+        """Segments that the next part of a file completes, perhaps none; None at the end: the old files are gone."""
         return next(self._steps, None)
 
-    def _each_file(self) -> Iterator[list[Segment]]:
+    def _each_step(self) -> Iterator[list[Segment]]:
         for files in generations(self._writer.older):
             yield from self._each_of(files)
         self._finish()
@@ -63,24 +66,33 @@ class Recovery(Iterator[Segment]):
         checked, _ = pair_of(self._writer.disk, files)
         parts = Segments()
         for source in files:
-            yield [segment for segment in self._read(source, parts) if segment.id >= checked]
+            for found in self._read(source, parts):
+                yield [segment for segment in found if segment.id >= checked]
         last = parts.finish()
         if last is not None and last.id >= checked:
             yield [last]
 
-    def _read(self, source: JournalFile, parts: Segments) -> Iterator[Segment]:
+    def _read(self, source: JournalFile, parts: Segments) -> Iterator[list[Segment]]:
+        """The segments that a file completes, some at a time: memory that is used again at once is the quickest."""
         file = self._writer.disk.open(source.path, "read")
         try:
             cursor = Cursor(file, source)
+            found: list[Segment] = []
+            given = 0
             while True:
                 while (chunk := cursor.read()) is not None:
-                    yield from segments_of(chunk, parts)
+                    found += segments_of(chunk, parts)
+                    if cursor.position - given >= _STEP_BYTES:
+                        yield found
+                        found, given = [], cursor.position
                 if cursor.ending == codec.CLEAN:
+                    yield found
                     return
                 damage, goes_on = judge(cursor)
                 self._tell(damage)
                 parts.lose()
                 if not goes_on:
+                    yield found
                     return
         finally:
             file.close()

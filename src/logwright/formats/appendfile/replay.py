@@ -46,8 +46,11 @@ class Segments:
         self._lost = False
 
     def add(self, records: list[bytes]) -> None:
-        """The next data."""
-        self._records += records
+        """The next data; the list is ours from now on."""
+        if self._records:
+            self._records += records
+        else:
+            self._records = records
 
     def turn(self, checked: int, current: int) -> Segment | None:
         """The next checkpoint; the segment that it closes."""
