@@ -187,6 +187,9 @@ def test_a_time_that_two_journals_have_is_answered_by_the_later_one_though_its_n
     names = sorted(path.name for path in tmp_path.glob("*.zz"))
     assert names == ["cars.jrn.t1001.zz", "cars.jrn.t1002.zz"]
     assert VersionedRecovery.load(tmp_path).recover_at(1001) == {"a": "after"}
+    (tmp_path / "cars.jrn.t1001.zz").unlink()
+    recovery = VersionedRecovery.load(tmp_path)
+    assert [recovery.recover_at(at) for at in (1000, 1001, 1002)] == [{}, {"a": "after"}, {"a": "after"}]
 
 
 # --- wrong use --------------------------------------------------------------------------------------------------------

@@ -82,7 +82,7 @@ def _has_the_state(disk: Disk, active: Path, old: Path) -> bool:
                 if entry is None or since is None or since[1] != entry.t:
                     why = "its beginning is broken" if examined is None else examined.reason
                     reason = f"{why}; the journal before it is whole, but has not all of its changes"
-                    raise DamagedJournal(active, start, reason)
+                    raise DamagedJournal(active, start, f"{reason}: move one of the two away")
             return False
 
 

@@ -31,6 +31,8 @@ from .records import Entry, Metadata, check_key
 from .replay import Copies
 
 _ATTEMPTS: Final = 20
+_MOST_TAKEN: Final = 64
+"""By so many nanoseconds the name of an archive may be later than it ended: as many names would be taken."""
 Answer = TypeVar("Answer")
 
 
@@ -94,12 +96,11 @@ class Timeline:
         ends = [file.timestamp for file in files if file.timestamp is not None]
         index = min(bisect_right(ends, at), len(files) - 1)
         metadata = self.metadata(files[index])
-        is_taken = index > 0 and files[index - 1].timestamp == at
         if metadata is None or metadata.initialized <= at:
-            if is_taken and files[index].timestamp == at + 1 and self._began_by(files[index + 1 :], at):
-                return files[index + 1]
+            while self._has_late_name(files, index, at):
+                index += 1
             return files[index]
-        if is_taken:
+        if index and files[index - 1].timestamp == at:
             return files[index - 1]
         kept = f"the state is known from {metadata.initialized} on"
         if index:
@@ -109,9 +110,15 @@ class Timeline:
             )
         raise HistoryUnavailable(f"{self.where}: {at} is before what is kept; {kept}")
 
-    def _began_by(self, following: list[JournalFile], at: int) -> bool:
-        """Whether the first journal was initialized by then: an archive whose name was taken has a later one."""
-        metadata = self.metadata(following[0]) if following else None
+    def _has_late_name(self, files: list[JournalFile], index: int, at: int) -> bool:
+        """Whether a journal had ended by then though its name says otherwise: that which it should have was taken.
+
+        The next one tells, which was initialized when this one ended. It is asked only close to the name's time.
+        """
+        ended = files[index].timestamp
+        if ended is None or ended - at > _MOST_TAKEN or index + 1 == len(files):
+            return False
+        metadata = self.metadata(files[index + 1])
         return metadata is not None and metadata.initialized <= at
 
     def _fold(self, source: JournalFile, at: int | None) -> kernel.Latest:
