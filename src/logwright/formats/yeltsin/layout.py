@@ -49,6 +49,8 @@ TIMESTAMP_AT: Final = 16
 FLAGS_AT: Final = 24
 """Where the fields of a transaction are, from its beginning."""
 LINK: Final = struct.Struct("<Q")
+LINKS: Final = struct.Struct("<QQ")
+"""previous, next"""
 COMPLETE: Final = 0x01
 """The flag of a transaction that is in the storage."""
 

@@ -25,7 +25,6 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from pathlib import Path
 
 from ...core.appending import Appending
@@ -36,7 +35,7 @@ from ...core.outcome import Damage
 from ...core.outgoing import Outgoing
 from . import codec
 from .files import read_head
-from .layout import COMPLETE, COMPLETION, FIRST_AT, FLAGS_AT, HEADER_BYTES, LINK, NEXT_AT
+from .layout import COMPLETE, COMPLETION, FIRST_AT, FLAGS_AT, HEADER_BYTES, LINK, LINKS, NEXT_AT
 from .opening import Opened, open_for_writing
 from .records import Operation, Transaction
 
@@ -121,13 +120,13 @@ class TransactionJournal(Appending, Outgoing):
             self._refuse()
         if transaction.end is None:
             raise WrongUse("a transaction without an end is not appended: it would be cut off")
-        flags = transaction.flags & ~COMPLETE
-        data = bytearray(codec.encode(replace(transaction, previous=0, next=0, flags=flags)))
+        data = bytearray(codec.encode(transaction))
+        data[FLAGS_AT] &= ~COMPLETE & 0xFF
         with self._adding:
             if self.refusing:
                 self._refuse()
             position = self.position
-            LINK.pack_into(data, 0, self._last)
+            LINKS.pack_into(data, 0, self._last, 0)
             if self._last >= self._file_size and self._buffer:  # the one before waits as well
                 LINK.pack_into(self._buffer, self._last - self._file_size + NEXT_AT, position)
             self._buffer += data
