@@ -14,7 +14,8 @@ from pyspark.sql.datasource import EqualTo, Filter
 from pyspark.sql.types import StructType
 
 from logwright.core.errors import WrongUse
-from logwright.formats.versioned import Entry, VersionedRecovery
+from logwright.formats.versioned import Entry, Reader, VersionedRecovery, splits
+from logwright.spark.filters import Bounds
 from logwright.spark.schemas import spark_schema
 from logwright.spark.source import SOURCES, JournalReader, VersionedSource
 from logwright.spark.states import StateReader
@@ -205,3 +206,14 @@ def test_changes_are_chosen_by_time(tmp_path: Path) -> None:
     found = [tuple(row.values()) for part in parts for batch in reader.read(part) for row in batch.to_pylist()]
     assert found == [(entry.t, entry.k) for entry in model.changes if low <= entry.t < high]
     assert 0 < sum(len(part.parts) for part in parts) < len(model.archives), "of other times no file is read"
+
+
+def test_positions_of_an_archive_go_further_than_its_bytes(tmp_path: Path) -> None:
+    model = Model()
+    for number in range(100):
+        model.change(Entry(START + number, "key", "the same text again and again"))
+    model.rotate()
+    reader = Reader(model.write(tmp_path))
+    (archive, *_) = splits.plan(reader)
+    assert archive.bytes < 1000
+    assert Bounds(first_position=5000).leave(archive)

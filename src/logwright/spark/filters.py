@@ -108,7 +108,9 @@ class Bounds:
         if self.stop is not None or split.before is not None:
             return True
         begins_in_time = self.last_position is None or split.position <= self.last_position
-        return begins_in_time and (self.first_position is None or split.position + split.bytes > self.first_position)
+        # Where numbers are positions they tell how far a split may go: an archive has fewer bytes than what is in it.
+        reach = split.position + max(split.bytes, split.stop - split.start)
+        return begins_in_time and (self.first_position is None or reach > self.first_position)
 
 
 def understood(filters: Iterable[spark.Filter]) -> list[Condition]:

@@ -60,6 +60,10 @@ class Reading:
         self.split_bytes = byte_size(options, "splitBytes", TARGET_BYTES)
         self.batch_bytes = byte_size(options, "batchBytes", 4 << 20)
         self.conditions: list[Condition] = []
+        self._opened: tuple[Journal, Any] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_opened": None}
 
     def refused(self, name: str, error: StorageFailed) -> None:
         """A directory cannot be looked at: there may be journals in it."""
@@ -73,10 +77,16 @@ class Reading:
         for journal, split in partition.parts:
             yield from self.read_split(journal, split)
 
+    def _open(self, journal: Journal) -> Any:
+        """A reader of a journal; the same one for all splits of it that a task has in a row."""
+        if self._opened is None or self._opened[0] != journal:
+            self._opened = (journal, open_journal(journal))
+        return self._opened[1]
+
     def read_split(self, journal: Journal, split: Split) -> Iterator[pa.RecordBatch]:
         """The record batches of one split."""
         format = find_format(journal.format)
-        reader: Any = open_journal(journal)
+        reader = self._open(journal)
         sharded = bool(split.part)
         names = schemas.sources_of(self.wanted.names, journal.format, sharded=sharded)
         collector = format.room("columns").Collector(names, sharded=sharded, batch_bytes=self.batch_bytes)

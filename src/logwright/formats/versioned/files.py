@@ -158,7 +158,8 @@ class Listing:
 
 def list_files(disk: Disk, directory: Path, store: str) -> Listing:
     """What is there of one store."""
-    return arrange(directory, store, disk.list_directory(directory))
+    beginning = active_name(store)  # a directory may well have thousands of stores: most names are quickly told apart
+    return arrange(directory, store, [name for name in disk.list_directory(directory) if name.startswith(beginning)])
 
 
 def list_stores(disk: Disk, directory: Path) -> list[str]:

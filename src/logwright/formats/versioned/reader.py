@@ -42,7 +42,8 @@ class Reader(FilesReader[Chunk, JournalFile]):
     """The journals of a store, or one file of them, opened for reading.
 
     `path` is that of the active journal, whether it is there or not: the archives beside it belong to it. A path with
-    the name of an archive, or any other, is that file alone.
+    the name of an archive, or any other, is that file alone. With `is_to_be_there` off nobody looks whether there is
+    anything: that is for who has a file of it already.
     """
 
     package = __package__ or ""
@@ -53,7 +54,14 @@ class Reader(FilesReader[Chunk, JournalFile]):
     states_by_time = True
     """`state` and `diff` take times, not the numbers of records."""
 
-    def __init__(self, path: Path | str, *, limits: ArchiveLimits = DEFAULT_LIMITS, disk: Disk = REAL_DISK) -> None:
+    def __init__(
+        self,
+        path: Path | str,
+        *,
+        limits: ArchiveLimits = DEFAULT_LIMITS,
+        disk: Disk = REAL_DISK,
+        is_to_be_there: bool = True,
+    ) -> None:
         self.path = Path(path)
         self.disk = disk
         self.limits = limits
@@ -64,7 +72,7 @@ class Reader(FilesReader[Chunk, JournalFile]):
         self._first_initialized: dict[str, int] = {}
         self._changes_starts: dict[int, int | None] = {}
         self._alone = self._lone_file(None if parsed is None else parsed[2]) if self._single else None
-        if not self.files():
+        if is_to_be_there and not self.files():
             raise NotFound(f"{self.path}: no journal of a store is here")
 
     def _lone_file(self, timestamp: int | None) -> JournalFile | None:

@@ -1,9 +1,14 @@
 """Journals of stores in splits: a split lies within one file, and the part that it belongs to is its store.
 
-Each change comes once: a split begins behind the copies that compaction made (see `reader.changes_start`). An archive
-can only be read from its beginning, so it is one split, however large; the active journal is cut at entries that were
-found by going from one to the next. Damage belongs to the split that it begins in. The file of a split is found again
-by the numbers of its entries, so it may have become an archive in the meantime.
+Each change comes once, without the copies that compaction made (see `reader.changes_start`). How many these are is only
+known from the journal before: so a plan reads no archive, and marks the splits of every file but the first as `BEHIND`
+its copies; who reads a split looks there. A plan that goes on where a stream was does it itself, as archives may go
+before a split is read.
+
+An archive can only be read from its beginning, so it is one split, however large; the active journal is cut at entries
+that were found by going from one to the next. Damage belongs to the split that it begins in. The file of a split is
+found again by the numbers of its entries, so it may have become an archive in the meantime. An archive is opened by its
+name, which no other file ever gets: no directory is listed for it, whatever else lies there.
 
 By time whole files are left out: the changes of a file are later than the archive before it, and not later than the
 time in its own name.
@@ -12,6 +17,9 @@ time in its own name.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from typing import Final, cast
 
 from ...core.errors import NotFound
 from ...core.outcome import Damage, Mode, check_mode
@@ -30,10 +38,14 @@ from ...core.splitting import (
     source_of,
 )
 from .cursor import Chunk, Head
-from .files import POSITION_BITS, JournalFile
+from .files import POSITION_BITS, JournalFile, Kind, archive_name, parse_name
 from .reader import Reader
+from .stores import StoresReader
 
-__all__ = ["AnyReader", "advance", "chunks", "extent", "file_of", "parts", "plan", "reach"]
+__all__ = ["BEHIND", "AnyReader", "advance", "chunks", "extent", "file_of", "parts", "plan", "reach"]
+
+BEHIND: Final = 1
+"""The mark of a split of which the copies that compaction made are no part."""
 
 
 # --- planning ---------------------------------------------------------------------------------------------------------
@@ -72,14 +84,16 @@ def _plan(
                 continue
             if times is not None and not _may_hold(source, number, times):
                 continue
-            at = reader.changes_start(files, number)
+            at = reader.changes_start(files, number) if resumed else None
             low = start if at is None else max(start or 0, first + at)
             if source.compressed and (start is None or start <= first) and (stop is None or _is_behind(source, stop)):
                 size = files.size(source)
-                found.append(Split(source.name, at or 0, first + (at or 0), _end_number(source), size))
+                planned = [Split(source.name, at or 0, first + (at or 0), _end_number(source), size)]
             else:
                 most = None if source.compressed else target_bytes
-                found += cut_file(source, _items(reader, files, source, low, stop), most, low, resumed=resumed)
+                planned = cut_file(source, _items(reader, files, source, low, stop), most, low, resumed=resumed)
+            is_behind = number > 0 and not resumed
+            found += [replace(split, mark=BEHIND) for split in planned] if is_behind else planned
             files.done_with(source)
     return found
 
@@ -114,16 +128,59 @@ def _items(
 def chunks(reader: AnyReader, split: Split, mode: Mode = "failfast") -> Iterator[Chunk | Damage]:
     """The changes of a split. A chunk's buffer is valid until the next one is asked for."""
     check_mode(mode)
+    opened = _open_archive(reader, split)
+    if opened is not None:
+        journal, archives = opened
+        with closing(archives):
+            yield from _chunks(journal, archives, len(archives.files) - 1, split, mode)
+        return
     journal = part_of(reader, split.part)
     with journal.snapshot() as files:
         source = source_of(files.files, split.start)
-        if source is None:
-            raise NotFound(f"{journal.path}: {split.file} is not kept any more")
-        at = None if source.compressed or split.position == 0 else split.position
-        for item in journal.file_items(source, files.file(source), split.start, split.stop, "permissive", at=at):
-            if isinstance(item, Chunk):
-                yield item
-            elif isinstance(item, Damage) and item.start >= split.position and item.kind != "torn_tail":
-                yield from journal.report(item, mode)
-        if split.behind is not None:
-            yield from journal.report(split.behind, mode)
+        number = -1 if source is None else files.files.index(source)
+        if source is None or (number == 0 and split.mark == BEHIND):
+            raise NotFound(f"{journal.path}: {split.file}, or what was before it, is not kept any more")
+        yield from _chunks(journal, files, number, split, mode)
+
+
+def _open_archive(reader: AnyReader, split: Split) -> tuple[Reader, Snapshot[JournalFile]] | None:
+    """The archive that a split lies in, behind the one before it if that is needed, by their names alone.
+
+    None where it is no archive, or one of them has another name, or is gone.
+    """
+    parsed = parse_name(split.file)
+    if parsed is None or parsed[1] is not Kind.ARCHIVE or (isinstance(reader, Reader) and reader.is_single_file):
+        return None
+    store, _, timestamp = parsed
+    directory = reader.path if isinstance(reader, StoresReader) else reader.path.parent
+    before = split.start >> POSITION_BITS
+    sources = [JournalFile(store, split.file, directory / split.file, timestamp, before, compressed=True)]
+    if split.mark == BEHIND:
+        name = archive_name(store, before)
+        sources.insert(0, JournalFile(store, name, directory / name, before, compressed=True))
+    files = Snapshot(reader.disk, sources)
+    try:
+        for source in sources:
+            files.file(source)
+    except NotFound:
+        files.close()
+        return None
+    journal = reader.look_up(store) if isinstance(reader, StoresReader) else reader
+    return cast(Reader, journal), files
+
+
+def _chunks(
+    journal: Reader, files: Snapshot[JournalFile], number: int, split: Split, mode: Mode
+) -> Iterator[Chunk | Damage]:
+    """The changes of a split in the file of this number."""
+    source = files.files[number]
+    behind = journal.changes_start(files, number) if split.mark == BEHIND else None
+    start = split.start if behind is None else max(split.start, source.first_number + behind)
+    at = None if source.compressed or split.position == 0 else split.position
+    for item in journal.file_items(source, files.file(source), start, split.stop, "permissive", at=at):
+        if isinstance(item, Chunk):
+            yield item
+        elif isinstance(item, Damage) and item.start >= split.position and item.kind != "torn_tail":
+            yield from journal.report(item, mode)
+    if split.behind is not None:
+        yield from journal.report(split.behind, mode)

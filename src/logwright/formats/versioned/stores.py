@@ -48,6 +48,10 @@ class StoresReader(SideBySideReader):
         """The reader of one store."""
         return Reader(self.path / active_name(store), limits=self.limits, disk=self.disk)
 
+    def look_up(self, store: str) -> Reader:
+        """The same, for who has a file of the store already: nothing is listed."""
+        return Reader(self.path / active_name(store), limits=self.limits, disk=self.disk, is_to_be_there=False)
+
     def names(self) -> list[str]:
         """The same, as all readers of several journals call it."""
         return self.stores()

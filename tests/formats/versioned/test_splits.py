@@ -1,0 +1,92 @@
+"""Splits: each change is in one of them, whatever was copied, damaged, renamed or removed; planning reads little."""
+
+from __future__ import annotations
+
+import random
+import zlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from logwright.core.errors import NotFound
+from logwright.core.outcome import Damage
+from logwright.core.split import Split
+from logwright.formats.versioned import Reader, StoresReader, open_reader, splits
+from logwright.formats.versioned.files import archive_name
+from logwright.formats.versioned.records import Entry
+from tests.formats.versioned.histories import random_history
+from tests.formats.versioned.samples import START, Model
+from tests.support.counting_disk import CountingDisk
+
+
+def entries_of(reader: Any, planned: list[Split]) -> list[Entry]:
+    """What is in splits, in their order."""
+    found: list[Entry] = []
+    for split in planned:
+        journal = reader.open(split.part) if isinstance(reader, StoresReader) else reader
+        for item in splits.chunks(reader, split, "dropmalformed"):
+            assert not isinstance(item, Damage)
+            found += journal.decoded(item)
+    return found
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_each_change_is_in_one_split(tmp_path: Path, seed: int) -> None:
+    dice = random.Random(seed)
+    for number in range(dice.choice((1, 3))):
+        path = random_history(dice, 80, rotations=0.15).write(tmp_path, f"store {number}")
+    archives = sorted(tmp_path.glob("*.zz"))
+    if seed % 3 == 1:
+        archives[0].unlink()
+    if seed % 3 == 2:
+        chosen = dice.choice(archives)
+        data = bytearray(zlib.decompress(chosen.read_bytes()))
+        data[len(data) // 2 : len(data) // 2 + 3] = b"\xff" * 3
+        chosen.write_bytes(zlib.compress(data))
+    for opened in (open_reader(tmp_path), Reader(path)):
+        reader: Any = opened
+        wanted = list(reader.entries(mode="dropmalformed"))
+        for target_bytes in (1, 300, 1 << 20):
+            assert entries_of(reader, splits.plan(reader, target_bytes)) == wanted
+
+
+def test_planning_reads_no_archive_and_reading_one_and_the_one_before(tmp_path: Path) -> None:
+    model = Model()
+    for number in range(2000):
+        model.change(Entry(START + number, f"k{number % 50}", random.Random(number).randbytes(20).hex()))
+        if number % 400 == 399:
+            model.rotate()
+    path = model.write(tmp_path)
+    sizes = [one.stat().st_size for one in sorted(tmp_path.glob("*.zz"))]
+    disk: Any = CountingDisk(".zz")
+    reader = Reader(path, disk=disk)
+    planned = splits.plan(reader)
+    assert disk.bytes_read <= 4 * min(sizes), "only of the first one its beginning, to know since when it counts"
+    assert len(planned) == 6
+    disk.bytes_read = 0
+    assert len(entries_of(reader, planned[3:4])) == 400
+    assert disk.bytes_read <= sizes[2] + 2 * sizes[3]
+
+
+def test_a_file_that_was_rotated_since_the_plan_is_found_and_one_that_is_gone_is_said(tmp_path: Path) -> None:
+    model = Model()
+    for number in range(30):
+        model.change(Entry(START + number, f"k{number % 4}", number))
+        if number % 10 == 9:
+            model.rotate()
+    model.change(Entry(START + 50, "k1", "newest"))
+    reader = Reader(model.write(tmp_path))
+    planned = splits.plan(reader)
+    wanted = list(model.changes)
+    model.change(Entry(START + 60, "k1", "newer than the plan"))
+    model.rotate()
+    model.change(Entry(START + 70, "k1", "newer still"))
+    model.write(tmp_path)
+    assert entries_of(reader, planned) == wanted
+    (tmp_path / archive_name("cars", START + 9)).unlink()
+    with pytest.raises(NotFound, match="is not kept any more"):
+        entries_of(reader, planned[:1])
+    with pytest.raises(NotFound, match="is not kept any more"):
+        entries_of(reader, planned[1:2])  # what of it is a copy only the archive before it can tell
+    assert entries_of(reader, planned[2:]) == wanted[20:]
