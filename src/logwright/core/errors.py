@@ -30,6 +30,8 @@ from typing import Final
 _NO_FILE: Final = (errno.ELOOP, errno.EISDIR, errno.ENOTDIR, errno.EINVAL, errno.ENXIO)
 """What opening something says that is no plain file."""
 
+_NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
 
 class LogwrightError(Exception):
     """The root of all errors of this library."""
@@ -128,3 +130,8 @@ def is_refusal(error: BaseException) -> bool:
     A link or a directory in the place of a file does say something, and so does a disk that fails to read.
     """
     return isinstance(error, StorageFailed) and error.action == "open" and error.errno not in _NO_FILE
+
+
+def is_no_space(error: BaseException) -> bool:
+    """Whether a disk was full, which says nothing about what is on it."""
+    return isinstance(error, StorageFailed) and error.errno in _NO_SPACE

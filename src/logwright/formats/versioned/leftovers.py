@@ -26,7 +26,7 @@ import logging
 from pathlib import Path
 
 from ...core.disk import Disk
-from ...core.errors import DamagedJournal, StorageFailed
+from ...core.errors import DamagedJournal, StorageFailed, is_no_space
 from ...core.keep import keep_range
 from .archives import InflatedStream
 from .archiving import initialized_of
@@ -34,7 +34,6 @@ from .buffer import Buffer, last_byte
 from .examining import is_blank, later_entries, look, looking
 from .files import Listing, active_name, archive_name, old_name, temporary_archive_name, temporary_name
 from .layout import HEADER_BYTES
-from .rotation import is_no_space
 
 logger = logging.getLogger("logwright.versioned")
 

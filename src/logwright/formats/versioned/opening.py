@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...core.disk import Disk
-from ...core.errors import DamagedJournal, StorageFailed, WrongUse
+from ...core.errors import DamagedJournal, StorageFailed, WrongUse, is_no_space
 from ...core.keep import keep_range
 from ...core.outcome import Damage, Malformed
 from ...core.repair import find_interrupted
@@ -27,7 +27,7 @@ from .examining import Examined, examine, is_blank, is_torn
 from .files import Listing, active_name, list_files, parse_name, temporary_name
 from .leftovers import refuse_to_lose, remove_leftovers, settle
 from .quick import Table
-from .rotation import Sizes, is_no_space, new_journal, write_journal
+from .rotation import Sizes, new_journal, write_journal
 
 logger = logging.getLogger("logwright.versioned")
 

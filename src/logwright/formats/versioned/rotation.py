@@ -20,13 +20,12 @@ The state has the last entry of each key as it was, with its own time, the oldes
 
 from __future__ import annotations
 
-import errno
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
 
 from ...core.disk import Disk, File
-from ...core.errors import CapacityExceeded, StorageFailed, WrongUse
+from ...core.errors import CapacityExceeded, WrongUse
 from . import codec
 from .buffer import LEAST_BYTES, Buffer, abandon, mark_at
 from .files import active_name, old_name, temporary_name
@@ -35,7 +34,6 @@ from .quick import Moves, Table
 from .records import Metadata
 
 MAX_CAPACITY: Final = 1 << 30
-_NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _MOST_RESERVED_BYTES: Final = 4096
 _MOST_FILE_BYTES: Final = 1 << 62
 
@@ -104,11 +102,6 @@ def _check_size(name: str, size: int) -> None:
 def room(size: int, *, removes: bool = False) -> int:
     """Where the entries of a buffer end at most. A little is left for those that remove keys: or nothing ever could."""
     return mark_at(size) - (0 if removes else min(size // 16, _MOST_RESERVED_BYTES))
-
-
-def is_no_space(error: BaseException) -> bool:
-    """Whether a disk was full, which says nothing about what is on it."""
-    return isinstance(error, StorageFailed) and error.errno in _NO_SPACE
 
 
 def head_bytes(initialized: int) -> int:

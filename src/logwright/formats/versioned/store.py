@@ -37,7 +37,7 @@ from typing import Any, Final, Self
 from ...core.appending import Appending
 from ...core.disk import REAL_DISK, Disk, make_directories
 from ...core.durability import ALWAYS, SyncLike
-from ...core.errors import CapacityExceeded, LogwrightError, StorageFailed, WrongUse
+from ...core.errors import CapacityExceeded, LogwrightError, StorageFailed, WrongUse, is_no_space
 from ...core.lock import Lock
 from ...core.manifest import is_waiting
 from ...core.outcome import Damage
@@ -53,7 +53,6 @@ from .retention import KEEP_ALL, Retention, remove_archives
 from .rotation import (
     Sizes,
     head_bytes,
-    is_no_space,
     new_journal,
     put_away,
     put_in_place,
