@@ -26,6 +26,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import NamedTuple
 
 from ...core.appending import Appending
 from ...core.disk import REAL_DISK, Disk, write_all
@@ -41,6 +42,14 @@ from .records import Operation, Transaction
 
 BUFFER_BYTES = 256 * 1024
 """How much is gathered before it is written: few enough calls, and still in the processor's cache."""
+
+
+class Target(NamedTuple):
+    """The first and the last transaction that are in a file, and where that ends."""
+
+    first: int
+    last: int
+    end: int
 
 
 class TransactionJournal(Appending, Outgoing):
@@ -85,6 +94,7 @@ class TransactionJournal(Appending, Outgoing):
         """The last transaction that is in the file: the link to the next one is in there as well."""
         self._named_last = opened.last
         """The one that the header in the file names as the last."""
+        self._named_end = opened.end
         self._naming = threading.Lock()
         self._to_flag: list[tuple[int, int]] = []
         """Transactions that were appended with the flag that they are in the storage: it is written last."""
@@ -195,30 +205,38 @@ class TransactionJournal(Appending, Outgoing):
             if self._written_last:
                 write_all(self._file, self._written_last + NEXT_AT, LINK.pack(self._file_size))
         except StorageFailed:
-            self._roll_back()
+            self._withdraw()
             raise
         with self._adding:  # what was appended meanwhile is linked by the next call
             del self._buffer[:used]
             self._file_size += used
             self._written_last = last
 
-    def _roll_back(self) -> None:
-        """After a write that failed half-way: leave nothing behind the last transaction, if the system lets us."""
-        with contextlib.suppress(LogwrightError):
-            if self._written_last:
-                write_all(self._file, self._written_last + NEXT_AT, bytes(LINK.size))
-        with contextlib.suppress(LogwrightError):
-            self._file.truncate(self._file_size)
+    def _withdraw(self) -> None:
+        """After a failure: leave nothing behind the transactions that the header names, if the system lets us.
 
-    def _target(self) -> tuple[int, int]:
-        """The first transaction and the last one that has been written: what the header is to name."""
-        return self._first, self._written_last
+        The header is set first to what it was: as long as it may name what is to go, nothing goes.
+        """
+        with contextlib.suppress(LogwrightError):
+            first = self._first if self._named_last else 0
+            write_all(self._file, FIRST_AT, codec.encode_header(first, self._named_last)[FIRST_AT:])
+            if self._named_last:
+                write_all(self._file, self._named_last + NEXT_AT, bytes(LINK.size))
+            self._file.truncate(self._named_end)
+
+    def _target(self) -> Target:
+        """What the header is to name: what has been written."""
+        return Target(self._first, self._written_last, self._file_size)
 
     def _to_sync(self) -> Callable[[], None]:
         target = self._target()
 
         def sync() -> None:
-            self._file.sync()
+            try:
+                self._file.sync()
+            except StorageFailed:
+                self._withdraw()
+                raise
             if self._announce(target):
                 self._file.sync()
             if self._write_flags(target):
@@ -226,20 +244,24 @@ class TransactionJournal(Appending, Outgoing):
 
         return sync
 
-    def _announce(self, target: tuple[int, int]) -> bool:
+    def _announce(self, target: Target) -> bool:
         """Let the header name the last transaction, which makes it one; whether that was new."""
         with self._naming:
-            if target[1] <= self._named_last:
+            if target.last <= self._named_last:
                 return False
-            write_all(self._file, FIRST_AT, codec.encode_header(*target)[FIRST_AT:])
-            self._named_last = target[1]
+            try:
+                write_all(self._file, FIRST_AT, codec.encode_header(target.first, target.last)[FIRST_AT:])
+            except StorageFailed:
+                self._withdraw()
+                raise
+            self._named_last, self._named_end = target.last, target.end
             return True
 
-    def _write_flags(self, target: tuple[int, int]) -> bool:
+    def _write_flags(self, target: Target) -> bool:
         """Flag the transactions that were appended so, as far as the header names them; whether there were any."""
         with self._naming:
             with self._adding:
-                due = [item for item in self._to_flag if item[0] <= target[1]]
+                due = [item for item in self._to_flag if item[0] <= target.last]
                 self._to_flag = self._to_flag[len(due) :]
             for position, flags in due:
                 write_all(self._file, position + FLAGS_AT, bytes([flags]))
