@@ -3,7 +3,9 @@
 Peers for inserting are SQLite in WAL mode with synchronous=NORMAL, which commits each insert as ours does, and LMDB in
 one single transaction, which commits nothing before the end; both store the value as JSON text. For durable inserts
 the peer is S, one write and one fdatasync after the other to a file that grows; for opening, Python's json decoding the
-same entries; for archives, zlib of the standard library; for the state at a time, DuckDB with all versions in memory.
+same entries; for archives, zlib of the standard library; for the state at a time, DuckDB with all versions in memory,
+on all processors. Ours reads them from the journal each time, on one processor; and its dictionary has values, where
+DuckDB's has JSON text still.
 """
 
 from __future__ import annotations
