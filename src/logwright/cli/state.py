@@ -93,9 +93,11 @@ def _tell_unread_offsets(path: Path, format_name: str | None, reader: Any) -> bo
 def _print_state(state: dict[str, Any]) -> None:
     """Facts first, then lists as tables, then what is nested, each under its name."""
     print_facts([(name, _plain(value)) for name, value in state.items() if not isinstance(value, dict | list)])
+    first = next(iter(state), None)
     for name, value in state.items():
         if isinstance(value, list | dict):
-            print_line()
+            if name != first:
+                print_line()
             print_line(f"{name}: none" if not value else f"{name}:")
         if isinstance(value, dict) and value and all(map(is_ranges, value.values())):
             print_pages(value)
