@@ -8,10 +8,12 @@ may end the process, as in every database that maps its files.
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 from typing import cast
 
 from ...core.disk import Buffer, File, Mappable, write_all, write_zeros
+from ...core.errors import LogwrightError
 
 
 class Area:
@@ -66,8 +68,16 @@ class Area:
             self.size = size
 
     def add_zeros(self, size: int) -> None:
-        """Let the file have so many bytes, by writing zeros: space that was only promised costs time at every sync."""
-        write_zeros(self.file, self.size, size)
+        """Let the file have so many bytes, by writing zeros: space that was only promised costs time at every sync.
+
+        Without the space for all of them it has none of them.
+        """
+        try:
+            write_zeros(self.file, self.size, size)
+        except BaseException:
+            with contextlib.suppress(LogwrightError):
+                self.file.truncate(self.size)
+            raise
         self.size = size
         if self._mapped:
             self._map()

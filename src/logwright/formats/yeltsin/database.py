@@ -42,7 +42,7 @@ from typing import Final
 from ...core.appending import Appending
 from ...core.disk import REAL_DISK, Disk
 from ...core.durability import NONE, SyncLike
-from ...core.errors import Closed, DamagedJournal, NotFound, WrongUse
+from ...core.errors import Closed, DamagedJournal, NotFound, WrongUse, is_no_space
 from ...core.outcome import Damage
 from ...core.report import Report
 from .layout import HEADER_BYTES
@@ -105,6 +105,7 @@ class Database(Appending):
             stack.callback(self._log.close)
             self._table = self._open_table(table, disk)
             stack.callback(self._table.area.close)
+            self._table.drop_unused()
             self._pages = Overlay(self._table)
             self._recover()
             stack.pop_all()
@@ -245,11 +246,25 @@ class Database(Appending):
             with self._writing:
                 if self.refusing:
                     self._refuse()
+                self._reserve(transaction.end)
                 self._or_poison(lambda: self._write(transaction))
         finally:
             self._leave(transaction)
         if self._always and self._waiting:
             self._group.wait()
+
+    def _reserve(self, end: int) -> None:
+        """Have the space for new pages before the journal says that there are some.
+
+        Without it nothing has happened, and the database goes on. What a crash leaves of it, opening takes off again.
+        """
+        if end > self._table.area.size:
+            try:
+                self._table.area.add_zeros(end)
+            except BaseException as error:
+                if not is_no_space(error):
+                    self._failure, self._failure_told, self.refusing = error, True, True
+                raise
 
     def _commit_shortly(self, transaction: Transaction, changes: Changes) -> None:
         """Commit what has only modified pages, unsynced: one call stores all of it, and nobody comes in between."""

@@ -35,6 +35,7 @@ from .layout import lock_name
 from .page_links import append_page, check_page, remove_page
 from .table_check import check_table, walk_free, walk_pages
 from .table_layout import (
+    FIRST_PAGE,
     LINKS_AT,
     MAX_ROWS,
     PAGE_BYTES,
@@ -114,6 +115,21 @@ class TableFile:
         self.links = links.copy()
         self.area.store(LINKS_AT, links.encode())
         self.end = pages_end(self.area.size)
+
+    def drop_unused(self) -> None:
+        """Take pages off the end of the file that were made for a transaction that never came: they are all zeros.
+
+        A page in use names the one before it, unless it is the first one; and a free page is marked.
+        """
+        end = self.end
+        if self.area.load(end, PAGE_BYTES).strip(b"\0"):
+            return  # the beginning of a page
+        while end - PAGE_BYTES > max(FIRST_PAGE, self.links.first):
+            if self.area.load(end - PAGE_BYTES, PAGE_BYTES) != _EMPTY_PAGE:
+                break
+            end -= PAGE_BYTES
+        self.area.cut(end)
+        self.end = end
 
     # --- what pages hold ----------------------------------------------------------------------------------------------
 

@@ -178,6 +178,11 @@ class Transaction:
             return not self._short.operations
         return self._overlay is None or not self._operations
 
+    @property
+    def end(self) -> int:
+        """Where the pages end, with those that are new."""
+        return 0 if self._overlay is None else self._overlay.end
+
     def operations(self) -> bytes:
         """The operations as the journal has them."""
         return b"".join(self._operations) if self._short is None else bytes(self._short.operations)

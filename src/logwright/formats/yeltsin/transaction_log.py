@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Final
 
 from ...core.disk import REAL_DISK, Disk
-from ...core.errors import DamagedJournal
+from ...core.errors import DamagedJournal, LogwrightError, StorageFailed, is_no_space
 from .area import Area
 from .files import read_head
 from .layout import (
@@ -141,10 +141,18 @@ class TransactionLog:
 
     def make_room(self, end: int) -> bytearray:
         """Have zeros up to here at least; the bytes of the file, which are others from now on."""
-        self._area.add_zeros(end + self._ahead_bytes)
+        self._add_zeros(end)
         memory = self._area.memory
         assert memory is not None
         return memory
+
+    def _add_zeros(self, end: int) -> None:
+        try:
+            self._area.add_zeros(end + self._ahead_bytes)
+        except StorageFailed as error:
+            if not is_no_space(error):
+                raise
+            self._area.add_zeros(end)  # on a disk that is almost full, what is needed and no more
 
     def take_in(self, position: int, end: int) -> None:
         """Know a transaction that was stored in the file by another way, and is named and flagged already."""
@@ -162,10 +170,14 @@ class TransactionLog:
         data = b"".join((head, operations, OPERATION_HEAD.pack(end, len(sealed)), sealed))
         following = position + len(data)
         if self._ahead_bytes and following > area.size:
-            area.add_zeros(following + self._ahead_bytes)
-        area.store(position, data)
-        if self.last:
-            area.store(self.last + NEXT_AT, LINK.pack(position))
+            self._add_zeros(following)
+        try:
+            area.store(position, data)
+            if self.last:
+                area.store(self.last + NEXT_AT, LINK.pack(position))
+        except BaseException:
+            self._take_back(position)
+            raise
         self._first = self._first or position
         self.last, self.end = position, following
         if not self._names_later:
@@ -174,6 +186,14 @@ class TransactionLog:
             self._name(position)
         self._is_synced = self._is_appended = False
         return position
+
+    def _take_back(self, position: int) -> None:
+        """After a write that failed: leave nothing behind the last transaction, as far as the system lets us."""
+        with contextlib.suppress(LogwrightError):
+            if self.last:
+                self._area.store(self.last + NEXT_AT, bytes(LINK.size))
+        with contextlib.suppress(LogwrightError):
+            self._area.file.truncate(position)
 
     def _name(self, last: int) -> None:
         """Let the header name the last transaction."""
