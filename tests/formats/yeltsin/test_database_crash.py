@@ -193,7 +193,7 @@ def ends_at(offset: int) -> Story:
     return Story(f"ends at {offset}", [["modify 0 0 300"], [f"modify 0 100 {size}"]])
 
 
-@pytest.mark.parametrize("offset", (502, 503, 504, 505, 507, 509, 511, 512))
+@pytest.mark.parametrize("offset", [502, 503, 504, 505, 507, 509, 511, 512])
 def test_a_seal_that_lies_in_two_sectors_is_not_taken_for_none(offset: int) -> None:
     story = ends_at(offset)
     for state in crashed(story).crash_states(kinds=("torn",), format="yeltsin"):
