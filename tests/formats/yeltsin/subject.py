@@ -159,17 +159,18 @@ class YeltsinSubject(Subject):
         return [*alone, self.encode(self.records(1, 3))]
 
     def length_fields(self, records: list[Kept]) -> list[tuple[int, int]]:
+        """Those of the header, of the first transaction, and the links of the second and of the last one."""
+        starts = self.ends(records)
         found = [(4, 8), (12, 8)]
-        for start, record in zip(self.ends(records), records, strict=False):
-            found += [(start, 8), (start + NEXT_AT, 8), (start + 24, 1)]
-            at = start + 25
-            for operation in record.transaction.operations:
-                found.append((at + 1, 4))
-                if isinstance(operation, Modify):
-                    found.append((at + 15, 2))
-                at += len(codec.encode_operation(operation))
+        for start in dict.fromkeys((*starts[:2], starts[-2])):
+            found += [(start, 8), (start + NEXT_AT, 8)]
+        at = starts[0] + 25
+        for operation in records[0].transaction.operations[:2]:
             found.append((at + 1, 4))
-        return found
+            if isinstance(operation, Modify):
+                found.append((at + 15, 2))
+            at += len(codec.encode_operation(operation))
+        return [*found, (at + 1, 4)]
 
     def claiming(self, size: int) -> bytes:
         records = [*self.records(3, 3), Kept(Transaction(0, 0, CREATED, 0, (), COMPLETION))]
