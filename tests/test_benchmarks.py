@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from benchmarks import appendfile, kestrel, report, spark
+from benchmarks import appendfile, kestrel, report, spark, yeltsin
 from benchmarks.__main__ import SUBJECTS, main
 from benchmarks.measure import Figure, Plan, Turns
 from rich.console import Console
@@ -127,6 +127,20 @@ def test_the_journal_with_checkpoints_is_measured_in_every_way(tmp_path: Path) -
     assert grown.keys() == {1000}
     assert grown[1000].keys() == {"append", "register", "check"}
     assert list(tmp_path.iterdir()) == []
+
+
+# --- databases and SQLite ---------------------------------------------------------------------------------------------
+
+
+def test_a_database_and_its_peer_are_measured_in_every_way(tmp_path: Path) -> None:
+    assert yeltsin.not_durable(yeltsin.sqlite(tmp_path, "off"), 20) > 0
+    assert yeltsin.not_durable(yeltsin.ours(tmp_path, "none", 0), 20) > 0
+    found = yeltsin.durable(tmp_path, 0.01)
+    assert found.keys() == {"SQLite, WAL, FULL", "always, checkpoints", "always"}
+    assert min(found.values()) > 0
+    home = yeltsin.long_journal(tmp_path, 300)
+    assert yeltsin.opening(home, 300) > 0
+    assert [path.name for path in tmp_path.iterdir()] == ["long"]
 
 
 # --- what the figures of Spark rest on --------------------------------------------------------------------------------

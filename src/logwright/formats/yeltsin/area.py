@@ -27,11 +27,19 @@ class Area:
         if self._mapped:
             self._map()
 
-    def _map(self) -> None:
+    def _map(self, *, reserve: bool = True) -> None:
+        """Map all of the file, which has the space for it unless that is still to be reserved."""
         assert isinstance(self.file, Mappable)
-        if self.size:
+        if not self.size:
+            return
+        if reserve:
             self.file.allocate(self.size)
-            self._memory = self.file.map(self.size)
+        if self._memory is not None:
+            # To map a large file anew for each piece that it grows by would cost more than all else.
+            with contextlib.suppress(SystemError, ValueError, BufferError, OSError):
+                self._memory.resize(self.size)
+                return
+        self._memory = self.file.map(self.size)
 
     @property
     def memory(self) -> bytearray | None:
@@ -60,7 +68,6 @@ class Area:
         if size <= self.size:
             return
         if self._mapped:
-            self._memory = None
             self.size = size
             self._map()
         else:
@@ -80,7 +87,7 @@ class Area:
             raise
         self.size = size
         if self._mapped:
-            self._map()
+            self._map(reserve=False)
 
     def cut(self, size: int) -> None:
         """Let the file end here."""
@@ -89,7 +96,7 @@ class Area:
             self.file.truncate(size)
             self.size = size
             if self._mapped:
-                self._map()
+                self._map(reserve=False)
 
     def sync(self) -> None:
         """Make everything that was stored durable."""
