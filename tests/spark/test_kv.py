@@ -75,11 +75,12 @@ def test_the_history_of_every_key_is_what_recovery_tells(events: Any, stores: An
         for key in KEYS:
             rows = by_key.pop((directory, store, key), [])
             wanted = recovery.history(key)
-            damaged += bool(recovery.damages)
+            is_damaged = bool(recovery.damages)
+            damaged += is_damaged
             assert [(row.valid_from_ns, row.o, row.deleted) for row in rows] == [
                 (entry.t, as_json(entry.o), entry.deleted) for entry in wanted
             ], (store, key)
-            if recovery.earliest() == model.initialized and not recovery.damages:
+            if recovery.earliest() == model.initialized and not is_damaged:
                 assert wanted == [entry for entry in model.changes if entry.k == key]
             assert [row.version for row in rows] == list(range(1, len(rows) + 1))
             assert [row.valid_to_ns for row in rows] == [*(row.valid_from_ns for row in rows[1:]), None][: len(rows)]
