@@ -196,6 +196,8 @@ def test_the_registry_names_its_tables_and_says_how_they_go_on() -> None:
         "queue_items",
         "kv_history",
         "kv_state",
+        "transactions",
+        "page_versions",
         "consumers",
         "files",
     ]

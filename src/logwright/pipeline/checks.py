@@ -36,6 +36,13 @@ COLUMNS: Final[Mapping[str, Sequence[str]]] = {
         *("valid_from_ns", "valid_to_ns", "sequence", "position"),
     ),
     "kv_state": ("journal", "store", "k", "o", "timestamp", "timestamp_ns", "sequence", "position"),
+    "transactions": (
+        *("journal", "file", "transaction", "offset", "timestamp", "flags", "complete", "outcome"),
+        *("operations", "pages", "bytes"),
+    ),
+    "page_versions": (
+        *("journal", "file", "page", "version", "transaction", "timestamp", "op", "deleted", "ranges"),
+    ),
     "consumers": (
         *("format", "journal", "shard", "consumer", "offset", "first", "next"),
         *("lag", "missed", "status", "problem"),

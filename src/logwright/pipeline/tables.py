@@ -26,6 +26,7 @@ from pyspark.sql import functions as F  # noqa: N812  # as everywhere with Spark
 from ..spark.schemas import UNIFIED
 from .decoding import decode_column
 from .kv import kv_history, kv_state
+from .pages import page_versions, transactions
 from .queue_items import queue_items
 from .settings import JournalRule
 
@@ -228,6 +229,8 @@ TABLES: Final = {
         Table("queue_items", queue_items, "whole", dated=True, format="kestrel"),
         Table("kv_history", kv_history, "whole", format="versioned"),
         Table("kv_state", kv_state, "whole", dated=True, format="versioned"),
+        Table("transactions", transactions, "whole", format="yeltsin"),
+        Table("page_versions", page_versions, "whole", format="yeltsin"),
         Table("consumers", consumers, "whole", source="offsets"),
         Table("files", files, "whole", source="files"),
     )
