@@ -13,6 +13,7 @@ from logwright.formats.appendfile import Checkpoint, Data, Reader, Scanner, Segm
 from logwright.formats.appendfile import repair as repairs
 from logwright.formats.appendfile.files import POSITION_BITS
 from tests.formats.appendfile.samples import HINT, data, encoded, write
+from tests.support.damage import flip_bit
 
 BAD = b"\xff\xff\xff\xff"
 
@@ -128,6 +129,29 @@ def test_damage_before_the_end_is_nothing_that_a_writer_cuts(tmp_path: Path) -> 
         with pytest.raises(DamagedJournal, match="checkpoints follow, so nothing is cut off"):
             Writer(tmp_path, recovering=recovering)
     assert (tmp_path / "0.journal").read_bytes() == content
+
+
+@pytest.mark.parametrize("record", [0, 2])
+def test_a_flipped_bit_of_a_header_is_no_torn_tail_and_is_flipped_back(tmp_path: Path, record: int) -> None:
+    """No checkpoint follows, and yet the records behind it are not cut off."""
+    records = [HINT, *data("first", "second record", "third", "the fourth one", "fifth")]
+    whole = encoded(*records)
+    at = len(encoded(*records[:record]))
+    mended = 0
+    for bit in range(32):
+        content = flip_bit(whole, 8 * at + bit)
+        (tmp_path / "0.journal").write_bytes(content)
+        if Reader(tmp_path).verify().sound:
+            continue  # a checkpoint may have the size 0
+        for recovering in (False, True):
+            with pytest.raises(DamagedJournal):
+                Writer(tmp_path, recovering=recovering)
+        assert (tmp_path / "0.journal").read_bytes() == content
+        plan = repairs.plan(tmp_path)
+        repairs.apply(tmp_path, plan)
+        mended += (tmp_path / "0.journal").read_bytes() == whole
+        (tmp_path / "0.journal").unlink()
+    assert mended > 20
 
 
 @pytest.mark.parametrize("zeros", [1, 3, 4, 8, 600, 5000])

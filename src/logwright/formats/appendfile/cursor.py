@@ -8,7 +8,8 @@ A file begins with a checkpoint record; if it does not, it begins with bad bytes
 the next checkpoint record, whose twenty bytes are no accident, and nowhere else: nearly anything can be read as data.
 What is given up for that is the rest of a segment which has lost some of its records already.
 
-In the last file bad bytes that no checkpoint record follows are a torn tail: what a crash leaves. There zeros are bad
+In the last file bad bytes that no checkpoint record follows are a torn tail: what a crash leaves; unless one flipped
+bit of a header explains them, and with it what follows is whole (see `mend.py`). There zeros are bad
 bytes as well, although each four of them would be an empty record: up to the end of the file, right before other bad
 bytes, and 32 of them or more anywhere. No writer of ours leaves an empty record; a power cut leaves zeros.
 """
@@ -25,6 +26,7 @@ from ...core.outcome import Damage, Ending, Malformed, Tail
 from . import codec, kernel
 from .files import JournalFile
 from .layout import CHECKPOINT, CHECKPOINT_BYTES, DATA, HEADER_BYTES, MAX_FILE_BYTES, MAX_ID, MAX_RECORD_BYTES
+from .mend import find_fixes
 
 READ_BYTES: Final = 256 * 1024
 """Small enough to stay in a processor's second cache between being read and being decoded."""
@@ -87,6 +89,8 @@ class Cursor:
         self.file = file
         self.source = source
         self.position = position
+        self.begin = position
+        """From where on all records were whole by now."""
         self.segment = segment
         self.ending = codec.CLEAN
         self.reason = ""
@@ -174,10 +178,15 @@ def judge(cursor: Cursor) -> tuple[Damage, bool]:
     found = find_next(cursor.file, start, size, cursor.segment if start else None)
     name = cursor.source.name
     if found is not None:
-        cursor.position = found
+        cursor.position = cursor.begin = found
         return Damage(name, start, found, cursor.reason), True
     cursor.position = size
-    return Damage(name, start, size, cursor.reason, "torn_tail" if cursor.source.is_newest else "malformed"), False
+    if not cursor.source.is_newest:
+        return Damage(name, start, size, cursor.reason), False
+    if cursor.ending != codec.EMPTY and find_fixes(cursor.file, cursor.begin, start, size):
+        reason = f"{cursor.reason}; a flipped bit before this explains it, and whole records follow"
+        return Damage(name, start, size, reason), False
+    return Damage(name, start, size, cursor.reason, "torn_tail"), False
 
 
 def find_next(file: File, start: int, size: int, segment: int | None) -> int | None:

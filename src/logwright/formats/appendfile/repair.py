@@ -1,7 +1,8 @@
 """Repairing a journal: what to do about each kind of damage. `core.repair` does it, and takes it back.
 
-    a torn tail         is cut off
-    other bad bytes     go: the file is put together anew from the whole records before and behind them
+    a torn tail                     is cut off
+    one flipped bit of a header     is flipped back, where exactly one explains what follows (see `mend`)
+    other bad bytes                 go: the file is put together anew from the whole records before and behind them
 
 Every byte that goes is kept in `.logwright/cut/`. Nothing is invented: behind bad bytes records begin again at the next
 checkpoint (see `cursor.py`). But nothing in the format can say that a segment has lost records: once repaired it looks
@@ -17,15 +18,19 @@ from typing import Final
 from ...core.disk import Disk, File
 from ...core.errors import WrongUse
 from ...core.outcome import Span
-from ...core.repair import Create, Cut, Plan, Remove, Rename, Repair, Step
+from ...core.patched import PatchedFile
+from ...core.repair import Create, Cut, Patch, Plan, Remove, Rename, Repair, Step
 from ...core.repairing import SideBySideRepair
 from . import codec
 from .cursor import Cursor, judge
 from .files import JournalFile, list_files, wrong_names
 from .layout import LOCK_NAME, parse_name
+from .mend import Fix, find_fixes
 from .reader import Reader
 
 __all__ = ["Plan", "Repair", "apply", "plan", "undo"]
+
+_MOST_FIXES: Final = 1000
 
 
 def _names(disk: Disk, directory: Path) -> list[str]:
@@ -46,6 +51,7 @@ class _Salvage:
     reader: Reader
     source: JournalFile
     file: File
+    fixes: list[Fix] = field(default_factory=list)
     pieces: list[Span] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
     reason: str = ""
@@ -57,7 +63,8 @@ class _Salvage:
         wrong = wrong_names(self.source)
         if wrong is not None:
             self.left.append(f"{self.source.name} @ 0: {wrong[1]}")
-        cursor = Cursor(self.file, self.source, end=self.size)
+        view = PatchedFile(self.file)
+        cursor = Cursor(view, self.source, end=self.size)
         start = 0
         while True:
             while cursor.read() is not None:
@@ -65,6 +72,12 @@ class _Salvage:
             if cursor.ending == codec.CLEAN:
                 self.pieces.append(Span(start, self.size))
                 return
+            fixes = find_fixes(view, cursor.begin, cursor.position, self.size) if len(self.fixes) < _MOST_FIXES else []
+            if len(fixes) == 1:
+                self.fixes += fixes
+                view.add(fixes[0].position, fixes[0].new)
+                cursor = Cursor(view, self.source, cursor.begin, end=self.size)
+                continue
             stopped, segment = cursor.position, cursor.segment
             damage, goes_on = judge(cursor)
             self.reason = self.reason or damage.reason
@@ -82,14 +95,27 @@ class _Salvage:
         name = self.source.name
         if len(self.pieces) == 1:
             end = self.pieces[0].end
-            return [Cut(name, end, self.size, self.reason)] if end < self.size else []
+            patches = self._patches(name)
+            return [*patches, Cut(name, end, self.size, self.reason)] if end < self.size else patches
         replacement = f"{name}.repair"
         spans = tuple(piece for piece in self.pieces if piece.size)
         return [
             Create(replacement, name, spans, "the whole records before and behind the damage"),
+            *self._patches(replacement),
             Remove(name, self.reason),
             Rename(replacement, name, "it takes the place of the damaged file"),
         ]
+
+    def _patches(self, name: str) -> list[Step]:
+        """The fixes, where their bytes are in a file that is put together from the pieces."""
+        steps: list[Step] = []
+        for fix in sorted(self.fixes, key=lambda fix: fix.position):
+            at = 0
+            for piece in self.pieces:
+                if piece.start <= fix.position < piece.end:
+                    steps.append(Patch(name, at + fix.position - piece.start, fix.old, fix.new, fix.reason))
+                at += piece.size
+        return steps
 
 
 _REPAIR: Final = SideBySideRepair(
