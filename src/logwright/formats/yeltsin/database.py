@@ -19,10 +19,10 @@ flag means a redo that changes nothing; and a table that is `TBL?` still is mend
 flagged or not.
 
 With `checkpoint_bytes` the steps from 3 on wait until so many bytes of journal have gathered: each commit is one sync,
-of the journal, and a crash means that a few more transactions are redone. Committed pages are in memory until then, and
-the table in its file stays as it was, whole. With `interval` they wait for the background thread, which syncs the
-journal before anything reaches the table. With `none` nothing is ever synced: what was committed survives the process,
-and a power cut may leave any mixture of table and journal.
+of the journal, which threads share, and a crash means that a few more transactions are redone. Committed pages are in
+memory until then, and the table in its file stays as it was, whole. With `interval` they wait for the background
+thread, which syncs the journal before anything reaches the table. With `none` nothing is ever synced: what was committed
+survives the process, and a power cut may leave any mixture of table and journal.
 
 One process has a database at a time. One transaction runs at a time, others wait for their turn; reading does not wait.
 A failed write or sync is final: `Poisoned` from then on, reading goes on, and opening again recovers.
@@ -99,7 +99,7 @@ class Database(Appending):
                 journal,
                 ahead_bytes=AHEAD_BYTES if checkpoint_bytes or not self._syncs else 0,
                 syncs=self._syncs,
-                names_later=self.policy.name == "interval",
+                names_later=self._syncs and self._checkpoint_bytes > 0,
                 disk=disk,
             )
             stack.callback(self._log.close)
@@ -312,7 +312,7 @@ class Database(Appending):
         self._waiting_bytes += log.end - start
         settles = self._waiting_bytes >= self._checkpoint_bytes
         if settles and self._syncs:
-            log.sync()
+            self._sync_log()
         with self._access:
             transaction.apply_to(self._pages)
         self._waiting.append(position)
@@ -331,7 +331,7 @@ class Database(Appending):
         if pages.is_empty and table.is_whole and not self._waiting:
             return
         if syncs:
-            log.sync()  # nothing reaches the table before it is on the disk
+            self._sync_log()  # nothing reaches the table before it is on the disk
         with self._access:
             table.begin()
             pages.write_to(table)
@@ -343,6 +343,10 @@ class Database(Appending):
             log.complete(position)
         self._waiting.clear()
         self._waiting_bytes = 0
+
+    def _sync_log(self) -> None:
+        with self._syncing:  # a sync that another thread has begun must have ended before anything builds on it
+            self._log.sync()
 
     def checkpoint(self) -> None:
         """Give everything that was committed to the table, and make it durable there and in the journal."""
@@ -367,7 +371,7 @@ class Database(Appending):
         """Nothing is kept back: what was committed is with the system, in the journal."""
 
     def _to_sync(self) -> Callable[[], None]:
-        return self._log.sync
+        return self._log.sync_appended
 
     def _sync_in_background(self) -> None:
         try:

@@ -9,10 +9,10 @@ leave of an append that was not synced, and what opening makes of it:
     the header does not     | its bytes are whole           | it is linked and named: it counts
     the header does not     | or not                        | it is cut off, and the link to it with it
 
-That is for one transaction. So before another one is appended, the last one is synced; where several are to share a
-sync (`names_later`), the header names none of them before they are on the disk. And it takes a seal to see that a seal
-is not whole: where the beginning of the end lies in two sectors, of which the second may be missing, the header names
-the transaction after a sync as well.
+That is for one transaction. So before another one is appended, the last one is synced; and it takes a seal to see that
+a seal is not whole: where the beginning of the end lies in two sectors, of which the second may be missing, the header
+names the transaction after a sync as well. With `names_later` the header names no transaction before `sync`: then there
+may be any number of them behind the one that it names, and those up to the first that is not whole count.
 
 With `ahead_bytes` the file is longer than what is in it while it is open: zeros are written ahead of the transactions,
 which makes a sync twice as fast, and where the system can map files they are stored without a call. Nothing leads
@@ -208,12 +208,20 @@ class TransactionLog:
         self._area.store(position + FLAGS_AT, _COMPLETE_FLAG)
         self._is_synced = False
 
+    def sync_appended(self) -> None:
+        """Make all transactions so far durable, whether the header names them or not."""
+        if not self._is_appended:
+            self._sync_all()
+
+    def _sync_all(self) -> None:
+        self._is_synced = self._is_appended = True  # before: what is stored meanwhile says that it is not
+        self._area.sync()
+
     def sync(self) -> None:
-        """Make everything so far durable."""
+        """Make everything so far durable, and let the header name it."""
         last = self.last
         if not self._is_synced:
-            self._is_synced = self._is_appended = True  # before: what is stored meanwhile says that it is not
-            self._area.sync()
+            self._sync_all()
         if self._named != last:
             self._name(last)
             self._area.sync()
