@@ -21,8 +21,8 @@ flagged or not.
 With `checkpoint_bytes` the steps from 3 on wait until so many bytes of journal have gathered: each commit is one sync,
 of the journal, which threads share, and a crash means that a few more transactions are redone. Committed pages are in
 memory until then, and the table in its file stays as it was, whole. With `interval` they wait for the background
-thread, which syncs the journal before anything reaches the table. With `none` nothing is ever synced: what was committed
-survives the process, and a power cut may leave any mixture of table and journal.
+thread, which syncs the journal before anything reaches the table. With `none` nothing is ever synced: what was
+committed survives the process, and a power cut may leave any mixture of table and journal.
 
 One process has a database at a time. One transaction runs at a time, others wait for their turn; reading does not wait.
 A failed write or sync is final: `Poisoned` from then on, reading goes on, and opening again recovers.
