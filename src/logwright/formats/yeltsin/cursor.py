@@ -35,6 +35,8 @@ READ_BYTES: Final = 256 * 1024
 """Small enough to stay in a processor's second cache between being read and being decoded."""
 DONE, LINK_BROKEN = 10, 11
 """How reading ends besides the ways in which a walk does: at the last transaction, or at a link that cannot be."""
+_MOST_ASKED: Final = 64
+"""How many transactions without a link forwards are looked at as a whole, to go on there behind damage."""
 NOWHERE: Final = 2**64 - 1
 """The last transaction of a journal whose header does not know it."""
 
@@ -216,12 +218,20 @@ class Cursor:
         self._jumps = True
 
     def behind(self, position: int) -> int | None:
-        """The earliest whole transaction behind a position that the links backwards from the last one lead to."""
+        """The earliest transaction behind a position that the links backwards from the last one lead to.
+
+        One that names the next one of them is believed. Any other must be whole, which takes time to find out: so only
+        some are asked.
+        """
         if self._back is None:
             self._back = array("Q", reversed(backwards(self.file, self.header.last)))
-        for at in range(bisect_right(self._back, position), len(self._back)):
-            if is_whole(self.file, self._back[at], self._size):
-                return self._back[at]
+        back = self._back
+        for asked, at in enumerate(range(bisect_right(back, position), len(back))):
+            head = read_head(self.file, back[at])
+            if head is not None and at + 1 < len(back) and head.next == back[at + 1]:
+                return back[at]
+            if asked < _MOST_ASKED and is_whole(self.file, back[at], self._size):
+                return back[at]
         return None
 
 
