@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,8 @@ from logwright.formats.yeltsin.table import Table
 from logwright.formats.yeltsin.table_layout import PAGE_DATA_BYTES
 from logwright.formats.yeltsin.transaction import Transaction
 from tests.formats.yeltsin.tables import page_at
-from tests.support.threads import DEADLINE_SECONDS
+from tests.support.simulated_disk import SimulatedDisk
+from tests.support.threads import DEADLINE_SECONDS, in_a_thread
 
 FIRST = page_at(0)
 SETTINGS = [("always", 0), ("none", 0), ("interval(60000)", 0), ("always", 1 << 20), ("none", 1 << 20)]
@@ -273,3 +275,60 @@ def test_a_child_process_cannot_write(tmp_path: Path) -> None:
             os._exit(0)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
         assert db.read(FIRST, 0, 2) == b"\0\0"
+
+
+class GatedDisk:
+    """A simulated disk that counts the syncs of a journal, and lets them wait at a gate."""
+
+    def __init__(self) -> None:
+        self.inner = SimulatedDisk()
+        self.gate: threading.Event | None = None
+        self.waiting = threading.Event()
+        self.syncs = 0
+
+    def open(self, path: Path, mode: Any) -> Any:
+        file = self.inner.open(path, mode)
+        return GatedFile(self, file) if path.suffix == ".jrnl" else file
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+
+class GatedFile:
+    def __init__(self, disk: GatedDisk, file: Any) -> None:
+        self._disk = disk
+        self._file = file
+
+    def sync(self) -> None:
+        self._disk.syncs += 1
+        if self._disk.gate is not None:
+            self._disk.waiting.set()
+            assert self._disk.gate.wait(DEADLINE_SECONDS)
+        self._file.sync()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+
+def test_threads_that_commit_while_another_one_syncs_share_the_next_sync() -> None:
+    disk: Any = GatedDisk()
+    disk.make_directory(Path("/home"))
+    started = [threading.Event() for _ in range(6)]
+
+    def commit(db: Database, number: int) -> None:
+        with db.transaction() as tx:
+            started[number].set()
+            tx.modify(FIRST, number, b"x")
+
+    with Database.open("/home/t.ydb", "/home/t.jrnl", checkpoint_bytes=1 << 30, disk=disk) as db:
+        disk.gate, disk.syncs = threading.Event(), 0
+        first = in_a_thread(lambda: commit(db, 0))
+        assert disk.waiting.wait(DEADLINE_SECONDS)
+        others = [in_a_thread(lambda number=number: commit(db, number)) for number in range(1, 6)]  # type: ignore[misc]
+        for event in started:  # who has begun has waited for those before to be in the journal
+            assert event.wait(DEADLINE_SECONDS)
+        disk.gate.set()
+        for thread in (first, *others):
+            thread.result(DEADLINE_SECONDS)
+        assert disk.syncs <= 4
+        assert db.read(FIRST, 0, 7) == b"x" * 6 + b"\0"
