@@ -23,7 +23,7 @@ _FIELDS: Final[dict[str, tuple[Callable[..., Operation], tuple[str, ...]]]] = {
     "remove": (Remove, ("page", "free_before")),
 }
 """What an operation is made of."""
-_ENDS: Final = {outcome: end for end, outcome in OUTCOMES.items() if end is not None}
+ENDS: Final = {outcome: end for end, outcome in OUTCOMES.items() if end is not None}
 
 
 class JournalTarget(Closing):
@@ -59,7 +59,7 @@ class JournalTarget(Closing):
                 self._finish()
                 self._number = index
                 self._head = {**row, "timestamp": times[number] if times else None}
-            self._operations.append(_operation(number, row))
+            self._operations.append(operation_of(number, row))
             self._rows += 1
         return int(batch.num_rows)
 
@@ -69,13 +69,13 @@ class JournalTarget(Closing):
         head, operations = self._head, tuple(self._operations)
         self._operations = []
         outcome = head.get("outcome") or OUTCOMES[COMPLETION]
-        if outcome not in _ENDS:
+        if outcome not in ENDS:
             raise WrongUse(f"a transaction that is {outcome} cannot be written: it would be cut off")
         flags = COMPLETE if head.get("flags") is None else head["flags"]
         if head["timestamp"] is None:
-            self._journal.append(operations, end=_ENDS[outcome], flags=flags)
+            self._journal.append(operations, end=ENDS[outcome], flags=flags)
         else:
-            record = Transaction(0, 0, head["timestamp"], flags, operations, _ENDS[outcome])
+            record = Transaction(0, 0, head["timestamp"], flags, operations, ENDS[outcome])
             self._journal.append_transaction(record)
 
     def close(self) -> None:
@@ -86,7 +86,8 @@ class JournalTarget(Closing):
             self._journal.close()
 
 
-def _operation(number: int, row: dict[str, Any]) -> Operation:
+def operation_of(number: int, row: dict[str, Any]) -> Operation:
+    """The operation that the fields of a row are of."""
     try:
         kind, fields = _FIELDS[row["op"]]
     except KeyError:
