@@ -196,6 +196,7 @@ def test_the_registry_names_its_tables_and_says_how_they_go_on() -> None:
         "queue_items",
         "kv_history",
         "kv_state",
+        "segments",
         "transactions",
         "page_versions",
         "consumers",

@@ -36,6 +36,10 @@ COLUMNS: Final[Mapping[str, Sequence[str]]] = {
         *("valid_from_ns", "valid_to_ns", "sequence", "position"),
     ),
     "kv_state": ("journal", "store", "k", "o", "timestamp", "timestamp_ns", "sequence", "position"),
+    "segments": (
+        *("journal", "generation", "segment", "complete", "checked", "records", "bytes"),
+        *("first_file", "first_position", "last_file", "last_position"),
+    ),
     "transactions": (
         *("journal", "file", "transaction", "offset", "timestamp", "flags", "complete", "outcome"),
         *("operations", "pages", "bytes"),

@@ -5,9 +5,9 @@
 
 Everything comes from records in the columns that all formats share, `EVENTS` and `damage`; what only one format has is
 in `op`, `key`, `value` and `detail`. So a table that only one format can fill is a filter on `format` and a few
-expressions, or a module beside this one (`queue_items.py`, `kv.py`), and one more row in `TABLES`. What records cannot
-tell, which files there are and how far consumers have come, is listed on the driver in the columns `FILES` and
-`OFFSETS` (see `listing.py`).
+expressions, or a module beside this one (`queue_items.py`, `kv.py`, `segments.py`), and one more row in `TABLES`. What
+records cannot tell, which files there are and how far consumers have come, is listed on the driver in the columns
+`FILES` and `OFFSETS` (see `listing.py`).
 
 No function here runs anything, and none depends on the session's time zone.
 """
@@ -28,6 +28,7 @@ from .decoding import decode_column
 from .kv import kv_history, kv_state
 from .pages import page_versions, transactions
 from .queue_items import queue_items
+from .segments import segments
 from .settings import JournalRule
 
 Kind: TypeAlias = Literal["append", "merge", "whole"]
@@ -229,6 +230,7 @@ TABLES: Final = {
         Table("queue_items", queue_items, "whole", dated=True, format="kestrel"),
         Table("kv_history", kv_history, "whole", format="versioned"),
         Table("kv_state", kv_state, "whole", dated=True, format="versioned"),
+        Table("segments", segments, "whole", format="appendfile"),
         Table("transactions", transactions, "whole", format="yeltsin"),
         Table("page_versions", page_versions, "whole", format="yeltsin"),
         Table("consumers", consumers, "whole", source="offsets"),

@@ -1,0 +1,81 @@
+"""segments: what the segments of journals with checkpoints hold, and what became of them.
+
+    events = tables.events(spark.read.format("logwright").load("journals"))
+    segments(events).where("not checked").show()
+
+A row is a segment of a journal of the format appendfile, in the columns
+
+    journal, generation, segment    which one
+    complete                        whether a checkpoint has closed it
+    checked                         whether it was checked, so that nobody will get it back
+    records, bytes                  how many records of data it has, and how many bytes are in them
+    first_file, first_position      where it begins
+    last_file, last_position        its last record
+
+`generation` is null for the segments that are written since the journal was opened last, and else the id of the file
+behind those that a recovery has put aside together: the ids of segments go on counting, and the last one of a
+generation, which nothing has closed, may have the same id as the first one of the next. A file is known by the name
+that it had when it was read.
+
+Of a segment whose first files were removed, because it is checked, what is left counts. Damage is told by the table of
+that name: a segment that has lost records is complete here, if a checkpoint closes it. An open segment without data is
+none. Segments with ids of more than 63 bits are left out.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as F  # noqa: N812  # as everywhere with Spark
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+_OF: Final = ("journal", "generation")
+_ASIDE: Final = r"^\.logwright/recovery/([0-9]+)/"
+
+
+def segments(events: DataFrame) -> DataFrame:
+    """Every segment of all journals with checkpoints."""
+    records = events.where("format = 'appendfile'").select(
+        "journal",
+        _number(F.nullif(F.regexp_extract("file", _ASIDE, 1), F.lit(""))).alias("generation"),
+        *(_number(F.get_json_object("detail", f"$.{name}")).alias(name) for name in ("segment", "checked", "current")),
+        F.octet_length("value").alias("size"),
+        "file",
+        "position",
+        F.struct(F.coalesce("sequence", F.lit(2**63 - 1)).alias("sequence"), "position").alias("place"),
+    )
+    ends = records.groupBy(*_OF).agg(
+        F.max_by("checked", F.when(F.col("checked").isNotNull(), F.col("place"))).alias("first_unchecked"),
+        F.max("current").alias("open"),
+    )
+    found = records.groupBy(*_OF, "segment").agg(
+        F.count("size").alias("records"),
+        F.coalesce(F.sum("size"), F.lit(0)).cast("bigint").alias("bytes"),
+        F.min_by(F.struct("file", "position"), "place").alias("first"),
+        F.max_by(F.struct("file", "position"), "place").alias("last"),
+    )
+    same = [found[name].eqNullSafe(ends[name]) for name in _OF]
+    is_complete, is_checked = F.col("segment") < F.col("open"), F.col("segment") < F.col("first_unchecked")
+    return (
+        found.join(F.broadcast(ends), same)
+        .where(is_complete | (F.col("records") > 0))
+        .select(
+            *(found[name] for name in _OF),
+            "segment",
+            is_complete.alias("complete"),
+            is_checked.alias("checked"),
+            "records",
+            "bytes",
+            F.col("first.file").alias("first_file"),
+            F.col("first.position").alias("first_position"),
+            F.col("last.file").alias("last_file"),
+            F.col("last.position").alias("last_position"),
+        )
+    )
+
+
+def _number(text: Column) -> Column:
+    """A whole number out of text; null where 63 bits do not hold it."""
+    return text.try_cast("bigint")

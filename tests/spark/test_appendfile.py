@@ -1,0 +1,132 @@
+"""Journals with checkpoints on Spark: read as a table and as a stream, written by batches, and their segments."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql.types import StructType
+
+from logwright.formats.appendfile import Checkpoint, Data, Reader, Segment, Writer
+from logwright.pipeline import tables
+from logwright.pipeline.checks import COLUMNS
+from logwright.spark.stream import JournalStream
+
+ASIDE = ".logwright/recovery/2"
+
+
+def make_journal(directory: Path) -> Path:
+    """Two files that were put aside, with a segment that is checked, and a new one."""
+    with Writer(directory, file_bytes=120) as writer:
+        for number in range(8):
+            writer.append(b"record %d" % number)
+            if number in (1, 4, 6):
+                writer.register_checkpoint()
+        writer.check_checkpoint()
+    with Writer.open(directory, file_bytes=120)[0] as writer:
+        writer.append(b"new")
+        writer.register_checkpoint()
+    return directory
+
+
+def test_records_are_rows_in_both_kinds_of_columns_and_segments_a_table(spark: Any, tmp_path: Path) -> None:
+    journal = make_journal(tmp_path / "readings")
+    records = [item for item in Reader(journal).scan() if hasattr(item, "record")]
+    assert {item.file for item in records} == {f"{ASIDE}/0.journal", f"{ASIDE}/1.journal", "2.journal"}
+
+    rows = spark.read.format("appendfile").load(str(journal)).collect()
+    assert sorted(
+        (row.kind, row.segment, row.data, row.checked, row.current) for row in rows if row.kind == "data"
+    ) == [
+        ("data", item.record.segment, item.record.data, None, None)
+        for item in sorted(records, key=lambda item: (item.record.segment, getattr(item.record, "data", b"")))
+        if isinstance(item.record, Data)
+    ]
+    checkpoints = [item.record for item in records if isinstance(item.record, Checkpoint)]
+    assert sorted((row.checked, row.current) for row in rows if row.kind == "checkpoint") == sorted(
+        (record.checked, record.current) for record in checkpoints
+    )
+
+    shared = spark.read.format("logwright").load(str(tmp_path)).orderBy("sequence", "position")
+    assert [(row.file, row.position, row.op, row.value) for row in shared.collect()] == [
+        (item.file, item.span.start, item.record.kind, getattr(item.record, "data", None)) for item in records
+    ]
+    found = tables.segments(tables.events(shared))
+    assert tuple(found.columns) == COLUMNS["segments"]
+    expected = Reader(journal).segments()
+    assert [
+        (row.generation, row.segment, row.complete, row.checked, row.records, row.bytes)
+        for row in found.orderBy("generation", "segment").collect()
+    ] == [
+        (
+            generation,
+            segment.id,
+            segment.complete,
+            segment.checked,
+            len(segment.records),
+            sum(map(len, segment.records)),
+        )
+        for generation, segment in zip([None, 2, 2, 2, 2], [expected[-1], *expected[:-1]], strict=True)
+    ]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_whatever_happens_between_triggers_every_record_comes_once(tmp_path: Path, seed: int) -> None:
+    chance = random.Random(seed)
+    schema = StructType().add("kind", "string").add("data", "binary")
+    stream = JournalStream(schema, {"path": str(tmp_path), "maxbytespertrigger": "300"}, "appendfile")
+    issued: list[bytes] = []
+    seen: list[bytes] = []
+    offset: dict[str, Any] | None = None
+    for _ in range(12):
+        opened = Writer.open(tmp_path, file_bytes=200)[0] if chance.random() < 0.4 else Writer(tmp_path, file_bytes=200)
+        with opened as writer:
+            for _ in range(chance.randrange(12)):
+                issued.append(b"%d" % len(issued))
+                writer.append(issued[-1])
+                if chance.random() < 0.3:
+                    writer.register_checkpoint()
+        offset = offset or json.loads(json.dumps(stream.initialOffset()))
+        for _ in range(chance.randrange(4)):
+            following = json.loads(json.dumps(stream.latestOffset(offset, stream.getDefaultReadLimit())))
+            seen += rows_between(stream, offset, following)
+            offset = following
+    while (following := stream.latestOffset(offset or {}, stream.getDefaultReadLimit())) != offset:
+        seen += rows_between(stream, offset or {}, following)
+        offset = following
+    assert seen == issued
+
+
+def rows_between(stream: JournalStream, start: dict[str, Any], end: dict[str, Any]) -> list[bytes]:
+    """The data of one batch, read by tasks that got all they know pickled."""
+    found = []
+    for partition in stream.partitions(start, end) if start != end else []:
+        reader, task = pickle.loads(pickle.dumps((stream, partition)))
+        for batch in reader.read(task):
+            found += [row["data"] for row in batch.to_pylist() if row["kind"] == "data"]
+    return found
+
+
+def test_a_stream_sees_each_record_once_and_writes_a_segment_for_each_batch(spark: Any, tmp_path: Path) -> None:
+    source, target = make_journal(tmp_path / "source"), tmp_path / "target"
+
+    def catch_up() -> None:
+        read = spark.readStream.format("appendfile").load(str(source)).where("kind = 'data'").select("data")
+        write = read.writeStream.format("appendfile").option("checkpointLocation", str(tmp_path / "checkpoint"))
+        write.trigger(availableNow=True).start(str(target)).awaitTermination()
+
+    catch_up()
+    first = [b"record %d" % number for number in range(8)] + [b"new"]
+    (segment,) = Reader(target).segments()
+    assert sorted(segment.records) == sorted(first)
+    assert segment.complete
+    with Writer.open(source)[0] as writer:  # puts the files aside that were read already
+        writer.append(b"later")
+    catch_up()
+    catch_up()
+    assert Reader(target).segments()[1:] == [Segment(1, [b"later"], True)]
+    assert Reader(target).verify().sound
