@@ -92,12 +92,14 @@ def _tell_unread_offsets(path: Path, format_name: str | None, reader: Any) -> bo
 
 def _print_state(state: dict[str, Any]) -> None:
     """Facts first, then lists as tables, then what is nested, each under its name."""
-    print_facts([(name, _plain(value)) for name, value in state.items() if not isinstance(value, dict | list)])
-    first = next(iter(state), None)
+    facts = [(name, _plain(value)) for name, value in state.items() if not isinstance(value, dict | list)]
+    print_facts(facts)
+    is_behind_something = bool(facts)
     for name, value in state.items():
         if isinstance(value, list | dict):
-            if name != first:
+            if is_behind_something:
                 print_line()
+            is_behind_something = True
             print_line(f"{name}: none" if not value else f"{name}:")
         if isinstance(value, dict) and value and all(map(is_ranges, value.values())):
             print_pages(value)
