@@ -250,7 +250,7 @@ def run(plan: Plan) -> list[Figure]:
         },
         lambda: {
             **appended(plan.place, count),
-            **recovered(plan.place, count),
+            **recovered(plan.place, plan.amount(2_000_000, 500_000)),
             **one_writer(plan.place, seconds),
         },
     )

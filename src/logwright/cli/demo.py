@@ -419,6 +419,7 @@ _SHOWN: Final = {
     "queue_items": ("queue", "item", "state", "data", "expires", "xid", "attempts", "done_position"),
     "kv_history": ("store", "k", "version", "o", "deleted", "valid_from", "valid_to"),
     "kv_state": ("store", "k", "o", "timestamp"),
+    "segments": ("journal", "generation", "segment", "complete", "checked", "records", "bytes"),
     "consumers": ("journal", "consumer", "offset", "next", "lag", "status"),
     "damage": ("journal", "file", "position", "size", "kind", "reason"),
     "files": ("journal", "part", "file", "bytes", "first", "next"),
