@@ -14,12 +14,15 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 
 from .closing import Closing
 from .durability import ALWAYS, GroupCommit, IntervalSync, SyncLike, parse_sync
 from .errors import Closed, Poisoned, WrongUse
+
+_writers: weakref.WeakSet[Appending] = weakref.WeakSet()
 
 
 class Appending(Closing):
@@ -43,6 +46,7 @@ class Appending(Closing):
         self._closed = False
         self._process = os.getpid()
         self._interval: IntervalSync | None = None
+        _writers.add(self)
 
     def _start(self) -> None:
         self._group = GroupCommit(self.sync)
@@ -111,6 +115,13 @@ class Appending(Closing):
         if os.getpid() != self._process:
             raise WrongUse(f"{self._name}: this writer belongs to another process; open one after the fork")
 
+    def _be_in_child(self) -> None:
+        """In a forked child: the threads that held these locks are not there, and would never give them back."""
+        self._writing = threading.Lock()
+        self._syncing = threading.Lock()
+        self._group = GroupCommit(self.sync)
+        self._interval = None
+
     def _or_poison(self, action: Callable[[], None]) -> None:
         """Do something to the files; whatever fails, fails this writer for good."""
         try:
@@ -145,3 +156,12 @@ class Appending(Closing):
         finally:
             with self._writing, self._syncing, contextlib.ExitStack() as stack:
                 stack.callback(self._release)
+
+
+def _after_fork() -> None:
+    for writer in _writers:
+        writer._be_in_child()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
