@@ -73,27 +73,34 @@ class Recovery(Iterator[Segment]):
             yield [last]
 
     def _read(self, source: JournalFile, parts: Segments) -> Iterator[list[Segment]]:
-        """The segments that a file completes, some at a time: memory that is used again at once is the quickest."""
+        """The segments that a file completes, some at a time: memory that is used again at once is the quickest.
+
+        No file is open between two steps: nobody would close it of a walk that is left.
+        """
+        position: int | None = 0
+        while position is not None:
+            found: list[Segment] = []
+            position = self._read_on(source, parts, position, found)
+            yield found
+
+    def _read_on(self, source: JournalFile, parts: Segments, position: int, found: list[Segment]) -> int | None:
+        """Read one step from a position on, into what was found; where the next one begins, None at the end."""
         file = self._writer.disk.open(source.path, "read")
         try:
-            cursor = Cursor(file, source)
-            found: list[Segment] = []
-            given = 0
-            while True:
-                while (chunk := cursor.read()) is not None:
+            cursor = Cursor(file, source, position, segment=parts.current or 0)
+            while cursor.position - position < _STEP_BYTES:
+                chunk = cursor.read()
+                if chunk is not None:
                     found += segments_of(chunk, parts)
-                    if cursor.position - given >= _STEP_BYTES:
-                        yield found
-                        found, given = [], cursor.position
+                    continue
                 if cursor.ending == codec.CLEAN:
-                    yield found
-                    return
+                    return None
                 damage, goes_on = judge(cursor)
                 self._tell(damage)
                 parts.lose()
                 if not goes_on:
-                    yield found
-                    return
+                    return None
+            return cursor.position
         finally:
             file.close()
 
