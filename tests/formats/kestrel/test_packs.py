@@ -104,6 +104,30 @@ def test_an_empty_pack_that_replaces_nothing_but_empty_files_is_finished(opener:
     assert kept(disk) == {}
 
 
+@OPENERS
+@pytest.mark.parametrize("dead", [{}, OLD], ids=["alone", "beside what it replaces"])
+@pytest.mark.parametrize("damaged", ["cars.950.pack", "cars.960", "cars"])
+def test_a_pack_is_not_finished_while_a_file_that_counts_is_damaged(
+    opener: Opener, dead: dict[str, bytes], damaged: str
+) -> None:
+    """Opening says that it has changed nothing: then the pack keeps its suffix, and what it replaces its place."""
+    files = {**dead, "cars.950.pack": WHOLE, "cars.960": encoded([addx(b"E")]), **NEWEST}
+    disk = with_files({**files, damaged: b"\xff" + files[damaged]})
+    before = read_tree(disk, HOME)
+    with pytest.raises(DamagedJournal, match=r"there is no operation 255; .*nothing was changed"):
+        opener(disk)
+    assert visible(disk) == before
+    assert kept(disk) == {}
+
+
+@OPENERS
+def test_a_pack_is_finished_before_a_torn_tail_is_cut(opener: Opener) -> None:
+    disk = with_files({"cars.950.pack": WHOLE, "cars": NEWEST["cars"] + encoded([addx(b"E")])[:-1]})
+    opener(disk).close()
+    assert visible(disk) == {"cars.950": WHOLE, **NEWEST}
+    assert kept(disk) == {"cars": encoded([addx(b"E")])[:-1]}
+
+
 def test_an_empty_pack_is_a_problem_and_damage_for_every_reader() -> None:
     disk = with_files({**OLD, "cars.950.pack": b"", **NEWEST})
     reader = Reader(HOME / "cars", disk=disk)

@@ -144,13 +144,19 @@ class QueueFiles(Appending):
     def _check_names(self, listing: Listing) -> None:
         """Raise what is wrong with a file by its name alone."""
         for flaw in (file.flaw for file in listing.files if file.flaw is not None):
-            more = _hint_at(listing) if flaw.kind == "empty_pack" else ""
-            raise self._explained(DamagedJournal(flaw.file, flaw.start, flaw.reason), more)
+            damage = DamagedJournal(flaw.file, flaw.start, flaw.reason)
+            if flaw.kind == "empty_pack":
+                raise self._explained(damage, _hint_at(listing))
+            raise DamagedJournal(self.directory / flaw.file, flaw.start, f"{flaw.reason}; nothing was changed")
 
     def _check_pack(self, listing: Listing) -> None:
-        """Raise what is wrong with a pack while files that it has replaced are still there: they may be wanted."""
-        if listing.pack is not None and listing.dead:
-            self._check_files([listing.pack], _hint_at(listing))
+        """Raise what is wrong with a pack that is not finished, or with a file behind it, before it is finished.
+
+        Files that it has replaced may be wanted, and whoever repairs the journal finds it as the accident has left it.
+        """
+        if listing.pack is not None:
+            self._check_files([listing.pack], _hint_at(listing) if listing.dead else "")
+            self._check_files([file for file in listing.files if file is not listing.pack])
 
     def _check_files(self, listed: list[JournalFile], more: str = "") -> None:
         reader = Reader(self.path, dialect=self._asked_dialect, disk=self._disk)
