@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from logwright.core.errors import StorageFailed
+from logwright.core.errors import NotFound, StorageFailed
 from logwright.formats import kestrel, sej
 from logwright.spark.reading import Journal, list_journals, open_journal
 from tests.support.access import open_to_all, without_access
@@ -54,6 +54,19 @@ def test_links_between_queues_multiply_nothing_either(tmp_path: Path) -> None:
     (tmp_path / "again").symlink_to("more")
     (tmp_path / "more" / "up").symlink_to("..")
     assert names(tmp_path) == [tmp_path.name, "more"]
+
+
+@pytest.mark.parametrize("rotated", ["cars.904", "cars.904.pack"])
+def test_a_queue_whose_newest_file_is_missing_is_found_by_its_name(tmp_path: Path, rotated: str) -> None:
+    """A crash within a rotation leaves it like this."""
+    with kestrel.Writer(tmp_path / "cars") as writer:
+        writer.addx(b"x")
+    (tmp_path / "cars").rename(tmp_path / rotated)
+    (found,) = list_journals(str(tmp_path / "cars"), None)
+    assert found == Journal("kestrel", str(tmp_path / "cars"), "cars")
+    assert open_journal(found).count() == 1
+    with pytest.raises(NotFound, match="bikes: no such file"):
+        list_journals(str(tmp_path / "bikes"), None)
 
 
 def test_no_two_journals_have_one_name(tmp_path: Path) -> None:

@@ -183,6 +183,11 @@ def find_format(name: str) -> Format:
         raise UnknownFormat(f"there is no format {name!r}; known are {', '.join(FORMATS)}") from None
 
 
+def is_there(disk: Disk, path: Path) -> bool:
+    """Whether something is at a path, or at least a journal of this name whose own file is missing."""
+    return any(format.names_journal(disk, path) for format in FORMATS.values())
+
+
 def detect(path: Path | str, *, disk: Disk = REAL_DISK) -> Format:
     """The format of what is at a path, by names and bytes. `UnknownFormat` when none fits, or two fit as well."""
     path = Path(path)

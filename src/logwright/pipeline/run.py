@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from ..core.disk import REAL_DISK
 from ..core.errors import DamagedJournal, NotFound, UnknownFormat, WrongUse
-from ..core.format import find_format
+from ..core.format import find_format, is_there
 from ..location import is_local, locate
 from ..spark.reading import Journal
 from ..spark.stream import Offset
@@ -134,7 +134,7 @@ def _placed(settings: Settings) -> Settings:
     if not is_local(disk):
         return replace(settings, out=str(out))
     root = root.absolute()
-    if not REAL_DISK.exists(root):
+    if not is_there(REAL_DISK, root):
         raise NotFound(f"{settings.journals}: no such file or directory")
     if is_below(root, out):
         raise WrongUse(f"the journals at {settings.journals} are in {settings.out}, where the tables are to go")

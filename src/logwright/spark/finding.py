@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 
 from ..core.disk import Disk
 from ..core.errors import NotFound, StorageFailed, UnknownFormat
-from ..core.format import Format, detect, find_format
+from ..core.format import Format, detect, find_format, is_there
 from ..core.naming import printed
 from ..location import is_local, locate
 
@@ -50,7 +50,7 @@ def find_journals(location: str, format: str | None, refused: Refused | None = N
 def list_journals(location: str, format: str | None, refused: Refused | None = None) -> list[Journal]:
     """As `find_journals`, but there may be none yet."""
     disk, root = locate(location)
-    if not disk.exists(root):
+    if not is_there(disk, root):
         raise NotFound(f"{location}: no such file or directory")
     search = _Search(disk, format, refused)
     found = search.look_at(root, location, "", by_link=True)
