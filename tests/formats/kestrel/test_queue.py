@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -540,7 +540,11 @@ def test_the_journal_has_the_time_of_expiry(make: MakeQueue, moment: Any) -> Non
         assert (operation.added, operation.expires) == (1_700_000_000_000, 1_700_000_005_000)
 
 
-@pytest.mark.parametrize("moment", ["soon", True, float("nan"), float("inf"), 1e300, b"5"])
+BEFORE_ALL_DATES = datetime.min.replace(tzinfo=timezone(timedelta(hours=1)))
+"""An hour before the first moment that a `datetime` in UTC has."""
+
+
+@pytest.mark.parametrize("moment", ["soon", True, float("nan"), float("inf"), 1e300, b"5", BEFORE_ALL_DATES])
 def test_a_time_of_expiry_that_is_none_is_refused(make: MakeQueue, moment: Any) -> None:
     with make() as queue:
         with pytest.raises(WrongUse):

@@ -73,6 +73,16 @@ def test_an_item_larger_than_the_memory_is_read_alone(make: MakeQueue) -> None:
         assert list(drained(queue)) == [b"small", large, b"another", large, b"last"]
 
 
+def test_the_age_of_a_head_that_is_not_in_memory(make: MakeQueue) -> None:
+    clock = Clock()
+    with make(max_memory_bytes=1, clock=clock) as queue:
+        for _ in range(2):
+            queue.put(bytes(100))
+            clock.now += 2
+        assert [(queue.stats().age_ms, queue.get() is not None) for _ in range(2)] == [(4000, True), (2000, True)]
+        assert queue.stats().age_ms is None
+
+
 def test_putting_and_getting_at_the_same_time(make: MakeQueue) -> None:
     chance = random.Random(9)
     with make(max_journal_bytes=5000) as queue:

@@ -141,7 +141,10 @@ def deadline_ms(expires: Expires, now: int) -> int:
     A time without a zone is one of this machine's clock on the wall, as everywhere in Python.
     """
     if isinstance(expires, datetime):
-        found = int(expires.astimezone(UTC).timestamp() * 1000)
+        try:
+            found = int(expires.astimezone(UTC).timestamp() * 1000)
+        except (ValueError, OverflowError):  # another zone's first or last day, which is out of the calendar here
+            raise WrongUse(f"an item cannot expire at {expires}") from None
     elif _is_duration(expires):
         seconds = as_seconds(expires)
         if not -(2**50) < seconds < 2**50:

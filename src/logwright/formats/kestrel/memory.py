@@ -251,6 +251,13 @@ class Memory(QueueFiles, quick.Shelf):
         if not self.behind_items:
             self.end_behind()
 
+    def head_added(self) -> int:
+        """When the head was added, in milliseconds; 0 if nothing waits, or nobody knows. The mutex is held."""
+        if not self.memory_items and self.behind_items and not self.refusing:
+            with contextlib.suppress(LogwrightError):  # whoever asks for an item will be told
+                self._refill()
+        return self.head()[1] if self.memory_items else 0
+
     # --- looking at all of it ---------------------------------------------------------------------------------------
 
     def waiting_entries(self) -> Iterator[Entry]:

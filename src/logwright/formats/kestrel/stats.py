@@ -18,7 +18,7 @@ class Stats:
     memory_bytes            and how much data that is
     reads_behind            whether some are not
     waiting                 how many calls wait for an item
-    age_ms                  how long the head has been waiting, None without one
+    age_ms                  how long the head has been waiting, None without one, or where nobody knows
     xid                     the last used transaction id
     journal_files           how many files the journal has
     journal_bytes           how large they are together
@@ -52,7 +52,7 @@ def stats_of(engine: Engine) -> Stats:
     """The figures of an engine now."""
     engine.check_process()  # in a fork somebody who is not there may hold the mutex
     with engine.mutex:
-        added = engine.head()[1] if engine.memory_items else 0
+        added = engine.head_added()
         return Stats(
             items=engine.items,
             bytes=engine.data_bytes,
