@@ -159,18 +159,14 @@ class YeltsinSubject(Subject):
         return [*alone, self.encode(self.records(1, 3))]
 
     def length_fields(self, records: list[Kept]) -> list[tuple[int, int]]:
-        """Those of the header, of the first transaction, and the links of the second and of the last one."""
-        starts = self.ends(records)
-        found = [(4, 8), (12, 8)]
-        for start in dict.fromkeys((*starts[:2], starts[-2])):
-            found += [(start, 8), (start + NEXT_AT, 8)]
-        at = starts[0] + 25
-        for operation in records[0].transaction.operations[:2]:
-            found.append((at + 1, 4))
+        """Those of the header, and of the first transaction as far as they differ; see `test_reader.py` for links."""
+        at = HEADER_BYTES + 25
+        found = [(4, 8), (12, 8), (HEADER_BYTES, 8), (HEADER_BYTES + NEXT_AT, 8), (at + 1, 4)]
+        for operation in records[0].transaction.operations:
             if isinstance(operation, Modify):
                 found.append((at + 15, 2))
             at += len(codec.encode_operation(operation))
-        return [*found, (at + 1, 4)]
+        return list(dict.fromkeys([*found, (at + 1, 4)]))
 
     def claiming(self, size: int) -> bytes:
         records = [*self.records(3, 3), Kept(Transaction(0, 0, CREATED, 0, (), COMPLETION))]
