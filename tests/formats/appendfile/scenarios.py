@@ -138,8 +138,9 @@ def _do_on_model(model: Model, call: str) -> None:
 
 
 _RETIRED = [
-    *("append first of the first segment", "append second of it", "register"),
-    *("append the second segment", "append and more of it", "register", "check", "append the third one", "check"),
+    *("append first of the first segment", "append second of it", "append a third one", "register"),
+    *("append the second segment", "append and more of it, to fill files", "register", "check"),
+    *("append the third one", "append it is long as well", "check", "append to the end", "register", "check"),
 ]
 
 
@@ -157,6 +158,7 @@ class ReopenScenario(CallsScenario):
     """
 
     def __init__(self, name: str, *, leaves: bool = False) -> None:
-        before = ["open", *_RETIRED[:5]]
-        again = ["open", "peek" if leaves else "consume", "append once more", "register"]
-        super().__init__(name, before, [*again, "open", "consume", "append last"])
+        before = ["open", *_RETIRED[:7], "append not closed by any checkpoint"]
+        again = ["append the second segment once more", "register"]
+        calls = ["open", "peek", *again, "open", *(["peek"] if leaves else ["consume"]), "append new", "open", *again]
+        super().__init__(name, before, [*calls, "consume", "check", "open", "consume", "append last"])
