@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from logwright.formats.versioned import VersionedRecovery
+from logwright.formats.versioned import VersionedKVStore, VersionedRecovery
+from logwright.formats.versioned.files import archive_name
 from tests.cli.support import assert_one_error_line, run
 
 TEN = 1768471200000000000
@@ -54,3 +55,21 @@ def test_dump_begins_each_file_with_its_metadata_and_count_counts_the_entries(sa
     assert heads[0]["format_version"] == 2
     assert len(heads) == len({record["file"] for record in records})
     assert run("count", samples / "stores", "--json").object["records"] == len(records) - len(heads)
+
+
+def test_a_history_tells_what_of_it_is_damaged_or_missing(tmp_path: Path) -> None:
+    ends = []
+    with VersionedKVStore.open(tmp_path, "cars", background=False) as store:
+        for number in range(4):
+            store.insert("key", number)
+            ends.append(store.rotate())
+    assert run("history", tmp_path, "key").code == 0
+    (tmp_path / archive_name("cars", ends[1])).unlink()
+    missing = run("history", tmp_path, "key", "--json")
+    assert (missing.code, len(missing.lines)) == (1, 4)
+    assert f"ended at {ends[0]}: one is missing" in missing.err
+    archive = tmp_path / archive_name("cars", ends[0])
+    archive.write_bytes(archive.read_bytes()[:-6])
+    damaged = run("history", tmp_path / "cars.jrn", "key", "--json")
+    assert damaged.code == 1
+    assert archive.name in damaged.err

@@ -10,8 +10,9 @@ from typing import Any
 import click
 
 from ..core.errors import WrongUse
-from .arguments import GOOD, format_option, json_option, opened, path_argument, tell_torn_tails, verb
-from .output import RED, Column, Table, escape, print_json
+from ..core.outcome import Damage
+from .arguments import DAMAGE_FOUND, GOOD, format_option, json_option, opened, path_argument, tell_torn_tails, verb
+from .output import RED, Column, Table, describe, escape, print_json, warn
 from .pages import in_hex, is_ranges
 from .times import shown_time
 
@@ -34,8 +35,9 @@ def command(path: Path, key: str, format_name: str | None, as_json: bool) -> int
 
     For kestrel the key is the place where an item was added (FILE@POSITION, as `dump` and `diff` show it), and its
     changes are when it was added, reserved, put back, and removed or finished. For versioned it is a key of the store,
-    in a directory of several STORE/KEY; every change that is kept is told, from all archives, each once. For yeltsin it
-    is a page, by its offset in the table, and what is known of its bytes after each transaction that changed it.
+    in a directory of several STORE/KEY; every change that is kept is told, from all archives, each once; what is
+    damaged or missing makes the exit code 1. For yeltsin it is a page, by its offset in the table, and what is known of
+    its bytes after each transaction that changed it.
     """
     with opened(path, format_name) as reader:
         tell = getattr(reader, "history", None)
@@ -47,8 +49,13 @@ def command(path: Path, key: str, format_name: str | None, as_json: bool) -> int
                 print_json(change)
         else:
             _print_changes(changes)
+        damages: list[Damage] = []
+        if getattr(reader, "states_by_time", False):
+            damages = reader.damages  # type: ignore[attr-defined]  # of all files, for all were read
+        for damage in damages:
+            warn(describe(path, damage))
         tell_torn_tails(reader)
-    return GOOD
+    return DAMAGE_FOUND if damages else GOOD
 
 
 def _print_changes(changes: list[dict[str, Any]]) -> None:

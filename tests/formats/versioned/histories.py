@@ -13,11 +13,13 @@ KEYS = ("a", "b", "ä key", "", "key of more than fifteen bytes")
 VALUES: tuple[Any, ...] = (0, 1, 1.0, True, "x", "", "ö" * 20, [1, {"n": None}], {"deep": [[]]}, None, None)
 
 
-def random_history(dice: random.Random, changes: int, initialized: int = START, rotations: float = 0.1) -> Model:
-    """A store of so many changes; the clock stands still, or goes on a little."""
+def random_history(
+    dice: random.Random, changes: int, initialized: int = START, rotations: float = 0.1, tick_ns: int = 1
+) -> Model:
+    """A store of so many changes; the clock stands still, or goes on a few ticks."""
     model = Model(initialized)
     for _ in range(changes):
-        model.change(Entry(model.now + dice.choice((0, 0, 1, 7)), dice.choice(KEYS), dice.choice(VALUES)))
+        model.change(Entry(model.now + tick_ns * dice.choice((0, 0, 1, 7)), dice.choice(KEYS), dice.choice(VALUES)))
         if dice.random() < rotations:
             model.rotate()
     return model

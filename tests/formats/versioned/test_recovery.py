@@ -146,6 +146,25 @@ def test_a_missing_archive_between_others_is_a_gap_and_not_a_guess(tmp_path: Pat
     assert recovery.recover_at(second).with_timestamps() == model.state(second)
 
 
+def test_changes_over_a_missing_archive_are_damage_and_those_on_one_side_are_not(tmp_path: Path) -> None:
+    model = Model()
+    for number, (key, value) in enumerate([("a", 1), ("gone", 2), ("gone", None), ("a", 3), ("a", 4)]):
+        model.change(Entry(START + 10 * number + 5, key, value))
+        model.rotate()
+    model.write(tmp_path)
+    (tmp_path / archive_name("cars", START + 25)).unlink()  # where the key was removed
+    recovery = VersionedRecovery.load(tmp_path)
+    assert [entry.o for entry in recovery.changes(START, START + 15)] == [1, 2]
+    assert [entry.o for entry in recovery.changes(START + 25, START + 99)] == [3, 4]
+    with pytest.raises(DamagedJournal, match=f"begins at {START + 25}.* ended at {START + 15}: one is missing"):
+        list(recovery.changes(START + 15, START + 35))
+    with pytest.raises(DamagedJournal, match="one is missing"):
+        recovery.history("gone")
+    lenient = VersionedRecovery.load(tmp_path, mode="permissive")
+    assert [entry.o for entry in lenient.history("gone")] == [2]
+    assert [(damage.file, damage.kind) for damage in lenient.damages] == [(archive_name("cars", START + 35), "gap")]
+
+
 def test_of_thousands_of_archives_only_one_is_read() -> None:
     disk, home = SimulatedDisk(), Path("/stores")
     disk.make_directory(home)

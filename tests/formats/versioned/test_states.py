@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,12 @@ import pytest
 
 from logwright.core.disk import REAL_DISK
 from logwright.core.errors import DamagedJournal, HistoryUnavailable
-from logwright.formats.versioned import states
+from logwright.core.split import Times
+from logwright.formats.versioned import splits, states
 from logwright.formats.versioned.files import archive_name
 from logwright.formats.versioned.records import Entry
 from logwright.formats.versioned.recovery import VersionedRecovery
+from logwright.formats.versioned.stores import StoresReader
 from tests.formats.versioned.histories import random_history, random_stores
 from tests.formats.versioned.samples import START, Model, journal
 
@@ -45,14 +48,15 @@ def state_of(part: states.StatePart, at: int, mode: Any = "failfast") -> dict[st
 def test_planning_lists_a_directory_once_and_reading_opens_one_file_of_each_store(tmp_path: Path) -> None:
     dice = random.Random(1)
     for number in range(40):
-        random_history(dice, 30, rotations=0.3).write(tmp_path, f"store {number}")
+        random_history(dice, 30, rotations=0.3, tick_ns=1000).write(tmp_path, f"store {number}")
     disk: Any = OpeningDisk()
-    parts = list(states.plan(disk, tmp_path, START + 40))
+    at = START + 40_500  # not so close to a name behind it that the file after that would be looked at as well
+    parts = list(states.plan(disk, tmp_path, at))
     assert [part.store for part in parts] == sorted(f"store {number}" for number in range(40))
     assert (disk.opened, disk.listed) == ([], [tmp_path])
     assert all(part.bytes == part.files[-1].path.stat().st_size for part in parts)
     for part in parts:
-        states.read(disk, part, START + 40, "failfast")
+        states.read(disk, part, at, "failfast")
         assert set(disk.opened) == {part.files[-1].name}
         disk.opened.clear()
     assert disk.listed == [tmp_path]
@@ -147,3 +151,21 @@ def test_a_store_or_a_file_can_be_asked_for_by_its_name(tmp_path: Path) -> None:
     (alone,) = states.plan(REAL_DISK, archive, 2**62)
     archive_state = VersionedRecovery.load([archive]).recover_current().with_timestamps()
     assert (alone.store, state_of(alone, 2**62)) == ("cars", archive_state)
+
+
+def test_the_state_behind_an_archive_whose_name_was_taken_is_that_of_the_journal_after_it(tmp_path: Path) -> None:
+    files = {
+        archive_name("cars", START + 1): journal(START, [Entry(START + 1, "k", "somebody's")]),
+        archive_name("cars", START + 2): journal(START, [Entry(START + 1, "k", "before")]),
+        archive_name("cars", START + 9): journal(
+            START + 1, [Entry(START + 1, "k", "before"), Entry(START + 1, "k", "after"), Entry(START + 9, "k", "late")]
+        ),
+    }
+    for name, data in files.items():
+        (tmp_path / name).write_bytes(zlib.compress(data))
+    (tmp_path / "cars.jrn").write_bytes(journal(START + 9, [Entry(START + 9, "k", "late")]))
+    for at, value in ((START + 1, "after"), (START + 2, "after"), (START + 9, "late"), (START + 99, "late")):
+        (part,) = states.plan(REAL_DISK, tmp_path, at)
+        assert state_of(part, at)["k"][0] == value == VersionedRecovery.load(tmp_path).recover_at(at)["k"]
+    planned = splits.plan(StoresReader(tmp_path), times=Times(START + 1, START + 1))
+    assert archive_name("cars", START + 9) in [split.file for split in planned]

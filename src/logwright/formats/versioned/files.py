@@ -31,6 +31,8 @@ from .layout import (
     TEMPORARY_SUFFIX,
 )
 
+MOST_TAKEN_NS: Final = 64
+"""By so much the name of an archive may be later than it ended: as many names would be taken."""
 _STORE_NAME: Final = re.compile(r"[^./\x00][^/\x00]*", re.DOTALL)
 _FILE_NAME: Final = re.compile(
     r"(?P<store>[^./\x00][^/\x00]*)\.jrn"

@@ -38,7 +38,7 @@ from ...core.splitting import (
     source_of,
 )
 from .cursor import Chunk, Head
-from .files import POSITION_BITS, JournalFile, Kind, archive_name, parse_name
+from .files import MOST_TAKEN_NS, POSITION_BITS, JournalFile, Kind, archive_name, parse_name
 from .reader import Reader
 from .stores import StoresReader
 
@@ -101,7 +101,8 @@ def _plan(
 def _may_hold(source: JournalFile, number: int, times: Times) -> bool:
     """Whether a file may have a change of these times; of the first one, copies count as changes."""
     latest = 2**64 if source.timestamp is None else source.timestamp
-    return times.reach(source.before if number else 0, latest)
+    earliest = max(0, source.before - MOST_TAKEN_NS)  # the archive before may have ended before the time in its name
+    return times.reach(earliest if number else 0, latest)
 
 
 def _end_number(source: JournalFile) -> int:

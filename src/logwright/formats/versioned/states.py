@@ -19,7 +19,7 @@ from ...core.disk import Disk
 from ...core.errors import HistoryUnavailable, NotFound
 from ...core.outcome import Damage, Mode
 from . import kernel
-from .files import JournalFile, Kind, active_name, arrange, list_files, parse_name
+from .files import MOST_TAKEN_NS, JournalFile, Kind, active_name, arrange, list_files, parse_name
 from .reader import Reader
 from .surroundings import counting_files
 from .timeline import Timeline
@@ -30,8 +30,9 @@ UNAVAILABLE: Final = "history_unavailable"
 
 @dataclass(frozen=True, slots=True)
 class StatePart:
-    """A store, and the file to read for its state: the last of these. `bytes` is how large that is.
+    """A store, and the file to read for its state: the last of these, but for names that are close to each other.
 
+    `bytes` is how large the last one is.
     `alone` says that it is one file that was asked for by its name, whatever lies beside it.
     """
 
@@ -89,10 +90,15 @@ def _by_store(names: list[str]) -> dict[str, list[str]]:
 
 
 def _chosen(files: tuple[JournalFile, ...], at: int) -> tuple[JournalFile, ...]:
-    """The file that a time falls into by names, behind the one before it."""
+    """The file that a time falls into by names, behind the one before it.
+
+    Where it lies so close to the end of that one that the name of the archive may be too late, those that follow come
+    with them: `Timeline` finds out which one it is.
+    """
     ends = [file.timestamp for file in files if file.timestamp is not None]
-    index = min(bisect_right(ends, at), len(files) - 1)
-    return files[max(0, index - 1) : index + 1]
+    first = min(bisect_right(ends, at), len(files) - 1)
+    last = min(bisect_right(ends, at + MOST_TAKEN_NS), len(files) - 1)
+    return files[max(0, first - 1) : last + 1]
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------

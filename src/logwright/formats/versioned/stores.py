@@ -90,7 +90,10 @@ class StoresReader(SideBySideReader):
         store, _, rest = key.partition("/")
         if store not in self.stores():
             raise WrongUse(f"{self.path} holds the stores {', '.join(self.stores())}: write STORE/KEY")
-        return self.open(store).history(rest)
+        reader = self.open(store)
+        found = reader.history(rest)
+        self.damages = reader.damages
+        return found
 
     def as_json(self, located: Located) -> dict[str, Any]:
         """A record as `dump --json` prints it, with its store."""

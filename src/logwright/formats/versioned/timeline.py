@@ -25,14 +25,12 @@ from ...core.outcome import Damage, Mode, check_mode
 from . import codec, kernel
 from .archives import DEFAULT_LIMITS, ArchiveLimits
 from .cursor import Chunk, Cursor, Head
-from .files import JournalFile
-from .layout import MAX_TIMESTAMP
+from .files import MOST_TAKEN_NS, JournalFile
+from .layout import HEADER_BYTES, MAX_TIMESTAMP
 from .records import Entry, Metadata, check_key
 from .replay import Copies
 
 _ATTEMPTS: Final = 20
-_MOST_TAKEN: Final = 64
-"""By so many nanoseconds the name of an archive may be later than it ended: as many names would be taken."""
 Answer = TypeVar("Answer")
 
 
@@ -116,7 +114,7 @@ class Timeline:
         The next one tells, which was initialized when this one ended. It is asked only close to the name's time.
         """
         ended = files[index].timestamp
-        if ended is None or ended - at > _MOST_TAKEN or index + 1 == len(files):
+        if ended is None or ended - at > MOST_TAKEN_NS or index + 1 == len(files):
             return False
         metadata = self.metadata(files[index + 1])
         return metadata is not None and metadata.initialized <= at
@@ -159,6 +157,15 @@ class Timeline:
                 else:
                     yield item
 
+    def _check_no_gap(self, source: JournalFile, ended: int | None, initialized: int) -> None:
+        """Tell of changes that are missing between two journals: keys that were removed there would seem to stay.
+
+        Where the one before is gone as well, retention has removed them while this was read.
+        """
+        if ended is not None and ended == source.before and initialized > ended:
+            reason = f"it begins at {initialized}, and the journal before it ended at {ended}: one is missing"
+            self._note(Damage(source.name, HEADER_BYTES, HEADER_BYTES, reason, "gap"))
+
     def _note(self, damage: Damage) -> None:
         if damage.kind != "torn_tail" and self.mode == "failfast":
             raise DamagedJournal(damage.file, damage.start, damage.reason)
@@ -184,27 +191,29 @@ class Timeline:
 
     def _changes(self, start: int, stop: int) -> Iterator[Entry]:
         first = self._again(lambda files: (self._choose(files, start), self._choose(files, stop))[0])
-        for file, source, copies in self._journals(first.before, stop):
-            for entry in self._changes_of(file, source, copies, None):
+        for file, source, ended, copies in self._journals(first.before, stop):
+            for entry in self._changes_of(file, source, ended, copies, None):
                 if start < entry.t <= stop:
                     yield entry
 
     def history(self, key: str) -> Iterator[Entry]:
-        """Every change of a key that is kept, oldest first."""
+        """Every change of a key that is kept, oldest first. Where a journal is missing in between, that is damage."""
         check_key(key)
         self.damages = []
         return self._history(key)
 
     def _history(self, key: str) -> Iterator[Entry]:
-        for file, source, copies in self._journals(-1, MAX_TIMESTAMP):
-            yield from self._changes_of(file, source, copies, key)
+        for file, source, ended, copies in self._journals(-1, MAX_TIMESTAMP):
+            yield from self._changes_of(file, source, ended, copies, key)
 
-    def _journals(self, after: int, until: int) -> Iterator[tuple[File, JournalFile, Copies]]:
+    def _journals(self, after: int, until: int) -> Iterator[tuple[File, JournalFile, int | None, Copies]]:
         """The journals that ended after a time, oldest first, up to that which knows another one; each is open.
 
-        What was read stays read: where a rotation has come in between, it goes on behind that.
+        With each comes when the one before it ended, None where that does not matter. What was read stays read: where a
+        rotation has come in between, it goes on behind that.
         """
         copies = Copies()
+        ended: int | None = None
         files = self._files()
         attempts = 0
         while True:
@@ -220,10 +229,11 @@ class Timeline:
                 files = again
                 continue
             attempts = 0
-            yield file, source, copies
+            yield file, source, ended, copies
             if source.timestamp is None or source.timestamp > until:
                 return
             after = source.timestamp
+            ended = after if after < until else None  # what is missing behind the last time is not asked for
 
     def _opened(self, source: JournalFile, files: list[JournalFile]) -> File | None:
         """A journal, None if another one may have its name by now: only what is an archive keeps that."""
@@ -236,11 +246,15 @@ class Timeline:
         file.close()
         return None
 
-    def _changes_of(self, file: File, source: JournalFile, copies: Copies, key: str | None) -> Iterator[Entry]:
+    def _changes_of(
+        self, file: File, source: JournalFile, ended: int | None, copies: Copies, key: str | None
+    ) -> Iterator[Entry]:
         """The changes of one journal, or those of one key."""
         for item in self._items(file, source):
             if isinstance(item, Head):
-                copies.begin(item.metadata.initialized if item.metadata is not None else 0)
+                initialized = item.metadata.initialized if item.metadata is not None else 0
+                self._check_no_gap(source, ended, initialized)
+                copies.begin(initialized)
                 continue
             entries = (
                 kernel.entries(item.data, item.start, item.stop, item.count) if key is None else entries_of(item, key)
