@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -143,3 +144,13 @@ def test_a_whole_file_is_moved_where_copies_are_and_a_long_name_is_cut_short(jou
         assert at == "@0"
         assert name.startswith(beginning)
         assert len(kept.name.encode()) <= 255
+
+
+@pytest.mark.parametrize("partial", [False, True])
+def test_a_copy_for_which_there_is_no_space_leaves_nothing_behind(disk: SimulatedDisk, partial: bool) -> None:
+    full = FaultyDisk(disk, 1, errno.ENOSPC, forever=True, partial=partial, only=["write"])
+    for _ in range(2):
+        with pytest.raises(StorageFailed):
+            cut(full)
+    assert disk.list_directory(cut_directory(JOURNAL)) == []
+    assert read_file(disk, PATH) == WHOLE + TAIL

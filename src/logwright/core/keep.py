@@ -10,11 +10,13 @@ write the copy, sync it, sync its name, truncate the journal's file, sync that.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from pathlib import Path
 
 from .disk import Disk, File, make_directories, write_all
+from .errors import LogwrightError
 
 DIRECTORY = ".logwright"
 CUT_DIRECTORY = "cut"
@@ -59,8 +61,12 @@ def keep_range(disk: Disk, home: Path, file: File, start: int, end: int) -> Path
             write_all(copy, position - start, data)
             position += len(data)
         copy.sync()
-    finally:
+    except BaseException:  # the bytes are still where they were: half a copy, at every try on a full disk, helps nobody
         copy.close()
+        with contextlib.suppress(LogwrightError):
+            disk.remove(path)
+        raise
+    copy.close()
     disk.sync_directory(directory)
     return path
 
