@@ -13,6 +13,7 @@ from logwright.core.format import Located
 from logwright.core.repair import Create, Patch, Remove, Rename
 from logwright.formats.versioned import Entry, Reader, VersionedKVStore
 from logwright.formats.versioned.files import archive_name
+from logwright.formats.versioned.layout import HEADER_BYTES
 from logwright.formats.versioned.repair import apply, plan, undo
 from tests.formats.versioned.samples import START, Model, journal, with_position
 from tests.support.trees import differences, read_tree
@@ -121,3 +122,19 @@ def test_nothing_is_planned_for_what_is_sound_and_a_part_is_not_repaired_alone(t
     assert apply(path, plan(path)) is None
     with pytest.raises(WrongUse, match="is a part of the store"):
         plan(tmp_path / archive_name("cars", model.archives[0][0]))
+
+
+def test_a_missing_archive_is_told_and_left(tmp_path: Path) -> None:
+    model = Model()
+    for entry in ENTRIES[:3]:
+        model.change(entry)
+        model.rotate()
+    path = model.write(tmp_path)
+    assert plan(path).left == ()
+    (tmp_path / archive_name("cars", ENTRIES[1].t)).unlink()
+    found = plan(path)
+    times = f"it begins at {ENTRIES[1].t}, and {archive_name('cars', ENTRIES[0].t)} ended at {ENTRIES[0].t}"
+    assert (found.steps, found.left) == (
+        (),
+        (f"{archive_name('cars', ENTRIES[2].t)} @ {HEADER_BYTES}: {times}: a journal between them is missing",),
+    )

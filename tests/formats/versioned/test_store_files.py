@@ -12,6 +12,7 @@ import pytest
 
 from logwright.core.errors import DamagedJournal, StorageFailed, WrongUse
 from logwright.formats.versioned import archiving
+from logwright.formats.versioned.files import MAX_STORE_NAME_BYTES
 from logwright.formats.versioned.recovery import VersionedRecovery
 from logwright.formats.versioned.retention import Retention, choose
 from logwright.formats.versioned.store import VersionedKVStore
@@ -463,3 +464,13 @@ def test_an_entry_larger_than_what_is_zeroed_at_once_needs_no_rotation(tmp_path:
     assert names(tmp_path) == ["cars.jrn"]
     with opened(tmp_path) as store:
         assert {key: len(value) for key, value in store.items()} == {"large": 3 << 20, "larger": 5 << 20}
+
+
+def test_the_longest_name_of_a_store_leaves_room_for_its_archives(tmp_path: Path) -> None:
+    longest = "ü" * (MAX_STORE_NAME_BYTES // 2)
+    with VersionedKVStore.open(tmp_path, longest, clock=lambda: 2**64 - 1, background=False) as store:
+        store.insert("a", 1)
+        store.rotate()
+    assert names(tmp_path) == [f"{longest}.jrn", f"{longest}.jrn.t{2**64 - 1}.zz"]
+    with pytest.raises(WrongUse, match=f"{MAX_STORE_NAME_BYTES} bytes is the most"):
+        VersionedKVStore.open(tmp_path, longest + "ü")

@@ -5,8 +5,12 @@ from __future__ import annotations
 import zlib
 from pathlib import Path
 
-from logwright.formats.versioned import Entry, Reader
+import pytest
+
+from logwright.core.errors import DamagedJournal
+from logwright.formats.versioned import Entry, Reader, VersionedKVStore
 from logwright.formats.versioned.files import archive_name
+from logwright.formats.versioned.layout import HEADER_BYTES
 from tests.formats.versioned.samples import START, Model, journal, with_position
 
 ENTRIES = [Entry(START + number, f"key {number % 3}", number) for number in range(12)]
@@ -110,3 +114,13 @@ def test_a_journal_that_the_one_before_it_stands_in_for_is_told_of(tmp_path: Pat
     path.write_bytes(b"no journal")
     assert kinds(path) == (["malformed"], ["leftover"])
     assert Reader(path).verify().problems[0].file == "cars.jrn"
+
+
+def test_a_journal_without_metadata_is_no_torn_tail_that_a_writer_would_cut_off(tmp_path: Path) -> None:
+    path = tmp_path / "cars.jrn"
+    path.write_bytes(with_position(journal(START, []), HEADER_BYTES))
+    (problem,) = Reader(path).verify().problems
+    assert (problem.kind, problem.position) == ("malformed", HEADER_BYTES)
+    assert problem.message.startswith("there is no metadata")
+    with pytest.raises(DamagedJournal):
+        VersionedKVStore.open(tmp_path, "cars")

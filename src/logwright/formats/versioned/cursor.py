@@ -178,6 +178,9 @@ class Cursor:
         self.position = HEADER_BYTES
         if found is None:
             yield Head(self.source, None, Span(HEADER_BYTES, HEADER_BYTES), self.limit)
+            if self.limit == HEADER_BYTES:  # no torn tail: there is nothing to cut off that would make this a journal
+                yield self._damage(HEADER_BYTES, HEADER_BYTES, self._wrong_metadata())
+                return False
             return (yield from self._pass_bad(HEADER_BYTES, self._wrong_metadata()))
         self.metadata, span = found
         self.position = span.end

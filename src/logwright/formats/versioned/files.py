@@ -33,6 +33,8 @@ from .layout import (
 
 MOST_TAKEN_NS: Final = 64
 """By so much the name of an archive may be later than it ended: as many names would be taken."""
+MAX_STORE_NAME_BYTES: Final = 255 - len(f"{JOURNAL_SUFFIX}.t{MAX_TIMESTAMP}{ARCHIVE_SUFFIX}{TEMPORARY_SUFFIX}")
+"""A file's name has 255 bytes at most, and no file of a store has a longer one than an archive that is being made."""
 _STORE_NAME: Final = re.compile(r"[^./\x00][^/\x00]*", re.DOTALL)
 _FILE_NAME: Final = re.compile(
     r"(?P<store>[^./\x00][^/\x00]*)\.jrn"
@@ -56,9 +58,11 @@ def check_store_name(name: str) -> str:
     if not isinstance(name, str) or not _STORE_NAME.fullmatch(name):
         raise WrongUse(f"a store cannot be called {name!r}: no slash, and no dot at the beginning")
     try:
-        os.fsencode(name)
+        size = len(os.fsencode(name))
     except UnicodeEncodeError:
         raise WrongUse(f"a store cannot be called {name!a}: no file can have such a name") from None
+    if size > MAX_STORE_NAME_BYTES:
+        raise WrongUse(f"a store cannot be called {name[:40]!r}…: {MAX_STORE_NAME_BYTES} bytes is the most")
     return name
 
 

@@ -7,7 +7,8 @@
     a damaged archive               is made anew from the whole entries that are in it
 
 Every byte that goes is kept in `.logwright/cut/`. Nothing is invented: an entry that is lost is lost, and the plan says
-so. The state may then have an older value of its key, until the key is written again.
+so. The state may then have an older value of its key, until the key is written again. A journal that is missing between
+two others is told, and stays missing.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from ...core.repair import Create, Patch, Plan, Remove, Rename, Repair, Step
 from ...core.repairing import SideBySideRepair
 from . import codec, kernel
 from .cursor import Chunk, Cursor, Head
-from .files import JournalFile, Kind, active_name, list_stores, lock_name, parse_name
+from .files import JournalFile, Kind, active_name, archive_name, list_stores, lock_name, parse_name
 from .layout import ARCHIVE_LEVEL, HEADER_BYTES, POSITION_AT
 from .reader import Reader
 
@@ -87,6 +88,7 @@ class _Salvage:
 
     def steps(self) -> list[Step]:
         """The steps that leave whole entries only, and a position that fits them."""
+        self._tell_gap()
         if not self.damages:
             return []
         if self.head is None or self.head.metadata is None:
@@ -169,6 +171,15 @@ class _Salvage:
             Remove(name, self.damages[0].reason),
             Rename(name + _SUFFIX, name, "it takes the place of the damaged archive"),
         ]
+
+    def _tell_gap(self) -> None:
+        metadata, ended = None if self.head is None else self.head.metadata, self.source.before
+        if metadata is None or metadata.initialized <= ended or self.reader.is_single_file:
+            return
+        before = archive_name(self.reader.store, ended)
+        if self.reader.disk.exists(self.source.path.with_name(before)):  # the first one has none before it
+            times = f"it begins at {metadata.initialized}, and {before} ended at {ended}"
+            self.left.append(f"{self.source.name} @ {HEADER_BYTES}: {times}: a journal between them is missing")
 
     def _tell_lost(self) -> None:
         for damage in self.damages:
