@@ -127,10 +127,14 @@ class Appending(Closing):
         try:
             action()
         except BaseException as error:
-            self._failure = error
-            self._failure_told = True
-            self.refusing = True
+            self._poison(error)
             raise
+
+    def _poison(self, error: BaseException) -> None:
+        """Take nothing more from now on; this error is being raised."""
+        self._failure = error
+        self._failure_told = True
+        self.refusing = True
 
     def _refuse(self) -> None:
         if self._failure is not None:

@@ -447,15 +447,51 @@ def test_threads_that_write_at_the_same_time_lose_nothing(tmp_path: Path, sync: 
         assert content_of(store) == state
 
 
-def test_a_sync_that_comes_after_a_rotation_does_not_touch_the_old_file(tmp_path: Path) -> None:
+class SlowSync:
+    """A file whose first sync waits until it may go on."""
+
+    def __init__(self, file: Any) -> None:
+        self.file = file
+        self.begun = threading.Event()
+        self.may_go_on = threading.Event()
+        self.closed = threading.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.file, name)
+
+    def sync(self) -> None:
+        if not self.begun.is_set():
+            self.begun.set()
+            assert self.may_go_on.wait(60)
+        self.file.sync()
+
+    def close(self) -> None:
+        self.closed.set()
+        self.file.close()
+
+
+def test_a_rotation_closes_the_old_file_only_when_nobody_syncs_it_any_more(tmp_path: Path) -> None:
+    def rotate() -> None:
+        with store._alone():
+            store._rotate()
+
     with opened(tmp_path, sync="always") as store:
         store.insert("k", 1)
-        make_durable = store._to_sync()
-        store.rotate()
-        make_durable()
-        store.insert("k", 2)
+        buffer: Any = store._buffer
+        slow = buffer.file = SlowSync(buffer.file)
+        threads = [threading.Thread(target=store.insert, args=("k", 2)), threading.Thread(target=rotate)]
+        threads[0].start()
+        assert slow.begun.wait(60)
+        threads[1].start()
+        assert not slow.closed.wait(0.1)
+        slow.may_go_on.set()
+        for thread in threads:
+            thread.join(60)
+            assert not thread.is_alive()
+        assert slow.closed.is_set()
+        store.insert("k", 3)
     with opened(tmp_path) as store:
-        assert store.get("k") == 2
+        assert store.get("k") == 3
 
 
 def test_values_are_read_while_the_journal_is_rotated(tmp_path: Path) -> None:

@@ -103,12 +103,9 @@ class Buffer:
         self.file = file
         self.size = size
         self.memory = _memory_of(file, size)
-        self.zeroed = zeroed if self.is_mapped else size
-
-    @property
-    def is_mapped(self) -> bool:
+        self.is_mapped = not isinstance(self.memory, bytearray)
         """Whether storing is writing."""
-        return not isinstance(self.memory, bytearray)
+        self.zeroed = zeroed if self.is_mapped else size
 
     @classmethod
     def create(cls, disk: Disk, file: File, size: int, used: int) -> Buffer:
@@ -143,6 +140,29 @@ class Buffer:
         if not self.is_mapped:
             self.memory[position : position + len(data)] = data
         write_all(self.file, position, data)
+
+    def append(self, position: int, entry: bytes, has_zeros: bool) -> int:
+        """Give an entry to the system, then the position behind it; that position.
+
+        An entry with a whole sector of zeros must be on the disk before it counts: see above.
+        """
+        end = position + len(entry)
+        counted = POSITION.pack(end)
+        if has_zeros or not self.is_mapped:
+            self.put(position, entry)
+            if has_zeros:
+                self.sync()
+                self.set_mark(end)
+            self.put(POSITION_AT, counted)
+            return end
+        write_at = self.file.write_at
+        count = write_at(position, entry)
+        if count < len(entry):
+            self.put(position + count, entry[count:])
+        count = write_at(POSITION_AT, counted)
+        if count < len(counted):
+            self.put(POSITION_AT, counted)
+        return end
 
     def reserve(self) -> None:
         """See to it that the file has space for all of its bytes: another program may have left holes in it."""

@@ -145,6 +145,7 @@ class VersionedKVStore(Appending, Table):
     def _adopt(self, buffer: Buffer, position: int, initialized: int, moves: Moves | None = None) -> None:
         """Write to this buffer from now on."""
         self._buffer = buffer
+        self._is_mapped = buffer.is_mapped
         self.initialized = initialized
         self.attach(buffer.memory, position, moves)
         self._set_full_at(self._sizes.soft_end(buffer.size, position))
@@ -192,9 +193,10 @@ class VersionedKVStore(Appending, Table):
 
         What is synced at once is written by calls: see buffer.py.
         """
-        self.attention = self.always or not self._buffer.is_mapped
+        self.attention = self.always or not self._is_mapped
 
     def _change(self, key: str, tail: bytes, value: Any) -> int | None:
+        # Every durable change comes this way, with cold caches after the sync before it: so there are few calls here.
         with self._writing:
             self._keep_out()
             try:
@@ -204,23 +206,17 @@ class VersionedKVStore(Appending, Table):
                 if self.position + size > self.soft_end:
                     self._make_room(size, removes=value is None)
                 t, entry, has_zeros = self.entry(tail)
-                self._or_poison(lambda: self._publish(key, value, t, entry, len(tail), has_zeros))
+                try:
+                    end = self._buffer.append(self.position, entry, has_zeros)
+                    self.accept(key, value, t, end, len(tail))
+                except BaseException as error:
+                    self._poison(error)
+                    raise
             finally:
                 self._give_way()
         if self.always:
-            self._commit()
+            self._group.wait()
         return t
-
-    def _publish(self, key: str, value: Any, t: int, entry: bytes, tail_bytes: int, has_zeros: bool) -> None:
-        """Give an entry to the system, then the position; then it counts here as well."""
-        buffer = self._buffer
-        end = self.position + len(entry)
-        buffer.put(self.position, entry)
-        if has_zeros:  # it must be on the disk before it counts: see buffer.py
-            buffer.sync()
-            buffer.set_mark(end)
-        buffer.set_position(end)
-        self.accept(key, value, t, end, tail_bytes)
 
     def _commit(self) -> None:
         self._group.wait()
@@ -228,10 +224,20 @@ class VersionedKVStore(Appending, Table):
     def _write_out(self) -> None:
         """Nothing gathers: what was stored, or published, is with the system."""
 
-    def _to_sync(self) -> Callable[[], None]:
-        buffer = self._buffer
-        # One that a rotation has replaced meanwhile was synced by it, and is closed.
-        return lambda: buffer.sync() if buffer is self._buffer else None
+    def _sync(self) -> None:
+        """Sync the buffer that is there. One that a rotation has replaced was synced by it.
+
+        Nothing has to be written first, so this waits for no change. A buffer is closed only with `_syncing` held.
+        """
+        self._check_process()
+        with self._syncing:
+            if self._failure is not None:
+                self._refuse()  # another thread's sync failed meanwhile: ours could succeed and mean nothing
+            try:
+                self._buffer.file.sync()
+            except BaseException as error:
+                self._poison(error)
+                raise
 
     # --- room for more ------------------------------------------------------------------------------------------------
 
