@@ -357,7 +357,8 @@ class VersionedKVStore(Appending, Table):
     def rotate(self) -> int:
         """Let a new journal begin with the state as it is, and make the archive of this one; the time between them.
 
-        The archive is there when this returns; meanwhile others go on reading and writing.
+        The archive has been made when this returns, or that has failed, which is logged and tried again by the next
+        rotation and the next opening; meanwhile others go on reading and writing.
         """
         self.sync()  # or others would have to wait for this as well
         while True:
