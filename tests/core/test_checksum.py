@@ -932,8 +932,8 @@ class WatchedDisk(RealDisk):
 
     def open(self, path: Path, mode: OpenMode) -> RealFile:
         plain = super().open(path, mode)
-        file = WatchedFile(path, plain._descriptor)
-        plain._descriptor = -1  # it belongs to the watched one now
+        file = WatchedFile(path, plain.descriptor)
+        plain.descriptor = -1  # it belongs to the watched one now
         file.disk = self
         return file
 

@@ -104,9 +104,9 @@ def check_queue_name(name: object) -> None:
     if _QUEUE_NAME.fullmatch(name) is None:
         raise WrongUse(f"{name!r} is no name of a queue: none of / ~ + . may be in it, but for one + within")
     try:
-        size = len(name.encode())
+        size = len(name.encode("utf-8", "surrogateescape"))  # as a file is called, which need not be text
     except UnicodeEncodeError:
-        raise WrongUse(f"{name!r} is no name of a queue: it is no text") from None
+        raise WrongUse(f"{name!r} is no name of a queue: no file can be called that") from None
     if size > MAX_NAME_BYTES:
         raise WrongUse(f"{name[:40]!r}… is too long for the name of a queue: {MAX_NAME_BYTES} bytes at most")
 
