@@ -12,7 +12,7 @@ import pytest
 
 from logwright.pipeline import figures
 from logwright.pipeline.figures import Figures, gather
-from logwright.pipeline.reducing import StoreRow
+from logwright.pipeline.reducing import PageRow, SegmentRow, StoreRow
 from logwright.pipeline.tables import DAMAGE, FILES
 
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
@@ -197,6 +197,51 @@ def test_changes_and_keys_are_counted_by_store() -> None:
     many = gathered({"kv_state": table(pa.schema(place), [("a", str(number)) for number in range(99)])})
     assert many.stores is not None
     assert (len(many.stores), many.store_count) == (figures.MOST_STORES, 99)
+
+
+SEGMENTS = pa.schema(
+    [
+        ("journal", pa.string()),
+        *(("complete", pa.bool_()), ("checked", pa.bool_()), ("records", pa.int64()), ("bytes", pa.int64())),
+    ]
+)
+CHECKED, OPEN = (True, True, 5, 50), (False, False, 1, 10)
+
+
+def some_segments() -> pa.Table:
+    rows = [("a", *CHECKED)] * 9 + [("a", *OPEN)] + [("b", True, False, 7, 70)] * 2 + [("b", *OPEN)]
+    return table(SEGMENTS, rows)
+
+
+def some_pages() -> dict[str, pa.Table]:
+    place = [("journal", pa.string()), ("file", pa.string())]
+    transactions = pa.schema([*place, ("outcome", pa.string()), ("bytes", pa.int64())])
+    versions = pa.schema([*place, ("version", pa.int64()), ("deleted", pa.bool_())])
+    outcomes = ["completed", "rolled_back", "completed", "incomplete", "completed"]
+    changes = [("a", "one", number, number == 3) for number in (1, 1, 2, 3)] + [("b", "two", 1, False)] * 6
+    return {
+        "transactions": table(transactions, [("a", "one", outcome, 10) for outcome in outcomes]),
+        "page_versions": table(versions, changes),
+    }
+
+
+def test_segments_are_counted_by_journal_and_those_with_most_to_give_back_come_first() -> None:
+    found = gathered({"segments": some_segments()})
+    assert found.segmented == [SegmentRow("b", 3, 2, 0, 15, 150), SegmentRow("a", 10, 9, 9, 46, 460)]
+    many = gathered({"segments": table(SEGMENTS, [(str(number), *CHECKED) for number in range(99)])})
+    assert many.segmented is not None
+    assert (len(many.segmented), many.segmented_count) == (figures.MOST_SEGMENTED, 99)
+
+
+def test_transactions_and_versions_are_counted_by_file() -> None:
+    frames = some_pages()
+    told = {"completed": 3, "rolled_back": 1, "incomplete": 1}
+    assert gathered(frames).paged == [
+        PageRow("a", "one", told, 50, pages=2, versions=4, removals=1),
+        PageRow("b", "two", pages=6, versions=6, removals=0),
+    ]
+    assert gathered({"transactions": frames["transactions"]}).paged == [PageRow("a", "one", told, 50)]
+    assert gathered({"page_versions": frames["page_versions"]}).paged_count == 2
 
 
 @pytest.mark.parametrize("seconds", [0, 60, 199 * 60, 200 * 60, 86400, 10**7, 10**9, 10**11, 10**13])

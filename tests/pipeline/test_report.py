@@ -26,7 +26,7 @@ from logwright.pipeline.figures import (
     Series,
     TableFigures,
 )
-from logwright.pipeline.reducing import StoreRow
+from logwright.pipeline.reducing import PageRow, SegmentRow, StoreRow
 from logwright.pipeline.report import render_report, write_report
 
 START = 1_790_000_040
@@ -185,6 +185,30 @@ def test_stores_have_their_rows_and_what_no_table_tells_is_a_dash() -> None:
     assert "The 2 with most keys, of 9." in texts(found, ".//p")
     rows = [["".join(cell.itertext()) for cell in row.iter("td")][:5] for row in found.iter("tr")][1:]
     assert rows == [["cars <b>", "shop", "1,000", "20", "7"], ["bikes", "shop", "–", "–", "3"]]
+
+
+def test_segments_and_pages_have_their_rows_and_chapters_without_rows_are_left_out() -> None:
+    figures = replace(
+        sample(["a"]),
+        segmented=[SegmentRow("re<b>", 12, 11, 9, 1000, 5 << 20)],
+        segmented_count=1,
+        paged=[
+            PageRow("base", "j<rnl", {"completed": 1000, "incomplete": 1}, 4096, 7, 2000, 3),
+            PageRow("base", "b", pages=1, versions=2, removals=0),
+        ],
+        paged_count=40,
+    )
+    tree = parsed(render_report(figures))
+    rows = [texts(found, "td") for found in section(tree, "Segments").iterfind(".//tbody/tr")]
+    assert [one[:7] for one in rows] == [["re<b>", "12", "9", "3", "1", "1,000", "5 MiB"]]
+    rows = [texts(found, "td") for found in section(tree, "Pages").iterfind(".//tbody/tr")]
+    assert [one[:8] for one in rows] == [
+        ["base / j<rnl", "1,000", "0", "1", "4 KiB", "7", "2,000", "3"],
+        ["base / b", "–", "–", "–", "–", "1", "2", "0"],
+    ]
+    assert texts(section(tree, "Pages"), "p")[0] == "The 2 with most transactions, of 40."
+    without = parsed(render_report(replace(figures, segmented=[], paged=None)))
+    assert not {"Segments", "Pages"} & set(texts(without, ".//section/h2"))
 
 
 def test_bars_are_as_long_as_their_share_and_what_is_there_can_be_seen() -> None:

@@ -7,7 +7,17 @@ from typing import Any
 from logwright.pipeline import figures
 from logwright.pipeline.reducing import activity_rows
 from logwright.pipeline.tables import DAMAGE
-from tests.pipeline.test_figures import ACTIVITY, JOURNALS, START, a_day_of_activity, gathered, minute, table
+from tests.pipeline.test_figures import (
+    ACTIVITY,
+    JOURNALS,
+    START,
+    a_day_of_activity,
+    gathered,
+    minute,
+    some_pages,
+    some_segments,
+    table,
+)
 
 
 def test_what_is_too_large_to_be_fetched_is_summed_up_first(spark: Any) -> None:
@@ -39,3 +49,11 @@ def test_what_is_too_large_to_be_fetched_is_summed_up_first(spark: Any) -> None:
         (file.file, file.count, file.bytes) for file in whole.damage.files
     ]
     assert len(summed.damage.files[0].ranges) <= figures.MOST_RANGES_OF_A_FILE
+
+
+def test_segments_and_pages_are_counted_by_spark_as_they_are_in_arrow(spark: Any) -> None:
+    tables = {"segments": some_segments(), **some_pages()}
+    found = gathered({name: spark.createDataFrame(one) for name, one in tables.items()})
+    wanted = gathered(tables)
+    assert (found.segmented, found.paged) == (wanted.segmented, wanted.paged)
+    assert found.paged_count == 2

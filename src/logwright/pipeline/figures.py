@@ -18,20 +18,32 @@ from .reducing import (
     MOST_ROWS,
     ActivityRow,
     DamageRow,
+    PageRow,
     QueueRow,
     Rows,
+    SegmentRow,
     StoreRow,
     activity_rows,
     damage_rows,
+    page_rows,
     queue_rows,
+    segment_rows,
     small,
     store_rows,
 )
+
+SHOWN: Final = (
+    *("activity", "files", "damage", "consumers", "queue_items", "kv_history", "kv_state"),
+    *("segments", "transactions", "page_versions"),
+)
+"""The tables that the report tells of."""
 
 MOST_JOURNALS: Final = 40
 MOST_CONSUMERS: Final = 30
 MOST_QUEUES: Final = 30
 MOST_STORES: Final = 30
+MOST_SEGMENTED: Final = 30
+MOST_PAGED: Final = 30
 MOST_DAMAGED_FILES: Final = 24
 MOST_RANGES_OF_A_FILE: Final = 300
 MOST_UNREADABLE: Final = 50
@@ -205,6 +217,12 @@ class Figures:
     stores: list[StoreRow] | None = None
     """Those with most keys, then changes, first."""
     store_count: int = 0
+    segmented: list[SegmentRow] | None = None
+    """Journals with checkpoints: those with most segments that are not checked first."""
+    segmented_count: int = 0
+    paged: list[PageRow] | None = None
+    """Files of pages: those with most transactions, then versions, first."""
+    paged_count: int = 0
     tails: list[str] = field(default_factory=list)
     """Which journals end with bytes that are not read because they are no whole record yet, a sentence each."""
 
@@ -226,8 +244,7 @@ def gather(
 ) -> Figures:
     """The figures of tables by their names, as DataFrames or in Arrow.
 
-    `activity`, `files`, `damage`, `consumers`, `queue_items`, `kv_history` and `kv_state` count, as far as they are
-    there. Where one has more than `most_rows`, Spark sums it up first.
+    Those of `SHOWN` count, as far as they are there. Where one has more than `most_rows`, Spark sums it up first.
     """
     found = Figures(source, out, made_at, seconds, tables=list(tables), notes=list(notes), tails=list(tails))
     active = activity_rows(frames["activity"], most=most_rows) if "activity" in frames else []
@@ -249,6 +266,14 @@ def gather(
         stores = store_rows(frames.get("kv_history"), frames.get("kv_state"))
         stores.sort(key=lambda one: (-(one.keys or 0), -(one.changes or 0), one.journal, one.store))
         found.stores, found.store_count = stores[:MOST_STORES], len(stores)
+    if "segments" in frames:
+        segmented = segment_rows(frames["segments"])
+        segmented.sort(key=lambda one: (one.checked - one.segments, -one.segments, one.journal))
+        found.segmented, found.segmented_count = segmented[:MOST_SEGMENTED], len(segmented)
+    if "transactions" in frames or "page_versions" in frames:
+        paged = page_rows(frames.get("transactions"), frames.get("page_versions"))
+        paged.sort(key=lambda one: (-sum(one.outcomes.values()), -(one.versions or 0), one.journal, one.file))
+        found.paged, found.paged_count = paged[:MOST_PAGED], len(paged)
     return found
 
 

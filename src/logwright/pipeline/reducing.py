@@ -8,11 +8,12 @@ and what belongs to none of the largest journals loses its name.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import functions as F  # noqa: N812  # as everywhere with Spark
 
 if TYPE_CHECKING:
@@ -85,6 +86,31 @@ class StoreRow:
     changes: int | None = None
     deletions: int | None = None
     keys: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentRow:
+    """How many segments a journal with checkpoints has, how many of them are closed and checked, and what they hold."""
+
+    journal: str
+    segments: int
+    complete: int
+    checked: int
+    records: int
+    bytes: int
+
+
+@dataclass(slots=True)
+class PageRow:
+    """What became of the transactions of a file of pages, and of the pages; None for what no table tells."""
+
+    journal: str
+    file: str
+    outcomes: dict[str, int] = field(default_factory=dict)
+    bytes: int | None = None
+    pages: int | None = None
+    versions: int | None = None
+    removals: int | None = None
 
 
 def small(table: Rows) -> pa.Table:
@@ -227,47 +253,61 @@ def _rest_of_damage(placed: DataFrame, found: list[DamageRow]) -> list[DamageRow
     return rest
 
 
-# --- queues ---------------------------------------------------------------------------------------------------------
+# --- what formats stand for -----------------------------------------------------------------------------------------
+
+
+def _summed(table: Rows, place: Sequence[str], *columns: str) -> Iterator[tuple[tuple[Any, ...], tuple[int, ...]]]:
+    """Each place that rows have, how many have it, and the sums of some columns; of truths, how many are true."""
+    if isinstance(table, pa.Table):
+        sums: list[Any] = [(column, "sum") for column in columns]
+        grouped = table.select([*place, *columns]).group_by(list(place)).aggregate([([], "count_all"), *sums])
+        chosen = grouped.select([*place, "count_all", *(f"{column}_sum" for column in columns)])
+        rows: Iterable[tuple[Any, ...]] = (tuple(row.values()) for row in chosen.to_pylist())
+    else:
+        numbers = (F.sum(F.col(column).cast("bigint")) for column in columns)
+        rows = table.groupBy(*place).agg(F.count("*"), *numbers).collect()
+    for row in rows:
+        yield tuple(row[: len(place)]), tuple(number or 0 for number in row[len(place) :])
 
 
 def queue_rows(items: Rows) -> list[QueueRow]:
     """How many items of the table `queue_items` there are of each queue and state."""
-    place = ["journal", "queue", "state"]
-    if isinstance(items, pa.Table):
-        counted = items.select(place).group_by(place).aggregate([([], "count_all")])
-        return [QueueRow(*row.values()) for row in counted.select([*place, "count_all"]).to_pylist()]
-    return [QueueRow(*row) for row in items.groupBy(*place).count().collect()]
-
-
-# --- stores ---------------------------------------------------------------------------------------------------------
+    counted = _summed(items, ("journal", "queue", "state"))
+    return [QueueRow(journal, queue, state, count) for (journal, queue, state), (count,) in counted]
 
 
 def store_rows(history: Rows | None, state: Rows | None) -> list[StoreRow]:
     """What the tables `kv_history` and `kv_state` tell of each store, as far as they are there."""
-    changes = {} if history is None else _counted_changes(history)
-    keys = {} if state is None else _counted_keys(state)
+    place = ("journal", "store")
+    changes = {} if history is None else dict(_summed(history, place, "deleted"))
+    keys = {} if state is None else dict(_summed(state, place))
     found = []
     for journal, store in sorted({*changes, *keys}):
         count, deletions = changes.get((journal, store), (None, None) if history is None else (0, 0))
-        found.append(
-            StoreRow(journal, store, count, deletions, keys.get((journal, store), None if state is None else 0))
-        )
+        (there,) = keys.get((journal, store), (None,) if state is None else (0,))
+        found.append(StoreRow(journal, store, count, deletions, there))
     return found
 
 
-def _counted_changes(history: Rows) -> dict[tuple[str, str], tuple[int, int]]:
-    place = ["journal", "store"]
-    if isinstance(history, pa.Table):
-        counted = history.select([*place, "deleted"]).group_by(place).aggregate([("deleted", "sum"), ([], "count_all")])
-        rows = counted.select([*place, "count_all", "deleted_sum"]).to_pylist()
-        return {(journal, store): (count, deleted) for journal, store, count, deleted in map(dict.values, rows)}
-    deleted = F.sum(F.col("deleted").cast("bigint"))
-    return {(row[0], row[1]): (row[2], row[3]) for row in history.groupBy(*place).agg(F.count("*"), deleted).collect()}
+def segment_rows(segments: Rows) -> list[SegmentRow]:
+    """What the table `segments` tells of each journal with checkpoints."""
+    columns = ("complete", "checked", "records", "bytes")
+    return [SegmentRow(*place, *sums) for place, sums in _summed(segments, ("journal",), *columns)]
 
 
-def _counted_keys(state: Rows) -> dict[tuple[str, str], int]:
-    place = ["journal", "store"]
-    if isinstance(state, pa.Table):
-        counted = state.select(place).group_by(place).aggregate([([], "count_all")])
-        return {(row["journal"], row["store"]): row["count_all"] for row in counted.to_pylist()}
-    return {(row[0], row[1]): row[2] for row in state.groupBy(*place).count().collect()}
+def page_rows(transactions: Rows | None, versions: Rows | None) -> list[PageRow]:
+    """What the tables `transactions` and `page_versions` tell of each file of pages, as far as they are there."""
+    place = ("journal", "file")
+    found: dict[tuple[Any, ...], PageRow] = {}
+    for (*file, outcome), sums in () if transactions is None else _summed(transactions, (*place, "outcome"), "bytes"):
+        row = found.setdefault(tuple(file), PageRow(*file))
+        row.outcomes[outcome] = sums[0]
+        row.bytes = (row.bytes or 0) + sums[1]
+    for key, (count, removed) in () if versions is None else _summed(versions, place, "deleted"):
+        row = found.setdefault(key, PageRow(*key))
+        row.versions, row.removals = count, removed
+    if versions is not None:
+        is_first: Any = pc.field("version") == 1 if isinstance(versions, pa.Table) else F.col("version") == 1
+        for key, (count,) in _summed(versions.filter(is_first), place):
+            found[key].pages = count
+    return list(found.values())

@@ -10,20 +10,18 @@ reads as well in the dark and on paper. Whatever journals and files are called, 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from .. import __version__
 from ..core.disk import REAL_DISK, Disk, replace_file
-from . import plots, units
+from . import chapters, plots, units
 from .drawing import Content, Markup, element, join, label, shown
-from .figures import Activity, ConsumerFigures, DamagedFile, DamageFigures, Figures, JournalFigures, QueueFigures
-from .reducing import StoreRow
+from .figures import Activity, ConsumerFigures, DamagedFile, DamageFigures, Figures, JournalFigures
 from .report_style import STYLE
+from .sections import DASH, NOTHING, empty, row, section, table
 
-_NOTHING: Final = Markup("")
-_DASH: Final = "–"
 _MOST_RANGES: Final = 60
 _LONGEST_REASON: Final = 300
 _STATUSES: Final = {
@@ -65,8 +63,10 @@ def render_report(figures: Figures) -> str:
         _activity(figures),
         _journals(figures),
         _consumers(figures),
-        _queues(figures),
-        _stores(figures),
+        chapters.queues(figures),
+        chapters.stores(figures),
+        chapters.segments(figures),
+        chapters.pages(figures),
         _damage(figures),
         _tables(figures),
         _notes(figures),
@@ -167,38 +167,18 @@ def _consumer_card(figures: Figures) -> Markup:
 # --- sections -------------------------------------------------------------------------------------------------------
 
 
-def _section(name: str, says: Content, *content: Content) -> Markup:
-    return element("section", element("h2", name), element("p", says, class_="says"), *content)
-
-
-def _table(columns: Sequence[tuple[str, str]], rows: Iterable[Content]) -> Markup:
-    """A table; a column is its heading and its class."""
-    heads = [element("th", name, class_="number" if kind == "number" else None) for name, kind in columns]
-    table = element("table", element("thead", element("tr", heads)), element("tbody", *rows))
-    return element("div", table, class_="scroll")
-
-
-def _row(columns: Sequence[tuple[str, str]], *cells: Content, look: str | None = None) -> Markup:
-    made = [element("td", cell, class_=kind or None) for (_, kind), cell in zip(columns, cells, strict=True)]
-    return element("tr", made, class_=look)
-
-
-def _empty(words: str, look: str = "") -> Markup:
-    return element("p", words, class_=f"empty {look}".rstrip())
-
-
 def _activity(figures: Figures) -> Markup:
     activity = figures.activity
     if activity is None:
-        return _NOTHING
+        return NOTHING
     if not activity.buckets:
         words = "No record has a time." if figures.total.records else "There are no records."
-        return _section("Activity", "Records and bytes over time.", _empty(words))
+        return section("Activity", "Records and bytes over time.", empty(words))
     end = activity.start + activity.buckets * activity.width
     per = plots.width_in_words(activity.width)
     says = f"{units.moment(activity.start)} to {units.moment(end)} UTC, a bar for each {per}." + _outside(activity)
     key = element("ul", [_key(colour, series.name) for series, colour in plots.coloured(activity)], class_="key")
-    return _section(
+    return section(
         "Activity",
         says,
         element("h3", f"Records per {per}"),
@@ -230,16 +210,16 @@ def _key(colour: str, name: str | None) -> Markup:
 
 def _journals(figures: Figures) -> Markup:
     if not figures.journals:
-        return _section("Journals", "What was found.", _empty("No journal was found."))
+        return section("Journals", "What was found.", empty("No journal was found."))
     columns = [("Journal", "name"), ("Format", ""), ("Records", "number"), ("Files", "number"), ("Size", "number")]
     columns += [("Share", "bars"), ("Activity", "sparks"), ("First", "time"), ("Last", "time"), ("Damage", "number")]
     colours = _colours(figures)
     rows = [_journal_row(columns, figures, journal, colours.get(journal.name, "rest")) for journal in figures.journals]
     hidden = figures.journal_count - len(figures.journals)
     if hidden > 0:
-        rows.append(_row(columns, *_other_journals(figures, hidden), look="others"))
+        rows.append(row(columns, *_other_journals(figures, hidden), look="others"))
     says = "The largest first." if hidden <= 0 else f"The {len(figures.journals)} largest; the others together."
-    return _section("Journals", says, _table(columns, rows))
+    return section("Journals", says, table(columns, rows))
 
 
 def _colours(figures: Figures) -> dict[str, str]:
@@ -254,20 +234,20 @@ def _journal_row(columns: Sequence[tuple[str, str]], figures: Figures, journal: 
     part = units.share(journal.size, whole)
     series = figures.activity.series if figures.activity is not None else []
     counts = next((one.records for one in series if one.name == journal.name), [])
-    damaged: Content = units.whole(journal.damaged) if journal.damaged else _DASH
+    damaged: Content = units.whole(journal.damaged) if journal.damaged else DASH
     if journal.damaged:
         damaged = element("span", units.whole(journal.damaged), class_="chip bad")
-    return _row(
+    return row(
         columns,
         label(journal.name),
-        journal.format or _DASH,
+        journal.format or DASH,
         units.whole(journal.records),
-        units.whole(journal.files) if journal.files else _DASH,
+        units.whole(journal.files) if journal.files else DASH,
         units.size(journal.size),
         plots.bar(journal.size, whole, colour, describe=part),
         plots.sparkline(counts, colour, describe="records over time"),
-        _DASH if journal.first is None else units.moment(journal.first),
-        _DASH if journal.last is None else units.moment(journal.last),
+        DASH if journal.first is None else units.moment(journal.first),
+        DASH if journal.last is None else units.moment(journal.last),
         damaged,
     )
 
@@ -290,15 +270,15 @@ def _other_journals(figures: Figures, hidden: int) -> list[Content]:
         "",
         "",
         "",
-        units.whole(rest("damaged")) if rest("damaged") else _DASH,
+        units.whole(rest("damaged")) if rest("damaged") else DASH,
     ]
 
 
 def _consumers(figures: Figures) -> Markup:
     if figures.consumers is None:
-        return _NOTHING
+        return NOTHING
     if not figures.consumers:
-        return _section("Consumers", "How far they are behind.", _empty("These journals have no consumers."))
+        return section("Consumers", "How far they are behind.", empty("These journals have no consumers."))
     columns = [("Consumer", "name"), ("Journal", "name"), ("Status", ""), ("Offset", "number"), ("Next", "number")]
     columns += [("Lag", "number"), ("", "wide")]
     highest = max(consumer.lag or 0 for consumer in figures.consumers)
@@ -308,7 +288,7 @@ def _consumers(figures: Figures) -> Markup:
     if count > len(rows):
         says = f"The {len(rows)} with the largest lag, of {units.whole(count)}."
     said = [f"{units.whole(number)} {status}" for status, number in figures.statuses.items()]
-    return _section("Consumers", f"{says} {', '.join(said)}.", _table(columns, rows))
+    return section("Consumers", f"{says} {', '.join(said)}.", table(columns, rows))
 
 
 def _consumer_row(columns: Sequence[tuple[str, str]], consumer: ConsumerFigures, highest: int) -> Markup:
@@ -324,91 +304,37 @@ def _consumer_row(columns: Sequence[tuple[str, str]], consumer: ConsumerFigures,
     )
     shard = [] if consumer.shard is None else [element("span", " / ", label(consumer.shard), class_="part")]
     colour = f"s-{consumer.status}" if consumer.status in ("behind", "overtaken", "ahead") else "rest"
-    lag = _DASH if consumer.lag is None else units.whole(consumer.lag)
-    return _row(
+    lag = DASH if consumer.lag is None else units.whole(consumer.lag)
+    return row(
         columns,
         label(consumer.consumer),
         [label(consumer.journal), *shard],
         chip,
-        _DASH if consumer.offset is None else units.whole(consumer.offset),
-        _DASH if consumer.next is None else units.whole(consumer.next),
+        DASH if consumer.offset is None else units.whole(consumer.offset),
+        DASH if consumer.next is None else units.whole(consumer.next),
         lag,
         plots.bar(consumer.lag or 0, highest, colour, describe=f"lag {lag}"),
-    )
-
-
-def _queues(figures: Figures) -> Markup:
-    if not figures.queues:
-        return _NOTHING
-    columns = [("Queue", "name"), ("Journal", "name"), ("Waiting", "number"), ("Open", "number")]
-    columns += [("Expired", "number"), ("Done", "number"), ("Not done", "wide")]
-    highest = max(queue.waiting + queue.open + queue.expired for queue in figures.queues)
-    rows = [_queue_row(columns, queue, highest) for queue in figures.queues]
-    says = "The items of queues; those with most that are not done first."
-    if figures.queue_count > len(rows):
-        says = f"The {len(rows)} with most items that are not done, of {units.whole(figures.queue_count)}."
-    return _section("Queues", says, _table(columns, rows))
-
-
-def _queue_row(columns: Sequence[tuple[str, str]], queue: QueueFigures, highest: int) -> Markup:
-    left = queue.waiting + queue.open + queue.expired
-    expired: Content = units.whole(queue.expired)
-    if queue.expired:
-        expired = element("span", units.whole(queue.expired), class_="chip warn")
-    return _row(
-        columns,
-        label(queue.queue),
-        label(queue.journal),
-        units.whole(queue.waiting),
-        units.whole(queue.open),
-        expired,
-        units.whole(queue.done),
-        plots.bar(left, highest, "c0", describe=f"{units.counted(left, 'item')} not done"),
-    )
-
-
-def _stores(figures: Figures) -> Markup:
-    if not figures.stores:
-        return _NOTHING
-    columns = [("Store", "name"), ("Journal", "name"), ("Changes", "number"), ("Deletions", "number")]
-    columns += [("Keys", "number"), ("Keys that are there", "wide")]
-    highest = max(store.keys or 0 for store in figures.stores)
-    rows = [_store_row(columns, store, highest) for store in figures.stores]
-    says = "The stores; those with most keys first."
-    if figures.store_count > len(rows):
-        says = f"The {len(rows)} with most keys, of {units.whole(figures.store_count)}."
-    return _section("Stores", says, _table(columns, rows))
-
-
-def _store_row(columns: Sequence[tuple[str, str]], store: StoreRow, highest: int) -> Markup:
-    counts = (store.changes, store.deletions, store.keys)
-    return _row(
-        columns,
-        label(store.store),
-        label(store.journal),
-        *(_DASH if count is None else units.whole(count) for count in counts),
-        plots.bar(store.keys or 0, highest, "c0", describe=units.counted(store.keys or 0, "key")),
     )
 
 
 def _damage(figures: Figures) -> Markup:
     damage = figures.damage
     if damage is None:
-        return _NOTHING
+        return NOTHING
     tails = _tails(figures)
     if not damage.count:
-        return _section("Damage", "Bytes that are no record.", _empty("No damage was found.", "good"), tails)
+        return section("Damage", "Bytes that are no record.", empty("No damage was found.", "good"), tails)
     said = [
         f"{shown(kind)}: {units.counted(count, 'range')}" + (f", {units.size(size)}" if size else "")
         for kind, (count, size) in damage.kinds.items()
     ]
-    return _section("Damage", "; ".join(said) + ".", _map(damage), _unreadable(damage), _ranges(damage), tails)
+    return section("Damage", "; ".join(said) + ".", _map(damage), _unreadable(damage), _ranges(damage), tails)
 
 
 def _tails(figures: Figures) -> Markup:
     """What increments leave for later: it may be whole then, or damage that nobody has seen yet."""
     if not figures.tails:
-        return _NOTHING
+        return NOTHING
     said = [element("li", shown(tail, _LONGEST_REASON)) for tail in figures.tails[:_MOST_RANGES]]
     hidden = len(figures.tails) - len(said)
     if hidden > 0:
@@ -418,11 +344,11 @@ def _tails(figures: Figures) -> Markup:
 
 def _map(damage: DamageFigures) -> Markup:
     if not damage.files:
-        return _NOTHING
+        return NOTHING
     columns = [("File", "name"), ("From its first byte to its last", "strips"), ("Size", "number")]
     columns += [("Ranges", "number"), ("Bytes", "number")]
     rows: list[Content] = [
-        _row(
+        row(
             columns,
             [label(file.journal), element("span", " / ", label(file.file), class_="part")],
             plots.strip(file),
@@ -436,34 +362,34 @@ def _map(damage: DamageFigures) -> Markup:
     if hidden > 0:
         rest = damage.count - damage.unreadable_count - sum(file.count for file in damage.files)
         cells = (units.counted(hidden, "other file"), "", "", units.whole(rest), "")
-        rows.append(_row(columns, *cells, look="others"))
+        rows.append(row(columns, *cells, look="others"))
     kinds = {found.kind for file in damage.files for found in file.ranges}
     known = [kind for kind in plots.KINDS if kind in kinds]
     key = [_key(plots.kind_class(kind), kind) for kind in (*known, *sorted(kinds - set(known)))]
-    return join(_table(columns, rows), element("ul", key, class_="key"))
+    return join(table(columns, rows), element("ul", key, class_="key"))
 
 
 def _unreadable(damage: DamageFigures) -> Markup:
     if not damage.unreadable:
-        return _NOTHING
+        return NOTHING
     columns = [("Journal that could not be opened", "name"), ("Why", "reason")]
     rows: list[Content] = [
-        _row(columns, label(journal), shown(reason, _LONGEST_REASON)) for journal, reason in damage.unreadable
+        row(columns, label(journal), shown(reason, _LONGEST_REASON)) for journal, reason in damage.unreadable
     ]
     hidden = damage.unreadable_count - len(rows)
     if hidden > 0:
-        rows.append(_row(columns, units.counted(hidden, "other journal"), "", look="others"))
-    return join(element("h3", "Not opened"), _table(columns, rows))
+        rows.append(row(columns, units.counted(hidden, "other journal"), "", look="others"))
+    return join(element("h3", "Not opened"), table(columns, rows))
 
 
 def _ranges(damage: DamageFigures) -> Markup:
     """The ranges in words, for paper and for those who cannot point at a drawing."""
     found = [(file, one) for file in damage.files for one in file.ranges]
     if not found:
-        return _NOTHING
+        return NOTHING
     columns = [("File", "name"), ("From", "number"), ("To", "number"), ("Kind", ""), ("Why", "reason")]
     rows = [
-        _row(
+        row(
             columns,
             _file_name(file),
             units.whole(one.start),
@@ -475,7 +401,7 @@ def _ranges(damage: DamageFigures) -> Markup:
     ]
     hidden = len(found) - len(rows)
     words = f"The first {len(rows)} ranges" if hidden > 0 else units.counted(len(rows), "range")
-    return element("details", element("summary", f"{words}, in words"), _table(columns, rows))
+    return element("details", element("summary", f"{words}, in words"), table(columns, rows))
 
 
 def _file_name(file: DamagedFile) -> Markup:
@@ -484,25 +410,25 @@ def _file_name(file: DamagedFile) -> Markup:
 
 def _tables(figures: Figures) -> Markup:
     if not figures.tables:
-        return _NOTHING
+        return NOTHING
     columns = [("Table", "name"), ("Rows", "number"), ("Files", "number"), ("Size", "number"), ("", "wide")]
-    largest = max(table.bytes or 0 for table in figures.tables)
+    largest = max(one.bytes or 0 for one in figures.tables)
     rows = [
-        _row(
+        row(
             columns,
-            label(table.name),
-            _DASH if table.rows is None else units.whole(table.rows),
-            _DASH if table.files is None else units.whole(table.files),
-            _DASH if table.bytes is None else units.size(table.bytes),
-            plots.bar(table.bytes or 0, largest, "c0", describe=units.size(table.bytes or 0)),
+            label(one.name),
+            DASH if one.rows is None else units.whole(one.rows),
+            DASH if one.files is None else units.whole(one.files),
+            DASH if one.bytes is None else units.size(one.bytes),
+            plots.bar(one.bytes or 0, largest, "c0", describe=units.size(one.bytes or 0)),
         )
-        for table in figures.tables
+        for one in figures.tables
     ]
-    return _section("Tables", "What was made of the journals.", _table(columns, rows))
+    return section("Tables", "What was made of the journals.", table(columns, rows))
 
 
 def _notes(figures: Figures) -> Markup:
     if not figures.notes:
-        return _NOTHING
+        return NOTHING
     said = [element("li", shown(note, _LONGEST_REASON)) for note in figures.notes]
-    return _section("Notes", "What else there is to tell.", element("ul", said, class_="notes"))
+    return section("Notes", "What else there is to tell.", element("ul", said, class_="notes"))

@@ -38,7 +38,7 @@ from . import listing as listings
 from .checks import check_settings, check_with, unused_rules
 from .commit import REPORT, Checkpoint, Move, Output
 from .failures import telling_where, translated
-from .figures import TableFigures, gather
+from .figures import SHOWN, TableFigures, gather
 from .ingest import Found, Ingested, ingest
 from .listing import Listing
 from .planning import PipelineStream, Plan, Unreadable, chosen_journals, is_below
@@ -58,8 +58,6 @@ POLL_SECONDS: Final = 1.0
 """How long a run that follows waits before it looks again."""
 REFRESH_SECONDS: Final = 30.0
 """How old the lists of files and consumers may get while nothing else is new."""
-SHOWN: Final = ("activity", "files", "damage", "consumers", "queue_items", "kv_history", "kv_state")
-"""The tables that the report is made of."""
 
 
 @dataclass(slots=True)

@@ -1,0 +1,134 @@
+"""The chapters of the report about what journals stand for: queues, stores, segments and pages.
+
+Each is a table of the foremost, with a bar for the figure that one looks for first; a chapter without rows is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from . import plots, units
+from .drawing import Content, Markup, element, label
+from .figures import Figures, QueueFigures
+from .reducing import PageRow, SegmentRow, StoreRow
+from .sections import DASH, NOTHING, row, section, table
+
+_Columns = Sequence[tuple[str, str]]
+
+
+def queues(figures: Figures) -> Markup:
+    if not figures.queues:
+        return NOTHING
+    columns = [("Queue", "name"), ("Journal", "name"), ("Waiting", "number"), ("Open", "number")]
+    columns += [("Expired", "number"), ("Done", "number"), ("Not done", "wide")]
+    highest = max(queue.waiting + queue.open + queue.expired for queue in figures.queues)
+    rows = [_queue_row(columns, queue, highest) for queue in figures.queues]
+    says = "The items of queues; those with most that are not done first."
+    if figures.queue_count > len(rows):
+        says = f"The {len(rows)} with most items that are not done, of {units.whole(figures.queue_count)}."
+    return section("Queues", says, table(columns, rows))
+
+
+def _queue_row(columns: _Columns, queue: QueueFigures, highest: int) -> Markup:
+    left = queue.waiting + queue.open + queue.expired
+    return row(
+        columns,
+        label(queue.queue),
+        label(queue.journal),
+        units.whole(queue.waiting),
+        units.whole(queue.open),
+        _warned(queue.expired),
+        units.whole(queue.done),
+        plots.bar(left, highest, "c0", describe=f"{units.counted(left, 'item')} not done"),
+    )
+
+
+def stores(figures: Figures) -> Markup:
+    if not figures.stores:
+        return NOTHING
+    columns = [("Store", "name"), ("Journal", "name"), ("Changes", "number"), ("Deletions", "number")]
+    columns += [("Keys", "number"), ("Keys that are there", "wide")]
+    highest = max(store.keys or 0 for store in figures.stores)
+    rows = [_store_row(columns, store, highest) for store in figures.stores]
+    says = "The stores; those with most keys first."
+    if figures.store_count > len(rows):
+        says = f"The {len(rows)} with most keys, of {units.whole(figures.store_count)}."
+    return section("Stores", says, table(columns, rows))
+
+
+def _store_row(columns: _Columns, store: StoreRow, highest: int) -> Markup:
+    counts = (store.changes, store.deletions, store.keys)
+    return row(
+        columns,
+        label(store.store),
+        label(store.journal),
+        *map(_known, counts),
+        plots.bar(store.keys or 0, highest, "c0", describe=units.counted(store.keys or 0, "key")),
+    )
+
+
+def segments(figures: Figures) -> Markup:
+    if not figures.segmented:
+        return NOTHING
+    columns = [("Journal", "name"), ("Segments", "number"), ("Checked", "number"), ("Not checked", "number")]
+    columns += [("Open", "number"), ("Records", "number"), ("Data", "number"), ("Not checked", "wide")]
+    highest = max(one.segments - one.checked for one in figures.segmented)
+    rows = [_segment_row(columns, one, highest) for one in figures.segmented]
+    says = "Journals with checkpoints; those with most segments that a recovery would give back first."
+    if figures.segmented_count > len(rows):
+        says = f"The {len(rows)} with most segments that are not checked, of {units.whole(figures.segmented_count)}."
+    return section("Segments", says, table(columns, rows))
+
+
+def _segment_row(columns: _Columns, one: SegmentRow, highest: int) -> Markup:
+    left = one.segments - one.checked
+    return row(
+        columns,
+        label(one.journal),
+        units.whole(one.segments),
+        units.whole(one.checked),
+        units.whole(left),
+        units.whole(one.segments - one.complete),
+        units.whole(one.records),
+        units.size(one.bytes),
+        plots.bar(left, highest, "c0", describe=f"{units.counted(left, 'segment')} not checked"),
+    )
+
+
+def pages(figures: Figures) -> Markup:
+    if not figures.paged:
+        return NOTHING
+    columns = [("File", "name"), ("Completed", "number"), ("Rolled back", "number"), ("Without an end", "number")]
+    columns += [("Changed", "number"), ("Pages", "number"), ("Versions", "number"), ("Removals", "number")]
+    columns += [("Transactions", "wide")]
+    highest = max(sum(one.outcomes.values()) for one in figures.paged)
+    rows = [_page_row(columns, one, highest) for one in figures.paged]
+    says = "Files of page transactions; those with most of them first."
+    if figures.paged_count > len(rows):
+        says = f"The {len(rows)} with most transactions, of {units.whole(figures.paged_count)}."
+    return section("Pages", says, table(columns, rows))
+
+
+def _page_row(columns: _Columns, one: PageRow, highest: int) -> Markup:
+    total = sum(one.outcomes.values())
+    completed, back, open_ = (one.outcomes.get(name, 0) for name in ("completed", "rolled_back", "incomplete"))
+    is_told = one.bytes is not None
+    return row(
+        columns,
+        [label(one.journal), element("span", " / ", label(one.file), class_="part")],
+        units.whole(completed) if is_told else DASH,
+        units.whole(back) if is_told else DASH,
+        _warned(open_) if is_told else DASH,
+        DASH if one.bytes is None else units.size(one.bytes),
+        *map(_known, (one.pages, one.versions, one.removals)),
+        plots.bar(total, highest, "c0", describe=units.counted(total, "transaction")),
+    )
+
+
+def _known(count: int | None) -> str:
+    return DASH if count is None else units.whole(count)
+
+
+def _warned(count: int) -> Content:
+    """A count that should be none."""
+    return element("span", units.whole(count), class_="chip warn") if count else units.whole(count)
