@@ -1,0 +1,1 @@
+"""Servers over journals: queues by the memcache protocol (`kestrel`), copies of sej journals by gRPC (`hub`)."""

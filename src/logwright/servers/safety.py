@@ -1,0 +1,238 @@
+"""What keeps a server safe by default: where it may listen, who may talk to it, and what it tells of its limits.
+
+A server listens on loopback. Another address needs TLS, and with it tokens or certificates of the clients; or somebody
+who spells out `insecure`, which leaves it to the network to keep strangers away.
+
+    protection = Protection.load(certificate="hub.crt", key="hub.key", tokens="hub.tokens")
+    protection.check(parse_address("0.0.0.0:7878"))     # WrongUse, if that is not enough
+    protection.admits(token)                            # in constant time
+
+Secrets come from files that nobody else may read: not from arguments, which every user of the machine can see.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hmac
+import ipaddress
+import os
+import re
+import ssl
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Self
+
+from ..core.disk import translated
+from ..core.errors import LogwrightError, WrongUse
+
+LEAST_TOKEN_CHARACTERS: Final = 16
+_MOST_SECRET_BYTES: Final = 1 << 20
+_ADDRESS: Final = re.compile(r"(?:\[([0-9a-fA-F:.%]+)\]|([^\[\]:\s/]+)):(\d{1,5})")
+_TOKEN: Final = re.compile(rf"[!-~]{{{LEAST_TOKEN_CHARACTERS},512}}")
+
+
+# --- addresses ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a server listens, or is found. Port 0 lets the system choose a free one."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine can get there. A name is believed to be somewhere else."""
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+
+def parse_address(text: str) -> Address:
+    """The address of `HOST:PORT`, `[IPV6]:PORT`. `localhost` is 127.0.0.1, whatever a file on this machine says."""
+    match = _ADDRESS.fullmatch(text)
+    if match is None or int(match[3]) > 65535:
+        raise WrongUse(f"{text!r} is no address: give HOST:PORT, such as 127.0.0.1:7878 or [::1]:7878")
+    host = match[1] or match[2]
+    return Address("127.0.0.1" if host == "localhost" else host, int(match[3]))
+
+
+@contextlib.contextmanager
+def listening(address: Address) -> Iterator[None]:
+    """Tell in our words why the system does not let us listen there."""
+    try:
+        yield
+    except LogwrightError:
+        raise
+    except OSError as error:
+        raise WrongUse(f"cannot listen at {address}: {error.strerror or error}") from error
+
+
+# --- who may talk to it ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Protection:
+    """What a server asks of its clients. The files are read once, at its start.
+
+    `context` is the same for whoever does TLS by Python's `ssl`.
+    """
+
+    certificate: bytes | None = None
+    key: bytes | None = None
+    client_authority: bytes | None = None
+    tokens: tuple[bytes, ...] = ()
+    insecure: bool = False
+    context: ssl.SSLContext | None = None
+
+    @classmethod
+    def load(
+        cls,
+        *,
+        certificate: Path | str | None = None,
+        key: Path | str | None = None,
+        client_authority: Path | str | None = None,
+        tokens: Path | str | None = None,
+        insecure: bool = False,
+    ) -> Self:
+        """Read the files of a server: its certificate chain and key, who signs the clients' ones, and the tokens."""
+        if (certificate is None) != (key is None):
+            raise WrongUse("TLS needs both, a certificate and its key")
+        if client_authority is not None and certificate is None:
+            raise WrongUse("certificates of clients are checked by TLS: it needs the server's own certificate and key")
+        authority = None if client_authority is None else read_bounded(Path(client_authority))
+        return cls(
+            None if certificate is None else read_bounded(Path(certificate)),
+            None if key is None else read_secret(Path(key)),
+            authority,
+            () if tokens is None else read_tokens(Path(tokens)),
+            insecure,
+            None if certificate is None or key is None else _context(Path(certificate), Path(key), authority),
+        )
+
+    @property
+    def has_tls(self) -> bool:
+        """Whether what is said on the way is kept from others."""
+        return self.certificate is not None
+
+    def check(self, address: Address) -> None:
+        """Raise `WrongUse` for an address where this would let strangers in."""
+        if address.is_loopback or self.insecure:
+            return
+        if not self.has_tls:
+            raise WrongUse(
+                f"{address} can be reached from elsewhere: that needs TLS (--tls-certificate, --tls-key) and tokens or "
+                "certificates of clients (--tokens, --client-authority), or --insecure if the network keeps others away"
+            )
+        if not self.tokens and self.client_authority is None:
+            raise WrongUse(
+                f"{address} can be reached from elsewhere: TLS alone keeps nobody out, so it needs tokens (--tokens) "
+                "or certificates of clients (--client-authority), or --insecure if the network keeps others away"
+            )
+
+    def admits(self, token: bytes | None) -> bool:
+        """Whether a client with this token, or with none, may come in. How long that takes does not tell of tokens."""
+        if not self.tokens:
+            return True
+        given = b"" if token is None else token
+        admitted = False
+        for known in self.tokens:
+            admitted |= hmac.compare_digest(known, given)
+        return admitted
+
+    def describe(self) -> str:
+        """What a client needs, in a few words; no secrets."""
+        parts = ["TLS" if self.has_tls else "plain text"]
+        if self.client_authority is not None:
+            parts.append("certificates of clients")
+        if self.tokens:
+            parts.append(f"tokens ({len(self.tokens)})")
+        if self.client_authority is None and not self.tokens:
+            parts.append("no tokens")
+        return ", ".join(parts)
+
+
+def _context(certificate: Path, key: Path, client_authority: bytes | None) -> ssl.SSLContext:
+    """The server's side of TLS; `WrongUse` for a key that is not the certificate's: told now, not to every client."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        context.load_cert_chain(certificate, key, password="")
+        if client_authority is not None:
+            context.verify_mode = ssl.CERT_REQUIRED
+            context.load_verify_locations(cadata=client_authority.decode("ascii", "replace"))
+    except (ssl.SSLError, ValueError) as error:
+        raise WrongUse(f"{certificate} and {key}, and who signs the clients' ones, do not fit ({error})") from None
+    return context
+
+
+# --- files ----------------------------------------------------------------------------------------------------------
+
+
+def read_tokens(path: Path) -> tuple[bytes, ...]:
+    """The tokens of a file: one a line, empty lines and those that begin with # aside."""
+    found = []
+    for number, line in enumerate(read_secret(path).decode("utf-8", "replace").splitlines(), start=1):
+        token = line.strip()
+        if not token or token.startswith("#"):
+            continue
+        if not _TOKEN.fullmatch(token):
+            what = f"a token has {LEAST_TOKEN_CHARACTERS} to 512 characters of ASCII, and no spaces"
+            raise WrongUse(f"{path}, line {number}: {what}")
+        found.append(token.encode("ascii"))
+    if not found:
+        raise WrongUse(f"{path} has no tokens in it")
+    return tuple(found)
+
+
+def read_secret(path: Path) -> bytes:
+    """A file that only its owner, who is this user or root, may read or write; `WrongUse` when others may."""
+    data, status = _read(path)
+    if status.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+        mode = stat.S_IMODE(status.st_mode)
+        raise WrongUse(f"{path} can be used by others (mode {mode:04o}): run chmod 600 {path}")
+    if status.st_uid not in (0, os.geteuid()):
+        raise WrongUse(f"{path} belongs to another user")
+    return data
+
+
+def read_bounded(path: Path) -> bytes:
+    """A small file that is no secret."""
+    return _read(path)[0]
+
+
+def _read(path: Path) -> tuple[bytes, os.stat_result]:
+    with translated("read", path):
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                raise WrongUse(f"{path} is no file")
+            if status.st_size > _MOST_SECRET_BYTES:
+                raise WrongUse(f"{path} has {status.st_size} bytes: that is no certificate, key or list of tokens")
+            return os.read(descriptor, _MOST_SECRET_BYTES), status
+        finally:
+            os.close(descriptor)
+
+
+# --- limits ---------------------------------------------------------------------------------------------------------
+
+
+def limits_of(limits: Any) -> dict[str, int | float]:
+    """The limits of a server, a dataclass of numbers with their units last, as they are told at its start."""
+    return {field.name: getattr(limits, field.name) for field in dataclasses.fields(limits)}
+
+
+def check_limits(limits: Any) -> None:
+    """Raise `WrongUse` for a limit that lets nothing through."""
+    for name, number in limits_of(limits).items():
+        if isinstance(number, bool) or not isinstance(number, int | float) or not 0 < number < 2**62:
+            raise WrongUse(f"a limit of {number!r} makes no sense for {name}")
