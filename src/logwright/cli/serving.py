@@ -1,8 +1,8 @@
 """What the servers' verbs have in common: their options, what they print at the start, and how they end.
 
 A server prints one line of data when it is ready, with its address: whoever let the system choose a port reads it
-there. What it asks of its clients and its limits go to stderr. SIGTERM and Ctrl-C end it cleanly, with exit code 0: what was
-acknowledged is on the disk, as it was before.
+there. What it asks of its clients and its limits go to stderr. SIGTERM and Ctrl-C end it cleanly, with exit code 0:
+what was acknowledged is on the disk, as it was before.
 """
 
 from __future__ import annotations
