@@ -8,12 +8,13 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytearray cimport PyByteArray_AS_STRING
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.number cimport PyNumber_Index
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
 from ...core._buffers cimport View, array_of, check_count, check_ends, check_range, column_bytes, column_memory, not_walked
-from ...core._bytes cimport copy_bytes, load_big_i32, load_big_i64, load_big_u64, now_ns, store_big_u32, store_big_u64
+from ...core._bytes cimport load_big_i32, load_big_i64, load_big_u64, now_ns
 from ...core._gathering cimport BytesColumn, Gathering, fits, put_bytes
 from ...core._outgoing cimport Outgoing, room_for, room_left
+from ._frame cimport HEAD, OVERHEAD, claimed, put_message
 from ._message cimport Message
 
 from ...core.errors import TooLarge, WrongUse
@@ -22,10 +23,6 @@ from .layout import MAX_KEY_BYTES as _MAX_KEY_BYTES
 from .layout import MAX_MESSAGE_BYTES as _MAX_MESSAGE_BYTES
 from .layout import OVERHEAD as _OVERHEAD
 from .records import NOW, check_fields
-
-cdef enum:
-    HEAD = 18
-    OVERHEAD = 26
 
 cdef int64_t NO_TIMESTAMP = <int64_t>0x8000000000000000ULL
 cdef int64_t MAX_TIMESTAMP = 0x7FFFFFFFFFFFFFFF
@@ -50,23 +47,6 @@ cdef enum:
     SIZES = 64
 
 ALL_COLUMNS = 127
-
-
-cdef inline int64_t claimed(const unsigned char *data, Py_ssize_t position, Py_ssize_t end) noexcept nogil:
-    """The size that a message claims; -1 when its sizes make no sense, 0 when they are not all there."""
-    cdef int key_size
-    cdef int64_t value_size
-    if end - position < HEAD:
-        return 0
-    key_size = <signed char>data[position + 17]
-    if key_size < 0:
-        return -1
-    if end - position < HEAD + key_size + 4:
-        return 0
-    value_size = load_big_i32(data + position + HEAD + key_size)
-    if value_size < 0 or value_size + key_size + OVERHEAD > MAX_MESSAGE_BYTES:
-        return -1
-    return value_size + key_size + OVERHEAD
 
 
 cdef int c_walk(
@@ -342,23 +322,6 @@ def check_columns(columns):
     ends = <const int32_t *>column_memory(columns.value_ends, (count + 1) * 4, "value_ends", views)
     column_bytes(columns.values, &have, views)
     check_ends(ends, count, have, MAX_MESSAGE_BYTES - OVERHEAD - MAX_KEY_BYTES, "value")
-
-
-cdef inline void put_message(
-    unsigned char *out, int64_t room, uint64_t offset, int64_t timestamp, uint8_t kind,
-    const unsigned char *key, int64_t key_size, int64_t key_room,
-    const unsigned char *value, int64_t value_size, int64_t value_room,
-) noexcept nogil:
-    """Encode a message into `room` bytes, which its caller knows to be enough; the other rooms are what may be read."""
-    store_big_u64(out, offset)
-    store_big_u64(out + 8, <uint64_t>timestamp)
-    out[16] = kind
-    out[17] = <unsigned char>key_size
-    copy_bytes(out + HEAD, key, key_size, room - HEAD, key_room)
-    out += HEAD + key_size
-    store_big_u32(out, <uint32_t>value_size)
-    copy_bytes(out + 4, value, value_size, room - HEAD - key_size - 4, value_room)
-    store_big_u32(out + 4 + value_size, <uint32_t>(OVERHEAD + key_size + value_size))
 
 
 cdef struct Rows:
