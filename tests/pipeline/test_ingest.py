@@ -21,6 +21,7 @@ from logwright.core.errors import DamagedJournal, HistoryUnavailable, LogwrightE
 from logwright.core.format import FORMATS, find_format
 from logwright.core.outcome import Damage
 from logwright.formats.sej import Reader, ShardedWriter, Writer
+from logwright.formats.versioned import VersionedKVStore
 from logwright.pipeline import parquet
 from logwright.pipeline.ingest import Ingested, IngestReader
 from logwright.pipeline.planning import PipelineStream, Plan, everything
@@ -180,6 +181,21 @@ def test_damage_and_torn_tails_are_rows_and_journals_that_cannot_be_opened_too(t
         "mixed": {"unreadable": 1},
     }
     assert {name: one.records for name, one in done.journals.items()} == {"bad": 199, "torn": 49, "mixed": 0}
+
+
+def test_an_archive_of_a_store_that_is_missing_is_a_row_of_damage(tmp_path: Path) -> None:
+    with VersionedKVStore.open(tmp_path / "root", "cars", background=False) as store:
+        ends = []
+        for value in (1, 2, 3):
+            store.insert("key", value)
+            ends.append(store.rotate())
+    (tmp_path / "root" / f"cars.jrn.t{ends[1]}.zz").unlink()
+    plan = plan_for(tmp_path / "root", tmp_path)
+    done = work(plan)
+    assert done.journals["root"].damage == {"gap": 1}
+    (told,) = rows(plan, "damage").to_pylist()
+    assert (told["file"], told["kind"], told["size"]) == (f"cars.jrn.t{ends[2]}.zz", "gap", 0)
+    assert told["reason"] == f"it begins at {ends[1]}, and the journal before it ended at {ends[0]}: one is missing"
 
 
 def test_each_journal_has_its_own_mode_and_excluded_ones_are_left_out(tmp_path: Path) -> None:

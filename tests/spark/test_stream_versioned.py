@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 from pyspark.errors import StreamingQueryException
+from pyspark.sql.types import StructType
 
-from logwright.core.errors import HistoryUnavailable
+from logwright.core.errors import Gap, HistoryUnavailable
 from logwright.formats.versioned import Retention, VersionedKVStore
 from logwright.spark.schemas import spark_schema
 from logwright.spark.stream import JournalStream
@@ -167,6 +168,32 @@ def test_a_stream_that_begins_at_a_time_begins_with_a_change(tmp_path: Path) -> 
         assert [value for _, _, value in changes] == [str(one) for one in range(number, 12)]
     latest = stream_of(tmp_path / "stores", startingOffsets="latest")
     assert following(latest, latest.initialOffset()) == latest.initialOffset()
+
+
+def test_a_missing_archive_is_told_once_by_a_stream(tmp_path: Path) -> None:
+    with VersionedKVStore.open(tmp_path / "stores", "cars", clock=Clock(), background=False) as store:
+        store.insert("gone", 1)
+        store.rotate()
+        store.remove("gone")
+        removed = store.rotate()
+        store.insert("a", 2)
+        store.rotate()
+    (tmp_path / "stores" / f"cars.jrn.t{removed}.zz").unlink()
+    schema = StructType().add("k", "string").add("_file", "string").add("_damage", "string")
+    found = []
+    options = {"path": str(tmp_path / "stores"), "mode": "permissive", "maxrecordspertrigger": "1"}
+    stream = JournalStream(schema, options, "versioned")
+    offset = stream.initialOffset()
+    while (end := following(stream, offset)) != offset:
+        for partition in stream.partitions(offset, end):
+            found += [row for batch in stream.read(partition) for row in batch.to_pylist()]
+        offset = end
+    assert [row["k"] for row in found if row["_damage"] is None] == ["gone", "a"]
+    (told,) = [row for row in found if row["_damage"] is not None]
+    assert told["_damage"].startswith(f"gap: it begins at {removed}, and the journal before it ended at ")
+    failing = stream_of(tmp_path / "stores")
+    with pytest.raises(Gap, match="one is missing"):
+        changes_of(failing, failing.initialOffset(), following(failing, failing.initialOffset()))
 
 
 # --- on Spark ---------------------------------------------------------------------------------------------------------

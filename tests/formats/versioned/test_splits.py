@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import random
 import zlib
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from logwright.core.errors import NotFound
+from logwright.core.errors import Gap, NotFound
 from logwright.core.outcome import Damage
 from logwright.core.split import Split
 from logwright.formats.versioned import Reader, StoresReader, open_reader, splits
@@ -90,3 +91,59 @@ def test_a_file_that_was_rotated_since_the_plan_is_found_and_one_that_is_gone_is
     with pytest.raises(NotFound, match="is not kept any more"):
         entries_of(reader, planned[1:2])  # what of it is a copy only the archive before it can tell
     assert entries_of(reader, planned[2:]) == wanted[20:]
+
+
+# --- journals that are missing ----------------------------------------------------------------------------------------
+
+
+def with_a_hole(directory: Path, *, last: bool) -> tuple[Path, str]:
+    """A store without the journal in which a key was removed, before an archive or before the active journal.
+
+    With the path comes the file behind the hole.
+    """
+    model = Model()
+    for number, (key, value) in enumerate([("a", 1), ("gone", 2), ("gone", None)]):
+        model.change(Entry(START + 10 * number + 5, key, value))
+        model.rotate()
+    if not last:
+        model.change(Entry(START + 35, "a", 3))
+        model.rotate()
+    path = model.write(directory)
+    (directory / archive_name("cars", START + 25)).unlink()
+    return path, path.name if last else archive_name("cars", START + 35)
+
+
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("resumed", [False, True])
+def test_a_journal_that_is_missing_is_told_once_before_the_changes_behind_it(
+    tmp_path: Path, last: bool, resumed: bool
+) -> None:
+    path, behind = with_a_hole(tmp_path, last=last)
+    reader = Reader(path)
+    wanted = [(behind, "gap", f"it begins at {START + 25}, and the journal before it ended at {START + 15}")]
+
+    def told(items: Any) -> list[tuple[str, str, str]]:
+        found = [item for item in items if isinstance(item, Damage)]
+        return [(one.file, one.kind, one.reason.partition(":")[0]) for one in found]
+
+    for target_bytes in (1, 1 << 20):
+        planned = splits.plan(reader, target_bytes, resumed=resumed)
+        assert told(item for split in planned for item in splits.chunks(reader, split, "permissive")) == wanted
+        with pytest.raises(Gap, match="one is missing"):
+            list(chain.from_iterable(splits.chunks(reader, split, "failfast") for split in planned))
+        entries_of(reader, planned)
+    assert told(reader.chunks(mode="permissive")) == told(reader.scan(mode="permissive")) == wanted
+    with pytest.raises(Gap, match="one is missing"):
+        list(reader)
+
+
+def test_an_empty_journal_behind_a_hole_is_a_split_that_tells_of_it(tmp_path: Path) -> None:
+    model = Model()
+    for number, value in enumerate((1, 2, None)):
+        model.change(Entry(START + 10 * number + 5, "gone", value))
+        model.rotate()
+    reader = Reader(model.write(tmp_path))
+    (tmp_path / archive_name("cars", START + 25)).unlink()
+    told = [item for split in splits.plan(reader) for item in splits.chunks(reader, split, "permissive")]
+    assert [item.kind for item in told if isinstance(item, Damage)] == ["gap"]
+    assert [len(entries_of(reader, [split])) for split in splits.plan(reader)] == [1, 1, 0]

@@ -183,11 +183,15 @@ class Reader(FilesReader[Chunk, JournalFile]):
         *,
         copies: bool = True,
     ) -> Iterator[Head | Chunk | Damage]:
-        """Heads, chunks and damage of files that are open."""
+        """Heads, chunks and damage of files that are open, and what is missing between two of them."""
         for number, source, report in self.files_between(files, start, stop, progress):
             at = None if copies else self.changes_start(files, number)
             low = start if at is None else max(start or 0, source.first_number + at)
-            yield from self.file_items(source, files.file(source), low, stop, mode, report)
+            for item in self.file_items(source, files.file(source), low, stop, mode, report):
+                if isinstance(item, Head) and number and (start is None or start <= source.first_number):
+                    gap = item.gap_behind(files.files[number - 1].timestamp)
+                    yield from () if gap is None else self.report(gap, mode)
+                yield item
 
     def file_items(
         self,

@@ -5,6 +5,9 @@ known from the journal before: so a plan reads no archive, and marks the splits 
 its copies; who reads a split looks there. A plan that goes on where a stream was does it itself, as archives may go
 before a split is read.
 
+A journal that is missing between two others is told before the changes of the later one: by the plan where it has read
+the head of that, and else by who reads the split.
+
 An archive can only be read from its beginning, so it is one split, however large; the active journal is cut at entries
 that were found by going from one to the next. Damage belongs to the split that it begins in. The file of a split is
 found again by the numbers of its entries, so it may have become an archive in the meantime. An archive is opened by its
@@ -37,7 +40,7 @@ from ...core.splitting import (
     reach,
     source_of,
 )
-from .cursor import Chunk, Head
+from .cursor import Chunk, Cursor, Head
 from .files import MOST_TAKEN_NS, POSITION_BITS, JournalFile, Kind, archive_name, parse_name
 from .reader import Reader
 from .stores import StoresReader
@@ -86,16 +89,33 @@ def _plan(
                 continue
             at = reader.changes_start(files, number) if resumed else None
             low = start if at is None else max(start or 0, first + at)
-            if source.compressed and (start is None or start <= first) and (stop is None or _is_behind(source, stop)):
+            begins = start is None or start <= first
+            is_behind = number > 0 and not resumed
+            if source.compressed and begins and (stop is None or _is_behind(source, stop)):
                 size = files.size(source)
                 planned = [Split(source.name, at or 0, first + (at or 0), _end_number(source), size)]
+                is_told = is_behind  # by who reads it: so a plan reads no archive
             else:
                 most = None if source.compressed else target_bytes
                 planned = cut_file(source, _items(reader, files, source, low, stop), most, low, resumed=resumed)
-            is_behind = number > 0 and not resumed
+                is_told = False
+            if number and begins and not is_told:
+                planned = _with_gap(reader, files, number, planned)
             found += [replace(split, mark=BEHIND) for split in planned] if is_behind else planned
             files.done_with(source)
     return found
+
+
+def _with_gap(reader: Reader, files: Snapshot[JournalFile], number: int, planned: list[Split]) -> list[Split]:
+    """The splits of a file, the first of which tells of a journal that is missing before it, if one is."""
+    source = files.files[number]
+    heads = (item for item in Cursor(files.file(source), source, limits=reader.limits).items())
+    gap = next((item.gap_behind(source.before) for item in heads if isinstance(item, Head)), None)
+    if gap is None:
+        return planned
+    place = source.first_number + gap.start
+    first, *others = planned or [Split(source.name, gap.start, place, place, 0)]
+    return [replace(first, before=gap), *others]
 
 
 def _may_hold(source: JournalFile, number: int, times: Times) -> bool:
@@ -178,8 +198,15 @@ def _chunks(
     behind = journal.changes_start(files, number) if split.mark == BEHIND else None
     start = split.start if behind is None else max(split.start, source.first_number + behind)
     at = None if source.compressed or split.position == 0 else split.position
+    if split.before is not None:
+        yield from journal.report(split.before, mode)
+    is_to_be_told = split.before is None and split.mark == BEHIND and split.position == 0
+    ended = files.files[number - 1].timestamp if is_to_be_told else None
     for item in journal.file_items(source, files.file(source), start, split.stop, "permissive", at=at):
-        if isinstance(item, Chunk):
+        if isinstance(item, Head):
+            gap = item.gap_behind(ended)
+            yield from () if gap is None else journal.report(gap, mode)
+        elif isinstance(item, Chunk):
             yield item
         elif isinstance(item, Damage) and item.start >= split.position and item.kind != "torn_tail":
             yield from journal.report(item, mode)
