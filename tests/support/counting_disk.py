@@ -1,4 +1,4 @@
-"""A disk that counts the bytes that are read from it."""
+"""A disk that counts the bytes that are read from it, and how often a directory is listed."""
 
 from __future__ import annotations
 
@@ -9,12 +9,16 @@ from logwright.core.disk import REAL_DISK, Disk
 
 
 class CountingDisk:
-    """Another disk, and how many bytes were read from its files: of all, or of those with one of some suffixes."""
+    """Another disk, and how many bytes were read from its files: of all, or of those with one of some suffixes.
+
+    `listings` is how often a directory was listed.
+    """
 
     def __init__(self, *suffixes: str, inner: Disk = REAL_DISK) -> None:
         self.inner = inner
         self.suffixes = suffixes
         self.bytes_read = 0
+        self.listings = 0
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
@@ -22,6 +26,10 @@ class CountingDisk:
     def open(self, path: Path, mode: Any) -> Any:
         file = self.inner.open(path, mode)
         return file if self.suffixes and path.suffix not in self.suffixes else _CountingFile(self, file)
+
+    def list_directory(self, path: Path) -> list[str]:
+        self.listings += 1
+        return self.inner.list_directory(path)
 
 
 class _CountingFile:

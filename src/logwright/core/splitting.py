@@ -29,10 +29,10 @@ def file_of(part: str, file: str) -> str:
     return file
 
 
-def parts(reader: AnyReader) -> Iterator[tuple[str, Any]]:
-    """The parts, each with its reader."""
+def parts(reader: AnyReader, named: Iterable[str] | None = None) -> Iterator[tuple[str, Any]]:
+    """The parts, or of a directory those that are named, as far as they are there; each with its reader."""
     if isinstance(reader, SideBySideReader):
-        for name in reader.names():
+        for name in reader.names() if named is None else named:
             with suppress(NotFound):
                 yield name, reader.open(name)
     else:
@@ -105,7 +105,8 @@ def plan_parts(
     Bounds are for every part, or for each by its name; then those that are not named are left out.
     """
     found: list[Split] = []
-    for name, journal in parts(reader):
+    named = next((sorted(bound) for bound in (start, stop) if isinstance(bound, Mapping)), None)
+    for name, journal in parts(reader, named):
         if any(isinstance(bound, Mapping) and name not in bound for bound in (start, stop)):
             continue
         low = start[name] if isinstance(start, Mapping) else start

@@ -17,7 +17,7 @@ from logwright.formats.versioned import Reader, StoresReader, open_reader, split
 from logwright.formats.versioned.files import archive_name
 from logwright.formats.versioned.records import Entry
 from tests.formats.versioned.histories import random_history
-from tests.formats.versioned.samples import START, Model
+from tests.formats.versioned.samples import START, Model, journal
 from tests.support.counting_disk import CountingDisk
 
 
@@ -91,6 +91,53 @@ def test_a_file_that_was_rotated_since_the_plan_is_found_and_one_that_is_gone_is
     with pytest.raises(NotFound, match="is not kept any more"):
         entries_of(reader, planned[1:2])  # what of it is a copy only the archive before it can tell
     assert entries_of(reader, planned[2:]) == wanted[20:]
+
+
+# --- many stores ------------------------------------------------------------------------------------------------------
+
+
+def test_planning_and_reading_5000_stores_lists_their_directory_a_few_times(tmp_path: Path) -> None:
+    for number in range(5000):
+        journals = [journal(START, [Entry(START + 1, "k", number)])]
+        if number % 50 == 0:
+            journals.append(journal(START + 1, [Entry(START + 1, "k", number), Entry(START + 2, "k", "new")]))
+            archive = tmp_path / archive_name(f"s{number}", START + 1)
+            archive.write_bytes(zlib.compress(journals[0], 1))
+        (tmp_path / f"s{number}.jrn").write_bytes(journals[-1])
+    disk: Any = CountingDisk()
+    reader: Any = open_reader(tmp_path, disk=disk)
+    planned = splits.plan(reader)
+    assert len(planned) == 5100
+    assert disk.listings <= 3, "once to find out what this is, once to open it, once to plan"
+    ends = {store: following for store, (_, following) in splits.extent(reader).items()}
+    starts = dict.fromkeys(ends, 0)
+    assert disk.listings <= 4
+    for store in sorted(ends)[:50]:  # as a stream does it, store by store
+        assert splits.plan(reader, start={store: starts[store]}, stop={store: ends[store]}, resumed=True)
+        assert splits.advance(reader, store, 0, ends[store], 1)[1] == 1
+    assert len(entries_of(reader, planned[-50:])) == 50
+    assert disk.listings <= 4
+
+
+def test_a_store_that_is_rotated_after_it_was_listed_is_listed_again(tmp_path: Path) -> None:
+    models = {name: Model() for name in ("one", "two", "three")}
+    for model in models.values():
+        model.change(Entry(START + 1, "k", 1))
+        model.write(tmp_path, "other")
+    for name, model in models.items():
+        model.write(tmp_path, name)
+    reader = StoresReader(tmp_path)
+    for step in range(3):
+        for name, model in models.items():
+            model.rotate()
+            model.change(Entry(START + 10 * (step + 1), "k", name))
+            model.write(tmp_path, name)
+            opened = reader.open(name)
+            assert list(opened) == model.changes
+            if step == 2:
+                (tmp_path / archive_name(name, START + 1)).unlink()
+                assert [source.timestamp for source in opened.files()] == [START + 10, START + 20, None]
+        reader.stores()
 
 
 # --- journals that are missing ----------------------------------------------------------------------------------------

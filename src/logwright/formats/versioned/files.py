@@ -170,14 +170,23 @@ def list_files(disk: Disk, directory: Path, store: str) -> Listing:
 
 def list_stores(disk: Disk, directory: Path) -> list[str]:
     """The stores that have a journal in a directory, by name. A directory is no file of a store."""
-    found = set()
+    return list(list_all(disk, directory))
+
+
+def list_all(disk: Disk, directory: Path) -> dict[str, Listing]:
+    """What is there of every store that has a journal in a directory, by name; the directory is listed once."""
+    names: dict[str, list[str]] = {}
+    there = set()
     for name in disk.list_directory(directory):
         parsed = parse_name(name)
-        if parsed is None or parsed[0] in found or parsed[1] in (Kind.TEMPORARY, Kind.TEMPORARY_ARCHIVE):
+        if parsed is None:
+            continue
+        names.setdefault(parsed[0], []).append(name)
+        if parsed[0] in there or parsed[1] in (Kind.TEMPORARY, Kind.TEMPORARY_ARCHIVE):
             continue
         if not disk.is_directory(directory / name):
-            found.add(parsed[0])
-    return sorted(found)
+            there.add(parsed[0])
+    return {store: arrange(directory, store, names[store]) for store in sorted(there)}
 
 
 def arrange(directory: Path, store: str, names: list[str]) -> Listing:

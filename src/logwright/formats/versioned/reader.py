@@ -31,7 +31,7 @@ from .layout import HEADER_BYTES
 from .records import Entry, Metadata
 from .recovery import is_compressed
 from .replay import difference
-from .surroundings import counting_files
+from .surroundings import counting_files, current_since
 from .timeline import Timeline
 
 ROW_FIELDS: Final = ("t", "k", "o")
@@ -43,7 +43,8 @@ class Reader(FilesReader[Chunk, JournalFile]):
 
     `path` is that of the active journal, whether it is there or not: the archives beside it belong to it. A path with
     the name of an archive, or any other, is that file alone. With `is_to_be_there` off nobody looks whether there is
-    anything: that is for who has a file of it already.
+    anything: that is for who has a file of it already. `listed` is what was there of the store a moment ago, for who
+    reads many stores of one directory: as long as it is right, the directory is not listed.
     """
 
     package = __package__ or ""
@@ -61,10 +62,14 @@ class Reader(FilesReader[Chunk, JournalFile]):
         limits: ArchiveLimits = DEFAULT_LIMITS,
         disk: Disk = REAL_DISK,
         is_to_be_there: bool = True,
+        listed: Listing | None = None,
     ) -> None:
         self.path = Path(path)
         self.disk = disk
         self.limits = limits
+        self._known = listed
+        self._since: int | None = None
+        """Of the active journal, where that was looked at to see whether what is known is right."""
         self.damages: list[Damage] = []
         parsed = parse_name(self.path.name)
         self._single = parsed is None or parsed[1] is not Kind.ACTIVE
@@ -87,6 +92,10 @@ class Reader(FilesReader[Chunk, JournalFile]):
 
     def listing(self) -> Listing:
         """What is there of the store now by names, temporary files included."""
+        self._since = None if self._known is None else current_since(self.disk, self._known)
+        if self._known is not None and self._since is not None:
+            return self._known
+        self._known = None
         try:
             return list_files(self.disk, self.directory, self.store)
         except NotFound:
@@ -113,8 +122,8 @@ class Reader(FilesReader[Chunk, JournalFile]):
 
     def _initialized(self, source: JournalFile) -> int:
         """When the first journal was initialized: what its entries are numbered by, as nothing is before it."""
-        found = self._first_initialized.get(source.name)
-        if found is None or source.is_newest:
+        found = self._since if source.is_newest else self._first_initialized.get(source.name)
+        if found is None:
             try:
                 metadata = self.timeline().metadata(source)
             except LogwrightError:

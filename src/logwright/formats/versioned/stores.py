@@ -13,7 +13,7 @@ from ...core.outcome import Damage, Mode
 from ...core.parts import Bound, bound_of
 from ...core.side_by_side import SideBySideReader
 from .archives import DEFAULT_LIMITS, ArchiveLimits
-from .files import active_name, list_stores, parse_name
+from .files import Listing, active_name, list_all, parse_name
 from .reader import ROW_FIELDS, Reader, record_as_json
 from .records import Entry
 
@@ -37,16 +37,19 @@ class StoresReader(SideBySideReader):
         self.disk = disk
         self.limits = limits
         self.damages: list[Damage] = []
+        self._listed: dict[str, Listing] = {}
         if not self.stores():
             raise NotFound(f"{self.path}: no journal of a store is here")
 
     def stores(self) -> list[str]:
         """The names of the stores there are now."""
-        return list_stores(self.disk, self.path)
+        self._listed = list_all(self.disk, self.path)
+        return list(self._listed)
 
     def open(self, store: str) -> Reader:
-        """The reader of one store."""
-        return Reader(self.path / active_name(store), limits=self.limits, disk=self.disk)
+        """The reader of one store. As long as nothing happens to that, the directory is not listed again for it."""
+        path = self.path / active_name(store)
+        return Reader(path, limits=self.limits, disk=self.disk, listed=self._listed.get(store))
 
     def look_up(self, store: str) -> Reader:
         """The same, for who has a file of the store already: nothing is listed."""

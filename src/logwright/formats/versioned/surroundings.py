@@ -16,7 +16,7 @@ from ...core.disk import Disk
 from ...core.errors import LogwrightError
 from ...core.outcome import Malformed
 from .codec import decode_header, decode_metadata
-from .files import JournalFile, Listing, active_name, old_name
+from .files import JournalFile, Listing, active_name, archive_name, old_name
 from .layout import HEADER_BYTES
 from .records import Metadata
 
@@ -40,6 +40,27 @@ def counting_files(disk: Disk, listing: Listing) -> list[JournalFile]:
         files.append(JournalFile(listing.store, name, listing.path(name), active.initialized, listing.last_timestamp))
     before = files[-1].timestamp or 0
     return [*files, _newest(listing, active_name(listing.store), before)]
+
+
+def current_since(disk: Disk, listing: Listing) -> int | None:
+    """Since when the active journal is that; None if the store was rotated, or lost archives, since it was listed.
+
+    A journal that became the active one since then began later than the last archive that was there, and has put one
+    there, or `.old`. So a few looks at names tell, whatever else is in the directory; where they do not, the answer is
+    None as well, and the directory is to be listed again.
+    """
+    if listing.has_old or not listing.has_active:
+        return None
+    active = read_metadata(disk, listing, active_name(listing.store))
+    if active is None:
+        return None
+    if listing.archives:
+        oldest = archive_name(listing.store, listing.archives[0])
+        is_same = active.initialized == listing.last_timestamp and disk.exists(listing.path(oldest))
+    else:
+        later = (old_name(listing.store), archive_name(listing.store, active.initialized))
+        is_same = not any(disk.exists(listing.path(name)) for name in later)
+    return active.initialized if is_same else None
 
 
 def _newest(listing: Listing, name: str, before: int | None = None) -> JournalFile:
