@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,11 +10,11 @@ import pytest
 
 from logwright.core.chunk import POSITION_BITS, FileChunk, NumberedFile
 from logwright.core.disk import REAL_DISK
+from logwright.core.disk import File as DiskFile
 from logwright.core.errors import DamagedJournal, Gap, NotFound, WrongUse
 from logwright.core.format import Located
-from logwright.core.outcome import Damage, Mode, Span, check_mode
+from logwright.core.outcome import Damage, Span
 from logwright.core.reading import FilesReader, Shares
-from logwright.core.report import Progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +40,32 @@ class Chunk(FileChunk):
         return [self.base + at for at in range(self.start, self.stop + 1, 4)]
 
 
+class Cursor:
+    """Gives two records at a time. `XX` in the place of a record can be passed, other bytes than four cannot."""
+
+    def __init__(self, source: File, file: DiskFile) -> None:
+        self.source = source
+        self.data = file.read_at(0, 1000)
+        self.position = 0
+
+    def read(self) -> Chunk | None:
+        start = self.position
+        bad = self.data.find(b"XX", start)
+        end = min(start + 8, bad if bad >= 0 else len(self.data))
+        count = (end - start) // 4
+        self.position += 4 * count
+        return Chunk(self.source, self.data, start, self.position, start, count) if count else None
+
+
+def judge(cursor: Cursor) -> tuple[Damage | None, bool]:
+    start, size = cursor.position, len(cursor.data)
+    if start == size:
+        return None, False
+    cursor.position = start + 2 if cursor.data.startswith(b"XX", start) else size
+    kind = "torn_tail" if cursor.position == size and cursor.source.is_newest else "malformed"
+    return Damage(cursor.source.name, start, cursor.position, "it is cut short", kind), cursor.position < size
+
+
 class Reader(FilesReader[Chunk, File]):
     """A journal of records of four bytes; a file that ends with another number of bytes is damaged there."""
 
@@ -59,29 +84,8 @@ class Reader(FilesReader[Chunk, File]):
     def files(self) -> list[File]:
         return self._files
 
-    def chunks(
-        self,
-        start: int | None = None,
-        stop: int | None = None,
-        *,
-        mode: Mode = "failfast",
-        progress: Progress | None = None,
-    ) -> Iterator[Chunk | Damage]:
-        check_mode(mode)
-        with self.snapshot() as files:
-            for _, source, report in self.files_between(files, start, stop, progress):
-                data = files.file(source).read_at(0, files.size(source))
-                whole = len(data) // 4 * 4
-                chunk = Chunk(source, data, 0, whole, 0, whole // 4)
-                low = 0 if start is None else max(0, start - source.first_number)
-                part = chunk.within(low, None if stop is None else stop - source.first_number)
-                if part is not None:
-                    yield part
-                if report is not None:
-                    report(len(data))
-                if whole < len(data):
-                    kind = "torn_tail" if source.is_newest else "malformed"
-                    yield from self.report(Damage(source.name, whole, len(data), "it is cut short", kind), mode)
+    def file_chunks(self, source: File, file: DiskFile, start: int | None, stop: int | None, *rest: Any) -> Any:
+        return self.cursor_chunks(Cursor(source, file), judge, *source.positions(start, stop), *rest)
 
     def decoded(self, chunk: Chunk) -> list[Any]:
         return [chunk.data[at : at + 4] for at in range(chunk.start, chunk.stop, 4)]
@@ -169,10 +173,39 @@ def test_a_gap_is_an_error_of_its_own(reader: Reader) -> None:
         list(reader.report(Damage("list", 0, 0, "something is missing", "gap"), "failfast"))
 
 
+def test_damage_belongs_to_the_range_that_it_lies_in(reader: Reader, tmp_path: Path) -> None:
+    (tmp_path / "list").write_bytes(b"onebXXtwobXXthrb")
+    first, second = (Damage("list", at, at + 2, "it is cut short") for at in (4, 10))
+
+    def between(start: int, stop: int | None = None) -> list[Any]:
+        last = None if stop is None else FIRST_OF_NEWEST + stop
+        return list(reader.records(FIRST_OF_NEWEST + start, last, mode="permissive"))
+
+    assert between(0) == [b"oneb", first, b"twob", second, b"thrb"]
+    assert (between(0, 6), between(6, 12), between(12)) == ([b"oneb", first], [b"twob", second], [b"thrb"])
+    assert (between(0, 4), between(5, 10)) == ([b"oneb"], [first, b"twob"])
+
+
+def test_the_next_number_is_behind_the_last_record(reader: Reader) -> None:
+    assert reader.next == FIRST_OF_NEWEST + 12
+    reader.files().pop()
+    assert reader.next == FIRST_OF_NEWEST  # whatever is appended goes into a new file
+    reader.files().pop()
+    assert reader.next == 0
+
+
+def test_the_last_records_come_from_as_many_files_as_it_takes(reader: Reader) -> None:
+    assert [item.record for item in reader.last(2)] == [b"twob", b"thrb"]
+    assert reader.last(4) == [item for item in reader.scan() if isinstance(item, Located)][1:]
+    assert (len(reader.last(0)), len(reader.last(100))) == (0, 5)
+    with pytest.raises(WrongUse, match="cannot give the last -1 records"):
+        reader.last(-1)
+
+
 def test_progress_goes_once_from_nothing_to_all_bytes(reader: Reader) -> None:
     seen: list[tuple[int, int]] = []
     list(reader.scan(progress=lambda done, total: seen.append((done, total))))
-    assert seen == [(8, 22), (22, 22)]
+    assert seen == [(8, 22), (16, 22), (20, 22)]
     assert reader.total_bytes() == 22
 
 

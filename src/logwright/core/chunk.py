@@ -35,6 +35,11 @@ class NumberedFile:
         """The number of the record at its beginning."""
         return self.before << POSITION_BITS
 
+    def positions(self, start: int | None, stop: int | None) -> tuple[int, int | None]:
+        """The positions in it that two numbers stand for; they may lie in other files."""
+        first = self.first_number
+        return 0 if start is None else max(0, start - first), None if stop is None else stop - first
+
     @property
     def is_newest(self) -> bool:
         """Whether this is the file that is written to, or stands for it."""

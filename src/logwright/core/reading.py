@@ -16,7 +16,9 @@ A format's reader is a `ChunkReader`, or a `FilesReader` where its records are n
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from importlib import import_module
 from itertools import chain
 from pathlib import Path
@@ -27,7 +29,7 @@ from .closing import Closing
 from .disk import Disk
 from .errors import DamagedJournal, Gap, NotFound, WrongUse
 from .format import Located
-from .outcome import Damage, Mode, Span
+from .outcome import Damage, Mode, Span, check_mode
 from .report import Progress, Report, Summary
 from .snapshot import Listed, Snapshot, snapshot
 
@@ -46,6 +48,14 @@ class AnyChunk(Protocol):
 
 
 C = TypeVar("C", bound=AnyChunk)
+
+
+class AnyCursor(Protocol):
+    """What goes through one file of a journal, chunk by chunk."""
+
+    position: int
+
+    def read(self) -> Any: ...
 
 
 class ChunkReader(Closing, Generic[C]):
@@ -176,6 +186,9 @@ class NumberedListed(Listed, Protocol):
     """A file with the number of the record at its beginning; see `NumberedFile`."""
 
     @property
+    def timestamp(self) -> int | None: ...
+
+    @property
     def first_number(self) -> int: ...
 
 
@@ -185,10 +198,11 @@ F = TypeVar("F", bound=NumberedListed)
 class FilesReader(ChunkReader[C], Generic[C, F]):
     """A journal whose records are numbered by their file and their position in it: see `core/chunk.py`.
 
-    It is one of several in its directory, and `part` is its name: of a queue, of a store.
+    It is one of several in its directory, and `part` is its name: of a queue, of a store. A subclass has `file_chunks`.
     """
 
     part_name: ClassVar[str]
+    records_name: ClassVar[str] = "records"
     first_position: ClassVar[int] = 0
     """Where the first record of a file begins."""
     _single: bool
@@ -216,6 +230,73 @@ class FilesReader(ChunkReader[C], Generic[C, F]):
         """The files as they are now, opened together; a context manager."""
         return snapshot(self.disk, self.files, self.path)
 
+    # --- going through it -------------------------------------------------------------------------------------------
+
+    def chunks(
+        self,
+        start: int | None = None,
+        stop: int | None = None,
+        *,
+        mode: Mode = "failfast",
+        progress: Progress | None = None,
+        **how: Any,
+    ) -> Iterator[C | Damage]:
+        """Whole records as they lie in the files. A chunk's buffer is valid until the next one is asked for.
+
+        `how` is for `file_chunks`. Where that takes `load`, without it what is very large is not read: its chunk is
+        hollow.
+        """
+        check_mode(mode)
+        with self.snapshot() as files:
+            yield from self.snapshot_chunks(files, start, stop, mode, progress, **how)
+
+    def snapshot_chunks(
+        self,
+        files: Snapshot[F],
+        start: int | None,
+        stop: int | None,
+        mode: Mode,
+        progress: Progress | None = None,
+        **how: Any,
+    ) -> Iterator[C | Damage]:
+        """The chunks of files that are open."""
+        for _, source, report in self.files_between(files, start, stop, progress):
+            yield from self.file_chunks(source, files.file(source), start, stop, mode, report, **how)
+
+    def file_chunks(self, *what: Any, **how: Any) -> Iterator[Any]:
+        """The chunks of one file: `(source, file, start, stop, mode, report)`, and what only the format knows."""
+        raise NotImplementedError
+
+    def cursor_chunks(
+        self,
+        cursor: AnyCursor,
+        judge: Callable[[Any], tuple[Damage | None, bool]],
+        low: int,
+        high: int | None,
+        mode: Mode,
+        report: Callable[[int], None] | None = None,
+        **how: Any,
+    ) -> Iterator[C | Damage]:
+        """The chunks that a cursor reads, cut at positions; `how` is for its `read`.
+
+        Where that gives none, `judge` says what is wrong, None for nothing, and whether the cursor can go on.
+        """
+        read = partial(cursor.read, **how)
+        while high is None or cursor.position < high:
+            chunk = read()
+            if chunk is not None:
+                part = chunk.within(low, high)
+                if part is not None:
+                    yield part
+                if report is not None:
+                    report(cursor.position)
+                continue
+            damage, goes_on = judge(cursor)
+            if damage is not None and reaches(damage, low) and (high is None or damage.start < high):
+                yield from self.report(damage, mode)
+            if not goes_on:
+                return
+
     def files_between(
         self, files: Snapshot[F], start: int | None, stop: int | None, progress: Progress | None = None
     ) -> Iterator[tuple[int, F, Callable[[int], None] | None]]:
@@ -232,6 +313,8 @@ class FilesReader(ChunkReader[C], Generic[C, F]):
                 yield index, source, shares.of(index)
                 files.done_with(source)
 
+    # --- finding a place --------------------------------------------------------------------------------------------
+
     @property
     def first(self) -> int:
         """The number of the first record there is, or will be."""
@@ -241,7 +324,42 @@ class FilesReader(ChunkReader[C], Generic[C, F]):
     @property
     def next(self) -> int:
         """The number behind the last record: the one that the next record will get."""
-        raise NotImplementedError
+        with self.snapshot() as files:
+            return self.next_of(files)
+
+    def next_of(self, files: Snapshot[F]) -> int:
+        """The number behind the last record of files that are open."""
+        if not files.files:
+            return 0
+        source = files.files[-1]
+        if source.timestamp is not None:
+            return source.timestamp << POSITION_BITS
+        end = 0
+        for item in self.file_chunks(source, files.file(source), None, None, "dropmalformed", **self.skimmed_by):
+            end = item.end
+        return source.first_number + end
+
+    def last(self, count: int) -> list[Located]:
+        """The last `count` records, oldest first. Where there is no way back the last file is gone through."""
+        if count < 0:
+            raise WrongUse(f"cannot give the last {count} {self.records_name}")
+        self.torn_tail = None
+        found: list[Located] = []
+        with self.snapshot() as files:
+            for number in range(len(files.files) - 1, -1, -1):
+                if len(found) >= count:
+                    break
+                found = self.last_of(files, number, count - len(found)) + found
+                files.done_with(files.files[number])
+        return found
+
+    def last_of(self, files: Snapshot[F], number: int, count: int) -> list[Located]:
+        """The last records of one file."""
+        source = files.files[number]
+        found: deque[Located] = deque(maxlen=count)
+        for item in self.file_chunks(source, files.file(source), None, None, "failfast"):
+            found.extend(located(item, self.decoded(item)))
+        return list(found)
 
     def number_of(self, located: Located) -> tuple[str, int]:
         """The part that a record belongs to, and its number there."""
@@ -274,6 +392,11 @@ def located(chunk: AnyChunk, records: Iterable[Any]) -> Iterator[Located]:
     starts = chunk.starts()
     for row, record in enumerate(records):
         yield Located(record, chunk.file, Span(starts[row], starts[row + 1]))
+
+
+def reaches(damage: Damage, position: int) -> bool:
+    """Whether damage is at a position or behind it; it may have no bytes."""
+    return damage.end > position or damage.start >= position
 
 
 class Shares:

@@ -168,11 +168,13 @@ class Cursor:
         return Tail(self.position, _ENDINGS[self.ending], self.reason)
 
 
-def judge(cursor: Cursor) -> tuple[Damage, bool]:
+def judge(cursor: Cursor) -> tuple[Damage | None, bool]:
     """What is wrong where a cursor stopped short of the end of its file, and whether reading can go on behind it.
 
-    The cursor is moved to where it goes on, or to the end.
+    The cursor is moved to where it goes on, or to the end. At the end of the file nothing is wrong.
     """
+    if cursor.ending == codec.CLEAN:
+        return None, False
     start = cursor.position
     size = cursor.limit() if cursor.ending == codec.EMPTY else cursor.seen_size()
     found = find_next(cursor.file, start, size, cursor.segment if start else None)

@@ -258,10 +258,8 @@ def _walk(file: File, source: JournalFile, seen: _Seen, *, strict: bool) -> Dama
     while True:
         while (chunk := cursor.read()) is not None:
             seen.note(chunk)
-        if cursor.ending == codec.CLEAN:
-            return None
         damage, goes_on = judge(cursor)
-        if damage.kind == "torn_tail":
+        if damage is None or damage.kind == "torn_tail":
             return damage
         if strict:
             where = "checkpoints follow" if goes_on else "it is not the last file"

@@ -9,7 +9,6 @@ last file, is told in `core/reading.py`; where reading goes on behind damage, in
 from __future__ import annotations
 
 import base64
-from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -17,11 +16,11 @@ from typing import Any, Final
 from ...core.disk import REAL_DISK, Disk, File
 from ...core.errors import HistoryUnavailable, NotFound, WrongUse
 from ...core.format import Located
-from ...core.outcome import Damage, Mode, check_mode
+from ...core.outcome import Damage, Mode
 from ...core.reading import FilesReader
 from ...core.reading import located as located_in
 from ...core.report import Progress
-from . import codec, kernel
+from . import kernel
 from .cursor import Chunk, Cursor, judge
 from .files import POSITION_BITS, Files, JournalFile, Listing, list_files, wrong_names
 from .layout import LOCK_NAME, file_name, parse_name
@@ -81,27 +80,20 @@ class Reader(FilesReader[Chunk, JournalFile]):
         """The records of a chunk."""
         return decoded(chunk)
 
-    def chunks(
-        self,
-        start: int | None = None,
-        stop: int | None = None,
-        *,
-        mode: Mode = "failfast",
-        progress: Progress | None = None,
-    ) -> Iterator[Chunk | Damage]:
-        """Whole records as they lie in the files. A chunk's buffer is valid until the next one is asked for."""
-        check_mode(mode)
-        with self.snapshot() as files:
-            yield from self.snapshot_chunks(files, start, stop, mode, progress)
-
     def snapshot_chunks(
-        self, files: Files, start: int | None, stop: int | None, mode: Mode, progress: Progress | None = None
+        self,
+        files: Files,
+        start: int | None,
+        stop: int | None,
+        mode: Mode,
+        progress: Progress | None = None,
+        **how: Any,
     ) -> Iterator[Chunk | Damage]:
         """The chunks of files that are open."""
         for _, source, report in self.files_between(files, start, stop, progress):
             if start is None or start <= source.first_number:
                 yield from self.names_told(source, mode)
-            yield from self.file_chunks(source, files.file(source), start, stop, mode, report)
+            yield from self.file_chunks(source, files.file(source), start, stop, mode, report, **how)
 
     def names_told(self, source: JournalFile, mode: Mode) -> Iterator[Damage]:
         """Tell what is wrong about the id of a file."""
@@ -122,62 +114,9 @@ class Reader(FilesReader[Chunk, JournalFile]):
         segment: int = 0,
     ) -> Iterator[Chunk | Damage]:
         """The chunks of one file; `at` is where a record of a known segment begins, not behind `start`."""
-        low = 0 if start is None else max(0, start - source.first_number)
-        high = None if stop is None else stop - source.first_number
+        low, high = source.positions(start, stop)
         cursor = Cursor(file, source, at, segment=segment)
-        while high is None or cursor.position < high:
-            chunk = cursor.read()
-            if chunk is not None:
-                part = chunk.within(low, high)
-                if part is not None:
-                    yield part
-                if report is not None:
-                    report(cursor.position)
-                continue
-            if cursor.ending == codec.CLEAN:
-                return
-            damage, goes_on = judge(cursor)
-            if damage.end > low and (high is None or damage.start < high):
-                yield from self.report(damage, mode)
-            if not goes_on:
-                return
-
-    # --- finding a place --------------------------------------------------------------------------------------------
-
-    @property
-    def next(self) -> int:
-        """The number behind the last record: the one that the next record will get."""
-        with self.snapshot() as files:
-            return self._next(files)
-
-    def _next(self, files: Files) -> int:
-        if not files.files:
-            return 0
-        source = files.files[-1]
-        if source.timestamp is not None:
-            return int(source.timestamp) << POSITION_BITS
-        end = 0
-        for item in self.file_chunks(source, files.file(source), None, None, "dropmalformed"):
-            end = item.end
-        return source.first_number + end
-
-    def last(self, count: int) -> list[Located]:
-        """The last `count` records, oldest first. The format has no way back, so the last file is gone through."""
-        if count < 0:
-            raise WrongUse(f"cannot give the last {count} records")
-        self.torn_tail = None
-        found: list[Located] = []
-        with self.snapshot() as files:
-            for source in reversed(files.files):
-                if len(found) >= count:
-                    break
-                rows: deque[Located] = deque(maxlen=count - len(found))
-                for item in self.file_chunks(source, files.file(source), None, None, "failfast"):
-                    assert not isinstance(item, Damage)
-                    rows.extend(located(item))
-                found = [*rows, *found]
-                files.done_with(source)
-        return found
+        yield from self.cursor_chunks(cursor, judge, low, high, mode, report)
 
     # --- what it stands for -----------------------------------------------------------------------------------------
 
@@ -215,7 +154,7 @@ class Reader(FilesReader[Chunk, JournalFile]):
         """Raise `HistoryUnavailable` for a number in a file that is gone, `WrongUse` for one to come."""
         if at is None:
             return
-        following = self._next(files)
+        following = self.next_of(files)
         if not 0 <= at <= following:
             raise WrongUse(f"{self.path}: there is no record {at}; the next one gets {following}")
         if at >> POSITION_BITS not in {source.file_id for source in files.files} and at != following:

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Final
 
 from ...core.errors import DamagedJournal, Gap
 from ...core.outcome import Damage, Mode, check_mode
-from . import codec
 from .cursor import Cursor, judge
 from .files import JournalFile
 from .opening import drop_older, pair_of
@@ -93,9 +92,9 @@ class Recovery(Iterator[Segment]):
                 if chunk is not None:
                     found += segments_of(chunk, parts)
                     continue
-                if cursor.ending == codec.CLEAN:
-                    return None
                 damage, goes_on = judge(cursor)
+                if damage is None:
+                    return None
                 self._tell(damage)
                 parts.lose()
                 if not goes_on:

@@ -80,6 +80,7 @@ class _Salvage:
                 continue
             stopped, segment = cursor.position, cursor.segment
             damage, goes_on = judge(cursor)
+            assert damage is not None
             self.reason = self.reason or damage.reason
             if damage.kind != "torn_tail":
                 lost = f"{damage.size} bytes could not be read ({damage.reason}): the records in them are lost, "

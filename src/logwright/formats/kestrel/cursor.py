@@ -168,11 +168,13 @@ def _allocated(size: int, source: JournalFile, position: int) -> memoryview:
         raise TooLarge(f"{source.path} @ {position}: there is no memory for an operation of {size} bytes") from None
 
 
-def judge(cursor: Cursor) -> tuple[Damage, bool]:
+def judge(cursor: Cursor) -> tuple[Damage | None, bool]:
     """What is wrong where a cursor stopped short of the end of its file, and whether reading can go on behind it.
 
-    The cursor is moved to where it goes on, or to the end.
+    The cursor is moved to where it goes on, or to the end. At the end of the file nothing is wrong.
     """
+    if cursor.ending == codec.CLEAN:
+        return None, False
     start, size = cursor.position, cursor.seen_size()
     found = find_next(cursor.file, cursor.source, start, size, cursor.dialect)
     name = cursor.source.name

@@ -113,7 +113,7 @@ def _find_first(disk: Disk, files: list[JournalFile]) -> tuple[int, int, int] | 
                     pass
                 if cursor.ending == codec.DIALECT_NEEDED:
                     return number, cursor.position, file.read_at(cursor.position, 1)[0]
-                if cursor.ending == codec.CLEAN or not judge(cursor)[1]:
+                if not judge(cursor)[1]:
                     break
         finally:
             file.close()

@@ -16,10 +16,9 @@ from typing import Any, ClassVar, Final
 from ...core.disk import REAL_DISK, Disk, File
 from ...core.errors import DamagedJournal, HistoryUnavailable, NotFound, TooLarge, WrongUse
 from ...core.format import Located
-from ...core.outcome import Damage, Mode, check_mode
+from ...core.outcome import Damage, Mode
 from ...core.reading import FilesReader
 from ...core.reading import located as located_in
-from ...core.report import Progress
 from . import codec, kernel
 from .cursor import Chunk, Cursor, judge
 from .dialect import Verdict
@@ -42,6 +41,7 @@ class Reader(FilesReader[Chunk, JournalFile]):
 
     package = __package__ or ""
     part_name = "queue"
+    records_name = "operations"
     row_fields = ROW_FIELDS
     counted_by: ClassVar = {"load": False}
     skimmed_by: ClassVar = counted_by
@@ -102,37 +102,6 @@ class Reader(FilesReader[Chunk, JournalFile]):
         """The operations of a chunk."""
         return decoded(chunk)
 
-    def chunks(
-        self,
-        start: int | None = None,
-        stop: int | None = None,
-        *,
-        mode: Mode = "failfast",
-        progress: Progress | None = None,
-        load: bool = True,
-    ) -> Iterator[Chunk | Damage]:
-        """Whole operations as they lie in the files. A chunk's buffer is valid until the next one is asked for.
-
-        Without `load` the data of very large operations is not read: their chunks are hollow.
-        """
-        check_mode(mode)
-        with self.snapshot() as files:
-            yield from self.snapshot_chunks(files, start, stop, mode, progress, load=load)
-
-    def snapshot_chunks(
-        self,
-        files: OpenFiles,
-        start: int | None,
-        stop: int | None,
-        mode: Mode,
-        progress: Progress | None = None,
-        *,
-        load: bool = True,
-    ) -> Iterator[Chunk | Damage]:
-        """The chunks of files that are open."""
-        for _, source, report in self.files_between(files, start, stop, progress):
-            yield from self.file_chunks(source, files.file(source), start, stop, mode, report, load=load)
-
     def file_chunks(
         self,
         source: JournalFile,
@@ -145,47 +114,17 @@ class Reader(FilesReader[Chunk, JournalFile]):
         at: int = 0,
         load: bool = True,
     ) -> Iterator[Chunk | Damage]:
-        """The chunks of one file; `at` is where an operation is known to begin, not behind `start`."""
-        low = 0 if start is None else max(0, start - source.first_number)
-        high = None if stop is None else stop - source.first_number
+        """The chunks of one file; `at` is where an operation is known to begin, not behind `start`.
+
+        Without `load` the data of very large operations is not read: their chunks are hollow.
+        """
+        low, high = source.positions(start, stop)
         if source.flaw is not None and low == at == 0:
             yield from self.report(source.flaw, mode)
         cursor = Cursor(file, source, at, dialect=self._verdict.dialect, settle=self._verdict.settle)
-        while high is None or cursor.position < high:
-            chunk = cursor.read(load=load)
-            if chunk is not None:
-                part = chunk.within(low, high)
-                if part is not None:
-                    yield part
-                if report is not None:
-                    report(cursor.position)
-                continue
-            if cursor.ending == codec.CLEAN:
-                return
-            damage, goes_on = judge(cursor)
-            if damage.end > low and (high is None or damage.start < high):
-                yield from self.report(damage, mode)
-            if not goes_on:
-                return
+        yield from self.cursor_chunks(cursor, judge, low, high, mode, report, load=load)
 
     # --- finding a place --------------------------------------------------------------------------------------------
-
-    @property
-    def next(self) -> int:
-        """The number behind the last operation: the one that the next operation will get."""
-        with self.snapshot() as files:
-            return self._next(files)
-
-    def _next(self, files: OpenFiles) -> int:
-        if not files.files:
-            return 0
-        source = files.files[-1]
-        if not source.is_newest:
-            return (source.timestamp or 0) << POSITION_BITS
-        end = 0
-        for item in self.file_chunks(source, files.file(source), None, None, "dropmalformed", load=False):
-            end = item.end
-        return source.first_number + end
 
     def find_time(self, timestamp: int) -> int:
         """The number of the first operation that adds an item not earlier than `timestamp` (ns); `next` if none does.
@@ -198,22 +137,10 @@ class Reader(FilesReader[Chunk, JournalFile]):
                 return _first_added(item, milliseconds)
         return self.next
 
-    def last(self, count: int) -> list[Located]:
-        """The last `count` operations, oldest first. The format has no way back, so the last file is gone through."""
-        if count < 0:
-            raise WrongUse(f"cannot give the last {count} operations")
-        self.torn_tail = None
-        found: list[Located] = []
-        with self.snapshot() as files:
-            for source in reversed(files.files):
-                if len(found) >= count:
-                    break
-                found = self._last_of(source, files.file(source), count - len(found)) + found
-                files.done_with(source)
-        return found
-
-    def _last_of(self, source: JournalFile, file: File, count: int) -> list[Located]:
+    def last_of(self, files: OpenFiles, number: int, count: int) -> list[Located]:
         """The last operations of one file: where they begin is found first, so that few are decoded."""
+        source = files.files[number]
+        file = files.file(source)
         passed: deque[tuple[int, int]] = deque()
         held = 0
         for item in self.file_chunks(source, file, None, None, "failfast", load=False):
@@ -281,7 +208,7 @@ class Reader(FilesReader[Chunk, JournalFile]):
         """Raise `HistoryUnavailable` for a number in a file that a pack has replaced, `WrongUse` for one to come."""
         if at is None:
             return
-        following = self._next(files)
+        following = self.next_of(files)
         source = _source_of(files, at)
         is_behind = source is not None and not source.is_newest and at - source.first_number > files.size(source)
         if is_behind or not 0 <= at <= following:

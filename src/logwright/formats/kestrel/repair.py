@@ -91,6 +91,7 @@ class _Salvage:
                 position, before = fix.next_position, None
                 continue
             damage, goes_on = judge(cursor)
+            assert damage is not None
             self._note(damage)
             self.pieces.append(Span(start, stopped))
             if not goes_on:

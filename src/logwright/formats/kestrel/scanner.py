@@ -22,7 +22,6 @@ from ...core.errors import DamagedJournal, Gap, Truncated
 from ...core.following import FilesScanner
 from ...core.format import Located
 from ...core.outcome import Damage, Mode
-from . import codec
 from .cursor import Cursor, judge
 from .files import POSITION_BITS, JournalFile, OpenFiles, list_queues
 from .reader import Reader, located
@@ -92,10 +91,8 @@ class _Queue:
             while (chunk := cursor.read()) is not None:
                 self._position = cursor.position
                 yield from located(chunk)
-            if cursor.ending == codec.CLEAN:
-                return
             damage, _ = judge(cursor)
-            if damage.kind == "torn_tail":
+            if damage is None or damage.kind == "torn_tail":
                 return  # somebody may be writing it
             self._position = cursor.position
             if mode == "failfast":

@@ -191,7 +191,7 @@ class QueueFiles(Appending):
         if wanted != UNDECIDED:
             self._refuse_other_dialect(wanted)
         damage, goes_on = judge(cursor)
-        if goes_on:
+        if damage is not None and goes_on:
             reason = f"{damage.reason}; items follow, so nothing is cut off (see logwright repair)"
             raise DamagedJournal(self.path, damage.start, reason)
         return damage, cursor.dialect, is_ended

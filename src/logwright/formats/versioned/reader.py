@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from ...core.disk import REAL_DISK, Disk, File
-from ...core.errors import LogwrightError, NotFound, WrongUse
+from ...core.errors import LogwrightError, NotFound
 from ...core.format import Located
 from ...core.outcome import Damage, Mode, check_mode
 from ...core.reading import FilesReader
@@ -49,6 +49,7 @@ class Reader(FilesReader[Chunk, JournalFile]):
 
     package = __package__ or ""
     part_name = "store"
+    records_name = "entries"
     first_position = HEADER_BYTES
     counted_by: ClassVar = {"copies": True}
     row_fields = ROW_FIELDS
@@ -154,7 +155,7 @@ class Reader(FilesReader[Chunk, JournalFile]):
         """Every record with the place of its bytes: of each file the metadata, then its entries, copies included."""
         check_mode(mode)
         with self.snapshot() as files:
-            for item in self._snapshot_items(files, start, stop, mode, progress):
+            for item in self._snapshot_items(files, start, stop, mode, progress, copies=True):
                 if isinstance(item, Head):
                     if item.metadata is not None and _within(item, start, stop):
                         yield Located(item.metadata, item.file, item.span)
@@ -163,24 +164,19 @@ class Reader(FilesReader[Chunk, JournalFile]):
                 else:
                     yield from located(item)
 
-    def chunks(
+    def snapshot_chunks(
         self,
-        start: int | None = None,
-        stop: int | None = None,
-        *,
-        mode: Mode = "failfast",
+        files: Snapshot[JournalFile],
+        start: int | None,
+        stop: int | None,
+        mode: Mode,
         progress: Progress | None = None,
-        copies: bool = False,
+        **how: Any,
     ) -> Iterator[Chunk | Damage]:
-        """Whole entries as they lie in the files. A chunk's buffer is valid until the next one is asked for.
-
-        With `copies` those that compaction made come as well.
-        """
-        check_mode(mode)
-        with self.snapshot() as files:
-            for item in self._snapshot_items(files, start, stop, mode, progress, copies=copies):
-                if not isinstance(item, Head):
-                    yield item
+        """The chunks of files that are open. With `copies` (off by default) those that compaction made come as well."""
+        for item in self._snapshot_items(files, start, stop, mode, progress, **how):
+            if not isinstance(item, Head):
+                yield item
 
     def _snapshot_items(
         self,
@@ -190,7 +186,7 @@ class Reader(FilesReader[Chunk, JournalFile]):
         mode: Mode,
         progress: Progress | None = None,
         *,
-        copies: bool = True,
+        copies: bool = False,
     ) -> Iterator[Head | Chunk | Damage]:
         """Heads, chunks and damage of files that are open, and what is missing between two of them."""
         for number, source, report in self.files_between(files, start, stop, progress):
@@ -214,8 +210,7 @@ class Reader(FilesReader[Chunk, JournalFile]):
         at: int | None = None,
     ) -> Iterator[Head | Chunk | Damage]:
         """The head, chunks and damage of one file; `at` is where an entry of a plain file is known to begin."""
-        low = 0 if start is None else max(0, start - source.first_number)
-        high = None if stop is None else stop - source.first_number
+        low, high = source.positions(start, stop)
         for item in Cursor(file, source, at=at, limits=self.limits).items(report):
             if isinstance(item, Chunk):
                 if high is not None and item.position >= high:
@@ -302,26 +297,16 @@ class Reader(FilesReader[Chunk, JournalFile]):
                         return _first_not_earlier(item, timestamp)
         return self.next
 
-    def last(self, count: int) -> list[Located]:
-        """The last `count` entries, oldest first. The format has no way back, so the last file is gone through."""
-        if count < 0:
-            raise WrongUse(f"cannot give the last {count} entries")
-        self.torn_tail = None
-        found: list[Located] = []
-        with self.snapshot() as files:
-            for number in range(len(files.files) - 1, -1, -1):
-                if len(found) >= count:
-                    break
-                source = files.files[number]
-                at = self.changes_start(files, number)
-                start = None if at is None else source.first_number + at
-                rows: deque[Located] = deque(maxlen=count - len(found))
-                for item in self.file_items(source, files.file(source), start, None, "failfast"):
-                    if isinstance(item, Chunk):
-                        rows.extend(located(item))
-                found = [*rows, *found]
-                files.done_with(source)
-        return found
+    def last_of(self, files: Snapshot[JournalFile], number: int, count: int) -> list[Located]:
+        """The last changes of one file."""
+        source = files.files[number]
+        at = self.changes_start(files, number)
+        start = None if at is None else source.first_number + at
+        found: deque[Located] = deque(maxlen=count)
+        for item in self.file_items(source, files.file(source), start, None, "failfast"):
+            if isinstance(item, Chunk):
+                found.extend(located(item))
+        return list(found)
 
     # --- what it stands for -----------------------------------------------------------------------------------------
 

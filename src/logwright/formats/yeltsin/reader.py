@@ -17,13 +17,12 @@ from typing import Any, ClassVar, Final
 from ...core.disk import REAL_DISK, Disk, File
 from ...core.errors import NotFound, TooLarge, WrongUse
 from ...core.format import Located
-from ...core.outcome import Damage, Malformed, Mode, check_mode
+from ...core.outcome import Damage, Malformed, Mode
 from ...core.reading import FilesReader, located
-from ...core.report import Progress
 from ...core.times import NANOSECONDS
 from . import codec, kernel
 from .cursor import Chunk, Cursor, judge
-from .files import Head, Header, JournalFile, hop, measure, read_head, read_header
+from .files import Head, Header, JournalFile, OpenFiles, hop, measure, read_head, read_header
 from .layout import HEADER_BYTES
 from .records import Transaction
 from .replay import Pages, PagesState, Ranges, change, difference
@@ -36,6 +35,7 @@ class Reader(FilesReader[Chunk, JournalFile]):
 
     package = __package__ or ""
     part_name = "journal"
+    records_name = "transactions"
     first_position = HEADER_BYTES
     row_fields = ROW_FIELDS
     time_scale = NANOSECONDS
@@ -72,24 +72,6 @@ class Reader(FilesReader[Chunk, JournalFile]):
         """The transactions of a chunk."""
         return decoded(chunk)
 
-    def chunks(
-        self,
-        start: int | None = None,
-        stop: int | None = None,
-        *,
-        mode: Mode = "failfast",
-        progress: Progress | None = None,
-        load: bool = True,
-    ) -> Iterator[Chunk | Damage]:
-        """Whole transactions as they lie in the file. A chunk's buffer is valid until the next one is asked for.
-
-        Without `load` the images of very large transactions are not read: their chunks are hollow.
-        """
-        check_mode(mode)
-        with self.snapshot() as files:
-            for _, source, report in self.files_between(files, start, stop, progress):
-                yield from self.file_chunks(source, files.file(source), start, stop, mode, report, load=load)
-
     def file_chunks(
         self,
         source: JournalFile,
@@ -102,28 +84,18 @@ class Reader(FilesReader[Chunk, JournalFile]):
         at: tuple[int, int] | None = None,
         load: bool = True,
     ) -> Iterator[Chunk | Damage]:
-        """The chunks of the file; `at` is the offset and the index of a transaction, not behind `start`."""
-        low = 0 if start is None else max(0, start)
+        """The chunks of the file; `at` is the offset and the index of a transaction, not behind `start`.
+
+        Without `load` the images of very large transactions are not read: their chunks are hollow.
+        """
+        low, high = source.positions(start, stop)
         header = _header_or_damage(source, file)
         if isinstance(header, Damage):
             yield from self.report(header, mode) if header.size else ()
             return
         position, index = _at_start(file, header, low) if at is None else at
         cursor = Cursor(file, source, header, position=position, index=index)
-        while stop is None or cursor.position < stop:
-            chunk = cursor.read(load=load)
-            if chunk is not None:
-                part = chunk.within(low, stop)
-                if part is not None:
-                    yield part
-                if report is not None:
-                    report(cursor.position)
-                continue
-            damage, goes_on = judge(cursor)
-            if damage is not None and damage.end >= low and (stop is None or damage.start < stop):
-                yield from self.report(damage, mode)
-            if not goes_on:
-                return
+        yield from self.cursor_chunks(cursor, judge, low, high, mode, report, load=load)
 
     # --- finding a place ---------------------------------------------------------------------------------------------
 
@@ -176,19 +148,14 @@ class Reader(FilesReader[Chunk, JournalFile]):
             end = item.end
         return end
 
-    def last(self, count: int) -> list[Located]:
-        """The last `count` transactions, oldest first: found backwards from the last one, if nothing is wrong there."""
-        if count < 0:
-            raise WrongUse(f"cannot give the last {count} transactions")
-        self.torn_tail = None
+    def last_of(self, files: OpenFiles, number: int, count: int) -> list[Located]:
+        """The last transactions of the file: found backwards from the last one, if nothing is wrong there."""
+        source = files.files[number]
+        file = files.file(source)
         found: deque[Located] = deque(maxlen=count)
-        with self.snapshot() as files:
-            for source in files.files:
-                file = files.file(source)
-                start = _start_of_last(file, count)
-                for item in self.file_chunks(source, file, None, None, "failfast", at=start):
-                    assert not isinstance(item, Damage)
-                    found.extend(located(item, decoded(item)))
+        for item in self.file_chunks(source, file, None, None, "failfast", at=_start_of_last(file, count)):
+            assert not isinstance(item, Damage)
+            found.extend(located(item, decoded(item)))
         return list(found)
 
     # --- what it stands for ------------------------------------------------------------------------------------------
