@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from array import array
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,9 @@ from typing import Any
 import pytest
 
 from logwright.core.errors import Closed, DamagedJournal, Locked, NotFound, WrongUse
+from logwright.formats.yeltsin import transaction
 from logwright.formats.yeltsin.database import Database
+from logwright.formats.yeltsin.reader import Reader
 from logwright.formats.yeltsin.table import Table
 from logwright.formats.yeltsin.table_layout import PAGE_DATA_BYTES
 from logwright.formats.yeltsin.transaction import Transaction
@@ -120,6 +123,57 @@ def test_many_changes_of_one_page_in_one_transaction_are_read_back(tmp_path: Pat
         tx.remove(FIRST)
     with opened(tmp_path) as db:
         assert db.read(FIRST, 0, 200) == expected
+
+
+@pytest.mark.parametrize(("sync", "checkpoint_bytes"), SETTINGS)
+def test_the_bytes_of_a_view_count_and_not_its_items(sync: str, checkpoint_bytes: int, tmp_path: Path) -> None:
+    wide = memoryview(array("I", range(1, 9)))  # 8 items, 32 bytes
+    with opened(tmp_path, sync, checkpoint_bytes) as db:
+        with db.transaction() as tx:
+            page = tx.allocate()
+        with pytest.raises(WrongUse, match="32 from"), db.transaction() as tx:
+            tx.modify(FIRST, PAGE_DATA_BYTES - 8, wide)
+        with db.transaction() as tx:
+            tx.modify(FIRST, PAGE_DATA_BYTES - 32, wide)
+            tx.modify(FIRST, 0, memoryview(b"a-b-c-")[::2])
+            tx.modify(FIRST, 3, bytearray(b"d"))
+        assert db.read(FIRST, PAGE_DATA_BYTES - 32) == bytes(wide)
+        assert db.read(FIRST, 0, 5) == b"abcd\0"
+        for wrong in (5, [1, 2], "text"):
+            with pytest.raises(TypeError), db.transaction() as tx:
+                tx.modify(FIRST, 0, wrong)  # type: ignore[arg-type]
+        assert db.read(FIRST, 0, 5) == b"abcd\0"
+        assert (db.pages(), db.verify().problems) == ([FIRST, page], [])
+
+
+def test_a_transaction_of_very_many_modifications_leaves_the_short_way(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(transaction, "MOST_SHORT_BYTES", 500)
+    expected = bytearray(300)
+    with opened(tmp_path, "none") as db:
+        with db.transaction() as tx:
+            for number in range(50):
+                at = number * 37 % 290
+                tx.modify(FIRST, at, bytes([number + 1]) * 10)
+                expected[at : at + 10] = bytes([number + 1]) * 10
+                assert tx.read(FIRST, 0, 300) == expected
+                assert number < 15 or tx._short is None  # where each would be compared with all others
+        assert db.read(FIRST, 0, 300) == expected
+    with Reader(tmp_path / "t.jrnl") as reader:
+        (found,) = reader.pages().pages[FIRST].items()
+    assert found == (0, bytes(expected).rstrip(b"\0"))
+
+
+@pytest.mark.parametrize("sync", ["always", "none"])
+def test_pages_may_be_removed_while_one_goes_through_them(sync: str, tmp_path: Path) -> None:
+    with opened(tmp_path, sync) as db:
+        with db.transaction() as tx:
+            pages = [FIRST, *(tx.allocate() for _ in range(3))]
+        with db.transaction() as tx:
+            for page in tx.pages():
+                tx.remove(page)
+        assert (db.pages(), db.free_pages()) == (pages[3:], pages[2::-1])
 
 
 def test_a_transaction_that_changes_nothing_leaves_no_trace(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+from array import array
 from collections.abc import Callable
 from pathlib import Path
 
@@ -150,6 +151,23 @@ def test_what_cannot_be_asked_for_is_wrong_use_and_changes_nothing(tmp_path: Pat
         assert (tmp_path / "t.ydb").read_bytes() == before
     with pytest.raises(Closed):
         table.read(page_at(0))
+
+
+def test_pages_may_be_removed_while_one_goes_through_them_and_views_have_bytes(tmp_path: Path) -> None:
+    with Table.open(tmp_path / "t.ydb") as table:
+        pages = [table.first, *(table.allocate() for _ in range(3))]
+        for page in table.pages():
+            table.remove(page)
+        assert (table.pages(), table.free_pages()) == (pages[3:], pages[2::-1])
+        for page in table.free_pages():
+            assert table.allocate() == page
+        wide = memoryview(array("I", range(1, 9)))  # 8 items, 32 bytes
+        with pytest.raises(WrongUse, match="32 from"):
+            table.modify(pages[0], PAGE_DATA_BYTES - 8, wide)
+        table.modify(pages[0], PAGE_DATA_BYTES - 32, wide)
+        table.replace(pages[1], 7, wide)
+        assert table.read(pages[0], PAGE_DATA_BYTES - 32) == table.read(pages[1], 0, 32) == bytes(wide)
+        assert table.verify().sound
 
 
 # --- files that lie ---------------------------------------------------------------------------------------------------

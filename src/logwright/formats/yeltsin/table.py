@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
@@ -158,6 +158,11 @@ class TableFile:
             self.signature = WHOLE
 
 
+def as_bytes(data: Buffer) -> bytes:
+    """The bytes of a buffer; a view of wider items has more of them than its length says."""
+    return data if type(data) is bytes else bytes(memoryview(data))
+
+
 def check_range(path: Path, page: int, offset: int, size: int) -> None:
     """Raise `WrongUse` for a range that does not lie in the data of a page."""
     if offset < 0 or size < 0 or offset + size > PAGE_DATA_BYTES:
@@ -228,13 +233,13 @@ class Table(Closing):
             self._file.refresh()  # another process may have changed it
         return self._file
 
-    def pages(self) -> Iterator[int]:
-        """The pages in use, from the first to the last."""
-        return walk_pages(self._opened())
+    def pages(self) -> list[int]:
+        """The pages in use, from the first to the last, as they are now: they may be changed one by one."""
+        return list(walk_pages(self._opened()))
 
-    def free_pages(self) -> Iterator[int]:
+    def free_pages(self) -> list[int]:
         """The pages that were removed, the last one first."""
-        return walk_free(self._opened())
+        return list(walk_free(self._opened()))
 
     def read(self, page: int, offset: int = 0, size: int | None = None) -> bytes:
         """The data of a page in use, or a range of it."""
@@ -267,18 +272,20 @@ class Table(Closing):
 
     def modify(self, page: int, offset: int, data: Buffer) -> None:
         """Replace bytes of a page's data."""
-        check_range(self.path, page, offset, len(data))
-        self._change(lambda file: file.store(page, offset, data), page)
+        after = as_bytes(data)
+        check_range(self.path, page, offset, len(after))
+        self._change(lambda file: file.store(page, offset, after), page)
 
     def replace(self, page: int, rows: int, data: Buffer) -> None:
         """Replace the row count and all data of a page; behind what is given its data are zeros."""
-        check_range(self.path, page, 0, len(data))
+        after = as_bytes(data)
+        check_range(self.path, page, 0, len(after))
         if not 0 <= rows <= MAX_ROWS:
             raise WrongUse(f"{self.path}: a page cannot have {rows} rows")
 
         def change(file: TableFile) -> None:
             file.set_head(page, file.head(page)._replace(rows=rows))
-            file.store(page, 0, bytes(data).ljust(PAGE_DATA_BYTES, b"\0"))
+            file.store(page, 0, after.ljust(PAGE_DATA_BYTES, b"\0"))
 
         self._change(change, page)
 

@@ -15,7 +15,6 @@ operation 0xFE that makes them void, so that it tells what was tried. A transact
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Final
 
@@ -34,7 +33,7 @@ from .overlay import Changeable, Overlay
 from .page_links import append_page, check_page, remove_page
 from .seal import Heads
 from .shortcut import Changes
-from .table import check_range
+from .table import as_bytes, check_range
 from .table_check import walk_pages
 from .table_layout import FIRST_PAGE, PAGE_BYTES, PAGE_DATA_BYTES, PAGE_HEAD_BYTES
 
@@ -43,6 +42,8 @@ if TYPE_CHECKING:
 
 _ALLOCATION: Final = OPERATION_HEAD.pack(ALLOCATION, ALLOCATION_DATA.size)
 _REMOVAL: Final = OPERATION_HEAD.pack(REMOVAL, REMOVAL_DATA.size)
+MOST_SHORT_BYTES: Final = 256 << 10
+"""So large a transaction may become on the short way, where each modification looks at all that came before it."""
 
 
 class Transaction:
@@ -73,9 +74,11 @@ class Transaction:
 
     def modify(self, page: int, offset: int, data: Buffer) -> None:
         """Replace bytes of a page's data."""
+        if type(data) is not bytes:
+            data = as_bytes(data)
         short = self._short
-        if short is None or self._state != "running":
-            self._modify(page, offset, bytes(data))
+        if short is None or self._state != "running" or short.size > MOST_SHORT_BYTES:
+            self._modify(page, offset, data)
             return
         size = len(data)
         if offset < 0 or offset + size > PAGE_DATA_BYTES or page not in self._database._known:
@@ -115,9 +118,9 @@ class Transaction:
         check_page(overlay, page)
         return overlay.load(page, offset, size)
 
-    def pages(self) -> Iterator[int]:
-        """The pages in use, from the first to the last."""
-        return walk_pages(self._running())
+    def pages(self) -> list[int]:
+        """The pages in use, from the first to the last, as they are now: they may be changed one by one."""
+        return list(walk_pages(self._running()))
 
     # --- the end ------------------------------------------------------------------------------------------------------
 
