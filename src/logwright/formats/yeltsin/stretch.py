@@ -19,17 +19,16 @@ from .layout import (
     COMPLETE,
     FLAGS_AT,
     LINK,
-    MAX_MODIFICATION_BYTES,
     OPERATION_HEAD_BYTES,
     TRANSACTION_HEAD_BYTES,
 )
 from .seal import MARK, SEAL_HEAD, begin_seal, is_sealed
 
+_LEAST_PIECE_BYTES: Final = 4096
 _PIECE_BYTES: Final = 1 << 20
+"""How much is read at once: little to begin with, for there are many small transactions, and more of a large one."""
 _MOST_HEADS_BYTES: Final = 1 << 28
 """Data of a completion that are larger than this are no seal of ours."""
-
-assert _PIECE_BYTES > OPERATION_HEAD_BYTES + MAX_MODIFICATION_BYTES
 
 
 class Part(NamedTuple):
@@ -46,26 +45,29 @@ def read_operations(file: File, position: int, size: int) -> Iterator[Part]:
 
     Ends early where the file does; `Malformed` where something is no operation.
     """
-    at = position + TRANSACTION_HEAD_BYTES
-    base, window = at, memoryview(b"")
+    at = base = position + TRANSACTION_HEAD_BYTES
+    window, piece_bytes = memoryview(b""), _LEAST_PIECE_BYTES
     while True:
-        rest = base + len(window) - at
-        if rest < OPERATION_HEAD_BYTES + MAX_MODIFICATION_BYTES and base + len(window) < size:
-            base, window = at, memoryview(file.read_at(at, min(_PIECE_BYTES, size - at)))
         try:
             length = operation_size(window, at - base, len(window))
         except Malformed as malformed:
             raise Malformed(base + malformed.position, malformed.reason) from None
-        if length is None or at + length > size:
+        if length is not None and at + length > size:
             return
-        start = at - base + OPERATION_HEAD_BYTES
-        kind = window[at - base]
-        if kind in ENDS:
-            yield Part(kind, at, length, memoryview(b""))
+        start, have = at - base + OPERATION_HEAD_BYTES, base + len(window)
+        if length is not None and window[at - base] in ENDS:
+            yield Part(window[at - base], at, length, memoryview(b""))
             return
-        if start - OPERATION_HEAD_BYTES + length > len(window):
-            return  # the file has become shorter
-        yield Part(kind, at, length, window[start : at - base + length])
+        if length is None or at + length > have:
+            wanted = min(max(piece_bytes, length or 0), size - at)
+            if have - at >= wanted:
+                return
+            base, window = at, memoryview(file.read_at(at, wanted))
+            if len(window) < wanted:
+                return  # the file has become shorter
+            piece_bytes = min(2 * piece_bytes, _PIECE_BYTES)
+            continue
+        yield Part(window[at - base], at, length, window[start : at - base + length])
         at += length
 
 
