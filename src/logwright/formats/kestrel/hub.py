@@ -112,6 +112,11 @@ def _forget(engine: Engine, end: Callable[[], None] | None = None) -> None:
         stack.callback(end or engine.close)
 
 
+def can_open(name: str) -> bool:
+    """Whether this is what a queue can be called. It cannot lead out of its directory then."""
+    return is_queue_name(name)
+
+
 class Handle:
     """A queue that somebody has opened, and its children."""
 

@@ -1,0 +1,17 @@
+"""The queue server: the queues of a directory for whoever speaks memcache's text protocol, as Kestrel does.
+
+    wire        bytes to requests, and nothing else; `answers` are the lines that go back
+    queues      the queues of the directory: opened, deleted, and opened again after a failure
+    commits     many requests, one write or one sync: the answers wait for it
+    connection  a client: its requests in their order, its open reads, its waiting
+    commands    what each request does
+    figures     what is counted: `stats`, `dump_stats`, Prometheus
+    server      listening, limits, the end
+
+Everything but files that have to wait for the disk is done by one thread, that of the event loop.
+"""
+
+from .limits import ServerLimits
+from .server import QueueServer, ServerSettings, run
+
+__all__ = ["QueueServer", "ServerLimits", "ServerSettings", "run"]

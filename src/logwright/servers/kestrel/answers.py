@@ -1,0 +1,54 @@
+"""The lines that go back to clients. Whatever begins with ERROR, CLIENT_ERROR or SERVER_ERROR has changed nothing."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ...core.errors import Full, LogwrightError, StorageFailed, TooLarge, is_no_space
+
+STORED: Final = b"STORED\r\n"
+NOT_STORED: Final = b"NOT_STORED\r\n"
+DELETED: Final = b"DELETED\r\n"
+NOT_FOUND: Final = b"NOT_FOUND\r\n"
+END: Final = b"END\r\n"
+OK: Final = b"OK\r\n"
+RESET: Final = b"RESET\r\n"
+ERROR: Final = b"ERROR\r\n"
+
+BAD_LINE: Final = b"CLIENT_ERROR bad command line format\r\n"
+BAD_DATA: Final = b"CLIENT_ERROR bad data chunk\r\n"
+BAD_NAME: Final = b"CLIENT_ERROR invalid queue name\r\n"
+BAD_OPTIONS: Final = b"CLIENT_ERROR invalid options\r\n"
+BAD_STATUS: Final = b"CLIENT_ERROR unknown status\r\n"
+LONG_LINE: Final = b"CLIENT_ERROR line too long\r\n"
+UNAUTHENTICATED: Final = b"CLIENT_ERROR unauthenticated\r\n"
+BAD_TOKEN: Final = b"CLIENT_ERROR authentication failure\r\n"
+
+TOO_LARGE: Final = b"SERVER_ERROR object too large for cache\r\n"
+NO_MEMORY: Final = b"SERVER_ERROR out of memory storing object\r\n"
+NO_SPACE: Final = b"SERVER_ERROR out of disk space\r\n"
+FAILED: Final = b"SERVER_ERROR the queue's journal failed\r\n"
+MANY_CLIENTS: Final = b"SERVER_ERROR too many connections\r\n"
+MANY_QUEUES: Final = b"SERVER_ERROR too many queues\r\n"
+READ_ONLY: Final = b"SERVER_ERROR the server is read-only\r\n"
+QUIESCENT: Final = b"SERVER_ERROR the server is quiescent\r\n"
+
+
+def failure(error: BaseException) -> bytes:
+    """What a client is told of an error. Paths are for the log, not for clients."""
+    if isinstance(error, Full):
+        return NOT_STORED
+    if isinstance(error, TooLarge):
+        return TOO_LARGE
+    if _is_of_full_disk(error):
+        return NO_SPACE
+    return FAILED
+
+
+def _is_of_full_disk(error: BaseException | None) -> bool:
+    """Whether it comes from a full disk, now or earlier."""
+    while isinstance(error, LogwrightError):
+        if isinstance(error, StorageFailed):
+            return is_no_space(error)
+        error = error.__cause__
+    return False

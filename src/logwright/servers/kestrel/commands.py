@@ -1,0 +1,261 @@
+"""What every request does that is neither a `set` nor a `get`.
+
+A command is a function of the client, of the words of its line without the first, and of the request itself, which is
+done again when a queue has to be opened or settled first. Commands are found whatever their case is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from . import answers
+from .figures import dump_of_limits, dump_of_queues, lines_of, settings_of, stats_of
+from .queues import Served, name_of
+from .wire import Request
+
+if TYPE_CHECKING:
+    from .connection import Connection
+
+_NOREPLY: Final = b"noreply"
+_MOST_SECONDS_DIGITS: Final = 9
+_EMPTY_STATS: Final = (b"items", b"slabs", b"sizes", b"conns", b"detail", b"cachedump", b"extstore")
+"""What memcached tells of its memory: a queue has nothing to say to that."""
+
+
+def do_other(client: Connection, request: Request) -> None:
+    """Do any request that is no `set` and no `get`."""
+    words: list[bytes] = request[1]
+    command = _COMMANDS.get(words[0]) or _COMMANDS.get(words[0].lower())
+    if command is None:
+        client.refuse(answers.ERROR)
+    else:
+        command(client, words[1:], request)
+
+
+def _without_noreply(words: list[bytes]) -> tuple[list[bytes], bool]:
+    if words and words[-1] == _NOREPLY:
+        return words[:-1], True
+    return words, False
+
+
+def _count(word: bytes) -> int | None:
+    return int(word) if word.isdigit() and len(word) <= _MOST_SECONDS_DIGITS else None
+
+
+def _checked_name(client: Connection, key: bytes) -> bool:
+    """Whether it can be a queue; the client is told if not."""
+    if len(key) <= client.server.limits.max_key_bytes and name_of(key) is not None:
+        return True
+    client.refuse(answers.BAD_NAME)
+    return False
+
+
+# --- queues ---------------------------------------------------------------------------------------------------------
+
+
+def _delete(client: Connection, words: list[bytes], request: Request) -> None:
+    words, quiet = _without_noreply(words)
+    if not words:
+        client.refuse(answers.ERROR)
+    elif len(words) > 2 or (len(words) == 2 and words[1] != b"0"):
+        client.refuse(answers.BAD_LINE)
+    else:
+        _change(client, words[0], request, quiet, client.server.queues.delete, answers.DELETED, answers.NOT_FOUND)
+
+
+def _flush(client: Connection, words: list[bytes], request: Request) -> None:
+    words, quiet = _without_noreply(words)
+    if len(words) != 1:
+        client.refuse(answers.ERROR)
+    else:
+        _change(client, words[0], request, quiet, client.server.queues.flush, answers.END, answers.END)
+
+
+def _change(
+    client: Connection,
+    key: bytes,
+    request: Request,
+    quiet: bool,
+    change: Callable[[Served, Callable[[BaseException | None], None]], None],
+    done: bytes,
+    absent: bytes,
+) -> None:
+    """Change a queue in the thread for that, and answer when it is done."""
+    server = client.server
+    if not _checked_name(client, key):
+        return
+    if server.no_changes is not None:
+        client.refuse(b"" if quiet else server.no_changes)
+        return
+    if server.queues.is_changing(key):
+        server.queues.when_settled(key, client.redoing(request))
+        return
+    queue = server.queues.by_key.get(key)
+    if queue is None:
+        if not quiet:
+            client.answer(absent)
+        return
+    changed = queue
+
+    def ended(error: BaseException | None) -> None:
+        if error is not None:
+            client.refuse(b"" if quiet else answers.failure(error))
+            server.notice(error)
+        else:
+            if changed.is_gone:
+                for waiter in list(changed.waiters):
+                    waiter.give_up()
+            if not quiet:
+                client.answer(done, () if changed.is_gone else changed.alone)
+        client.settle()
+
+    client.unsettle()
+    change(queue, ended)
+
+
+def _flush_all(client: Connection, words: list[bytes], request: Request) -> None:
+    words, quiet = _without_noreply(words)
+    server = client.server
+    if len(words) > 1 or (words and words[0] != b"0"):
+        client.refuse(answers.BAD_LINE)
+        return
+    if server.no_changes is not None:
+        client.refuse(b"" if quiet else server.no_changes)
+        return
+    queues = list(server.queues.by_key.values())
+    for queue in queues:
+        if server.queues.is_changing(queue.key):
+            server.queues.when_settled(queue.key, client.redoing(request))
+            return
+    failures: list[BaseException] = []
+    left = len(queues)
+
+    def ended(error: BaseException | None = None) -> None:
+        nonlocal left
+        left -= 1
+        if error is not None:
+            failures.append(error)
+            server.notice(error)
+        if left > 0:
+            return
+        if failures:
+            client.refuse(b"" if quiet else answers.failure(failures[0]))
+        elif not quiet:
+            client.answer(answers.OK, tuple(queue for queue in queues if not queue.is_gone))
+        client.settle()
+
+    client.unsettle()
+    if not queues:
+        ended()
+    for queue in queues:
+        server.queues.flush(queue, ended)
+
+
+# --- reads ----------------------------------------------------------------------------------------------------------
+
+
+def _monitor(client: Connection, words: list[bytes], request: Request) -> None:
+    server = client.server
+    numbers = [_count(word) for word in words[1:]]
+    if not 2 <= len(words) <= 3:
+        client.refuse(answers.ERROR)
+        return
+    seconds = numbers[0]
+    most = numbers[1] if len(numbers) > 1 else server.limits.max_monitored_items
+    if seconds is None or most is None or most == 0:
+        client.refuse(answers.BAD_LINE)
+        return
+    if not _checked_name(client, words[0]):
+        return
+    if server.no_gets is not None:
+        client.refuse(server.no_gets)
+        return
+    queue = server.queues.by_key.get(words[0])
+    if queue is None or server.queues.is_changing(words[0]):
+        client.with_queue(words[0], request)
+        return
+    server.figures.cmd_monitor += 1
+    client.monitor(queue, min(float(seconds), server.limits.max_wait_seconds), most)
+
+
+def _confirm(client: Connection, words: list[bytes], request: Request) -> None:
+    if len(words) != 2:
+        client.refuse(answers.ERROR)
+        return
+    count = _count(words[1])
+    if count is None:
+        client.refuse(answers.BAD_LINE)
+    elif _checked_name(client, words[0]):
+        queues = client.confirm(words[0], count)
+        if queues is None:
+            client.refuse(answers.ERROR)
+        else:
+            client.answer(answers.END, queues)
+
+
+# --- the server -----------------------------------------------------------------------------------------------------
+
+
+def _version(client: Connection, words: list[bytes], request: Request) -> None:
+    client.answer(b"VERSION %b\r\n" % client.server.version.encode())
+
+
+def _verbosity(client: Connection, words: list[bytes], request: Request) -> None:
+    words, quiet = _without_noreply(words)
+    if not words:
+        client.refuse(answers.ERROR)
+    elif not quiet:
+        client.answer(answers.OK)
+
+
+def _quit(client: Connection, words: list[bytes], request: Request) -> None:
+    client.hang_up()
+
+
+def _status(client: Connection, words: list[bytes], request: Request) -> None:
+    if not words:
+        client.answer(client.server.status.encode() + b"\r\n")
+    elif len(words) == 1 and client.server.change_status(words[0].decode("ascii", "replace")):
+        client.answer(answers.END)
+    else:
+        client.refuse(answers.BAD_STATUS)
+
+
+def _stats(client: Connection, words: list[bytes], request: Request) -> None:
+    server = client.server
+    if not words:
+        client.answer(lines_of(stats_of(server)))
+    elif words[0] == b"settings":
+        client.answer(lines_of(settings_of(server)))
+    elif words[0] == b"reset":
+        server.tally().reset()
+        client.answer(answers.RESET)
+    elif words[0] in _EMPTY_STATS:
+        client.answer(answers.END)
+    else:
+        client.refuse(answers.ERROR)
+
+
+def _dump_stats(client: Connection, words: list[bytes], request: Request) -> None:
+    client.answer(dump_of_queues(client.server, words[0] if words else None))
+
+
+def _dump_config(client: Connection, words: list[bytes], request: Request) -> None:
+    client.answer(dump_of_limits(client.server))
+
+
+_COMMANDS: Final[dict[bytes, Callable[[Connection, list[bytes], Request], None]]] = {
+    b"delete": _delete,
+    b"flush": _flush,
+    b"flush_all": _flush_all,
+    b"monitor": _monitor,
+    b"confirm": _confirm,
+    b"version": _version,
+    b"verbosity": _verbosity,
+    b"quit": _quit,
+    b"status": _status,
+    b"stats": _stats,
+    b"dump_stats": _dump_stats,
+    b"dump_config": _dump_config,
+}

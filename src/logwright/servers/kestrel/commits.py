@@ -1,0 +1,133 @@
+"""Commits: many requests share one write, or one sync, and their answers wait for it.
+
+All that is done in one turn of the event loop is written together at its end, a write for each queue that has changed,
+and the answers leave. With `sync=always` a thread syncs them, while the next turns gather what goes with the next sync.
+
+What fails is told to those whose requests were for that queue, in the place of their answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TypeAlias
+
+from ...core.errors import Closed
+from .answers import failure
+from .queues import Served
+from .quick import Lane, Line, send_all
+
+Failed: TypeAlias = dict[Served, BaseException]
+Waiting: TypeAlias = tuple[Line, list[bytes], list[tuple[Served, ...]]]
+"""A client, its answers, and the queues that each of these depends on."""
+_SYNC_THREADS = 4
+
+
+class Commits:
+    """Takes what has gathered in a lane, has it written, and sends the answers."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, is_always: bool, fail: Callable[[Served, BaseException], None]
+    ) -> None:
+        self.lane: Lane
+        self._loop = loop
+        self._fail = fail
+        self._under_way = 0
+        """How many syncs of a batch have not ended."""
+        self._threads = ThreadPoolExecutor(_SYNC_THREADS, thread_name_prefix="logwright-sync") if is_always else None
+        self._idle: asyncio.Future[None] | None = None
+        self.count = 0
+
+    def ask(self) -> None:
+        """Commit at the end of this turn of the loop."""
+        self._loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        if self._under_way:
+            return  # the end of that sync is the beginning of the next
+        lane = self.lane
+        lane.is_due = False
+        changed, talking = lane.changed[:], lane.talking[:]
+        lane.changed.clear()
+        lane.talking.clear()
+        for queue in changed:
+            queue.is_dirty = False
+        self.count += bool(changed)
+        if changed and self._threads is not None:
+            self._sync(changed, [(line, *line.taken_answers()) for line in talking])
+            return
+        failed: Failed = {}
+        for queue in changed:
+            try:
+                queue.engine.flush()
+            except Exception as error:
+                _note(failed, queue, error)
+        if failed:
+            self._release([(line, *line.taken_answers()) for line in talking], failed)
+        else:
+            send_all(talking)
+
+    def _sync(self, changed: list[Served], batch: list[Waiting]) -> None:
+        failed: Failed = {}
+        self._under_way = len(changed)
+
+        def synced(queue: Served, done: asyncio.Future[None]) -> None:
+            error = done.exception()
+            if error is not None:
+                _note(failed, queue, error)
+            self._under_way -= 1
+            if not self._under_way:
+                self._release(batch, failed)
+                self._go_on()
+
+        for queue in changed:
+            running = self._loop.run_in_executor(self._threads, queue.engine.sync)
+            running.add_done_callback(partial(synced, queue))
+
+    def _go_on(self) -> None:
+        """A sync has ended: begin the next one if somebody waits for it."""
+        lane = self.lane
+        if lane.changed or lane.talking:
+            lane.is_due = True
+            self._loop.call_soon(self._turn)  # so that those who were just answered join
+        else:
+            lane.is_due = False
+            if self._idle is not None and not self._idle.done():
+                self._idle.set_result(None)
+
+    def _release(self, batch: list[Waiting], failed: Failed) -> None:
+        for queue, error in failed.items():
+            self._fail(queue, error)
+        for line, answers, owners in batch:
+            line.send(_corrected(answers, owners, failed) if failed else answers)
+
+    async def drain(self) -> None:
+        """Return once everything that has been done is written, or synced, and answered."""
+        while self.lane.is_due or self._under_way:
+            if self._under_way:
+                self._idle = self._loop.create_future()
+                await asyncio.wait([self._idle], timeout=0.05)
+            else:
+                await asyncio.sleep(0)
+
+    def close(self) -> None:
+        """End the threads."""
+        if self._threads is not None:
+            self._threads.shutdown(wait=True)
+
+
+def _note(failed: Failed, queue: Served, error: BaseException) -> None:
+    """A queue that was closed meanwhile has been deleted, or synced for that: nothing is wrong."""
+    if not isinstance(error, Closed):
+        failed[queue] = error
+
+
+def _corrected(lines: list[bytes], owners: list[tuple[Served, ...]], failed: Failed) -> list[bytes]:
+    """The answers, but for those that depend on a queue that has failed."""
+    found = []
+    for line, queues in zip(lines, owners, strict=True):
+        errors = [failed[queue] for queue in queues if queue in failed]
+        found.append(failure(errors[0]) if errors else line)
+    return found

@@ -1,0 +1,356 @@
+"""Connection: a client of the queue server, from its first byte to its last.
+
+Requests are done in their order, and their answers leave in that order, though not at once: see `commits.py`. A request
+that cannot be finished yet holds up those behind it, and these alone: they stay in `_backlog` until nothing holds them
+any more. Not more is read from a client than may be held for it.
+
+When the client is gone, whatever it had open goes back to the head of its queue.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Final, cast
+
+from ...core.errors import LogwrightError
+from . import answers
+from .commands import do_other
+from .queues import Served, name_of
+from .quick import Line
+from .reading import Reading
+from .waiting import serve_waiters
+from .wire import GET, HANG_UP, OTHER, SET, Parser, Request
+
+if TYPE_CHECKING:
+    from .server import QueueServer
+
+WAITING: Final = 1
+"""For an item."""
+CHANGING: Final = 2
+"""For the files of a queue."""
+ANSWERING: Final = 4
+"""There are many answers that have not been sent."""
+NOT_TAKEN: Final = 8
+"""The client does not take its answers."""
+ENDED: Final = 16
+
+_STRANGER_ITEM_BYTES: Final = 1024
+"""What a client may send that has not shown its token."""
+_KEEPALIVE: Final = (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4))
+"""So that a client whose machine is gone is noticed in two minutes."""
+
+
+class Connection(Reading, Line, asyncio.Protocol):
+    """One client."""
+
+    def __init__(self, server: QueueServer) -> None:
+        Line.__init__(self, server.lane, server.limits.output_buffer_bytes)
+        Reading.__init__(self, server)
+        self._parser = Parser(server.limits, server.arriving)
+        self._backlog: list[Request] = []
+        self._redo: list[Request] = []
+        self._held_bytes = 0
+        self._is_reading = True
+        self.is_stranger = bool(server.protection.tokens)
+        if self.is_stranger:
+            self._parser.max_item_bytes = _STRANGER_ITEM_BYTES
+        self._begun = self._stuck = server.now
+        """When its request began, and when it stopped taking answers."""
+        self.decide()
+
+    # --- events -----------------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        transport = self.transport = cast(asyncio.Transport, transport)  # uvloop's is one without saying so
+        limits = self.server.limits
+        if not self.server.admit(self):
+            transport.write(answers.MANY_CLIENTS)
+            transport.close()
+            self.holds = ENDED
+            return
+        transport.set_write_buffer_limits(high=limits.output_buffer_bytes)
+        _keep_alive(transport.get_extra_info("socket"))
+
+    def receive(self, data: bytes) -> None:
+        """Do what these bytes ask for, in the general way."""
+        parser = self._parser
+        was_within = parser.is_within
+        requests = parser.feed(data)
+        if requests or not was_within:
+            self._begun = self.server.now
+        if self.holds:
+            self._hold(requests, len(data))
+        else:
+            self._run(requests)
+        self.decide()
+
+    def decide(self) -> None:
+        """Settle whether requests may take the lane: see `lane.py`."""
+        self.is_plain = not (self._parser.is_within or self.opens or self.is_stranger or self._backlog)
+
+    def eof_received(self) -> bool:
+        """Half of a connection has ended: what was asked for is still answered, but nobody is waited for."""
+        self.has_ended = True
+        if self.holds & WAITING or self.transport is None or self.transport.get_extra_info("sslcontext") is not None:
+            return False
+        self._close_if_done()
+        return True
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.holds |= ENDED
+        self._backlog = []
+        self._parser.close()
+        self.server.dismiss(self)
+        self.leave()
+
+    def pause_writing(self) -> None:
+        self._stuck = self.server.now
+        self.hold(NOT_TAKEN)
+
+    def resume_writing(self) -> None:
+        self.release(NOT_TAKEN)
+
+    # --- requests, one after the other ------------------------------------------------------------------------------
+
+    def _run(self, requests: list[Request]) -> None:
+        server = self.server
+        for number, request in enumerate(requests, start=1):
+            kind = request[0]
+            try:
+                if self.is_stranger:
+                    self._introduce(request)
+                elif kind == SET:
+                    self._set(request)
+                elif kind == GET:
+                    self.get(request)
+                elif kind == OTHER:
+                    do_other(self, request)
+                else:
+                    self.refuse(request[1])
+                    if kind == HANG_UP:
+                        self.hang_up()
+            except LogwrightError as error:
+                self.refuse(answers.failure(error))
+                server.notice(error)
+            if self.holds:
+                self._backlog[:0] = self._redo + requests[number:]
+                self._redo = []
+                return
+        self._close_if_done()
+
+    def again(self, request: Request) -> None:
+        """Do a request once more, before those that are held up behind it."""
+        self._redo.append(request)
+
+    def _hold(self, requests: list[Request], size: int) -> None:
+        self._backlog += requests
+        self._held_bytes += size
+        if self._held_bytes > self.server.limits.input_buffer_bytes and self._is_reading and self.transport is not None:
+            self._is_reading = False
+            self.transport.pause_reading()
+
+    def hold(self, reason: int) -> None:
+        """Do nothing more for this client until the reason is released."""
+        self.holds |= reason
+
+    def release(self, reason: int) -> None:
+        """Go on, unless there are other reasons not to."""
+        self.holds &= ~reason
+        if reason & (ANSWERING | NOT_TAKEN) and self._waiter is not None:
+            serve_waiters(self._waiter.queue)
+        if self.holds:
+            return
+        requests, self._backlog = self._backlog, []
+        self._run(requests)
+        self.decide()
+        if not self.holds:
+            self._held_bytes = 0
+            can_read = self.transport is not None and not self.transport.is_closing() and not self.has_ended
+            if can_read and not self._is_reading and self.transport is not None:
+                self._is_reading = True
+                self.transport.resume_reading()
+
+    def _set(self, request: Request) -> None:
+        _, key, expiry, data, quiet = request
+        server = self.server
+        queue = server.queues.by_key.get(key)
+        server.figures.cmd_set += 1
+        if server.no_puts is not None:
+            self.refuse(b"" if quiet else server.no_puts)
+            return
+        if queue is None or queue.key in server.suspended:
+            self._set_elsewhere(request)
+            return
+        try:
+            server.put(queue, data, expiry)
+        except LogwrightError as error:
+            answer = answers.failure(error)
+            self.refuse(b"" if quiet else answer)
+            server.notice(error)
+            return
+        if not quiet:
+            self.answer(answers.STORED, queue.alone)
+
+    def _set_elsewhere(self, request: Request) -> None:
+        """The queue is not there, or takes nothing for a while."""
+        _, key, _, _, quiet = request
+        refusal = self.server.suspended.get(key)
+        if refusal is None:
+            name = name_of(key)
+            if name is None or len(key) > self.server.limits.max_key_bytes:
+                refusal = answers.BAD_NAME
+        if refusal is not None:
+            self.refuse(b"" if quiet else refusal)
+        else:
+            self.with_queue(key, request, quiet=quiet)
+
+    def with_queue(self, key: bytes, request: Request, *, quiet: bool = False) -> None:
+        """Have a queue opened, or wait until it is settled, and do the request again. The name is a good one."""
+        queues = self.server.queues
+        if key in queues.refused:
+            self.refuse(b"" if quiet else answers.failure(queues.refused[key]))
+            return
+        if queues.is_changing(key):
+            queues.when_settled(key, self.redoing(request))
+            return
+        if not queues.has_room:
+            self.refuse(b"" if quiet else answers.MANY_QUEUES)
+            return
+        self.hold(CHANGING)
+        self.again(request)
+        name = name_of(key)
+        assert name is not None
+        queues.create(key, name, lambda error: self._created(error, quiet))
+
+    def redoing(self, request: Request) -> Callable[[], None]:
+        """Hold everything up, and get what does the request again."""
+        self.hold(CHANGING)
+        self.again(request)
+        return lambda: self.release(CHANGING)
+
+    def unsettle(self) -> None:
+        """Hold everything up while the files of a queue are changed."""
+        self.hold(CHANGING)
+
+    def settle(self) -> None:
+        """They are."""
+        self.release(CHANGING)
+
+    def _created(self, error: BaseException | None, quiet: bool) -> None:
+        if error is not None and self._backlog:
+            del self._backlog[0]
+            self.refuse(b"" if quiet else answers.failure(error))
+        self.release(CHANGING)
+
+    # --- strangers --------------------------------------------------------------------------------------------------
+
+    def _introduce(self, request: Request) -> None:
+        """A client that has not shown its token: it is the data of a `set`, alone or behind a name and a space."""
+        if request[0] == SET:
+            if self.server.protection.admits(request[3].rpartition(b" ")[2]):
+                self.is_stranger = False
+                self._parser.max_item_bytes = self.server.limits.max_item_bytes
+                self.answer(answers.STORED)
+            else:
+                self.server.figures.refused_tokens += 1
+                self.answer(answers.BAD_TOKEN)
+                self.hang_up()
+        elif request[0] == OTHER and request[1][0].lower() == b"quit":
+            self.hang_up()
+        else:
+            self.answer(request[1] if request[0] == HANG_UP else answers.UNAUTHENTICATED)
+            if request[0] == HANG_UP:
+                self.hang_up()
+
+    # --- answers ----------------------------------------------------------------------------------------------------
+
+    def said_much(self) -> None:
+        self.hold(ANSWERING)
+
+    def refuse(self, answer: bytes) -> None:
+        """Tell what is wrong, unless the client does not want to know."""
+        self.server.figures.refused += 1
+        if answer:
+            self.answer(answer)
+
+    def sent(self) -> None:
+        if self.holds & ANSWERING:
+            self.release(ANSWERING)
+        else:
+            self._close_if_done()
+
+    def hang_up(self) -> None:
+        """Close the connection when the answers are sent."""
+        self.holds |= ENDED
+        self._backlog = []
+        self._close_if_done()
+
+    def _close_if_done(self) -> None:
+        """Close the connection of a client that will not ask for more, once it has its answers."""
+        if not (self.has_ended or self.holds & ENDED) or self.answers or self.transport is None:
+            return
+        if self.holds & ENDED or not self.holds:
+            self.transport.close()
+
+    # --- clients that are slow, or not there ------------------------------------------------------------------------
+
+    def is_overdue(self, now: float) -> str | None:
+        """Why this client is to be dropped, if it is."""
+        limits = self.server.limits
+        if self.holds & NOT_TAKEN and now - self._stuck > limits.answer_seconds:
+            return "takes no answers"
+        if self.holds & (WAITING | CHANGING):
+            return None
+        if self.is_stranger and now - self.connected > limits.handshake_seconds:
+            return "shows no token"
+        if self._parser.is_within and now - self._begun > limits.command_seconds:
+            return "does not finish its request"
+        return "says nothing" if now - self.heard > limits.idle_seconds else None
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether the client does not take what it gets."""
+        return bool(self.holds & (ANSWERING | NOT_TAKEN))
+
+    def finish(self) -> None:
+        """The server stops: answer what was asked, wait for nothing, and close."""
+        self.has_ended = True
+        if self._waiter is not None:
+            self._waiter.give_up()
+        if self._is_reading and self.transport is not None and not self.transport.is_closing():
+            self._is_reading = False
+            self.transport.pause_reading()
+        self._close_if_done()
+
+    def drop(self) -> None:
+        """Close at once, whatever is on its way."""
+        if self.transport is not None:
+            self.transport.abort()
+
+    def put_back(self, reads: Iterable[tuple[Served, list[int]]]) -> None:
+        """Put what was open back to the head."""
+        for queue, xids in reads:
+            if queue.is_gone:
+                continue
+            try:
+                xids = [xid for xid in xids if queue.engine.is_open(xid)]
+                queue.engine.abort(xids)
+            except LogwrightError as error:
+                self.server.notice(error)
+                continue
+            queue.canceled += len(xids)
+            self.lane.change(queue)
+            serve_waiters(queue)
+
+
+def _keep_alive(found: socket.socket | None) -> None:
+    """Have the system look after clients that say nothing."""
+    if found is None or found.family not in (socket.AF_INET, socket.AF_INET6):
+        return
+    found.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    for name, value in _KEEPALIVE:
+        if hasattr(socket, name):
+            found.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)

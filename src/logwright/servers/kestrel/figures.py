@@ -1,0 +1,204 @@
+"""What the server counts and knows: for `stats`, `dump_stats` and `dump_config`, and for Prometheus."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, fields
+from typing import TYPE_CHECKING
+
+from ...formats.kestrel.stats import stats_of as stats_of_engine
+from ..metrics import Metrics
+from ..safety import limits_of
+from .answers import END
+from .queues import Served
+
+if TYPE_CHECKING:
+    from .server import QueueServer
+
+
+@dataclass(slots=True)
+class Figures:
+    """What has happened since the start, or since `stats reset`; `ABOUT` says what each is."""
+
+    bytes_read: int = 0
+    bytes_written: int = 0
+    cmd_get: int = 0
+    cmd_monitor: int = 0
+    cmd_peek: int = 0
+    cmd_set: int = 0
+    dropped_connections: int = 0
+    get_hits: int = 0
+    get_misses: int = 0
+    refused: int = 0
+    refused_connections: int = 0
+    refused_tokens: int = 0
+    total_connections: int = 0
+    total_items: int = 0
+
+    def reset(self) -> None:
+        """Begin again."""
+        for field in fields(self):
+            setattr(self, field.name, 0)
+
+
+ABOUT = {
+    "bytes_read": "Bytes that came from clients.",
+    "bytes_written": "Bytes that were sent to clients.",
+    "cmd_get": "Gets, one for each key.",
+    "cmd_monitor": "Monitors.",
+    "cmd_peek": "Gets with /peek.",
+    "cmd_set": "Sets.",
+    "dropped_connections": "Clients that were dropped because they were slow, or not there.",
+    "get_hits": "Gets that got an item.",
+    "get_misses": "Gets that got none.",
+    "refused": "Requests that were refused.",
+    "refused_connections": "Clients that came when there were enough.",
+    "refused_tokens": "Clients that showed a wrong token.",
+    "total_connections": "Clients that came.",
+    "total_items": "Items that were put.",
+}
+_SHOWN = ("cmd_get", "cmd_set", "cmd_peek", "cmd_monitor", "get_hits", "get_misses", "bytes_read", "bytes_written")
+
+
+def stats_of(server: QueueServer) -> dict[str, object]:
+    """What `stats` tells: of the server as memcached and Kestrel do, and of each queue as Kestrel does."""
+    queues = list(server.queues.by_key.values())
+    figures = server.tally()
+    found: dict[str, object] = {
+        "pid": os.getpid(),
+        "uptime": int(server.now - server.started),
+        "time": int(server.clock()),
+        "version": server.version,
+        "curr_items": sum(queue.engine.items for queue in queues),
+        "total_items": figures.total_items,
+        "bytes": sum(queue.engine.data_bytes for queue in queues),
+        "curr_connections": len(server.connections),
+        "total_connections": figures.total_connections,
+        **{name: getattr(figures, name) for name in _SHOWN},
+        "queue_creates": server.queues.created,
+        "queue_deletes": server.queues.deleted,
+        "queue_expires": 0,
+    }
+    for queue in queues:
+        name = queue.key.decode("utf-8", "backslashreplace")
+        found |= {f"queue_{name}_{field}": value for field, value in _stats_of_queue(queue).items()}
+    return found
+
+
+def _stats_of_queue(queue: Served) -> dict[str, object]:
+    stats = stats_of_engine(queue.engine)
+    return {
+        "items": stats.items,
+        "bytes": stats.bytes,
+        "total_items": stats.put,
+        "logsize": stats.journal_bytes,
+        "expired_items": stats.expired,
+        "mem_items": stats.memory_items,
+        "mem_bytes": stats.memory_bytes,
+        "age": stats.age_ms or 0,
+        "discarded": stats.discarded,
+        "waiters": len(queue.waiters),
+        "open_transactions": stats.open,
+        "transactions": queue.transactions,
+        "canceled_transactions": queue.canceled,
+        "total_flushes": queue.flushes,
+        "create_time": queue.created_ms,
+    }
+
+
+def settings_of(server: QueueServer) -> dict[str, object]:
+    """What `stats settings` tells."""
+    return {"sync": server.settings.sync, **limits_of(server.limits)}
+
+
+def lines_of(found: dict[str, object]) -> bytes:
+    """The answer of `stats`."""
+    lines = [f"STAT {name} {value}\r\n" for name, value in found.items()]
+    return "".join(lines).encode("utf-8", "surrogateescape") + END
+
+
+def _dump(server: QueueServer, fields: Callable[[Served], dict[str, object]], only: bytes | None = None) -> bytes:
+    lines = []
+    for queue in server.queues.by_key.values():
+        if only is None or queue.key == only:
+            lines.append(f"queue '{queue.key.decode('utf-8', 'surrogateescape')}' {{")
+            lines += [f"  {name}={value}" for name, value in fields(queue).items()]
+            lines.append("}")
+    return "".join(f"{line}\r\n" for line in lines).encode("utf-8", "surrogateescape") + END
+
+
+def dump_of_queues(server: QueueServer, only: bytes | None) -> bytes:
+    """The answer of `dump_stats`."""
+    return _dump(server, _stats_of_queue, only)
+
+
+def dump_of_limits(server: QueueServer) -> bytes:
+    """The answer of `dump_config`."""
+    options = asdict(server.settings.queues)
+    return _dump(server, lambda queue: {"sync": server.settings.sync, **options})
+
+
+# --- Prometheus -----------------------------------------------------------------------------------------------------
+
+
+class QueueMetrics(Metrics):
+    """The same for Prometheus."""
+
+    def __init__(self, server: QueueServer) -> None:
+        super().__init__("logwright_kestrel")
+        self._server = server
+        self._counts = {
+            name: self.counter(f"{name.removeprefix('total_')}_total", about) for name, about in ABOUT.items()
+        }
+        self.gauge("up", "Whether the server takes everything: 1, or 0 for another status.", self._is_up)
+        self.gauge("connections", "Clients that are connected.", lambda: len(server.connections))
+        self.gauge("queues", "Queues that are open.", lambda: len(server.queues.by_key))
+        self.gauge("arriving_bytes", "Data of items that have arrived in part.", lambda: server.arriving.bytes)
+        self.gauge("commits", "Writes, or syncs, that carried one request or many.", lambda: server.commits.count)
+        self.gauge("disk_is_low", "Whether nothing is put because the disk is full.", lambda: int(server.is_low))
+
+    def _is_up(self) -> float:
+        return int(self._server.status == "UP")
+
+    def text(self) -> str:
+        """Everything, in Prometheus' text format."""
+        figures = self._server.tally()
+        for name, counter in self._counts.items():
+            counter.values[""] = getattr(figures, name)
+        return super().text() + self._text_of_queues()
+
+    def _text_of_queues(self) -> str:
+        queues = [(_label(queue.key), _stats_of_queue(queue)) for queue in self._server.queues.by_key.values()]
+        lines = []
+        for name, kind, about in _OF_QUEUES:
+            full = f"logwright_kestrel_queue_{name}"
+            lines += [f"# HELP {full} {about}", f"# TYPE {full} {kind}"]
+            field = _FIELDS.get(name, name)
+            lines += [f'{full}{{queue="{label}"}} {stats[field]}' for label, stats in queues]
+        return "\n".join(lines) + "\n"
+
+
+_OF_QUEUES = (
+    ("items", "gauge", "Items that wait."),
+    ("bytes", "gauge", "Data of the items that wait."),
+    ("open", "gauge", "Items that clients have open."),
+    ("waiters", "gauge", "Clients that wait for an item."),
+    ("age_ms", "gauge", "How long the head has been waiting."),
+    ("journal_bytes", "gauge", "How large the journal is."),
+    ("items_total", "counter", "Items that were put since the queue was opened."),
+    ("expired_total", "counter", "Items that expired."),
+    ("discarded_total", "counter", "Items that were removed to make room, or flushed."),
+)
+_FIELDS = {
+    "open": "open_transactions",
+    "age_ms": "age",
+    "journal_bytes": "logsize",
+    "items_total": "total_items",
+    "expired_total": "expired_items",
+    "discarded_total": "discarded",
+}
+
+
+def _label(key: bytes) -> str:
+    return key.decode("utf-8", "replace").replace("\\", "\\\\").replace('"', '\\"')

@@ -1,0 +1,267 @@
+"""The queues of the server's directory, by the keys that clients name them with.
+
+All that are there are opened at the start. More come when clients name them. Opening, deleting and flushing wait for
+the disk, so a thread does it; requests for the queue wait until it is done, those for other queues do not.
+
+A queue whose journal failed, as on a full disk, is closed and opened again: what was acknowledged is there. Items that
+clients had open come back then, and their reads are over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...core import keep
+from ...core.disk import make_directories
+from ...core.errors import LogwrightError
+from ...formats.kestrel.engine import Engine
+from ...formats.kestrel.files import list_queues
+from ...formats.kestrel.hub import Handle, Settings, can_open
+from ...formats.kestrel.limits import Limits
+
+if TYPE_CHECKING:
+    from .waiting import Waiter
+
+logger = logging.getLogger("logwright.servers.kestrel")
+_FILE_THREADS = 4
+
+
+class Served:
+    """A queue that clients can reach. Another one takes its place when it is deleted, or has failed."""
+
+    __slots__ = (
+        "alone",
+        "canceled",
+        "created_ms",
+        "engine",
+        "flushes",
+        "handle",
+        "is_changing",
+        "is_dirty",
+        "is_gone",
+        "is_lost",
+        "key",
+        "put",
+        "take",
+        "transactions",
+        "waiters",
+    )
+
+    def __init__(self, key: bytes, handle: Handle, before: Served | None = None) -> None:
+        self.key = key
+        self.alone = (self,)
+        self.handle = handle
+        self.engine: Engine = handle.engine
+        self.put: Callable[..., None] = self.engine.put  # looked up once: these are called all the time
+        self.take: Callable[[], bytes | None] = self.engine.get
+        self.waiters: deque[Waiter] = deque() if before is None else before.waiters
+        self.is_changing = False
+        """Whether its files are being changed: then it is not to be used."""
+        self.is_dirty = False
+        self.is_gone = False
+        self.is_lost = False
+        """Whether it is gone because it has failed: what was open has come back."""
+        self.transactions = self.canceled = self.flushes = 0
+        self.created_ms = self.engine.opened
+
+
+def name_of(key: bytes) -> str | None:
+    """The name of the queue that a client means, None for what cannot be one."""
+    if any(byte <= 32 or byte == 127 for byte in key):
+        return None
+    name = key.decode("utf-8", "surrogateescape")
+    return name if can_open(name) else None
+
+
+class Queues:
+    """The queues by key, and the threads that change their files."""
+
+    def __init__(
+        self, directory: Path, options: Limits, settings: Settings, max_queues: int, retry_seconds: float
+    ) -> None:
+        self.directory = directory
+        self.by_key: dict[bytes, Served] = {}
+        self.refused: dict[bytes, LogwrightError] = {}
+        """Those that could not be opened again, and why."""
+        self._options, self._settings = options, settings
+        self._max_queues, self._retry_seconds = max_queues, retry_seconds
+        self._by_engine: dict[Engine, Served] = {}
+        self._changing: dict[bytes, list[Callable[[], None]]] = {}
+        self._threads = ThreadPoolExecutor(_FILE_THREADS, thread_name_prefix="logwright-files")
+        self._is_closed = False
+        self.on_items: Callable[[Served], None] = lambda served: None
+        """Called when a queue is back, and may have items for those who wait."""
+        self.created = self.deleted = 0
+
+    def prepare(self) -> None:
+        """Create the directory if there is none. Waits for the disk."""
+        make_directories(self._settings.disk, self.directory / keep.DIRECTORY)
+
+    def open_all(self) -> None:
+        """Open what is in the directory. Waits for the disk."""
+        disk = self._settings.disk
+        try:
+            for name in list_queues(disk, self.directory):
+                if can_open(name):
+                    self._add(name.encode("utf-8", "surrogateescape"), self._open(name))
+        except BaseException:
+            self.close_all()
+            raise
+
+    def _open(self, name: str) -> Handle:
+        return Handle(self.directory, name, self._options, self._settings)
+
+    def _add(self, key: bytes, handle: Handle, before: Served | None = None) -> Served:
+        served = self.by_key[key] = Served(key, handle, before)
+        self._by_engine[served.engine] = served
+        return served
+
+    def _drop(self, served: Served) -> None:
+        served.is_gone = True
+        self._by_engine.pop(served.engine, None)
+        if self.by_key.get(served.key) is served:
+            del self.by_key[served.key]
+
+    def of_engine(self, engine: Engine) -> Served | None:
+        """The queue that clients reach an engine by."""
+        return self._by_engine.get(engine)
+
+    # --- what waits for the disk ------------------------------------------------------------------------------------
+
+    def is_changing(self, key: bytes) -> bool:
+        """Whether the files of a queue are being changed: then it is not to be used."""
+        return key in self._changing
+
+    def when_settled(self, key: bytes, do: Callable[[], None]) -> None:
+        """Do something once nobody changes the files of a queue any more."""
+        self._changing[key].append(do)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether one more may be created."""
+        return len(self.by_key) + len(self._changing) < self._max_queues
+
+    def create(self, key: bytes, name: str, done: Callable[[BaseException | None], None]) -> None:
+        """Open a queue that there was not."""
+
+        def opened(handle: Handle) -> None:
+            self._add(key, handle)
+            self.created += 1
+
+        self._change(key, lambda: self._open(name), opened, done)
+
+    def delete(self, served: Served, done: Callable[[BaseException | None], None]) -> None:
+        """Delete a queue with its files."""
+
+        def deleted(_: object) -> None:
+            self._drop(served)
+            self.deleted += 1
+
+        self._change(served.key, served.handle.delete, deleted, done)
+
+    def flush(self, served: Served, done: Callable[[BaseException | None], None]) -> None:
+        """Remove all items of a queue that wait."""
+
+        def flushed(_: object) -> None:
+            served.flushes += 1
+
+        self._change(served.key, lambda: _flush(served.engine), flushed, done)
+
+    def _change(
+        self,
+        key: bytes,
+        work: Callable[[], object],
+        succeeded: Callable[..., None],
+        done: Callable[[BaseException | None], None],
+    ) -> None:
+        self._changing[key] = []
+        served = self.by_key.get(key)
+        if served is not None:
+            served.is_changing = True
+        running = asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+        def finish(future: asyncio.Future[object]) -> None:
+            error = future.exception()
+            waiting = self._changing.pop(key)
+            if served is not None:
+                served.is_changing = False
+            if error is None:
+                succeeded(future.result())
+            else:
+                logger.error("%s: %s", key.decode("utf-8", "replace"), error)
+            done(error)
+            for do in waiting:
+                do()
+
+        running.add_done_callback(finish)
+
+    # --- after a failure --------------------------------------------------------------------------------------------
+
+    def fail(self, served: Served, error: BaseException) -> None:
+        """The journal of a queue has failed: open it again. It can be used when that is done."""
+        if served.is_gone or self._is_closed or self.is_changing(served.key):
+            return
+        logger.error("%s: %s", served.engine.path, error)
+        self._drop(served)
+        served.is_lost = True
+        self._reopen(served)
+
+    def _reopen(self, served: Served) -> None:
+        key, name = served.key, served.engine.queue
+
+        def work() -> Handle:
+            try:
+                served.handle.close()
+            except LogwrightError as error:
+                logger.error("%s: %s", served.engine.path, error)
+            return self._open(name)
+
+        def reopened(handle: Handle) -> None:
+            self.refused.pop(key, None)
+            fresh = self._add(key, handle, served)
+            for waiter in fresh.waiters:
+                waiter.queue = fresh
+            self.on_items(fresh)
+            logger.warning("%s: opened again; %d items wait", handle.engine.path, handle.engine.items)
+
+        def done(error: BaseException | None) -> None:
+            if isinstance(error, LogwrightError) and not self._is_closed:
+                self.refused[key] = error
+                asyncio.get_running_loop().call_later(self._retry_seconds, self._try_again, served)
+
+        self._change(key, work, reopened, done)
+
+    def _try_again(self, served: Served) -> None:
+        if not self._is_closed and served.key in self.refused and not self.is_changing(served.key):
+            self._reopen(served)
+
+    # --- the end ----------------------------------------------------------------------------------------------------
+
+    def end(self) -> None:
+        """Nothing is opened any more. Whatever is being done to files comes to its end."""
+        self._is_closed = True
+        self._threads.shutdown(wait=True)
+
+    def close_all(self) -> None:
+        """Close all queues, the journals of which are synced. Waits for the disk."""
+        failure: LogwrightError | None = None
+        for served in list(self.by_key.values()):
+            self._drop(served)
+            try:
+                served.handle.close()
+            except LogwrightError as error:
+                logger.error("%s: %s", served.engine.path, error)
+                failure = failure or error
+        if failure is not None:
+            raise failure
+
+
+def _flush(engine: Engine) -> None:
+    engine.flush_all()
+    engine.flush()

@@ -1,0 +1,270 @@
+"""Reading: how a client gets items: at once or by waiting, for good or until it says what became of them.
+
+Of each queue a client has a line of open reads, the oldest first. `/close` and `/abort` are about the oldest, `confirm`
+about so many of them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from ...core.errors import LogwrightError, Poisoned
+from . import answers
+from .queues import Served, name_of
+from .waiting import Waiter, Wish, parse_wish, serve_waiters
+from .wire import Request
+
+if TYPE_CHECKING:
+    from .server import QueueServer
+
+_WAITING = 1
+
+
+class Reading:
+    """The reads of one client."""
+
+    answer: Callable[..., None]
+
+    def __init__(self, server: QueueServer) -> None:
+        self.server = server
+        self.connected = server.now
+        self.opens: dict[bytes, deque[tuple[Served, int]]] = {}
+        self._waiter: Waiter | None = None
+        self._wishes: deque[Wish] = deque()
+        """Those of the `get` that is being done."""
+        self._with_number = False
+        self._is_single = True
+        self._parts: list[bytes] = []
+        self._sources: list[Served] = []
+
+    # --- what a connection has --------------------------------------------------------------------------------------
+
+    def refuse(self, answer: bytes) -> None:
+        raise NotImplementedError
+
+    def hold(self, reason: int) -> None:
+        raise NotImplementedError
+
+    def release(self, reason: int) -> None:
+        raise NotImplementedError
+
+    def with_queue(self, key: bytes, request: Request, *, quiet: bool = False) -> None:
+        raise NotImplementedError
+
+    def put_back(self, reads: Iterable[tuple[Served, list[int]]]) -> None:
+        raise NotImplementedError
+
+    @property
+    def is_stuck(self) -> bool:
+        raise NotImplementedError
+
+    # --- get --------------------------------------------------------------------------------------------------------
+
+    def get(self, request: Request) -> None:
+        """One item of each key. Nothing is done when one of the keys is wrong."""
+        _, keys, with_number = request
+        server = self.server
+        if len(keys) == 1 and not self.opens and server.no_gets is None:
+            key = keys[0]
+            queue = server.queues.by_key.get(key)
+            if queue is not None and not server.queues.is_changing(key):
+                server.figures.cmd_get += 1
+                data = queue.engine.get()
+                if data is None:
+                    server.figures.get_misses += 1
+                    self.answer(answers.END)
+                    return
+                server.figures.get_hits += 1
+                number = b" %d" % server.next_number() if with_number else b""
+                self.answer(b"VALUE %b 0 %d%b\r\n%b\r\nEND\r\n" % (key, len(data), number, data), queue.alone)
+                return
+        self._get_wishes(keys, request)
+
+    def _get_wishes(self, keys: list[bytes], request: Request) -> None:
+        wishes = [parse_wish(key) for key in keys]
+        refusal = None
+        for key, wish in zip(keys, wishes, strict=True):
+            if len(key) > self.server.limits.max_key_bytes:
+                refusal = answers.BAD_LINE
+            elif wish is None:
+                refusal = answers.BAD_OPTIONS
+            elif name_of(wish.name) is None:
+                refusal = answers.BAD_NAME
+            else:
+                refusal = self._refusal(wish)
+            if refusal is not None:
+                self.refuse(refusal)
+                return
+        found = [wish for wish in wishes if wish is not None]
+        for wish in found:
+            if self._needs_queue(wish):
+                self.with_queue(wish.name, request)
+                return
+        self._wishes = deque(found)
+        self._with_number = request[2]
+        self._parts, self._sources = [], []
+        self._grant()
+
+    def _refusal(self, wish: Wish) -> bytes | None:
+        """What is wrong with a wish of this client."""
+        if self.server.no_gets is not None and (wish.fetches or wish.aborts):
+            return self.server.no_gets
+        if not wish.fetches or wish.peeks:
+            return None
+        count = len(self.opens.get(wish.name, ())) - wish.closes
+        if wish.opens:
+            return answers.ERROR if count >= self.server.limits.max_open_reads else None
+        return answers.ERROR if count > 0 else None
+
+    def _needs_queue(self, wish: Wish) -> bool:
+        """Whether a queue has to be opened first. One that does not exist is empty, unless somebody waits for items.
+
+        A fan-out queue gets items from the moment on in which somebody has asked for it.
+        """
+        queues = self.server.queues
+        if wish.name in queues.refused or queues.is_changing(wish.name):
+            return True
+        if wish.name in queues.by_key or not wish.fetches:
+            return False
+        return b"+" in wish.name or wish.wait_ms > 0
+
+    def _grant(self) -> None:
+        """Do the wishes that are left, until one has to wait."""
+        while self._wishes:
+            wish = self._wishes[0]
+            queue = self.server.queues.by_key.get(wish.name)
+            if wish.aborts:
+                self._abort(wish.name)
+            elif wish.closes:
+                self._sources += self.confirm(wish.name, 1) or ()
+            if wish.fetches:
+                self._count(wish)
+                item = None if queue is None else self.fetch(queue, wish)
+                if item is not None and queue is not None:
+                    self._gather(queue, wish, *item)
+                elif wish.wait_ms and queue is not None:
+                    seconds = min(wish.wait_ms / 1000, self.server.limits.max_wait_seconds)
+                    self._waiter = Waiter(self, queue, wish, seconds)
+                    self.hold(_WAITING)
+                    return
+                else:
+                    self.server.figures.get_misses += not wish.peeks
+            self._wishes.popleft()
+        parts, self._parts = self._parts, []
+        self.answer(b"".join([*parts, answers.END]), tuple(dict.fromkeys(self._sources)))
+
+    def _count(self, wish: Wish) -> None:
+        figures = self.server.figures
+        if wish.peeks:
+            figures.cmd_peek += 1
+        else:
+            figures.cmd_get += 1
+
+    def fetch(self, queue: Served, wish: Wish) -> tuple[bytes, int] | None:
+        """The item that a wish gets now, and its id if it is open now; None when there is nothing."""
+        if wish.peeks:
+            item = queue.engine.peek()
+            return None if item is None else (item.data, 0)
+        if not wish.opens:
+            data = queue.engine.get()
+            if data is None:
+                return None
+            self.server.figures.get_hits += 1
+            return data, 0
+        queue.transactions += 1
+        item = queue.engine.reserve()
+        if item is None:
+            return None
+        self.server.figures.get_hits += 1
+        self.opens.setdefault(wish.name, deque()).append((queue, item.xid))
+        return item.data, item.xid
+
+    def _gather(self, queue: Served, wish: Wish, data: bytes, _: int) -> None:
+        number = b" %d" % self.server.next_number() if self._with_number else b""
+        key = wish.name if self.server.answers_with_names else wish.key
+        self._parts.append(b"VALUE %b 0 %d%b\r\n%b\r\n" % (key, len(data), number, data))
+        self._sources.append(queue)
+
+    def hand_out(self, queue: Served, wish: Wish, data: bytes) -> None:
+        """Send an item of a `monitor`."""
+        self.answer(b"VALUE %b 0 %d\r\n%b\r\nEND\r\n" % (wish.name, len(data), data), queue.alone)
+
+    def end_wait(self, data: bytes | None = None) -> None:
+        """What was waited for is here, or will not come."""
+        waiter, self._waiter = self._waiter, None
+        if waiter is None:
+            return
+        if waiter.is_monitor:
+            self.answer(answers.END)
+        else:
+            wish = self._wishes.popleft()
+            if data is None:
+                self.server.figures.get_misses += not wish.peeks
+            else:
+                self._gather(waiter.queue, wish, data, 0)
+            try:
+                self._grant()
+            except LogwrightError as error:
+                self.refuse(answers.failure(error))
+                self.server.notice(error)
+        if self._waiter is None:
+            self.release(_WAITING)
+
+    # --- open reads -------------------------------------------------------------------------------------------------
+
+    def confirm(self, name: bytes, count: int) -> tuple[Served, ...] | None:
+        """Finish the oldest reads of a queue; the queues that this has changed. None when there are not so many.
+
+        Reads of a queue that was deleted or opened again meanwhile are over already.
+        """
+        reads = self.opens.get(name, deque())
+        if len(reads) < count:
+            return None
+        chosen = [reads.popleft() for _ in range(count)]
+        if not reads:
+            self.opens.pop(name, None)
+        if any(queue.is_lost for queue, _ in chosen):
+            raise Poisoned("the queue has failed meanwhile, and what was open has come back")
+        changed = []
+        for queue in dict.fromkeys(queue for queue, _ in chosen if not queue.is_gone):
+            xids = [xid for other, xid in chosen if other is queue and queue.engine.is_open(xid)]
+            if xids:
+                queue.engine.confirm(xids)
+                changed.append(queue)
+        return tuple(changed)
+
+    def _abort(self, name: bytes) -> None:
+        reads = self.opens.get(name)
+        if not reads:
+            return
+        queue, xid = reads.popleft()
+        if not reads:
+            del self.opens[name]
+        if not queue.is_gone:
+            self._sources.append(queue)
+            self.put_back([(queue, [xid])])
+
+    def monitor(self, queue: Served, seconds: float, most: int) -> None:
+        """Send what comes to a queue, each item an open read, until there were so many or time is over."""
+        wish = Wish(queue.key, queue.key, opens=True)
+        room = self.server.limits.max_monitored_items - len(self.opens.get(queue.key, ()))
+        if room <= 0 or seconds <= 0:
+            self.answer(answers.END)
+            return
+        self._waiter = Waiter(self, queue, wish, seconds, min(most, room))
+        self.hold(_WAITING)
+        serve_waiters(queue)
+
+    def leave(self) -> None:
+        """The client is gone: it waits no more, and what it had open goes back to the heads of the queues."""
+        if self._waiter is not None:
+            self._waiter.cancel()
+            self._waiter = None
+        reads: dict[Served, list[int]] = {}
+        for line in self.opens.values():
+            for queue, xid in line:
+                reads.setdefault(queue, []).append(xid)
+        self.opens = {}
+        self.put_back(reads.items())

@@ -1,0 +1,333 @@
+"""QueueServer: listening, what is refused and why, slow clients, and an end that loses nothing.
+
+    async with QueueServer(ServerSettings(directory=Path("spool"), sync=ALWAYS)) as server:
+        print(server.address)
+        ...
+
+`run` runs that on uvloop, where it is installed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from ... import __version__
+from ...core import keep
+from ...core.disk import REAL_DISK, Disk
+from ...core.durability import ALWAYS, Sync, parse_sync
+from ...core.errors import LogwrightError, Poisoned, StorageFailed, is_no_space
+from ...core.lock import Lock
+from ...formats.kestrel.hub import Settings
+from ...formats.kestrel.limits import Limits
+from ..metrics import serve_metrics
+from ..safety import Address, Protection, listening
+from . import answers
+from .commits import Commits
+from .connection import Connection
+from .figures import Figures, QueueMetrics
+from .limits import ServerLimits
+from .queues import Queues, Served
+from .quick import Lane
+from .waiting import serve_waiters
+from .wire import Arriving
+
+logger = logging.getLogger("logwright.servers.kestrel")
+
+DEFAULT_ADDRESS: Final = Address("127.0.0.1", 22133)
+"""Where Kestrel listens."""
+STATUSES: Final = ("UP", "READONLY", "QUIESCENT")
+_RELATIVE_SECONDS: Final = 60 * 60 * 24 * 30
+"""An expiry of more seconds than this is a time, one of fewer is from now on."""
+_GATHER_BYTES: Final = 1 << 20
+_LONGEST_SWEEP_SECONDS: Final = 1.0
+_DISK_SHARE: Final = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerSettings:
+    """How a server is started. `queues` are the limits of all queues; `clock` is what tells the time."""
+
+    directory: Path
+    address: Address = DEFAULT_ADDRESS
+    metrics: Address | None = None
+    sync: Sync = field(default_factory=lambda: parse_sync("none"))
+    limits: ServerLimits = field(default_factory=ServerLimits)
+    queues: Limits = field(default_factory=Limits)
+    protection: Protection = field(default_factory=Protection)
+    kestrel_names: bool = False
+    """Answer `get NAME/option` with `VALUE NAME`, as Kestrel does, and not with the key as it was asked for."""
+    clock: Callable[[], float] | None = None
+    disk: Disk = REAL_DISK
+
+
+class QueueServer:
+    """A server of one directory. Leaving its block, or `stop`, ends it."""
+
+    version = __version__
+
+    def __init__(self, settings: ServerSettings) -> None:
+        settings.protection.check(settings.address)
+        if settings.metrics is not None and not settings.protection.insecure:
+            Protection().check(settings.metrics)
+        self.settings = settings
+        self.limits, self.protection = settings.limits, settings.protection
+        self.clock = settings.clock or time.time
+        self.answers_with_names = settings.kestrel_names
+        self.address = settings.address
+        self.metrics_address: Address | None = None
+        self.figures = Figures()
+        self.arriving = Arriving(settings.limits.max_arriving_bytes)
+        self.connections: set[Connection] = set()
+        self.status = "UP"
+        self.is_low = False
+        self.no_puts: bytes | None = None
+        """What a `set` is answered while none is taken."""
+        self.no_gets: bytes | None = None
+        self.no_changes: bytes | None = None
+        self.suspended: dict[bytes, bytes] = {}
+        """Queues that take nothing for a while, and what they answer."""
+        self.now = self.started = time.monotonic()
+        """About now: good enough for clients that are slow."""
+        self.queues = Queues(
+            settings.directory.absolute(),
+            settings.queues,
+            Settings(sync=settings.sync, buffer_bytes=_GATHER_BYTES, clock=settings.clock, disk=settings.disk),
+            settings.limits.max_queues,
+            settings.limits.retry_seconds,
+        )
+        self.queues.on_items = serve_waiters
+        self.commits: Commits
+        self.lane: Lane
+        self._numbers = 0
+        self._keep_free: int | None = None
+        self._lock: Lock | None = None
+        self._stack = contextlib.AsyncExitStack()
+        self._sweeper: asyncio.TimerHandle | None = None
+        self._gone: asyncio.Event = asyncio.Event()
+
+    # --- the beginning ----------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Open the queues and listen."""
+        loop = asyncio.get_running_loop()
+        self.commits = Commits(loop, self.settings.sync == ALWAYS, self._failed)
+        limits = self.limits
+        self.lane = Lane(self.queues.by_key, self.commits.ask, limits.max_line_bytes, limits.max_item_bytes)
+        self.lane.now = self.now
+        self.commits.lane = self.lane
+        try:
+            await asyncio.to_thread(self._open)
+            with listening(self.settings.address):
+                server = await loop.create_server(
+                    lambda: Connection(self),
+                    self.settings.address.host,
+                    self.settings.address.port,
+                    ssl=self.protection.context,
+                    ssl_handshake_timeout=None if self.protection.context is None else self.limits.handshake_seconds,
+                )
+            self._stack.callback(server.close)
+            self.address = Address(self.settings.address.host, server.sockets[0].getsockname()[1])
+            if self.settings.metrics is not None:
+                serving = serve_metrics(QueueMetrics(self), self.settings.metrics)
+                self.metrics_address = await self._stack.enter_async_context(serving)
+        except BaseException:
+            await self._stack.aclose()
+            await asyncio.to_thread(self._close)
+            raise
+        self._sweep()
+
+    def _open(self) -> None:
+        disk, directory = self.settings.disk, self.queues.directory
+        self.queues.prepare()
+        self._lock = Lock.acquire(disk, directory / keep.DIRECTORY / ".server.lck")
+        self.queues.open_all()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    # --- what clients ask for ---------------------------------------------------------------------------------------
+
+    def put(self, queue: Served, data: bytes, expiry: int) -> None:
+        """Add an item, and hand it to whoever waits. `expiry` is as memcached has it."""
+        expires = None if expiry == 0 else _expires(expiry)
+        if queue.handle.has_children:
+            changed = [self.queues.of_engine(engine) for engine in queue.handle.put_to_all([data], expires)]
+        else:
+            queue.engine.put(data, expires)
+            changed = [queue]
+        self.figures.total_items += 1
+        for found in changed:
+            if found is None:
+                continue
+            self.lane.change(found)
+            if found.waiters:
+                serve_waiters(found)
+
+    def tally(self) -> Figures:
+        """The figures, with what has taken the lane."""
+        figures, lane = self.figures, self.lane
+        figures.cmd_set += lane.sets
+        figures.total_items += lane.sets
+        figures.cmd_get += lane.hits + lane.misses
+        figures.get_hits += lane.hits
+        figures.get_misses += lane.misses
+        figures.bytes_read += lane.bytes_read
+        figures.bytes_written += lane.bytes_written
+        lane.sets = lane.hits = lane.misses = lane.bytes_read = lane.bytes_written = 0
+        return figures
+
+    def next_number(self) -> int:
+        """What `gets` gives with an item: another number each time."""
+        self._numbers += 1
+        return self._numbers
+
+    def change_status(self, name: str) -> bool:
+        """Take this status from now on; False when there is none of this name."""
+        if name.upper() not in STATUSES:
+            return False
+        self.status = name.upper()
+        self._decide()
+        return True
+
+    def _decide(self) -> None:
+        """Settle what is refused: by the status, and because the disk is full."""
+        self.no_gets = answers.QUIESCENT if self.status == "QUIESCENT" else None
+        self.no_changes = answers.READ_ONLY if self.status == "READONLY" else self.no_gets
+        self.no_puts = self.no_changes or (answers.NO_SPACE if self.is_low else None)
+        self.lane.is_open = self.no_puts is None and not self.suspended
+
+    # --- failures ---------------------------------------------------------------------------------------------------
+
+    def notice(self, error: BaseException) -> None:
+        """Something has failed: find the queues that have failed with it."""
+        if isinstance(error, Poisoned | StorageFailed):
+            for queue in list(self.queues.by_key.values()):
+                if queue.engine.refusing:
+                    self._failed(queue, error)
+
+    def _failed(self, queue: Served, error: BaseException) -> None:
+        if isinstance(error, StorageFailed) and is_no_space(error):
+            self.suspended[queue.key] = answers.NO_SPACE
+            self._decide()
+            asyncio.get_running_loop().call_later(self.limits.retry_seconds, self._resume, queue.key)
+        self.queues.fail(queue, error)
+
+    def _resume(self, key: bytes) -> None:
+        self.suspended.pop(key, None)
+        self._decide()
+
+    def _look_at_disk(self) -> None:
+        disk, directory = self.settings.disk, self.queues.directory
+        try:
+            free = disk.free_bytes(directory)
+        except LogwrightError:
+            return  # the next write will tell
+        if self._keep_free is None:
+            self._keep_free = min(self.limits.keep_free_bytes, free // _DISK_SHARE)
+        is_low = free < self._keep_free
+        if is_low != self.is_low:
+            logger.warning("%s: %d bytes are free: %s", directory, free, "nothing is put" if is_low else "all is well")
+            self.is_low = is_low
+            self._decide()
+
+    # --- clients ----------------------------------------------------------------------------------------------------
+
+    def admit(self, client: Connection) -> bool:
+        """Whether one more client can be served."""
+        if len(self.connections) >= self.limits.max_connections or self.status == "DOWN":
+            self.figures.refused_connections += 1
+            return False
+        self.connections.add(client)
+        self.figures.total_connections += 1
+        return True
+
+    def dismiss(self, client: Connection) -> None:
+        """A client is gone."""
+        self.connections.discard(client)
+        if not self.connections:
+            self._gone.set()
+
+    def _sweep(self) -> None:
+        """Drop clients that are slow or not there, and look at the disk."""
+        self.now = self.lane.now = time.monotonic()
+        for client in list(self.connections):
+            reason = client.is_overdue(self.now)
+            if reason is not None:
+                logger.info("a client is dropped: it %s", reason)
+                self.figures.dropped_connections += 1
+                client.drop()
+        self._look_at_disk()
+        limits = self.limits
+        shortest = min(limits.handshake_seconds, limits.command_seconds, limits.answer_seconds, limits.idle_seconds)
+        seconds = min(shortest / 4, _LONGEST_SWEEP_SECONDS)
+        self._sweeper = asyncio.get_running_loop().call_later(seconds, self._sweep)
+
+    # --- the end ----------------------------------------------------------------------------------------------------
+
+    async def stop(self) -> None:
+        """Take nothing more, answer what was asked, put back what is open, and sync and close the queues."""
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        self.status = "DOWN"
+        await self._stack.aclose()
+        for client in list(self.connections):
+            client.finish()
+        await asyncio.to_thread(self.queues.end)
+        await self._until_gone()
+        await self.commits.drain()
+        await asyncio.to_thread(self._close)
+
+    async def _until_gone(self) -> None:
+        """Wait for clients to take their last answers; those that do not in time are dropped."""
+        deadline = time.monotonic() + self.limits.stop_seconds
+        while self.connections and time.monotonic() < deadline:
+            self._gone.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._gone.wait(), max(0.0, deadline - time.monotonic()))
+        while self.connections:
+            for client in list(self.connections):
+                client.drop()
+            await asyncio.sleep(0)
+
+    def _close(self) -> None:
+        if hasattr(self, "commits"):
+            self.commits.close()
+        self.queues.end()
+        try:
+            self.queues.close_all()
+        finally:
+            if self._lock is not None:
+                self._lock.release()
+
+
+def _expires(expiry: int) -> float | datetime:
+    """When an item expires that a client gave this number: seconds from now, a time, or in the past."""
+    if expiry < 0:
+        return -1.0
+    return float(expiry) if expiry <= _RELATIVE_SECONDS else datetime.fromtimestamp(expiry, UTC)
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    """Run a server's event loop, on uvloop where it is installed."""
+    try:
+        import uvloop
+    except ImportError:
+        logger.warning("uvloop is not installed, so this is slower than it could be: pip install 'logwright[server]'")
+        asyncio.run(work)
+    else:
+        uvloop.run(work)

@@ -1,0 +1,230 @@
+r"""Bytes to requests: the text protocol as a client sends it, however it was cut into pieces.
+
+A request is a line, and for storage commands a block of data of the size that the line names, which ends with \r\n.
+A line ends with \n or \r\n. Its words have white space between them. A block is passed over, and never taken for
+requests, whenever its size is known, whatever is wrong with its line; when the block does not end where it should, the
+rest of that line is passed over as well.
+
+`feed` gives what is whole by now, a tuple each:
+
+    (SET, key, expiry, data, quiet)     `set`: the expiry as the client gave it; quiet is `noreply`
+    (GET, keys, with_number)            `get` or `gets`, at least one key
+    (OTHER, words)                      any other line that is not empty; the words as they were given
+    (REFUSED, answer)                   what is wrong; the answer is empty where the client wants none
+    (HANG_UP, answer)                   the same, and nothing that follows can be understood
+
+No more is kept than a line, or a block whose size was allowed.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, TypeAlias
+
+from .answers import BAD_DATA, BAD_LINE, ERROR, LONG_LINE, NO_MEMORY, TOO_LARGE
+from .limits import ServerLimits
+
+Request: TypeAlias = tuple[Any, ...]
+
+SET: Final = 0
+GET: Final = 1
+OTHER: Final = 2
+REFUSED: Final = 3
+HANG_UP: Final = 4
+
+_STORAGE: Final = {b"set": 5, b"add": 5, b"replace": 5, b"append": 5, b"prepend": 5, b"cas": 6}
+"""How many words they have, `noreply` aside."""
+_NOREPLY: Final = b"noreply"
+_END: Final = b"\r\n"
+_MOST_BLOCK_BYTES: Final = 2**31 - 3
+_MOST_FLAGS: Final = 2**32 - 1
+_MOST_EXPIRY: Final = 253_402_300_799
+"""The last second of the year 9999."""
+
+
+class Arriving:
+    """How much data of items has arrived in part, of all clients together."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self.most_bytes = most_bytes
+        self.bytes = 0
+
+    def take(self, size: int) -> bool:
+        """Whether there is room for so much more; then it is counted."""
+        if self.bytes + size > self.most_bytes:
+            return False
+        self.bytes += size
+        return True
+
+    def give_back(self, size: int) -> None:
+        """It has arrived, or never will."""
+        self.bytes -= size
+
+
+class Parser:
+    """The requests of one client."""
+
+    __slots__ = (
+        "_answer",
+        "_arriving",
+        "_block",
+        "_in_block",
+        "_is_over",
+        "_left",
+        "_max_line",
+        "_need",
+        "_passing",
+        "_request",
+        "_taken",
+        "is_within",
+        "max_item_bytes",
+    )
+
+    def __init__(self, limits: ServerLimits, arriving: Arriving) -> None:
+        self.max_item_bytes = limits.max_item_bytes
+        self.is_within = False
+        """Whether a request has begun that is not whole."""
+        self._max_line = limits.max_line_bytes
+        self._arriving = arriving
+        self._left = b""
+        self._in_block = self._passing = self._is_over = False
+        self._need = self._taken = 0
+        self._block: bytearray | None = None
+        self._request: tuple[bytes, int, bool] = b"", 0, False
+        self._answer = b""
+
+    def close(self) -> None:
+        """Nothing more will come."""
+        self._arriving.give_back(self._taken)
+        self._taken = 0
+        self._block, self._left, self._is_over = None, b"", True
+
+    def feed(self, data: bytes) -> list[Request]:
+        """The requests that are whole with these bytes."""
+        found: list[Request] = []
+        if not self._is_over:
+            self._parse(data, found)
+            self.is_within = bool(self._left) or self._in_block or self._passing
+        return found
+
+    def _parse(self, data: bytes, found: list[Request]) -> None:
+        if self._in_block or self._passing:
+            data = self._go_on(data, found)
+        elif self._left:
+            data = self._left + data
+            self._left = b""
+        position, size = 0, len(data)
+        while position < size:
+            end = data.find(b"\n", position)
+            if (size if end < 0 else end) - position > self._max_line:
+                found.append((HANG_UP, LONG_LINE))
+                self._is_over = True
+                return
+            if end < 0:
+                self._left = data[position:]
+                return
+            words = data[position:end].split()
+            position = end + 1
+            if not words:
+                found.append((REFUSED, ERROR))
+                continue
+            command = words[0]
+            if command == b"get" and len(words) > 1:
+                found.append((GET, words[1:], False))
+            elif command == b"set" or command.lower() in _STORAGE:
+                position = self._storage(words, data, position, found)
+            elif command.lower() in (b"get", b"gets"):
+                keys = words[1:]
+                found.append((GET, keys, len(command) == 4) if keys else (REFUSED, ERROR))
+            else:
+                found.append((OTHER, words))
+
+    # --- storage commands -------------------------------------------------------------------------------------------
+
+    def _storage(self, words: list[bytes], data: bytes, start: int, found: list[Request]) -> int:
+        """Take a storage command whose block begins at `start`; where to go on. Less than the whole block is kept."""
+        command = words[0].lower()
+        usual = _STORAGE[command]
+        count = len(words)
+        if not usual <= count <= usual + 1:
+            found.append((REFUSED, ERROR))
+            return start
+        size = _number(words[4], _MOST_BLOCK_BYTES)
+        if size < 0:
+            found.append((REFUSED, BAD_LINE))
+            return start
+        quiet = count > usual and words[usual] == _NOREPLY
+        expiry = words[3]
+        sign = -1 if expiry[:1] == b"-" else 1
+        seconds = _number(expiry[1:] if sign < 0 else expiry, _MOST_EXPIRY)
+        answer = b""
+        if command != b"set":
+            answer = ERROR
+        elif seconds < 0 or _number(words[2], _MOST_FLAGS) < 0:
+            answer = BAD_LINE
+        elif size > self.max_item_bytes:
+            answer = TOO_LARGE
+        stop = start + size
+        if not answer and data[stop : stop + 2] == _END:
+            found.append((SET, words[1], sign * seconds, data[start:stop], quiet))
+            return stop + 2
+        return self._begin_block(data, start, size, (words[1], sign * seconds, quiet), answer, found)
+
+    def _begin_block(
+        self, data: bytes, start: int, size: int, request: tuple[bytes, int, bool], answer: bytes, found: list[Request]
+    ) -> int:
+        """A block that is refused, ends badly, or has not arrived as a whole; where to go on."""
+        self._block = None
+        if not answer:
+            if self._arriving.take(size):
+                self._taken = size
+                self._block = bytearray()
+            else:
+                answer = NO_MEMORY
+        self._in_block, self._need, self._request, self._answer = True, size, request, answer
+        rest = self._go_on(data[start:], found)
+        return len(data) - len(rest)
+
+    def _go_on(self, data: bytes, found: list[Request]) -> bytes:
+        """Go on with a block, or with the rest of a line that is passed over; what is behind it."""
+        if self._in_block:
+            if self._need:
+                part = data[: self._need]
+                if self._block is not None:
+                    self._block += part
+                self._need -= len(part)
+                data = data[len(part) :]
+                if self._need:
+                    return b""
+            data = self._left + data
+            self._left = b""
+            if len(data) < 2:
+                self._left = data
+                return b""
+            self._finish_block(data[:2] == _END, found)
+            if not self._passing:
+                data = data[2:]
+        if self._passing:
+            end = data.find(b"\n")
+            if end < 0:
+                return b""
+            self._passing = False
+            data = data[end + 1 :]
+        return data
+
+    def _finish_block(self, ends_well: bool, found: list[Request]) -> None:
+        key, expiry, quiet = self._request
+        answer = self._answer or (b"" if ends_well else BAD_DATA)
+        if answer:
+            found.append((REFUSED, b"" if quiet else answer))
+        else:
+            found.append((SET, key, expiry, bytes(self._block or b""), quiet))
+        self._arriving.give_back(self._taken)
+        self._taken, self._block, self._in_block, self._passing = 0, None, False, not ends_well
+
+
+def _number(word: bytes, most: int) -> int:
+    """The number of a word of digits, -1 when it is none or too large."""
+    if len(word) > 12 or not word.isdigit():
+        return -1
+    number = int(word)
+    return number if number <= most else -1
