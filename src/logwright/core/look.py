@@ -6,12 +6,15 @@ A format's own look adds what it counts on the way. The first damage is the one 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
+from .disk import File
 from .errors import LogwrightError, is_refusal
 from .outcome import Damage
+from .report import Summary
+from .snapshot import Snapshot
 
 MOST_SHOWN_BYTES: Final = 64 << 10
 """The largest record that a summary shows with all of its bytes."""
@@ -22,10 +25,12 @@ SOUND_SO_FAR: Final = "sound so far"
 
 @dataclass(slots=True)
 class Look:
-    """What a look at the files has found to be wrong."""
+    """What a look at the files has found to be wrong, how many records it has passed, and whether it saw all."""
 
     damage: Damage | None = None
     torn: Damage | None = None
+    records: int = 0
+    complete: bool = True
 
     @property
     def health(self) -> str:
@@ -52,3 +57,43 @@ class Look:
             if is_refusal(error):
                 raise
             self.note_damage(Damage(file, 0, 0, str(error), "unreadable"))
+
+    def go_through(
+        self,
+        files: Snapshot[Any],
+        items: Callable[[Any, File], Iterator[Any]],
+        note: Callable[[Any], None],
+    ) -> None:
+        """Note the damage and the chunks that `items` gives of each file, until enough was read."""
+        done = 0
+        for source in files.files:
+            if done >= MOST_LOOKED_AT_BYTES:
+                self.complete = False
+                return
+            with self.reading(source.name):
+                file = files.file(source)
+                size = file.size()
+                for item in items(source, file):
+                    if isinstance(item, Damage):
+                        self.note_damage(item)
+                        continue
+                    note(item)
+                    if done + item.end >= MOST_LOOKED_AT_BYTES and item.end < size:
+                        self.complete = False
+                        break
+                done += size
+
+    def summary(self, format: str, reader: Any, files: Snapshot[Any], **found: Any) -> Summary:
+        """What was found. The last record and the number of records are known only if everything was looked at."""
+        reader.torn_tail = self.torn
+        if not self.complete:
+            found["last"] = None
+        return Summary(
+            format=format,
+            path=str(reader.path),
+            files=len(files.files),
+            bytes=sum(files.size(source) for source in files.files),
+            records=self.records if self.complete and self.damage is None else None,
+            health=self.health,
+            **found,
+        )

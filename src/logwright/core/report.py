@@ -37,6 +37,10 @@ class Report:
     def sound(self) -> bool:
         return not self.problems
 
+    def odd_file(self, file: str, kind: str, message: str) -> None:
+        """Note that a file is odd as a whole."""
+        self.anomalies.append(Problem(file, 0, kind, message))
+
     def as_json(self) -> dict[str, Any]:
         return {
             "format": self.format,

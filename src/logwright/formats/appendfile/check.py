@@ -9,16 +9,17 @@ odd and costs nothing: the journal stays sound. What is wrong in one place never
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
-from ...core.errors import LogwrightError, is_refusal
+from ...core.checking import FileCheck, Told, each_file, note_more, torn_message
+from ...core.disk import File
 from ...core.format import Located
 from ...core.keep import kept_bytes
-from ...core.look import MOST_LOOKED_AT_BYTES, MOST_SHOWN_BYTES, Look
+from ...core.look import MOST_SHOWN_BYTES, Look
 from ...core.outcome import Damage, Span
-from ...core.reading import Shares
 from ...core.repair import report_interrupted
 from ...core.report import Problem, Progress, Report, Summary
 from . import codec, kernel
@@ -64,55 +65,54 @@ def verify(reader: Reader, *, progress: Progress | None = None) -> Report:
     """
     report = Report("appendfile")
     with reader.snapshot() as files:
-        sizes = [files.size(source) for source in files.files]
-        report.bytes = sum(sizes)
-        shares = Shares(progress, sizes)
         order = _Order(report)
-        for number, source in enumerate(files.files):
+        for number, source, told in each_file(files, report, progress):
             if number and files.files[number - 1].generation != source.generation:
                 order.pair = None
-            _check_name(report, source)
-            _check_file(reader, report, order, files, source, shares.of(number))
-            files.done_with(source)
-        if order.told > _MOST_TOLD:
-            last = report.anomalies[-1]
-            message = f"{order.told - _MOST_TOLD} more of these are behind this"
-            report.anomalies.append(Problem(last.file, last.position, last.kind, message))
+            _FileCheck(reader, report, order, files, source).run(told)
+        note_more(report, order.told - _MOST_TOLD)
     if not reader.is_single_file:
         _check_directory(reader, report)
     report_interrupted(reader.disk, reader.directory, report)
     return report
 
 
-def _check_name(report: Report, source: JournalFile) -> None:
-    wrong = wrong_names(source)
-    if wrong is not None:
-        report.problems.append(Problem(source.name, 0, *wrong))
+class _FileCheck(FileCheck):
+    """The check of one file, and of its id."""
 
+    def __init__(self, reader: Reader, report: Report, order: _Order, files: Files, source: JournalFile) -> None:
+        super().__init__(report, files, source)
+        self._reader = reader
+        self._order = order
+        wrong = wrong_names(source)
+        if wrong is not None:
+            self.problem(0, *wrong)
 
-def _check_file(reader: Reader, report: Report, order: _Order, files: Files, source: JournalFile, told: Any) -> None:
-    position = 0
-    try:
-        file = files.file(source)
+    def check(self, file: File, told: Told) -> None:
+        """Go through the file."""
         empty = 0
-        for item in reader.file_chunks(source, file, None, None, "permissive", told):
-            position = item.end
+        for item in self._reader.file_chunks(self.source, file, None, None, "permissive", told):
+            self.position = item.end
             if isinstance(item, Damage):
-                _note_damage(report, item, file.size())
+                self._note_damage(item, file.size())
                 continue
-            order.note(source.name, item)
-            report.records += item.count
+            self._order.note(self.source.name, item)
+            self.report.records += item.count
             empty += _empty_records(item)
         if empty:
-            message = f"{empty} records have no data: nobody can tell them from zeros"
-            report.anomalies.append(Problem(source.name, 0, "empty_record", message))
+            self.anomaly(0, "empty_record", f"{empty} records have no data: nobody can tell them from zeros")
         if file.size() > MAX_FILE_BYTES:
             message = f"it has {file.size()} bytes, and a file has at most {MAX_FILE_BYTES}"
-            report.anomalies.append(Problem(source.name, MAX_FILE_BYTES, "large_file", message))
-    except LogwrightError as error:
-        if is_refusal(error):
-            raise
-        report.problems.append(Problem(source.name, position, "unreadable", str(error)))
+            self.anomaly(MAX_FILE_BYTES, "large_file", message)
+
+    def _note_damage(self, damage: Damage, size: int) -> None:
+        if damage.kind == "torn_tail":
+            message = torn_message(damage)
+        elif damage.end < size:
+            message = f"{damage.reason}; the next checkpoint is at {damage.end}"
+        else:
+            message = f"{damage.reason}; no checkpoint follows in this file"
+        self.damage(damage, message)
 
 
 def _empty_records(item: Chunk) -> int:
@@ -122,22 +122,9 @@ def _empty_records(item: Chunk) -> int:
     return sum(after - start == HEADER_BYTES for start, after in pairwise(starts))
 
 
-def _note_damage(report: Report, damage: Damage, size: int) -> None:
-    if damage.kind == "torn_tail":
-        message = f"{damage.reason}; the last {damage.size} bytes are a torn tail"
-    elif damage.end < size:
-        message = f"{damage.reason}; the next checkpoint is at {damage.end}"
-    else:
-        message = f"{damage.reason}; no checkpoint follows in this file"
-    report.problems.append(Problem(damage.file, damage.start, damage.kind, message))
-
-
 def _check_directory(reader: Reader, report: Report) -> None:
     """What lies beside the files that count, and what a recovery has left."""
-
-    def odd(file: str, kind: str, message: str) -> None:
-        report.anomalies.append(Problem(file, 0, kind, message))
-
+    odd = report.odd_file
     listing = reader.listing()
     for file in listing.left_behind:
         odd(file.name, "unfinished_move", "a recovery was interrupted before it had moved this; the next writer does")
@@ -157,8 +144,6 @@ def _check_directory(reader: Reader, report: Report) -> None:
 class _Look(Look):
     """What a look at the files has found."""
 
-    records: int = 0
-    complete: bool = True
     first: dict[str, Any] | None = None
     last: tuple[JournalFile, Span, int] | None = None
     pair: tuple[int, int] | None = None
@@ -172,54 +157,34 @@ def summarize(reader: Reader) -> Summary:
     listing = reader.listing()
     with reader.snapshot() as files:
         look = _look(reader, files)
-        total = sum(files.size(source) for source in files.files)
-        last = _last_record(reader, files, look)
-    reader.torn_tail = look.torn
-    return Summary(
-        format="appendfile",
-        path=str(reader.path),
-        files=len(listing.files),
-        bytes=total,
-        records=look.records if look.complete and look.damage is None else None,
-        first=look.first,
-        last=last,
-        health=look.health,
-        details={
-            "checked": None if look.pair is None or not look.complete else look.pair[0],
-            "current": None if look.pair is None or not look.complete else look.pair[1],
+        pair = look.pair if look.complete else None
+        details = {
+            "checked": None if pair is None else pair[0],
+            "current": None if pair is None else pair[1],
             "to_recover": len(listing.older),
             "kept_bytes": kept_bytes(reader.disk, reader.directory),
-        },
-    )
+        }
+        last = _last_record(reader, files, look)
+        return look.summary("appendfile", reader, files, first=look.first, last=last, details=details)
 
 
 def _look(reader: Reader, files: Files) -> _Look:
     look = _Look()
-    done = 0
-    for source in files.files:
-        if done >= MOST_LOOKED_AT_BYTES:
-            look.complete = False
-            break
-        wrong = wrong_names(source)
-        if wrong is not None:
-            look.note_damage(Damage(source.name, 0, 0, wrong[1], wrong[0]))
-        with look.reading(source.name):
-            file = files.file(source)
-            for item in reader.file_chunks(source, file, None, None, "permissive"):
-                if not _note(reader, look, item):
-                    continue
-                if done + item.end >= MOST_LOOKED_AT_BYTES and item.end < file.size():
-                    look.complete = False
-                    break
-            done += file.size()
+    look.go_through(
+        files,
+        lambda source, file: _named_items(reader, source, file),
+        lambda chunk: _note(reader, look, chunk),
+    )
     return look
 
 
-def _note(reader: Reader, look: _Look, item: Chunk | Damage) -> bool:
-    """Note a chunk or damage; whether it was a chunk."""
-    if isinstance(item, Damage):
-        look.note_damage(item)
-        return False
+def _named_items(reader: Reader, source: JournalFile, file: File) -> Iterator[Chunk | Damage]:
+    """What a file has, behind what is wrong about its id."""
+    yield from reader.names_told(source, "permissive")
+    yield from reader.file_chunks(source, file, None, None, "permissive")
+
+
+def _note(reader: Reader, look: _Look, item: Chunk) -> None:
     starts = item.starts()
     _, _, checked, current = item.turns()
     if checked:
@@ -230,7 +195,6 @@ def _note(reader: Reader, look: _Look, item: Chunk | Damage) -> bool:
     if look.first is None:
         head = bytes(item.data[item.start : item.start + starts[1] - starts[0]])
         look.first = _shown(reader, item.source, Span(starts[0], starts[1]), head, item.segment)
-    return True
 
 
 def _last_record(reader: Reader, files: Files, look: _Look) -> dict[str, Any] | None:

@@ -13,10 +13,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from ...core.errors import LogwrightError, is_refusal
+from ...core.checking import FileCheck, Told, each_file, note_more, torn_message
+from ...core.disk import File
 from ...core.format import Located
 from ...core.keep import kept_bytes
-from ...core.look import MOST_LOOKED_AT_BYTES, MOST_SHOWN_BYTES, Look
+from ...core.look import MOST_SHOWN_BYTES, Look
 from ...core.outcome import Damage, Span
 from ...core.repair import report_interrupted
 from ...core.report import Problem, Progress, Report, Summary
@@ -43,14 +44,10 @@ def verify(reader: Reader, *, progress: Progress | None = None) -> Report:
     """
     report = Report("kestrel")
     with reader.snapshot() as files:
-        sizes = [files.size(source) for source in files.files]
-        report.bytes = sum(sizes)
         replay = kernel.Replay()
-        for number, source in enumerate(files.files):
+        for number, source, told in each_file(files, report, progress):
             replay.begin_file(number)
-            told = None if progress is None else _shifted(progress, sum(sizes[:number]), report.bytes)
-            _check_file(reader, report, replay, files, source, told)
-            files.done_with(source)
+            _FileCheck(reader, report, replay, files, source).run(told)
         _note_anomalies(report, replay, files)
     if reader.verdict.both_fit:
         message = "an 8 in it reads as a state dump and as a continue alike; it is taken to be documented"
@@ -61,58 +58,48 @@ def verify(reader: Reader, *, progress: Progress | None = None) -> Report:
     return report
 
 
-def _shifted(progress: Progress, before: int, total: int) -> Any:
-    return lambda position: progress(before + position, total)
+class _FileCheck(FileCheck):
+    """The check of one file: its operations go into the replay."""
 
+    def __init__(
+        self, reader: Reader, report: Report, replay: kernel.Replay, files: OpenFiles, source: JournalFile
+    ) -> None:
+        super().__init__(report, files, source)
+        self._reader = reader
+        self._replay = replay
 
-def _check_file(
-    reader: Reader, report: Report, replay: kernel.Replay, files: OpenFiles, source: JournalFile, told: Any
-) -> None:
-    position = 0
-    try:
-        file = files.file(source)
-        for item in reader.file_chunks(source, file, None, None, "permissive", told, load=False):
+    def check(self, file: File, told: Told) -> None:
+        """Go through the file."""
+        for item in self._reader.file_chunks(self.source, file, None, None, "permissive", told, load=False):
             if isinstance(item, Damage):
-                _note_damage(report, item, file.size())
-                position = item.end
+                self._note_damage(item, file.size())
             else:
-                replay.add(*item.turns())
-                report.records += item.count
-                position = item.end
-    except LogwrightError as error:
-        if is_refusal(error):
-            raise
-        report.problems.append(Problem(source.name, position, "unreadable", str(error)))
+                self._replay.add(*item.turns())
+                self.report.records += item.count
+            self.position = item.end
 
-
-def _note_damage(report: Report, damage: Damage, size: int) -> None:
-    if damage.kind in _OF_NAMES:
-        message = damage.reason
-    elif damage.kind == "torn_tail":
-        message = f"{damage.reason}; the last {damage.size} bytes are a torn tail"
-    elif damage.end < size:
-        message = f"{damage.reason}; the next item that is whole is at {damage.end}"
-    else:
-        message = f"{damage.reason}; nothing whole follows in this file"
-    report.problems.append(Problem(damage.file, damage.start, damage.kind, message))
+    def _note_damage(self, damage: Damage, size: int) -> None:
+        if damage.kind in _OF_NAMES:
+            message = damage.reason
+        elif damage.kind == "torn_tail":
+            message = torn_message(damage)
+        elif damage.end < size:
+            message = f"{damage.reason}; the next item that is whole is at {damage.end}"
+        else:
+            message = f"{damage.reason}; nothing whole follows in this file"
+        self.damage(damage, message)
 
 
 def _note_anomalies(report: Report, replay: kernel.Replay, files: OpenFiles) -> None:
     for file, position, which, xid in replay.anomalies:
         kind, message = ANOMALIES[which]
         report.anomalies.append(Problem(files.files[file].name, position, kind, message.format(xid)))
-    untold = replay.anomaly_count - len(replay.anomalies)
-    if untold:
-        last = report.anomalies[-1]
-        report.anomalies.append(Problem(last.file, last.position, last.kind, f"{untold} more of these are behind this"))
+    note_more(report, replay.anomaly_count - len(replay.anomalies))
 
 
 def _check_names(reader: Reader, report: Report) -> None:
     """What lies beside the files that count."""
-
-    def odd(file: str, kind: str, message: str) -> None:
-        report.anomalies.append(Problem(file, 0, kind, message))
-
+    odd = report.odd_file
     listing = reader.listing()
     if listing.pack is not None and listing.pack.flaw is not None:  # then no writer opens the queue
         for name in listing.dead:
@@ -137,8 +124,6 @@ def _check_names(reader: Reader, report: Report) -> None:
 class _Look(Look):
     """What a look at the files has found."""
 
-    records: int = 0
-    complete: bool = True
     first: dict[str, Any] | None = None
     last: tuple[JournalFile, Span] | None = None
 
@@ -151,20 +136,9 @@ def summarize(reader: Reader) -> Summary:
     listing = reader.listing()
     with reader.snapshot() as files:
         look = _look(reader, files)
-        total = sum(files.size(source) for source in files.files)
+        details = _details(reader, listing, look)
         last = _last_record(reader, files, look)
-    reader.torn_tail = look.torn
-    return Summary(
-        format="kestrel",
-        path=str(reader.path),
-        files=len(listing.files),
-        bytes=total,
-        records=look.records if look.complete and look.damage is None else None,
-        first=look.first,
-        last=last,
-        health=look.health,
-        details=_details(reader, listing, look),
-    )
+        return look.summary("kestrel", reader, files, first=look.first, last=last, details=details)
 
 
 def _details(reader: Reader, listing: Listing, look: _Look) -> dict[str, Any]:
@@ -183,35 +157,21 @@ def _details(reader: Reader, listing: Listing, look: _Look) -> dict[str, Any]:
 
 def _look(reader: Reader, files: OpenFiles) -> _Look:
     look = _Look()
-    done = 0
-    for source in files.files:
-        if done >= MOST_LOOKED_AT_BYTES:
-            look.complete = False
-            break
-        with look.reading(source.name):
-            file = files.file(source)
-            for item in reader.file_chunks(source, file, None, None, "permissive", load=False):
-                if not _note(reader, look, item):
-                    continue
-                if done + item.end >= MOST_LOOKED_AT_BYTES and item.end < file.size():
-                    look.complete = False
-                    break
-            done += file.size()
+    look.go_through(
+        files,
+        lambda source, file: reader.file_chunks(source, file, None, None, "permissive", load=False),
+        lambda chunk: _note(reader, look, chunk),
+    )
     return look
 
 
-def _note(reader: Reader, look: _Look, item: Chunk | Damage) -> bool:
-    """Note a chunk or damage; whether it was a chunk."""
-    if isinstance(item, Damage):
-        look.note_damage(item)
-        return False
+def _note(reader: Reader, look: _Look, item: Chunk) -> None:
     starts = item.starts()
     look.records += item.count
     look.last = (item.source, Span(starts[-2], starts[-1]))
     if look.first is None:
         head = bytes(item.data[item.start : item.start + MOST_SHOWN_BYTES])
         look.first = _shown(reader, item.source, Span(starts[0], starts[1]), head, item.dialect)
-    return True
 
 
 def _last_record(reader: Reader, files: OpenFiles, look: _Look) -> dict[str, Any] | None:

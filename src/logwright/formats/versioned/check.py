@@ -13,7 +13,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from ...core.errors import LogwrightError, is_refusal
+from ...core.checking import FileCheck, Told, each_file, torn_message
+from ...core.disk import File
+from ...core.errors import LogwrightError
 from ...core.format import Located
 from ...core.keep import kept_bytes
 from ...core.look import MOST_LOOKED_AT_BYTES, MOST_SHOWN_BYTES, Look
@@ -29,7 +31,6 @@ from .layout import JOURNAL_SUFFIX
 if TYPE_CHECKING:
     from .reader import Reader
 
-_MOST_ANOMALIES: Final = 100
 _BEHIND_BYTES: Final = 64 << 10
 
 
@@ -43,13 +44,9 @@ def verify(reader: Reader, *, progress: Progress | None = None) -> Report:
     """
     report = Report("versioned")
     with reader.snapshot() as files:
-        sizes = [files.size(source) for source in files.files]
-        report.bytes = sum(sizes)
         before: JournalFile | None = None
-        for number, source in enumerate(files.files):
-            told = None if progress is None else _shifted(progress, sum(sizes[:number]), sizes[number], report.bytes)
+        for _, source, told in each_file(files, report, progress):
             _FileCheck(reader, report, files, source, before).run(told)
-            files.done_with(source)
             before = source
     if not reader.is_single_file:
         _check_names(reader, report)
@@ -57,11 +54,7 @@ def verify(reader: Reader, *, progress: Progress | None = None) -> Report:
     return report
 
 
-def _shifted(progress: Progress, before: int, size: int, total: int) -> Any:
-    return lambda position: progress(before + min(position, size), total)
-
-
-class _FileCheck:
+class _FileCheck(FileCheck):
     """The check of one file."""
 
     def __init__(
@@ -72,73 +65,54 @@ class _FileCheck:
         source: JournalFile,
         before: JournalFile | None,
     ) -> None:
+        super().__init__(report, files, source)
         self._reader = reader
-        self._report = report
-        self._files = files
-        self._source = source
         self._before = before
-        self._position = 0
         self._last = 0
-        self._odd = 0
         self._whole = True
 
-    def run(self, told: Any) -> None:
-        try:
-            file = self._files.file(self._source)
-            for item in self._reader.file_items(self._source, file, None, None, "permissive", told):
-                if isinstance(item, Damage):
-                    self._note_damage(item)
-                elif isinstance(item, Head):
-                    self._check_head(item)
-                else:
-                    self._check_chunk(item)
-            if self._whole:
-                self._check_end()
-        except LogwrightError as error:
-            if is_refusal(error):
-                raise
-            self._problem(self._position, "unreadable", str(error))
-
-    def _problem(self, position: int, kind: str, message: str) -> None:
-        self._report.problems.append(Problem(self._source.name, position, kind, message))
-
-    def _anomaly(self, position: int, kind: str, message: str) -> None:
-        self._odd += 1
-        if self._odd <= _MOST_ANOMALIES:
-            self._report.anomalies.append(Problem(self._source.name, position, kind, message))
-        elif self._odd == _MOST_ANOMALIES + 1:
-            self._report.anomalies.append(Problem(self._source.name, position, kind, "there are more of these"))
+    def check(self, file: File, told: Told) -> None:
+        """Go through the file."""
+        for item in self._reader.file_items(self.source, file, None, None, "permissive", told):
+            if isinstance(item, Damage):
+                self._note_damage(item)
+            elif isinstance(item, Head):
+                self._check_head(item)
+            else:
+                self._check_chunk(item)
+        if self._whole:
+            self._check_end()
 
     def _note_damage(self, damage: Damage) -> None:
         self._whole = False
-        self._position = damage.end
+        self.position = damage.end
         if damage.kind == "torn_tail":
-            message = f"{damage.reason}; the last {damage.size} bytes are a torn tail"
+            message = torn_message(damage)
         elif damage.kind == "checksum":
             message = f"{damage.reason}; any of its entries may have rotted"
         else:
             message = f"{damage.reason} ({damage.size} bytes)"
-        self._problem(damage.start, damage.kind, message)
+        self.damage(damage, message)
 
     def _check_head(self, head: Head) -> None:
-        self._position = head.span.end
+        self.position = head.span.end
         metadata, before = head.metadata, self._before
         if metadata is None:
             return
         if metadata.extra:
-            self._anomaly(head.span.start, "unknown_fields", f"unknown fields: {', '.join(metadata.extra)}")
+            self.anomaly(head.span.start, "unknown_fields", f"unknown fields: {', '.join(metadata.extra)}")
         if before is None or before.timestamp is None or metadata.initialized == before.timestamp:
             return
         if metadata.initialized > before.timestamp:
             message = f"it begins at {metadata.initialized}, and {before.name} ended at {before.timestamp}"
-            self._problem(head.span.start, "gap", f"{message}: a journal between them is missing")
+            self.problem(head.span.start, "gap", f"{message}: a journal between them is missing")
         else:
             message = f"it was initialized at {metadata.initialized}, before {before.name} ended"
-            self._anomaly(head.span.start, "name", message)
+            self.anomaly(head.span.start, "name", message)
 
     def _check_chunk(self, chunk: Chunk) -> None:
-        self._report.records += chunk.count
-        self._position = chunk.end
+        self.report.records += chunk.count
+        self.position = chunk.end
         columns = kernel.columns(
             chunk.data, chunk.start, chunk.stop, chunk.count, codec.TIMESTAMPS | codec.POSITIONS, chunk.base
         )
@@ -148,31 +122,28 @@ class _FileCheck:
         last = self._last
         for row, timestamp in enumerate(times):
             if timestamp < last:
-                self._anomaly(positions[row], "time_goes_back", f"its time is {timestamp}, and {last} came before it")
+                self.anomaly(positions[row], "time_goes_back", f"its time is {timestamp}, and {last} came before it")
             last = timestamp
         self._last = last
 
     def _check_end(self) -> None:
         """All entries are whole: whether the name fits them, and whether something lies behind the position."""
-        source = self._source
+        source = self.source
         if source.compressed:
             ended = source.timestamp
             if ended is not None and ended < self._last:
-                self._anomaly(0, "name", f"its last entry is of {self._last}, later than its name says")
+                self.anomaly(0, "name", f"its last entry is of {self._last}, later than its name says")
             return
-        behind = self._files.file(source).read_at(self._position, _BEHIND_BYTES)
+        behind = self.files.file(source).read_at(self.position, _BEHIND_BYTES)
         _, count, _, _, _ = kernel.walk(behind, 0, len(behind))
         if count:
             message = f"{count} whole entries lie behind the position: they do not count, and were never acknowledged"
-            self._anomaly(self._position, "behind_position", message)
+            self.anomaly(self.position, "behind_position", message)
 
 
 def _check_names(reader: Reader, report: Report) -> None:
     """What lies beside the files that count."""
-
-    def odd(file: str, kind: str, message: str) -> None:
-        report.anomalies.append(Problem(file, 0, kind, message))
-
+    odd = report.odd_file
     listing = reader.listing()
     active = active_name(reader.store)
     if listing.has_active and active not in {source.name for source in reader.files()}:
@@ -212,8 +183,6 @@ def _has_bytes(reader: Reader, name: str) -> bool:
 class _Look(Look):
     """What a look at the files has found."""
 
-    records: int = 0
-    complete: bool = True
     first: dict[str, Any] | None = None
     last: dict[str, Any] | None = None
     initialized: int | None = None
@@ -226,20 +195,8 @@ def summarize(reader: Reader) -> Summary:
     """
     with reader.snapshot() as files:
         look = _look(reader, files)
-        total = sum(files.size(source) for source in files.files)
-        names = list(files.files)
-    reader.torn_tail = look.torn
-    return Summary(
-        format="versioned",
-        path=str(reader.path),
-        files=len(names),
-        bytes=total,
-        records=look.records if look.complete and look.damage is None else None,
-        first=look.first,
-        last=look.last if look.complete else None,
-        health=look.health,
-        details=_details(reader, names, look),
-    )
+        details = _details(reader, files.files, look)
+        return look.summary("versioned", reader, files, first=look.first, last=look.last, details=details)
 
 
 def _details(reader: Reader, files: list[JournalFile], look: _Look) -> dict[str, Any]:

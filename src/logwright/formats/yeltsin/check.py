@@ -12,15 +12,16 @@ on behind it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from ...core.errors import LogwrightError, is_refusal
+from ...core.checking import FileCheck, Told, each_file, torn_message
+from ...core.disk import File
 from ...core.format import Located
 from ...core.keep import kept_bytes
-from ...core.look import MOST_LOOKED_AT_BYTES, MOST_SHOWN_BYTES, Look
+from ...core.look import MOST_SHOWN_BYTES, Look
 from ...core.outcome import Damage, Span
 from ...core.repair import report_interrupted
-from ...core.report import Problem, Progress, Report, Summary
+from ...core.report import Progress, Report, Summary
 from .cursor import Chunk
 from .files import JournalFile, OpenFiles, read_head
 from .layout import COMPLETE, HEADER_BYTES
@@ -29,8 +30,6 @@ from .records import Transaction
 
 if TYPE_CHECKING:
     from .reader import Reader
-
-_MOST_ANOMALIES: Final = 100
 
 
 # --- every transaction ------------------------------------------------------------------------------------------------
@@ -43,72 +42,48 @@ def verify(reader: Reader, *, progress: Progress | None = None) -> Report:
     """
     report = Report("yeltsin")
     with reader.snapshot() as files:
-        for source in files.files:
-            _FileCheck(reader, report, files, source).run(progress)
+        for _, source, told in each_file(files, report, progress):
+            _FileCheck(reader, report, files, source).run(told)
     report_interrupted(reader.disk, reader.directory, report)
     return report
 
 
-class _FileCheck:
+class _FileCheck(FileCheck):
     """The check of one file."""
 
     def __init__(self, reader: Reader, report: Report, files: OpenFiles, source: JournalFile) -> None:
+        super().__init__(report, files, source)
         self._reader = reader
-        self._report = report
-        self._files = files
-        self._source = source
-        self._position = HEADER_BYTES
+        self.position = HEADER_BYTES
         self._last_time: int | None = None
         self._unflagged: int | None = None
         """The latest transaction that was completed and is not flagged: only the last one may be."""
-        self._odd = 0
 
-    def run(self, progress: Progress | None) -> None:
-        try:
-            file = self._files.file(self._source)
-            self._report.bytes = size = file.size()
-
-            def told(position: int) -> None:
-                if progress is not None:
-                    progress(min(position, size), size)
-
-            for item in self._reader.file_chunks(self._source, file, None, None, "permissive", told):
-                if isinstance(item, Damage):
-                    self._note_damage(item)
-                else:
-                    self._check_chunk(item)
-        except LogwrightError as error:
-            if is_refusal(error):
-                raise
-            self._problem(self._position, "unreadable", str(error))
-
-    def _problem(self, position: int, kind: str, message: str) -> None:
-        self._report.problems.append(Problem(self._source.name, position, kind, message))
-
-    def _anomaly(self, position: int, kind: str, message: str) -> None:
-        self._odd += 1
-        if self._odd <= _MOST_ANOMALIES:
-            self._report.anomalies.append(Problem(self._source.name, position, kind, message))
-        elif self._odd == _MOST_ANOMALIES + 1:
-            self._report.anomalies.append(Problem(self._source.name, position, kind, "there are more of these"))
+    def check(self, file: File, told: Told) -> None:
+        """Go through the file."""
+        for item in self._reader.file_chunks(self.source, file, None, None, "permissive", told):
+            if isinstance(item, Damage):
+                self._note_damage(item)
+            else:
+                self._check_chunk(item)
 
     def _note_damage(self, damage: Damage) -> None:
         if damage.kind == "torn_tail":
-            message = f"{damage.reason}; the last {damage.size} bytes are a torn tail"
+            message = torn_message(damage)
         elif damage.kind == "link":
             message = damage.reason
         else:
             message = f"{damage.reason} ({damage.size} bytes)"
-        self._problem(damage.start, damage.kind, message)
+        self.damage(damage, message)
         if damage.kind != "link":
-            self._position = damage.end
+            self.position = damage.end
 
     def _check_chunk(self, chunk: Chunk) -> None:
-        if chunk.position > self._position:
-            unknown = chunk.position - self._position
-            self._anomaly(self._position, "unreferenced", f"{unknown} bytes here belong to no transaction")
-        self._report.records += chunk.count
-        self._position = chunk.end
+        if chunk.position > self.position:
+            unknown = chunk.position - self.position
+            self.anomaly(self.position, "unreferenced", f"{unknown} bytes here belong to no transaction")
+        self.report.records += chunk.count
+        self.position = chunk.end
         starts = chunk.starts()
         for row, record in enumerate(decoded(chunk)):
             self._check_transaction(record, starts[row])
@@ -117,14 +92,14 @@ class _FileCheck:
         timestamp, flags = record.timestamp, record.flags
         if self._unflagged is not None:
             message = "it is completed and not flagged to be in the storage, and others follow"
-            self._anomaly(self._unflagged, "not_in_storage", message)
+            self.anomaly(self._unflagged, "not_in_storage", message)
         if self._last_time is not None and timestamp < self._last_time:
             message = f"it was created at {timestamp}, and the one before it at {self._last_time}"
-            self._anomaly(start, "time_goes_back", message)
+            self.anomaly(start, "time_goes_back", message)
         if flags & ~COMPLETE:
-            self._anomaly(start, "unknown_flags", f"its flags are {flags:#04x}, of which only the lowest is known")
+            self.anomaly(start, "unknown_flags", f"its flags are {flags:#04x}, of which only the lowest is known")
         if record.end is None:
-            self._anomaly(start, "incomplete", "it has no end, and another one follows it: it is void")
+            self.anomaly(start, "incomplete", "it has no end, and another one follows it: it is void")
         self._last_time = timestamp
         self._unflagged = start if record.redo_is_due else None
 
@@ -136,10 +111,15 @@ class _FileCheck:
 class _Look(Look):
     """What a look at the file has found."""
 
-    records: int = 0
-    complete: bool = True
     first: Span | None = None
     last: Span | None = None
+
+    def note(self, item: Chunk) -> None:
+        """Note the transactions of a chunk."""
+        starts = item.starts()
+        self.records += item.count
+        self.first = self.first or Span(starts[0], starts[1])
+        self.last = Span(starts[-2], starts[-1])
 
 
 def summarize(reader: Reader) -> Summary:
@@ -152,45 +132,24 @@ def summarize(reader: Reader) -> Summary:
     redo = False
     with reader.snapshot() as files:
         look = _look(reader, files)
-        total = sum(files.size(source) for source in files.files)
         for source in files.files:
             if look.first is not None:
                 first = _shown(reader, files, source, look.first)
             if look.last is not None and look.complete:
                 last = _shown(reader, files, source, look.last)
                 redo = last["outcome"] == "completed" and not last["complete"]
-    reader.torn_tail = look.torn
-    return Summary(
-        format="yeltsin",
-        path=str(reader.path),
-        files=1,
-        bytes=total,
-        records=look.records if look.complete and look.damage is None else None,
-        first=first,
-        last=last,
-        health=look.health,
-        details={
+        details = {
             "redo": redo if look.complete else None,
             "kept_bytes": kept_bytes(reader.disk, reader.directory, f"{reader.part}."),
-        },
-    )
+        }
+        return look.summary("yeltsin", reader, files, first=first, last=last, details=details)
 
 
 def _look(reader: Reader, files: OpenFiles) -> _Look:
     look = _Look()
-    for source in files.files:
-        with look.reading(source.name):
-            for item in reader.file_chunks(source, files.file(source), None, None, "permissive", load=False):
-                if isinstance(item, Damage):
-                    look.note_damage(item)
-                    continue
-                starts = item.starts()
-                look.records += item.count
-                look.first = look.first or Span(starts[0], starts[1])
-                look.last = Span(starts[-2], starts[-1])
-                if item.end >= MOST_LOOKED_AT_BYTES:
-                    look.complete = False
-                    break
+    look.go_through(
+        files, lambda source, file: reader.file_chunks(source, file, None, None, "permissive", load=False), look.note
+    )
     return look
 
 
