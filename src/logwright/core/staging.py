@@ -37,7 +37,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Generic, Protocol, TypeVar
 
-from .disk import REAL_DISK, Disk, File, make_directories, replace_file
+from .disk import REAL_DISK, Buffer, Disk, File, make_directories, replace_file, write_all
 from .errors import DamagedJournal, Locked, LogwrightError, NotFound, StorageFailed, WrongUse
 from .keep import DIRECTORY
 from .lock import Lock
@@ -102,6 +102,31 @@ class StageFile(Protocol):
         """Sync and close it; how many records and bytes there are."""
 
     def close(self) -> None: ...
+
+
+class PackedFile:
+    """A staged file that encoded records are written to, one piece behind the other."""
+
+    def __init__(self, file: File) -> None:
+        self._file = file
+        self._size = 0
+        self._records = 0
+
+    def write(self, data: Buffer, records: int) -> None:
+        """Write the bytes of so many records."""
+        write_all(self._file, self._size, data)
+        self._size += len(data)
+        self._records += records
+
+    def finish(self) -> tuple[int, int]:
+        """How many records and bytes there are, now that they are on the disk."""
+        self._file.sync()
+        self._file.close()
+        return self._records, self._size
+
+    def close(self) -> None:
+        """Leave the file as it is."""
+        self._file.close()
 
 
 SomeFile = TypeVar("SomeFile", bound=StageFile)
@@ -320,24 +345,6 @@ def _forget(disk: Disk, root: Path, run: str) -> None:
         for name in disk.list_directory(directory):
             if run_of(name) == run:
                 disk.remove(directory / name)
-
-
-# --- batches that are put in place by a rename ------------------------------------------------------------------------
-
-
-def give_name(disk: Disk, root: Path, staged: StagedFile, path: Path) -> None:
-    """Make a staged file a file of its journal, in the root itself."""
-    disk.rename(staging_directory(root) / staged.name, path)
-    disk.sync_directory(root)
-
-
-def has_name(disk: Disk, root: Path, staged: StagedFile, paths: Iterable[Path]) -> bool:
-    """Whether a staged file has been given its name: nothing else takes away what is committed.
-
-    Where a power cut has left both names, they are the same file: `paths` is where that may be by now.
-    """
-    identity = disk.identity(staging_directory(root) / staged.name)
-    return identity is None or any(disk.identity(path) == identity for path in paths)
 
 
 # --- which batches are published ------------------------------------------------------------------------------------

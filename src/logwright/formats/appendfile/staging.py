@@ -17,46 +17,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
-from ...core import staging as core
 from ...core.disk import REAL_DISK, Disk, File, make_directories, write_all
 from ...core.errors import DamagedJournal, WrongUse
 from ...core.format import find_format
 from ...core.lock import Lock
-from ...core.manifest import Batch, FilesOf, OpenedParts, Part, StagedFile, staged_name, staging_directory
-from ...core.staging import (
-    Published,
-    Recovered,
-    Staged,
-    complete,
-    discard,
-    give_name,
-    has_name,
-    is_published,
-    lock_to_publish,
-    publish,
-    recover_staging,
-)
+from ...core.manifest import Batch as Batch
+from ...core.manifest import FilesOf, OpenedParts, Part, StagedFile, staged_name, staging_directory
+from ...core.renaming import give_name, has_name
+from ...core.staging import PackedFile, StageFiles, lock_to_publish
+from ...core.staging import Published as Published
+from ...core.staging import Recovered as Recovered
+from ...core.staging import Staged as Staged
+from ...core.staging import complete as complete
+from ...core.staging import discard as discard
+from ...core.staging import is_published as is_published
+from ...core.staging import publish as publish
+from ...core.staging import recover_staging as recover_staging
 from . import codec, kernel
 from .codec import Columns
 from .layout import HOME_DIRECTORY, LOCK_NAME, MAX_FILE_BYTES, MAX_RECORD_BYTES, file_name
 from .writer import BUFFER_BYTES, Writer
-
-__all__ = [
-    "OPTIONS",
-    "Batch",
-    "Published",
-    "Recovered",
-    "Stage",
-    "Staged",
-    "StagedFile",
-    "Target",
-    "complete",
-    "discard",
-    "is_published",
-    "publish",
-    "recover_staging",
-    "refuse_live_writers",
-]
 
 OPTIONS: Final[dict[str, tuple[str, str]]] = {}
 """A sink has no options of its own."""
@@ -112,34 +92,18 @@ def refuse_live_writers(root: Path | str, target: Target, *, disk: Disk = REAL_D
 # --- staging, in a task -----------------------------------------------------------------------------------------------
 
 
-class _StageFile:
+class _StageFile(PackedFile):
     """The records of a task, one behind the other."""
-
-    def __init__(self, file: File) -> None:
-        self._file = file
-        self._size = 0
-        self._records = 0
 
     def append(self, columns: Columns) -> None:
         kernel.check_columns(columns)
         row = 0
         while row < columns.count:
             data, count, row = kernel.pack(columns, row, BUFFER_BYTES)
-            write_all(self._file, self._size, data)
-            self._size += len(data)
-            self._records += count
-
-    def finish(self) -> tuple[int, int]:
-        """How many records and bytes there are, now that they are on the disk."""
-        self._file.sync()
-        self._file.close()
-        return self._records, self._size
-
-    def close(self) -> None:
-        self._file.close()
+            self.write(data, count)
 
 
-class Stage(core.StageFiles[_StageFile]):
+class Stage(StageFiles[_StageFile]):
     """What one task writes: see `core.staging`."""
 
     def __init__(self, root: Path | str, run: str, order: int, target: Target, *, disk: Disk = REAL_DISK) -> None:

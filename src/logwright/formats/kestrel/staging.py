@@ -20,7 +20,6 @@ are the same file. What is not yet in place gets a new number then, behind whate
 from __future__ import annotations
 
 import contextlib
-import secrets
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -31,44 +30,24 @@ from ...core.disk import REAL_DISK, Disk, File, make_directories, write_all
 from ...core.errors import WrongUse
 from ...core.format import find_format
 from ...core.lock import Lock
-from ...core.manifest import Batch, FilesOf, OpenedParts, Part, StagedFile, staged_name, staging_directory
-from ...core.staging import (
-    Published,
-    Recovered,
-    Staged,
-    StageFiles,
-    complete,
-    discard,
-    give_name,
-    has_name,
-    is_published,
-    lock_to_publish,
-    publish,
-    recover_staging,
-)
+from ...core.manifest import Batch as Batch
+from ...core.manifest import FilesOf, OpenedParts, Part, StagedFile
+from ...core.renaming import bytes_to_put_together, give_name, has_name, put_together
+from ...core.staging import PackedFile, StageFiles, lock_to_publish
+from ...core.staging import Published as Published
+from ...core.staging import Recovered as Recovered
+from ...core.staging import Staged as Staged
+from ...core.staging import complete as complete
+from ...core.staging import discard as discard
+from ...core.staging import is_published as is_published
+from ...core.staging import publish as publish
+from ...core.staging import recover_staging as recover_staging
 from . import kernel
 from .codec import Columns
 from .files import list_files
 from .layout import DOCUMENTED, HOME_DIRECTORY, check_queue_name, lock_name, parse_name, rotated_name
 from .packing import next_timestamp
 from .writer import BUFFER_BYTES, Writer
-
-__all__ = [
-    "OPTIONS",
-    "Batch",
-    "Published",
-    "Recovered",
-    "Stage",
-    "Staged",
-    "StagedFile",
-    "Target",
-    "complete",
-    "discard",
-    "is_published",
-    "publish",
-    "recover_staging",
-    "refuse_live_writers",
-]
 
 OPTIONS: Final = {"queue": ("queue", "text")}
 """The options of a sink, each with the field of `Target` that it sets, and what kind of thing it is."""
@@ -99,7 +78,7 @@ class Target:
 
     def needed_bytes(self, files_of: FilesOf) -> int:
         """Only what has to be put together is copied."""
-        return sum(file.bytes for files in files_of.values() if len(files) > 1 for file in files)
+        return bytes_to_put_together(files_of)
 
     @contextlib.contextmanager
     def open_parts(self, disk: Disk, root: Path, run: str, files_of: FilesOf) -> Iterator[OpenedParts]:
@@ -111,12 +90,7 @@ class Target:
         with contextlib.ExitStack() as stack:
             locks = {queue: stack.enter_context(_lock(disk, root, queue)) for queue in files_of}
             starts = {queue: _make_way(disk, root, queue, lock) for queue, lock in locks.items()}
-            token = secrets.token_hex(8)
-            parts = tuple(
-                Part(queue, starts[queue], (_as_one(disk, root, files, staged_name(run, 0, token, number)),))
-                for number, (queue, files) in enumerate(files_of.items())
-            )
-            disk.sync_directory(staging_directory(root))  # what was put together must be there when it is committed
+            parts = put_together(disk, root, run, files_of, starts, lambda files, path: _as_one(disk, files, path))
 
             def put(part: Part) -> None:
                 for staged in part.files:
@@ -152,13 +126,8 @@ def _lock(disk: Disk, root: Path, queue: str) -> Lock:
 # --- staging, in a task ---------------------------------------------------------------------------------------------
 
 
-class _StageFile:
+class _StageFile(PackedFile):
     """The items for one queue, as a file of its journal."""
-
-    def __init__(self, file: File) -> None:
-        self._file = file
-        self._size = 0
-        self._items = 0
 
     def append(self, parts: list[Columns]) -> None:
         now = time.time_ns() // 1_000_000
@@ -166,18 +135,7 @@ class _StageFile:
             row = 0
             while row < part.count:
                 data, count, row = kernel.pack(part, row, BUFFER_BYTES, DOCUMENTED, now)
-                write_all(self._file, self._size, data)
-                self._size += len(data)
-                self._items += count
-
-    def finish(self) -> tuple[int, int]:
-        """How many items and bytes there are, now that they are on the disk."""
-        self._file.sync()
-        self._file.close()
-        return self._items, self._size
-
-    def close(self) -> None:
-        self._file.close()
+                self.write(data, count)
 
 
 class Stage(StageFiles[_StageFile]):
@@ -232,19 +190,17 @@ def _make_way(disk: Disk, root: Path, queue: str, lock: Lock) -> int:
     return timestamp
 
 
-def _as_one(disk: Disk, root: Path, files: Sequence[StagedFile], name: str) -> StagedFile:
-    """One file with the items of all, durable but for its name; the file itself where there is only one."""
-    if len(files) == 1:
-        return files[0]
-    file = disk.open(staging_directory(root) / name, "create")
+def _as_one(disk: Disk, files: Sequence[StagedFile], path: Path) -> int:
+    """Make a file with the items of all, durable but for its name; how large it is."""
+    file = disk.open(path, "create")
     try:
         size = 0
         for staged in files:
-            size += _copy(disk, staging_directory(root) / staged.name, file, size)
+            size += _copy(disk, path.with_name(staged.name), file, size)
         file.sync()
     finally:
         file.close()
-    return StagedFile(name, files[0].part, sum(staged.records for staged in files), size)
+    return size
 
 
 def _copy(disk: Disk, path: Path, target: File, start: int) -> int:

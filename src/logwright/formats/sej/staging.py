@@ -21,13 +21,19 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from ...core import staging as core
-from ...core.disk import REAL_DISK, Disk, File, make_directories, write_all
+from ...core.disk import REAL_DISK, Disk, File, make_directories
 from ...core.errors import DamagedJournal, WrongUse
 from ...core.keep import cut_tail
 from ...core.lock import Lock
-from ...core.manifest import Batch, FilesOf, OpenedParts, Part, StagedFile, staging_directory
+from ...core.manifest import Batch, FilesOf, OpenedParts, Part, staging_directory
+from ...core.manifest import StagedFile as StagedFile
 from ...core.outcome import Damage
-from ...core.staging import Recovered, Staged, complete, discard, is_published, lock_to_publish, recover_staging
+from ...core.staging import PackedFile, Staged, StageFiles, lock_to_publish
+from ...core.staging import Recovered as Recovered
+from ...core.staging import complete as complete
+from ...core.staging import discard as discard
+from ...core.staging import is_published as is_published
+from ...core.staging import recover_staging as recover_staging
 from . import kernel
 from .codec import CLEAN, Columns
 from .layout import DEFAULT_SEGMENT_BYTES, LOCK_NAME, SEGMENT_DIRECTORY
@@ -36,23 +42,6 @@ from .segment import Chunk, Cursor, Segment, list_segments
 from .shard import find_shards, parse_shard_name, shard_name
 from .shard_writer import refuse_other_bits, split_batch, stable_indexes
 from .writer import BUFFER_BYTES, Writer
-
-__all__ = [
-    "OPTIONS",
-    "Batch",
-    "Published",
-    "Recovered",
-    "Stage",
-    "Staged",
-    "StagedFile",
-    "Target",
-    "complete",
-    "discard",
-    "is_published",
-    "publish",
-    "recover_staging",
-    "refuse_live_writers",
-]
 
 _NO_LIMIT: Final = 2**62
 
@@ -164,12 +153,11 @@ def publish(
 # --- staging, in a task ---------------------------------------------------------------------------------------------
 
 
-class _StageFile:
+class _StageFile(PackedFile):
     """The messages for one shard, encoded as a segment that begins with 0."""
 
     def __init__(self, file: File) -> None:
-        self._file = file
-        self._size = 0
+        super().__init__(file)
         self._buffer = kernel.AppendBuffer(0, 0, _NO_LIMIT, BUFFER_BYTES)
 
     def append(self, parts: list[Columns]) -> None:
@@ -184,21 +172,15 @@ class _StageFile:
     def _write(self) -> None:
         data, used, *_ = self._buffer.take()
         with memoryview(data) as view:
-            write_all(self._file, self._size, view[:used])
-        self._size += used
+            self.write(view[:used], self._buffer.next_offset - self._records)
 
     def finish(self) -> tuple[int, int]:
         """How many messages and bytes there are, now that they are on the disk."""
         self._write()
-        self._file.sync()
-        self._file.close()
-        return self._buffer.next_offset, self._size
-
-    def close(self) -> None:
-        self._file.close()
+        return super().finish()
 
 
-class Stage(core.StageFiles[_StageFile]):
+class Stage(StageFiles[_StageFile]):
     """What one task writes: see `core.staging`."""
 
     def __init__(self, root: Path | str, run: str, order: int, target: Target, *, disk: Disk = REAL_DISK) -> None:

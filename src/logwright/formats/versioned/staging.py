@@ -21,55 +21,33 @@ has made a store of that name meanwhile: that one is never touched.
 from __future__ import annotations
 
 import contextlib
-import secrets
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
-from ...core.disk import REAL_DISK, Disk, File, make_directories, write_all
+from ...core.disk import REAL_DISK, Disk, File, make_directories
 from ...core.errors import DamagedJournal, WrongUse
 from ...core.format import find_format
 from ...core.lock import Lock
-from ...core.manifest import Batch, FilesOf, OpenedParts, Part, StagedFile, staged_name, staging_directory
-from ...core.staging import (
-    Published,
-    Recovered,
-    Staged,
-    StageFiles,
-    complete,
-    discard,
-    give_name,
-    has_name,
-    is_published,
-    lock_to_publish,
-    publish,
-    recover_staging,
-)
+from ...core.manifest import Batch as Batch
+from ...core.manifest import FilesOf, OpenedParts, Part, StagedFile
+from ...core.renaming import bytes_to_put_together, give_name, has_name, put_together
+from ...core.staging import PackedFile, StageFiles, lock_to_publish
+from ...core.staging import Published as Published
+from ...core.staging import Recovered as Recovered
+from ...core.staging import Staged as Staged
+from ...core.staging import complete as complete
+from ...core.staging import discard as discard
+from ...core.staging import is_published as is_published
+from ...core.staging import publish as publish
+from ...core.staging import recover_staging as recover_staging
 from .archiving import initialized_of
 from .files import active_name, check_store_name, list_stores, lock_name, old_name, temporary_archive_name
 from .layout import HOME_DIRECTORY, MAX_TIMESTAMP
 from .rotation import head_bytes
 from .runs import Run, write_head, write_merged
-
-__all__ = [
-    "NO_STREAMS",
-    "OPTIONS",
-    "Batch",
-    "Published",
-    "Recovered",
-    "Stage",
-    "Staged",
-    "StagedFile",
-    "Target",
-    "complete",
-    "discard",
-    "is_published",
-    "publish",
-    "recover_staging",
-    "refuse_live_writers",
-]
 
 OPTIONS: Final = {"store": ("store", "text")}
 """The options of a sink, each with the field of `Target` that it sets, and what kind of thing it is."""
@@ -122,7 +100,7 @@ class Target:
 
     def needed_bytes(self, files_of: FilesOf) -> int:
         """Only what has to be put together is copied."""
-        return sum(file.bytes for files in files_of.values() if len(files) > 1 for file in files)
+        return bytes_to_put_together(files_of)
 
     @contextlib.contextmanager
     def open_parts(self, disk: Disk, root: Path, run: str, files_of: FilesOf) -> Iterator[OpenedParts]:
@@ -132,12 +110,8 @@ class Target:
             for store in files_of:
                 stack.enter_context(_lock(disk, root, store))
             _refuse_existing(root, set(files_of) & set(list_stores(disk, root)))
-            token = secrets.token_hex(8)
-            parts = tuple(
-                Part(store, 0, (_as_one(disk, root, files, staged_name(run, 0, token, number)),))
-                for number, (store, files) in enumerate(files_of.items())
-            )
-            disk.sync_directory(staging_directory(root))  # what was put together must be there when it is committed
+            starts = dict.fromkeys(files_of, 0)
+            parts = put_together(disk, root, run, files_of, starts, lambda files, path: _as_one(disk, files, path))
 
             def put(part: Part) -> None:
                 for staged in part.files:
@@ -184,25 +158,22 @@ def _refuse_existing(root: Path, stores: Collection[str]) -> None:
 # --- staging, in a task ---------------------------------------------------------------------------------------------
 
 
-class _StageFile:
+class _StageFile(PackedFile):
     """The changes of one store: those that are kept, and the runs that were written, in the file of a journal."""
 
     def __init__(self, disk: Disk, file: File) -> None:
+        super().__init__(file)
         self._disk = disk
-        self._file = file
         self._kept: list[tuple[int, bytes]] = []
         self._initialized = MAX_TIMESTAMP
         self._last = 0
         self._starts: list[int] = []
-        self._size = 0
-        self._records = 0
 
     def append(self, entries: list[tuple[int, bytes]]) -> None:
         """Keep entries, each with its time."""
         self._kept += entries
-        self._records += len(entries)
 
-    def write(self) -> None:
+    def write_kept(self) -> None:
         """Write what is kept, sorted: as a run of its own, unless it goes on where the last one ended."""
         if not self._kept:
             return
@@ -213,20 +184,16 @@ class _StageFile:
             self._size = write_head(self._file, first, head_bytes(first))
         if not self._starts or first < self._last:
             self._starts.append(self._size)
-        data = b"".join([entry for _, entry in self._kept])
-        write_all(self._file, self._size, data)
-        self._size += len(data)
+        self.write(b"".join([entry for _, entry in self._kept]), len(self._kept))
         self._last = self._kept[-1][0]
         self._kept = []
 
     def finish(self) -> tuple[int, int]:
         """How many changes and bytes there are, now that they are on the disk, and in order."""
-        self.write()
+        self.write_kept()
         if len(self._starts) == 1:
             write_head(self._file, self._initialized, self._size)
-            self._file.sync()
-            self._file.close()
-            return self._records, self._size
+            return super().finish()
         self._file.close()
         path = self._file.path
         stops = [*self._starts[1:], self._size]
@@ -237,9 +204,6 @@ class _StageFile:
         size = write_merged(self._disk, merged, self._initialized, runs)
         self._disk.rename(merged, path)
         return self._records, size
-
-    def close(self) -> None:
-        self._file.close()
 
 
 class Stage(StageFiles[_StageFile]):
@@ -287,25 +251,21 @@ class Stage(StageFiles[_StageFile]):
     def _write(self) -> None:
         """Write what is kept of all stores."""
         for _, file in self._open.values():
-            file.write()
+            file.write_kept()
         self._kept_bytes = 0
 
 
 # --- what becomes of the files --------------------------------------------------------------------------------------
 
 
-def _as_one(disk: Disk, root: Path, files: Sequence[StagedFile], name: str) -> StagedFile:
-    """One journal with the changes of all, durable but for its name; the file itself where there is only one."""
-    if len(files) == 1:
-        return files[0]
-    directory = staging_directory(root)
-    begun = list(_begun(disk, directory, files))
+def _as_one(disk: Disk, files: Sequence[StagedFile], path: Path) -> int:
+    """Make a journal with the changes of all, durable but for its name; how large it is."""
+    begun = list(_begun(disk, path.parent, files))
     runs = [
-        Run(directory / file.name, head_bytes(initialized), file.bytes)
+        Run(path.with_name(file.name), head_bytes(initialized), file.bytes)
         for file, initialized in zip(files, begun, strict=True)
     ]
-    size = write_merged(disk, directory / name, min(begun), runs)
-    return StagedFile(name, files[0].part, sum(file.records for file in files), size)
+    return write_merged(disk, path, min(begun), runs)
 
 
 def _begun(disk: Disk, directory: Path, files: Iterable[StagedFile]) -> Iterator[int]:
