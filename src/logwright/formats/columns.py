@@ -1,8 +1,9 @@
 """What the columns of all formats share: plain buffers as Arrow arrays, and Arrow data as plain buffers.
 
 A format names its columns (`chosen_schema`), makes arrays of what its kernel has decoded (`fixed_array`,
-`binary_array`), batches of chunks of any size (`GatheringCollector`), and of Arrow data columns to be written
-(`column_of`, `bytes_of`, `numbers_of`, `times_of`, cut into windows by `fitting`).
+`binary_array`), batches of chunks of any size (`GatheringCollector`, or `JoiningCollector` where a kernel has no
+gatherer), and of Arrow data columns to be written (`column_of`, `bytes_of`, `numbers_of`, `times_of`, `kinds_of`, cut
+into windows by `fitting`).
 
 Nothing is copied between the kernels' buffers and Arrow's, in either direction, where the types fit. A batch holds less
 than 2 GiB of bytes in a column, because their ends are i32; what is larger comes in several.
@@ -10,7 +11,7 @@ than 2 GiB of bytes in a column, because their ends are i32; what is larger come
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 import pyarrow as pa
@@ -131,6 +132,7 @@ class Gatherer(Protocol):
     def take(self) -> Any: ...
 
 
+A = TypeVar("A")
 C = TypeVar("C", bound=Chunk)
 G = TypeVar("G", bound=Gatherer)
 
@@ -212,6 +214,50 @@ class GatheringCollector(Generic[C, G]):
     def _most_bytes(self, rows: int, item_bytes: float, rest: int) -> int:
         """How much room a column of bytes gets; `rest` is what is left of the chunk, which always fits."""
         return max(rest, min(self._batch_bytes, int(rows * item_bytes * _SLACK)))
+
+
+class JoiningCollector(Generic[A]):
+    """Makes record batches of about `batch_bytes` out of chunks, whatever the size of those, by joining and slicing.
+
+    `want` says what the kernel decodes for a column. A format's subclass has `_batch_of`.
+    """
+
+    def __init__(self, schema: pa.Schema, want: Mapping[str, int], batch_bytes: int) -> None:
+        check_batch_bytes(batch_bytes)
+        self.schema = schema
+        self._want = 0
+        for name in schema.names:
+            self._want |= want.get(name, 0)
+        self._batch_bytes = batch_bytes
+        self._batches: list[pa.RecordBatch] = []
+        self._bytes = 0
+
+    def _batch_of(self, chunk: A) -> pa.RecordBatch:
+        """The records of a chunk."""
+        raise NotImplementedError
+
+    def add(self, chunk: A, part: str = "") -> Iterator[pa.RecordBatch]:
+        """Take the records of a chunk; the batches that became full."""
+        batch = self._batch_of(chunk)
+        if not batch.num_rows:
+            return
+        if self._bytes and self._bytes + batch.nbytes > self._batch_bytes:
+            yield from self.finish()
+        rows = max(1, batch.num_rows * self._batch_bytes // max(1, batch.nbytes))
+        while batch.num_rows > rows:  # a chunk may well be larger than a batch
+            yield batch.slice(0, rows)
+            batch = batch.slice(rows)
+        self._batches.append(batch)
+        self._bytes += batch.nbytes
+
+    def finish(self) -> Iterator[pa.RecordBatch]:
+        """What has gathered, as a last batch; none when there is nothing."""
+        batches, self._batches, self._bytes = self._batches, [], 0
+        if len(batches) < 2:
+            yield from batches
+            return
+        table = pa.Table.from_batches(batches, self.schema).unify_dictionaries().combine_chunks()
+        yield from table.to_batches()
 
 
 # --- arrays to buffers ------------------------------------------------------------------------------------------------
@@ -368,3 +414,47 @@ def times_of(name: str, array: pa.Array, unit: str) -> pa.Array:
         return array.cast(pa.timestamp(unit, tz=kind.tz)).view(pa.int64())
     except pa.ArrowInvalid as error:
         raise WrongUse(f"column {name} does not fit 64 bits of {_UNITS[unit]}: {error}") from None
+
+
+# --- records of several kinds -----------------------------------------------------------------------------------------
+
+
+def kinds_of(batch: pa.RecordBatch, name: str, kinds: Sequence[str], default: int, wrong: str) -> pa.Array:
+    """What each row is, as the number of its name among `kinds`; `default` where no column says it, and data is there.
+
+    `wrong` is what is said of any other name.
+    """
+    found = column_of(batch, name)
+    if found is None:
+        if column_of(batch, "data", "value") is None:
+            raise WrongUse(f"there is neither {name} nor data among {', '.join(batch.schema.names) or 'no columns'}")
+        return pa.repeat(pa.scalar(default, pa.int8()), batch.num_rows)
+    texts = bytes_of(name, found).cast(pa.binary()).cast(pa.string())
+    numbers = pc.index_in(texts, pa.array(kinds, pa.string()))
+    if numbers.null_count:
+        row = pc.index(numbers.is_null(), True).as_py()
+        raise WrongUse(f"row {row}: {texts[row].as_py()!r} {wrong}")
+    return numbers.cast(pa.int8())
+
+
+def row_without(array: pa.Array, kinds: pa.Array, needing: pa.Array) -> int | None:
+    """The first row that is null and of a kind that needs what is in this column."""
+    if not array.null_count:
+        return None
+    row: int = pc.index(pc.and_(pc.is_in(kinds, needing), array.is_null()), True).as_py()
+    return None if row < 0 else row
+
+
+def kind_numbers_of(
+    batch: pa.RecordBatch, name: str, kind: pa.DataType, limits: str, check: Callable[[str, pa.Array], None]
+) -> pa.Array | None:
+    """A column of whole numbers, 0 for null; `check` raises where a null is wrong. None without the column."""
+    found = column_of(batch, name)
+    array = pa.nulls(batch.num_rows, kind) if found is None else numbers_of(name, found, kind, limits)
+    check(name, array)
+    return None if found is None else filled(array, 0)
+
+
+def filled(array: pa.Array, item: Any) -> pa.Array:
+    """An array with an item in the place of nulls, without copying where there are none."""
+    return array.fill_null(item) if array.null_count else array

@@ -33,11 +33,14 @@ from ..columns import (
     chosen_schema,
     column_of,
     ends_and_bytes,
+    filled,
     fitting,
     fixed_array,
     fixed_memory,
-    numbers_of,
+    kind_numbers_of,
+    kinds_of,
     record_batches,
+    row_without,
 )
 from . import codec, kernel
 from .codec import Columns
@@ -168,12 +171,20 @@ def from_arrow(data: Any) -> list[Columns]:
 
 
 def _from_batch(batch: pa.RecordBatch) -> Iterator[Columns]:
-    kinds = _kinds_of(batch)
+    kinds = kinds_of(batch, "kind", KINDS, DATA, "is neither data nor checkpoint")
+
+    def check(name: str, array: pa.Array) -> None:
+        row = row_without(array, kinds, pa.array([_KIND_OF[name]], pa.int8()))
+        if row is not None:
+            raise WrongUse(f"row {row}: a record of kind {KINDS[_KIND_OF[name]]} needs {name}")
+
     found = column_of(batch, "data", "value")
     payloads = bytes_of("data", pa.nulls(batch.num_rows, pa.binary()) if found is None else found)
-    _check_given(kinds, "data", payloads)
-    payloads = payloads.fill_null(b"") if payloads.null_count else payloads
-    ids = {name: _ids_of(batch, kinds, name) for name in ("checked", "current")}
+    check("data", payloads)
+    payloads = filled(payloads, b"")
+    ids = {
+        name: kind_numbers_of(batch, name, pa.uint64(), "be an id of 64 bits", check) for name in ("checked", "current")
+    }
     row = 0
     while row < batch.num_rows:
         count = fitting(payloads, row)
@@ -185,35 +196,3 @@ def _from_batch(batch: pa.RecordBatch) -> Iterator[Columns]:
                 setattr(columns, name, fixed_memory(array.slice(row, count), 8))
         yield columns
         row += count
-
-
-def _kinds_of(batch: pa.RecordBatch) -> pa.Array:
-    names = column_of(batch, "kind")
-    if names is None:
-        if column_of(batch, "data", "value") is None:
-            raise WrongUse(f"there is neither kind nor data among {', '.join(batch.schema.names) or 'no columns'}")
-        return pa.repeat(pa.scalar(DATA, pa.int8()), batch.num_rows)
-    texts = bytes_of("kind", names).cast(pa.binary()).cast(pa.string())
-    kinds = pc.index_in(texts, pa.array(KINDS, pa.string()))
-    if kinds.null_count:
-        row = pc.index(kinds.is_null(), True).as_py()
-        raise WrongUse(f"row {row}: {texts[row].as_py()!r} is neither data nor checkpoint")
-    return kinds.cast(pa.int8())
-
-
-def _check_given(kinds: pa.Array, name: str, array: pa.Array) -> None:
-    """Raise `WrongUse` when a field is null that its record needs."""
-    missing = pc.and_(pc.equal(kinds, _KIND_OF[name]), array.is_null())
-    if array.null_count and pc.any(missing).as_py():
-        row = pc.index(missing, True).as_py()
-        raise WrongUse(f"row {row}: a record of kind {KINDS[_KIND_OF[name]]} needs {name}")
-
-
-def _ids_of(batch: pa.RecordBatch, kinds: pa.Array, name: str) -> pa.Array | None:
-    found = column_of(batch, name)
-    if found is None:
-        _check_given(kinds, name, pa.nulls(batch.num_rows, pa.uint64()))
-        return None
-    array = numbers_of(name, found, pa.uint64(), "be an id of 64 bits")
-    _check_given(kinds, name, array)
-    return array.fill_null(0) if array.null_count else array

@@ -36,12 +36,15 @@ from ..columns import (
     chosen_schema,
     column_of,
     ends_and_bytes,
+    filled,
     fitting,
     fixed_array,
     fixed_memory,
-    numbers_of,
+    kind_numbers_of,
+    kinds_of,
     plain,
     record_batches,
+    row_without,
     times_of,
 )
 from . import codec, kernel
@@ -201,19 +204,23 @@ def from_arrow(data: Any) -> list[Columns]:
 
 
 def _from_batch(batch: pa.RecordBatch) -> Iterator[Columns]:
-    kinds = _kinds_of(batch)
+    kinds = kinds_of(batch, "op", OP_NAMES, OPS["addx"], f"is no operation; there are {', '.join(OPS)}")
+
+    def check(name: str, array: pa.Array) -> None:
+        row = row_without(array, kinds, _KINDS_WITH[name])
+        if row is not None:
+            raise WrongUse(f"row {row}: the operation {OP_NAMES[kinds[row].as_py()]} needs {name}")
+
     items = column_of(batch, "data", "value")
-    if items is None:
-        items = pa.nulls(batch.num_rows, pa.binary())
-    item_data = bytes_of("data", items)
-    _check_given(kinds, "data", item_data)
+    item_data = bytes_of("data", pa.nulls(batch.num_rows, pa.binary()) if items is None else items)
+    check("data", item_data)
     numbers = {
-        "xid": _numbers_of(batch, kinds, "xid"),
-        "count": _numbers_of(batch, kinds, "count"),
+        "xid": kind_numbers_of(batch, "xid", pa.int32(), "fit 32 bits", check),
+        "count": kind_numbers_of(batch, "count", pa.int32(), "fit 32 bits", check),
         "added": _times_of("added", column_of(batch, "added", "timestamp"), time.time_ns() // 1_000_000),
         "expires": _times_of("expires", column_of(batch, "expires"), 0),
     }
-    item_data = item_data.fill_null(b"") if item_data.null_count else item_data
+    item_data = filled(item_data, b"")
     row = 0
     while row < batch.num_rows:
         count = fitting(item_data, row)
@@ -234,43 +241,8 @@ def _window(kinds: pa.Array, item_data: pa.Array, numbers: dict[str, pa.Array | 
     return columns
 
 
-def _kinds_of(batch: pa.RecordBatch) -> pa.Array:
-    ops = column_of(batch, "op")
-    if ops is None:
-        if column_of(batch, "data", "value") is None:
-            raise WrongUse(f"there is neither op nor data among {', '.join(batch.schema.names) or 'no columns'}")
-        return pa.repeat(pa.scalar(OPS["addx"], pa.int8()), batch.num_rows)
-    names = bytes_of("op", ops).cast(pa.binary()).cast(pa.string())
-    kinds = pc.index_in(names, pa.array(OP_NAMES, pa.string()))
-    if kinds.null_count:
-        row = pc.index(kinds.is_null(), True).as_py()
-        raise WrongUse(f"row {row}: {names[row].as_py()!r} is no operation; there are {', '.join(OPS)}")
-    return kinds.cast(pa.int8())
-
-
-def _check_given(kinds: pa.Array, name: str, array: pa.Array) -> None:
-    """Raise `WrongUse` when a field is null that its operation needs."""
-    if array.null_count == 0:
-        return
-    missing = pc.and_(pc.is_in(kinds, _KINDS_WITH[name]), array.is_null())
-    if pc.any(missing).as_py():
-        row = pc.index(missing, True).as_py()
-        raise WrongUse(f"row {row}: the operation {OP_NAMES[kinds[row].as_py()]} needs {name}")
-
-
-def _numbers_of(batch: pa.RecordBatch, kinds: pa.Array, name: str) -> pa.Array | None:
-    found = column_of(batch, name)
-    if found is None:
-        _check_given(kinds, name, pa.nulls(batch.num_rows, pa.int32()))
-        return None
-    array = numbers_of(name, found, pa.int32(), "fit 32 bits")
-    _check_given(kinds, name, array)
-    return array.fill_null(0) if array.null_count else array
-
-
 def _times_of(name: str, found: pa.Array | None, missing: int) -> pa.Array | None:
     """A column of times in milliseconds, with another number for null."""
     if found is None:
         return None
-    array = times_of(name, found, "ms")
-    return array.fill_null(missing) if array.null_count else array
+    return filled(times_of(name, found, "ms"), missing)

@@ -32,6 +32,7 @@ from ..columns import (
     bytes_of,
     chosen_schema,
     ends_and_bytes,
+    filled,
     fitting,
     fixed_memory,
     numbers_of,
@@ -218,10 +219,8 @@ def _window(
 
 
 def _types_of(array: pa.Array) -> pa.Array:
-    array = numbers_of("type", array, pa.uint8(), "be within 0 and 255")
-    return array.fill_null(0) if array.null_count else array
+    return filled(numbers_of("type", array, pa.uint8(), "be within 0 and 255"), 0)
 
 
 def _timestamps_of(array: pa.Array) -> pa.Array:
-    array = times_of("timestamp", array, "ns")
-    return array.fill_null(NO_TIMESTAMP) if array.null_count else array
+    return filled(times_of("timestamp", array, "ns"), NO_TIMESTAMP)

@@ -26,10 +26,10 @@ from ...core.errors import WrongUse
 from ..columns import (
     BATCH_BYTES,
     NAMES,
+    JoiningCollector,
     binary_array,
     by_part,
     bytes_of,
-    check_batch_bytes,
     chosen_schema,
     column_of,
     ends_and_bytes,
@@ -150,44 +150,17 @@ def state_batch(latest: Any, names: Sequence[str], source: Any) -> pa.RecordBatc
     return pa.RecordBatch.from_arrays(arrays, list(names))
 
 
-class Collector:
-    """Makes record batches of about `batch_bytes` out of chunks, whatever the size of those."""
+class Collector(JoiningCollector[Chunk]):
+    """Makes record batches of about `batch_bytes` out of chunks."""
 
     def __init__(
         self, names: Sequence[str] | None = None, *, sharded: bool = False, batch_bytes: int = BATCH_BYTES
     ) -> None:
-        check_batch_bytes(batch_bytes)
-        self.schema = schema(names, sharded=sharded)
-        self._want = 0
-        for name in self.schema.names:
-            self._want |= _WANT.get(name, 0)
-        self._batch_bytes = batch_bytes
-        self._batches: list[pa.RecordBatch] = []
-        self._bytes = 0
+        super().__init__(schema(names, sharded=sharded), _WANT, batch_bytes)
 
-    def add(self, chunk: Chunk, part: str = "") -> Iterator[pa.RecordBatch]:
-        """Take the entries of a chunk; the batches that became full."""
+    def _batch_of(self, chunk: Chunk) -> pa.RecordBatch:
         columns = kernel.columns(chunk.data, chunk.start, chunk.stop, chunk.count, self._want, chunk.base)
-        batch = to_batch(columns, self.schema, chunk.source)
-        if self._bytes and self._bytes + batch.nbytes > self._batch_bytes:
-            yield from self.finish()
-        rows = max(1, batch.num_rows * self._batch_bytes // max(1, batch.nbytes))
-        while batch.num_rows > rows:  # a chunk may well be larger than a batch
-            yield batch.slice(0, rows)
-            batch = batch.slice(rows)
-        self._batches.append(batch)
-        self._bytes += batch.nbytes
-
-    def finish(self) -> Iterator[pa.RecordBatch]:
-        """What has gathered, as a last batch; none when there is nothing."""
-        batches, self._batches, self._bytes = self._batches, [], 0
-        if not batches:
-            return
-        if len(batches) == 1:
-            yield batches[0]
-            return
-        table = pa.Table.from_batches(batches, self.schema).unify_dictionaries().combine_chunks()
-        yield from table.to_batches()
+        return to_batch(columns, self.schema, chunk.source)
 
 
 # --- batches to entries -----------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ What an operation does not have is null. A transaction that has no operations ha
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -27,9 +27,9 @@ import pyarrow.compute as pc
 from ..columns import (
     BATCH_BYTES,
     NAMES,
+    JoiningCollector,
     binary_array,
     bitmap,
-    check_batch_bytes,
     chosen_schema,
     fixed_array,
     record_batches,
@@ -149,46 +149,17 @@ _ATTRIBUTES: Final = {
 """Where the kernel's columns have what a column has as it is."""
 
 
-class Collector:
-    """Makes record batches of about `batch_bytes` out of chunks, whatever the size of those."""
+class Collector(JoiningCollector[Chunk]):
+    """Makes record batches of about `batch_bytes` out of chunks."""
 
     def __init__(
         self, names: Sequence[str] | None = None, *, sharded: bool = False, batch_bytes: int = BATCH_BYTES
     ) -> None:
-        check_batch_bytes(batch_bytes)
-        self.schema = schema(names, sharded=sharded)
-        self._want = 0
-        for name in self.schema.names:
-            self._want |= _WANT.get(name, 0)
-        self._batch_bytes = batch_bytes
-        self._batches: list[pa.RecordBatch] = []
-        self._bytes = 0
+        super().__init__(schema(names, sharded=sharded), _WANT, batch_bytes)
 
-    def add(self, chunk: Chunk, part: str = "") -> Iterator[pa.RecordBatch]:
-        """Take the operations of a chunk; the batches that became full."""
+    def _batch_of(self, chunk: Chunk) -> pa.RecordBatch:
         columns = kernel.columns(chunk.data, chunk.start, chunk.stop, chunk.count, chunk.base, chunk.index, self._want)
-        batch = to_batch(columns, self.schema, chunk.file)
-        if not batch.num_rows:
-            return
-        if self._bytes and self._bytes + batch.nbytes > self._batch_bytes:
-            yield from self.finish()
-        rows = max(1, batch.num_rows * self._batch_bytes // max(1, batch.nbytes))
-        while batch.num_rows > rows:  # a chunk may well be larger than a batch
-            yield batch.slice(0, rows)
-            batch = batch.slice(rows)
-        self._batches.append(batch)
-        self._bytes += batch.nbytes
-
-    def finish(self) -> Iterator[pa.RecordBatch]:
-        """What has gathered, as a last batch; none when there is nothing."""
-        batches, self._batches, self._bytes = self._batches, [], 0
-        if not batches:
-            return
-        if len(batches) == 1:
-            yield batches[0]
-            return
-        table = pa.Table.from_batches(batches, self.schema).unify_dictionaries().combine_chunks()
-        yield from table.to_batches()
+        return to_batch(columns, self.schema, chunk.file)
 
 
 def as_messages(batch: pa.RecordBatch) -> pa.RecordBatch:
