@@ -444,7 +444,9 @@ class SimulatedDisk:
         return size - max(0, growth - free)
 
     def _used_bytes(self) -> int:
-        return sum(map(len, self._files.values()))
+        """What has a name takes space; what is only open somewhere does not count."""
+        named = {inode for names in self._directories.values() for inode in names.values()}
+        return sum(len(content) for inode, content in self._files.items() if inode in named)
 
     def take_lock(self, file: SimulatedFile, inode: int) -> None:
         with self._mutex:

@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 
 from logwright.core.disk import REAL_DISK
-from logwright.core.errors import DamagedJournal, Gap, Locked, TooLarge
+from logwright.core.errors import DamagedJournal, Gap, Locked, StorageFailed, TooLarge
 from logwright.formats.appendfile import Reader, Segment, Writer
 from logwright.formats.appendfile.records import Checkpoint
 from tests.formats.appendfile.model import read_view
 from tests.formats.appendfile.samples import HINT, data, encoded, write
 from tests.support.children import Child
 from tests.support.counts import COUNTS
+from tests.support.simulated_disk import SimulatedDisk
 
 ASIDE = Path(".logwright/recovery")
 
@@ -85,11 +86,51 @@ def test_generations_keep_their_segments_apart(tmp_path: Path) -> None:
 
 def test_a_recovery_that_was_ended_is_gone_for_good(tmp_path: Path) -> None:
     three_files(tmp_path / "journal")
-    done = tmp_path / "journal" / ".logwright" / "recovered" / "3"
+    done = tmp_path / "journal" / ".logwright" / "recovered-3-1" / "3"
     write(done, {2: [HINT, *data("old news")]})
     assert read_view(REAL_DISK, tmp_path / "journal") == THREE
     with Writer(tmp_path / "journal"):
         assert not done.parent.exists()
+
+
+@pytest.mark.parametrize("left", [[], [b""]], ids=["no file", "an empty file"])
+def test_the_name_of_what_was_ended_keeps_the_ids_until_a_file_tells_them(tmp_path: Path, left: list[bytes]) -> None:
+    done = tmp_path / ".logwright" / "recovered-6-2"
+    write(done / "6", {5: [HINT, *data("old news")]})
+    for content in left:
+        (tmp_path / "6.journal").write_bytes(content)
+    for _ in range(2):
+        with Writer(tmp_path) as writer:
+            assert (writer.file_id, writer.checked, writer.current) == (6, 2, 2)
+            assert list(done.iterdir()) == []
+    with Writer(tmp_path) as writer:
+        writer.append(b"a")
+    with Writer(tmp_path) as writer:
+        assert not done.exists()
+        assert writer.register_checkpoint() == 3
+    assert names(tmp_path) == ["6.journal"]
+
+
+def test_a_walk_on_a_full_disk_makes_room() -> None:
+    disk, home = SimulatedDisk(capacity_bytes=300), Path("/journal")
+
+    def fill() -> None:
+        with Writer(home, sync="always", file_bytes=100, disk=disk) as writer:
+            for _ in range(100):
+                writer.append(b"x" * 20)
+                writer.register_checkpoint()
+
+    with pytest.raises(StorageFailed):
+        fill()
+    assert disk.free_bytes(home) < 20
+    writer, recovery = Writer.open(home, sync="always", disk=disk)
+    with writer:
+        found = list(recovery)
+        assert [segment.records for segment in found] == [[b"x" * 20]] * len(found)
+        assert len(found) >= 4
+        assert writer.current == found[-1].id + found[-1].complete
+        writer.append(b"y" * 200)
+    assert read_view(disk, home) == [(writer.current, (b"y" * 200,), False)]
 
 
 @pytest.mark.parametrize("recovering", [False, True])

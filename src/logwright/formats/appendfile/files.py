@@ -18,7 +18,7 @@ from ...core.chunk import POSITION_BITS as POSITION_BITS
 from ...core.chunk import NumberedFile
 from ...core.disk import Disk
 from ...core.snapshot import Snapshot
-from .layout import RECOVERY_DIRECTORY, parse_boundary, parse_name
+from .layout import HOME_DIRECTORY, RECOVERY_DIRECTORY, parse_boundary, parse_done, parse_name
 
 CURRENT: Final = -1
 """The boundary of the generation that is being written: there is none."""
@@ -60,6 +60,8 @@ class Listing:
     """The directories below the one for recovery, some of which may be empty."""
     left_behind: list[JournalFile] = field(default_factory=list)
     """Names in the journal's directory of files that are, or should be, in one of those."""
+    done: list[tuple[int, int]] = field(default_factory=list)
+    """The ids of files and segments with which the journal goes on behind recoveries that have come to their end."""
 
     @property
     def current(self) -> list[JournalFile]:
@@ -75,7 +77,7 @@ class Listing:
     def next_id(self) -> int:
         """The id that the next file gets."""
         last = max((file.file_id + 1 for file in self.files), default=0)
-        return max([last, *self.boundaries])
+        return max([last, *self.boundaries, *(file_id for file_id, _ in self.done)])
 
 
 def generation_directory(directory: Path, boundary: int) -> Path:
@@ -86,8 +88,10 @@ def generation_directory(directory: Path, boundary: int) -> Path:
 def list_files(disk: Disk, directory: Path) -> Listing:
     """The files of the journal in a directory."""
     listing = Listing(directory)
-    recovery = directory / RECOVERY_DIRECTORY
-    if disk.is_directory(recovery) and not disk.is_link(recovery.parent) and not disk.is_link(recovery):
+    home, recovery = directory / HOME_DIRECTORY, directory / RECOVERY_DIRECTORY
+    if disk.is_directory(home) and not disk.is_link(home):
+        listing.done = [ids for name in disk.list_directory(home) if (ids := parse_done(name)) is not None]
+    if disk.is_directory(recovery) and not disk.is_link(home) and not disk.is_link(recovery):
         found = (parse_boundary(name) for name in disk.list_directory(recovery) if not disk.is_link(recovery / name))
         listing.boundaries = sorted(boundary for boundary in found if boundary is not None)
     here: dict[int, list[JournalFile]] = {boundary: [] for boundary in [*listing.boundaries, CURRENT]}

@@ -17,6 +17,7 @@ The files of a journal in its directory:
     7.journal                           the records; ids are consecutive, and the largest is written to
     .logwright/appendfile.lck           ours: the writer's lock
     .logwright/recovery/8/5.journal     ours: an older file; everything before 8 was there when the journal was opened
+    .logwright/recovered-8-3/           ours: files that a recovery is done with; what goes on has file 8, segment 3
     .logwright/cut/                     ours: copies of what was cut
 """
 
@@ -52,6 +53,7 @@ RECOVERY_DIRECTORY: Final = f"{HOME_DIRECTORY}/recovery"
 
 _NAME: Final = re.compile(r"([0-9]+)\.journal", re.ASCII)
 _BOUNDARY: Final = re.compile(r"0|[1-9][0-9]{0,19}", re.ASCII)
+_DONE: Final = re.compile(rf"recovered-({_BOUNDARY.pattern})-({_BOUNDARY.pattern})", re.ASCII)
 
 assert CHECKPOINT_BYTES == HEADER_BYTES + PAIR_BYTES == 20
 assert MAX_DATA_BYTES < 1 << 24
@@ -79,3 +81,15 @@ def parse_boundary(name: str) -> int | None:
     """The first id that a directory below `RECOVERY_DIRECTORY` is not for; None for any other name."""
     found = int(name) if _BOUNDARY.fullmatch(name) else None
     return None if found is None or found > MAX_ID else found
+
+
+def done_name(file_id: int, segment: int) -> str:
+    """What the directory for recovery is called once nobody needs it: the journal goes on with these ids."""
+    return f"{HOME_DIRECTORY}/recovered-{file_id}-{segment}"
+
+
+def parse_done(name: str) -> tuple[int, int] | None:
+    """The ids of a file and of a segment in such a name, without the directory above; None for any other name."""
+    match = _DONE.fullmatch(name)
+    found = None if match is None else (int(match[1]), int(match[2]))
+    return None if found is None or max(found) > MAX_ID else found

@@ -2,7 +2,7 @@
 
 What is done, in this order, each step durable before the next one, all of it with the lock held:
 
-    1. files whose move an earlier opening did not finish are moved, and what an earlier recovery is done with goes
+    1. what an earlier recovery is done with goes, and files whose move an earlier opening did not finish are moved
     2. a torn tail of the last file is kept in `.logwright/cut/` and cut off
     3. `.logwright/recovery/N/` is created, N being the id behind the last file
     4. the files are moved there, oldest first
@@ -13,7 +13,8 @@ follows from N and their ids, wherever they lie (see `files.py`). From step 3 on
 recover, and nothing is ever added to them.
 
 A recovery that was walked to its end is ended by one rename, of `.logwright/recovery` with all that is in it; what has
-the new name is removed, and it does not matter when.
+the new name is removed, and it does not matter when. The new name says with which ids the journal goes on: so the space
+is free before the first record is written that says it too, and a full disk keeps nobody from getting rid of old files.
 """
 
 from __future__ import annotations
@@ -21,7 +22,6 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
 
 from ...core.disk import Disk, File, make_directories, remove_tree
 from ...core.errors import DamagedJournal, Gap, TooLarge
@@ -30,13 +30,10 @@ from ...core.outcome import Damage
 from . import codec
 from .cursor import Chunk, Cursor, judge
 from .files import JournalFile, Listing, generation_directory, list_files, wrong_names
-from .layout import CHECKPOINT_BYTES, HOME_DIRECTORY, MAX_ID, RECOVERY_DIRECTORY
+from .layout import CHECKPOINT_BYTES, MAX_ID, RECOVERY_DIRECTORY, done_name
 from .records import Checkpoint
 
 logger = logging.getLogger("logwright.appendfile")
-
-DONE_DIRECTORY: Final = f"{HOME_DIRECTORY}/recovered"
-"""What a recovery is done with, until it is removed."""
 
 
 @dataclass(slots=True)
@@ -89,8 +86,9 @@ def open_end(disk: Disk, directory: Path, *, recovering: bool) -> End:
 
     With `recovering` all files that are there are put aside, and a new generation begins.
     """
-    remove_tree(disk, directory / DONE_DIRECTORY)
     listing = list_files(disk, directory)
+    for ids in listing.done:
+        _empty(disk, directory / done_name(*ids))
     check_names(listing)
     if listing.left_behind:
         for boundary in listing.boundaries:
@@ -100,6 +98,12 @@ def open_end(disk: Disk, directory: Path, *, recovering: bool) -> End:
     elif listing.older:
         _sync_names(disk, directory, listing)  # whoever moved them may have been killed before that
     end = _open_last(disk, directory, listing)
+    try:
+        forget_done(disk, directory)
+    except BaseException:
+        if end.file is not None:
+            end.file.close()
+        raise
     if recovering and listing.current:
         if end.file is not None:
             end.file.close()
@@ -148,16 +152,35 @@ def _sync_names(disk: Disk, directory: Path, listing: Listing) -> None:
     disk.sync_directory(directory)
 
 
-def drop_older(disk: Disk, directory: Path) -> None:
-    """End a recovery: nobody will see what was put aside any more."""
+def drop_older(disk: Disk, directory: Path, file_id: int, segment: int) -> None:
+    """End a recovery: nobody will see what was put aside any more. The journal goes on with these ids."""
     recovery = directory / RECOVERY_DIRECTORY
-    if not disk.exists(recovery):
-        return
-    done = directory / DONE_DIRECTORY
+    done = directory / done_name(file_id, segment)
     remove_tree(disk, done)
     disk.rename(recovery, done)
     disk.sync_directory(recovery.parent)
-    remove_tree(disk, done)
+    _empty(disk, done)
+
+
+def _empty(disk: Disk, done: Path) -> None:
+    """Remove what a recovery is done with. The directory itself stays: its name may be all that tells its ids."""
+    if not disk.is_link(done) and disk.is_directory(done):
+        for name in disk.list_directory(done):
+            remove_tree(disk, done / name)
+
+
+def forget_done(disk: Disk, directory: Path) -> None:
+    """Remove the directories with ids that a file tells as well."""
+    listing = list_files(disk, directory)
+    _, told = pair_of(disk, listing.files) if listing.done else (0, 0)
+    for file_id, segment in listing.done:
+        if segment <= told and any(file.file_id >= file_id for file in listing.files):
+            remove_tree(disk, directory / done_name(file_id, segment))
+
+
+def _following(disk: Disk, listing: Listing) -> int:
+    """The segment that a journal without a pair of its own goes on with: ids only grow."""
+    return max([pair_of(disk, listing.older)[1], *(segment for _, segment in listing.done)])
 
 
 # --- the end of the last file -----------------------------------------------------------------------------------------
@@ -167,7 +190,7 @@ def _open_last(disk: Disk, directory: Path, listing: Listing) -> End:
     """The last file, opened where its records end, a torn tail cut off; or where the next file begins."""
     current = listing.current
     if not current:
-        _, following = pair_of(disk, listing.older)
+        following = _following(disk, listing)
         return End(listing.next_id, checked=following, current=following)
     last = current[-1]
     end = End(last.file_id, paths=[(file.file_id, file.path) for file in current])
@@ -202,7 +225,7 @@ def _find_pair(disk: Disk, listing: Listing, end: End, seen: _Seen) -> None:
         pair = pair or seen.last
         has_data = seen.last is not None and pair is not None and seen.last[1] == pair[1] and seen.has_data
     if pair is None:
-        _, following = pair_of(disk, listing.older)
+        following = _following(disk, listing)
         pair = (following, following)
     end.checked, end.current = pair
     end.has_data = has_data

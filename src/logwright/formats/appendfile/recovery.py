@@ -21,7 +21,7 @@ from ...core.errors import DamagedJournal, Gap
 from ...core.outcome import Damage, Mode, check_mode
 from .cursor import Cursor, judge
 from .files import JournalFile
-from .opening import drop_older, pair_of
+from .opening import drop_older, forget_done, pair_of
 from .reader import generations, segments_of
 from .replay import Segment, Segments
 
@@ -110,9 +110,12 @@ class Recovery(Iterator[Segment]):
 
     def _finish(self) -> None:
         """Make durable what was appended meanwhile, and let the old files go."""
-        if not self._writer.older:
+        writer = self._writer
+        if not writer.older:
             return
-        self._writer.begin()  # ids go on counting from here: the old files must not go before the new one is there
-        self._writer.sync()
-        drop_older(self._writer.disk, self._writer.directory)
-        self._writer.older = []
+        writer.sync()
+        drop_older(writer.disk, writer.directory, *writer.began)
+        writer.older = []
+        writer.begin()  # behind the removal, which may have made the room for it; till then that keeps the ids
+        writer.sync()
+        forget_done(writer.disk, writer.directory)

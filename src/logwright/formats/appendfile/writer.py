@@ -131,6 +131,7 @@ class Writer(Appending, kernel.AppendBuffer):
         self.recovered: Damage | None = end.cut
         self.kept: Path | None = end.kept
         self.older = end.older
+        self.began = (end.file_id, end.current)
         self._file = end.file
         self._file_size = end.position
         self._next_id = end.file_id
