@@ -16,8 +16,9 @@ from pyspark.sql.types import StructType
 from logwright.core.errors import Gap, HistoryUnavailable
 from logwright.formats.versioned import Retention, VersionedKVStore
 from logwright.spark.schemas import spark_schema
+from logwright.spark.source import JournalReader
 from logwright.spark.stream import JournalStream
-from tests.formats.versioned.stores import Clock
+from tests.formats.versioned.stores import Clock, Renamed, journal
 
 Change = tuple[str, str, str | None]
 """Store, key, and value as JSON; None for a deletion."""
@@ -168,6 +169,71 @@ def test_a_stream_that_begins_at_a_time_begins_with_a_change(tmp_path: Path) -> 
         assert [value for _, _, value in changes] == [str(one) for one in range(number, 12)]
     latest = stream_of(tmp_path / "stores", startingOffsets="latest")
     assert following(latest, latest.initialOffset()) == latest.initialOffset()
+
+
+def test_each_change_comes_once_when_the_archive_before_gets_a_later_name_and_goes(tmp_path: Path) -> None:
+    renamed = Renamed(tmp_path / "stores")
+    offset = stream_of(tmp_path / "stores", mode="dropmalformed").initialOffset()
+    found: list[list[Change]] = []
+
+    def go_on() -> None:
+        nonlocal offset
+        stream = stream_of(tmp_path / "stores", mode="dropmalformed")
+        end = following(stream, offset)
+        found.append(changes_of(stream, offset, end))
+        assert changes_of(stream_of(tmp_path / "stores", mode="dropmalformed"), offset, end) == found[-1]
+        offset = end
+
+    go_on()
+    renamed.insert("d", 4)
+    assert (tmp_path / "stores" / "cars.jrn.t2001.zz").exists()
+    go_on()
+    renamed.remove_archives()
+    renamed.insert("e", 5)
+    go_on()
+    assert [key for _, key, _ in found[0]] == ["a", "b", "c"]
+    assert found[1:] == [[("cars", "d", "4")], [("cars", "e", "5")]]
+    sequences = {row["sequence"] for row in rows_of(tmp_path / "stores")}
+    assert sequences == {2000}, "when the journal became the active one, whatever its neighbours are called"
+
+
+def rows_of(path: Path) -> list[dict[str, Any]]:
+    reader = JournalReader(spark_schema(None), {"path": str(path)}, None)
+    return [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
+
+
+def test_a_store_that_is_rotated_before_its_clock_goes_on_gives_each_change_once(tmp_path: Path) -> None:
+    offset: dict[str, Any] | None = None
+    found: list[Change] = []
+    with VersionedKVStore.open(tmp_path / "stores", "cars", clock=lambda: 1000, background=False) as store:
+        for number in range(8):
+            store.insert("abc"[number % 3], number)
+            if number % 2 == 0:
+                stream = stream_of(tmp_path / "stores")
+                offset = offset or stream.initialOffset()
+                end = following(stream, offset)
+                found += changes_of(stream, offset, end)
+                offset = end
+            if number in (1, 4, 5):
+                store.rotate()
+    assert [value for _, _, value in found] == [str(number) for number in range(7)]
+
+
+def test_a_journal_that_was_cut_is_told_and_read_again(tmp_path: Path) -> None:
+    directory = tmp_path / "stores"
+    directory.mkdir()
+    entries: list[tuple[int, str, Any]] = [(1000 + number, f"k{number}", number) for number in range(5)]
+    (directory / "cars.jrn").write_bytes(journal(entries, 1000, 4096))
+    first = stream_of(directory)
+    offset = following(first, first.initialOffset())
+    other = [*entries[:3], (1003, "other", 3), (1004, "other", 4), (1005, "other", 5)]
+    (directory / "cars.jrn").write_bytes(journal(other, 1000, 4096))
+    with pytest.raises(HistoryUnavailable, match=r"stores/cars: cars.jrn is not what it was before the position \d+"):
+        following(stream_of(directory), offset)
+    going_on = stream_of(directory, failOnDataLoss="false")
+    end = following(going_on, offset)
+    assert len(changes_of(going_on, offset, end)) == 6
+    assert following(stream_of(directory), end) == end
 
 
 def test_a_missing_archive_is_told_once_by_a_stream(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ this, or whose numbers are not those of the records one by one, offers more, and
 
     mark(reader, part, number)                   -> a short text about what lies right before a number, "" for nothing
     resume(reader, part, number, mark)           -> (number, reason): where to go on that had come to `number` and noted
-                                                    `mark` there; a reason says why that is another number
+                                                    `mark` there; a reason says why that is another record
     advance(reader, part, start, stop, most)     -> (number, count): how far so many records go, and how many they are
 
 A plan may leave out whatever it knows to hold no record of the `times`, and it need not: who reads a split looks at

@@ -287,6 +287,7 @@ class JournalStream(Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
             if reason:
                 self._lose(f"{standing.name}: {reason}")
                 return following
+            number = following  # the same record, under the number that it has now
         if number < standing.first:
             lost = f"records {number} to {standing.first - 1} went before they were read"
             self._lose(f"{standing.name}: {lost}, it begins with {standing.first} now")

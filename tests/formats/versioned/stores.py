@@ -118,3 +118,25 @@ def state_of(entries: Iterable[Entry]) -> dict[str, tuple[Any, int]]:
         if entry.o is not None:
             state[entry.k] = (entry.o, entry.t)
     return state
+
+
+class Renamed:
+    """A store whose last archive gets a later name than it should have, because that is taken by something else."""
+
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir()
+        self.directory = directory
+        self.taken = directory / "cars.jrn.t2000.zz"
+        self.taken.write_bytes(b"no archive")
+        (directory / "cars.jrn.old").write_bytes(journal([(1000, "a", 1), (2000, "b", 2)], 1000))
+        (directory / "cars.jrn").write_bytes(journal([(1000, "a", 1), (2000, "b", 2), (2001, "c", 3)], 2000, 4096))
+
+    def insert(self, key: str, value: int) -> None:
+        """The next change; whoever opens the store makes the archive first."""
+        with VersionedKVStore.open(self.directory, "cars", 4096, clock=Clock(3000 + value), background=False) as store:
+            store.insert(key, value)
+
+    def remove_archives(self) -> None:
+        """As retention does it: from then on the journal is numbered by its own beginning."""
+        self.taken.unlink()
+        (self.directory / "cars.jrn.t2001.zz").unlink()

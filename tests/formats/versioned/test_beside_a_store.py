@@ -17,8 +17,9 @@ from logwright.core.errors import HistoryUnavailable, WrongUse
 from logwright.formats.versioned.reader import Reader
 from logwright.formats.versioned.recovery import VersionedRecovery
 from logwright.formats.versioned.retention import Retention
+from logwright.formats.versioned.scanner import Scanner
 from logwright.formats.versioned.store import VersionedKVStore
-from tests.formats.versioned.stores import Clock, HookedDisk, content_of
+from tests.formats.versioned.stores import Clock, HookedDisk, Renamed, content_of
 from tests.support.children import Child
 
 
@@ -219,3 +220,18 @@ def test_questions_that_make_no_sense_are_refused_at_once(tmp_path: Path, ask: C
         store.insert("key", 1)
         with pytest.raises(WrongUse):
             ask(VersionedRecovery.load(tmp_path))
+
+
+def test_a_scanner_gives_each_change_once_when_the_archive_before_gets_a_later_name_and_goes(tmp_path: Path) -> None:
+    renamed = Renamed(tmp_path / "stores")
+    scanner = Scanner(tmp_path / "stores" / "cars.jrn", timeout=0, mode="dropmalformed")
+    assert [entry.k for entry in scanner] == ["a", "b", "c"]
+    renamed.insert("d", 4)
+    assert (tmp_path / "stores" / "cars.jrn.t2001.zz").exists()
+    assert [entry.k for entry in scanner] == ["d"]
+    renamed.remove_archives()
+    renamed.insert("e", 5)
+    renamed.insert("f", 6)
+    assert next(iter(scanner)).k == "e"
+    assert [entry.k for entry in scanner] == ["f"], "also behind a loop that was left"
+    scanner.close()

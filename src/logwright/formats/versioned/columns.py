@@ -7,7 +7,7 @@
 and where they are asked for
 
     file       dictionary of string        position   uint64, in that file        size       int64, of the entry
-    raw        binary, `o` as BONJSON      before     int64, the time of the journal before, null beyond 63 bits
+    raw        binary, `o` as BONJSON      before     int64, when its journal became active, null beyond 63 bits
 
 A deletion has the JSON `null` in `o`. What JSON has no number for is a string there: "NaN", "Infinity", "-Infinity".
 """
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any, Final
 
@@ -25,6 +26,7 @@ import pyarrow.compute as pc
 from ...core.errors import WrongUse
 from ..columns import (
     BATCH_BYTES,
+    MOST_SIGNED,
     NAMES,
     JoiningCollector,
     binary_array,
@@ -39,10 +41,12 @@ from ..columns import (
     plain,
     record_batches,
     repeated,
+    signed,
 )
 from . import codec, kernel
 from .codec import Columns
 from .cursor import Chunk
+from .files import JournalFile
 from .records import Entry
 
 __all__ = [
@@ -82,7 +86,6 @@ _WANT: Final = {
     "size": codec.SIZES,
     "raw": codec.RAW_VALUES,
 }
-_MOST_NANOSECONDS: Final = 2**63 - 1
 
 
 def schema(names: Sequence[str] | None = None, *, sharded: bool = False) -> pa.Schema:
@@ -103,12 +106,12 @@ def _array(columns: Columns, name: str, source: Any) -> pa.Array:
     if name in ("store", "file"):
         return repeated([(source.store if name == "store" else source.name, count)])
     if name == "before":
-        before = source.before if source.before <= _MOST_NANOSECONDS else None
+        before = source.before if source.before <= MOST_SIGNED else None
         return pa.repeat(pa.scalar(before, pa.int64()), count)
     if name == "t":
         return fixed_array(pa.uint64(), columns.timestamps, count)
     if name == "timestamp":
-        return nanoseconds(fixed_array(pa.uint64(), columns.timestamps, count)).view(_TIME)
+        return signed(fixed_array(pa.uint64(), columns.timestamps, count)).view(_TIME)
     if name == "k":
         return binary_array(columns.key_ends, columns.keys, count).view(pa.string())
     if name == "o":
@@ -120,14 +123,6 @@ def _array(columns: Columns, name: str, source: Any) -> pa.Array:
     if name == "position":
         return fixed_array(pa.uint64(), columns.positions, count)
     return fixed_array(pa.int64(), columns.sizes, count)
-
-
-def nanoseconds(times: pa.Array) -> pa.Array:
-    """Times of 64 bits as int64; null where they do not fit."""
-    fits = pc.less_equal(times, pa.scalar(_MOST_NANOSECONDS, pa.uint64()))
-    if not pc.all(fits).as_py() and len(times):
-        times = pc.if_else(fits, times, pa.scalar(None, pa.uint64()))
-    return times.cast(pa.int64())
 
 
 def state_table(latest: Any) -> pa.Table:
@@ -160,7 +155,18 @@ class Collector(JoiningCollector[Chunk]):
 
     def _batch_of(self, chunk: Chunk) -> pa.RecordBatch:
         columns = kernel.columns(chunk.data, chunk.start, chunk.stop, chunk.count, self._want, chunk.base)
-        return to_batch(columns, self.schema, chunk.source)
+        return to_batch(columns, self.schema, _journal_of(chunk))
+
+
+def _journal_of(chunk: Chunk) -> JournalFile:
+    """The file of a chunk, its `before` as the journal itself tells it: the archive before may have got a later name.
+
+    A file that is read alone has none, and one that ended when it began is told from the next one by that of its name.
+    """
+    source, since = chunk.source, chunk.since
+    if since in (None, source.before) or not source.before or (source.timestamp or 2**64) <= (since or 0):
+        return source
+    return replace(source, before=since)
 
 
 # --- batches to entries -----------------------------------------------------------------------------------------------

@@ -67,7 +67,8 @@ class Chunk(FileChunk):
     """Whole entries: `data[start:stop]` holds `count` of them, with times from `smallest` to `largest`.
 
     `position` is where `start` is in the file, which for an archive is what it was before it was compressed. The buffer
-    is valid until the cursor goes on. `folded` says that the entries were applied already: see `Cursor`.
+    is valid until the cursor goes on. `folded` says that the entries were applied already: see `Cursor`. `since` is
+    when the journal became the active one, as it says itself; None where that is damaged.
     """
 
     source: JournalFile
@@ -79,6 +80,7 @@ class Chunk(FileChunk):
     smallest: int
     largest: int
     folded: bool = False
+    since: int | None = None
 
     def starts(self) -> list[int]:
         """Where the entries begin in the file, and where the last one ends."""
@@ -262,7 +264,8 @@ class Cursor:
             if count:
                 place = self.position
                 self.position = self._base + end
-                yield Chunk(self.source, self._buffer, start, end, place, count, smallest, largest, folds)
+                since = None if self.metadata is None else self.metadata.initialized
+                yield Chunk(self.source, self._buffer, start, end, place, count, smallest, largest, folds, since)
                 if report is not None:
                     report(self.position)
             if torn is not None:

@@ -2,8 +2,9 @@
 
 The number of an entry is the time at which its journal was initialized, which is that in the name of the archive before
 it, times 2^64, plus its position in its file, which for an archive is that in what was compressed. So the numbers of
-entries do not change for as long as their file is there, whether it becomes an archive or older ones are removed. In a
-file that is read alone, numbers are positions.
+entries do not change for as long as their file is there, whether it becomes an archive or older ones are removed; but
+where an archive has to get a later name than it should have, they do, and `places.py` finds a place again. In a file
+that is read alone, numbers are positions.
 
 Names are matched as a whole, and nothing in a name leads out of the directory.
 """

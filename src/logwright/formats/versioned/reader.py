@@ -76,7 +76,7 @@ class Reader(FilesReader[Chunk, JournalFile]):
         self._single = parsed is None or parsed[1] is not Kind.ACTIVE
         self.store = self.path.name if parsed is None else parsed[0]
         self._first_initialized: dict[str, int] = {}
-        self._changes_starts: dict[int, int | None] = {}
+        self._changes_starts: dict[tuple[int, int | None], int | None] = {}
         self._alone = self._lone_file(None if parsed is None else parsed[2]) if self._single else None
         if is_to_be_there and not self.files():
             raise NotFound(f"{self.path}: no journal of a store is here")
@@ -234,9 +234,10 @@ class Reader(FilesReader[Chunk, JournalFile]):
         if number == 0:
             return None
         source = files.files[number]
-        if source.before not in self._changes_starts:  # what a journal begins with stays so
-            self._changes_starts[source.before] = self._find_changes(files, source, files.files[number - 1])
-        return self._changes_starts[source.before]
+        place = source.before, source.timestamp
+        if place not in self._changes_starts:  # what a journal begins with stays so
+            self._changes_starts[place] = self._find_changes(files, source, files.files[number - 1])
+        return self._changes_starts[place]
 
     def _find_changes(self, files: Snapshot[JournalFile], source: JournalFile, before: JournalFile) -> int | None:
         keys = self._keys_at_end(files, before)

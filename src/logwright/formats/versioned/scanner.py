@@ -22,6 +22,7 @@ from ...core.following import FilesScanner
 from ...core.format import Located
 from ...core.outcome import Damage, Mode
 from .files import POSITION_BITS, active_name, list_stores
+from .places import find, mark_of
 from .reader import Reader, located
 
 
@@ -48,14 +49,24 @@ class Scanner(FilesScanner):
 
 
 class _Store:
-    """One store, and the number up to which it was read."""
+    """One store, and the number up to which it was read, with what that place is known by."""
 
     def __init__(self, reader: Reader, start: int | None) -> None:
         self._reader = reader
         self._number = reader.first if start is None else start
+        self._mark = mark_of(reader, self._number)
 
     def read(self, mode: Mode) -> Iterator[Located | Damage]:
-        yield from self._tell_gap(mode)
+        self._number, reason = find(self._reader, self._number, self._mark)
+        yield from self._tell_gap(mode, reason)
+        number = self._number
+        try:
+            yield from self._read(mode)
+        finally:
+            if self._number != number:
+                self._mark = mark_of(self._reader, self._number)
+
+    def _read(self, mode: Mode) -> Iterator[Located | Damage]:
         for item in self._reader.chunks(self._number, mode=mode):
             if isinstance(item, Damage):
                 if item.kind == "torn_tail":
@@ -80,13 +91,15 @@ class _Store:
                     self._number = source.timestamp << POSITION_BITS
                 return
 
-    def _tell_gap(self, mode: Mode) -> Iterator[Damage]:
-        """Tell if the journal that was being read is gone."""
+    def _tell_gap(self, mode: Mode, reason: str) -> Iterator[Damage]:
+        """Tell if the journal that was being read is gone, or why it is another one."""
         files = self._reader.files()
-        if not files or files[0].first_number <= self._number:
+        if files and files[0].first_number > self._number:
+            reason = "the archives before this were removed before they were read to their end"
+            self._number = files[0].first_number
+        if not files or not reason:
             return
-        reason = "the archives before this were removed before they were read to their end"
-        self._number = files[0].first_number
+        self._mark = mark_of(self._reader, self._number)
         if mode == "failfast":
             raise Gap(files[0].name, 0, reason)
         if mode == "permissive":

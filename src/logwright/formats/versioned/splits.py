@@ -40,15 +40,38 @@ from ...core.splitting import (
     reach,
     source_of,
 )
+from . import places
 from .cursor import Chunk, Cursor, Head
 from .files import MOST_TAKEN_NS, POSITION_BITS, JournalFile, Kind, archive_name, parse_name
 from .reader import Reader
 from .stores import StoresReader
 
-__all__ = ["BEHIND", "AnyReader", "advance", "chunks", "extent", "file_of", "parts", "plan", "reach"]
+__all__ = [
+    "BEHIND",
+    "AnyReader",
+    "advance",
+    "chunks",
+    "extent",
+    "file_of",
+    "mark",
+    "parts",
+    "plan",
+    "reach",
+    "resume",
+]
 
 BEHIND: Final = 1
 """The mark of a split of which the copies that compaction made are no part."""
+
+
+def mark(reader: AnyReader, part: str, number: int) -> str:
+    """What a place in a store is known by: see `places.py`."""
+    return places.mark_of(part_of(reader, part), number)
+
+
+def resume(reader: AnyReader, part: str, number: int, mark: str) -> tuple[int, str]:
+    """The number that a place has now, and why it cannot be found, if it cannot."""
+    return places.find(part_of(reader, part), number, mark)
 
 
 # --- planning ---------------------------------------------------------------------------------------------------------

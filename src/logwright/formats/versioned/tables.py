@@ -6,8 +6,9 @@ Each change is one row, however often compaction has copied it. A time of more t
 columns `op` is `set` or `delete`, `key` the key, `value` the JSON of the value, null for a deletion, and `detail` has
 the store, and `t` where `timestamp_ns` cannot hold it.
 
-The number of an entry is `sequence` times 2^64 plus `position`: `sequence` is when its journal became the active one.
-So changes of a store are in order by (`sequence`, `position`), whatever their files are called meanwhile.
+`sequence` is when the journal of an entry became the active one, and with 2^64 as its unit, plus `position`, the number
+of the entry, as long as the archive before it has the name that it should have. So changes of a store are in order by
+(`sequence`, `position`), whatever their files are called meanwhile.
 """
 
 from __future__ import annotations
@@ -20,10 +21,11 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...core.errors import TooLarge, WrongUse
-from ..columns import bytes_of, column_of, numbers_of, times_of
+from ...core.errors import WrongUse
+from ..columns import bytes_of, column_of, numbers_of, signed, times_of
+from ..tables import details, named_detail, number_detail, own_columns, sizes
 from . import kernel
-from .columns import nanoseconds, packed_entries
+from .columns import packed_entries
 from .records import check_timestamp
 
 TYPED: Final = pa.schema(
@@ -54,8 +56,7 @@ _OWN: Final = ("store", "t", "k", "o", "deleted", "file", "position", "size", "b
 
 def sources(names: Sequence[str], *, sharded: bool) -> list[str]:
     """The columns of `columns.py` that must be decoded for these."""
-    wanted = {source for name in names for source in _SOURCES.get(name, (name,))}
-    return [name for name in _OWN if name in wanted] or ["size"]
+    return own_columns(names, _SOURCES, _OWN)
 
 
 def column(batch: pa.RecordBatch, name: str) -> pa.Array | None:
@@ -68,9 +69,9 @@ def column(batch: pa.RecordBatch, name: str) -> pa.Array | None:
     if name in ("store", "file"):
         return data.cast(pa.string())
     if name in ("t", "timestamp_ns"):
-        return nanoseconds(data)
+        return signed(data)
     if name == "timestamp":
-        return pc.divide(nanoseconds(data), 1000).view(pa.timestamp("us", tz="UTC"))
+        return pc.divide(signed(data), 1000).view(pa.timestamp("us", tz="UTC"))
     if name == "op":
         return pc.if_else(data, "delete", "set")
     if name == "key":
@@ -80,24 +81,17 @@ def column(batch: pa.RecordBatch, name: str) -> pa.Array | None:
     if name == "position":
         return data.view(pa.int64())
     if name == "size":
-        try:
-            return data.cast(pa.int32())
-        except pa.ArrowInvalid:
-            raise TooLarge("an entry of more than 2^31 - 1 bytes does not fit an INT") from None
+        return sizes(data, "an entry")
     return data
 
 
 def _detail(batch: pa.RecordBatch) -> pa.Array:
-    stores = batch.column("store")
-    escaped = pa.array([f'"store":{json.dumps(name)}' for name in stores.dictionary.to_pylist()], pa.string())
-    parts = [escaped.take(stores.indices)]
+    fields = [named_detail("store", batch.column("store"))]
     times = batch.column("t")
-    lost = pc.is_null(nanoseconds(times))
+    lost = pc.is_null(signed(times))
     if pc.any(lost).as_py():
-        kept = pc.if_else(lost, times, pa.scalar(None, pa.uint64()))
-        parts.append(pc.binary_join_element_wise('"t":', kept.cast(pa.string()), ""))
-    joined = pc.binary_join_element_wise(*parts, ",", null_handling="skip")
-    return pc.binary_join_element_wise("{", joined, "}", "")
+        fields.append(number_detail("t", pc.if_else(lost, times, pa.scalar(None, pa.uint64()))))
+    return details(fields)
 
 
 # --- restoring --------------------------------------------------------------------------------------------------------
