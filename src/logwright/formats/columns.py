@@ -24,6 +24,7 @@ BATCH_BYTES: Final = 4 << 20
 """How much one batch holds unless told: enough for whoever gets it, and still in a processor's cache."""
 MAX_BATCH_BYTES: Final = 1 << 30
 MAX_COLUMN_BYTES: Final = 2**31 - 1
+MOST_SIGNED: Final = 2**63 - 1
 NAMES: Final = pa.dictionary(pa.int32(), pa.string())
 """The type of columns that repeat a few names."""
 SAMPLE_ROWS: Final = 64
@@ -88,6 +89,14 @@ def used_buffer(data: Any, used: int) -> pa.Buffer:
     if 2 * used < data.size and isinstance(data, pa.ResizableBuffer):
         data.resize(used, shrink_to_fit=True)
     return data.slice(0, used)
+
+
+def signed(numbers: pa.Array) -> pa.Array:
+    """Numbers of 64 bits without a sign as int64; null where they do not fit."""
+    fits = pc.less_equal(numbers, pa.scalar(MOST_SIGNED, pa.uint64()))
+    if len(numbers) > numbers.null_count and not pc.all(fits).as_py():
+        numbers = pc.if_else(fits, numbers, pa.scalar(None, pa.uint64()))
+    return numbers.cast(pa.int64())
 
 
 def bitmap(mask: pa.Array) -> pa.Buffer | None:

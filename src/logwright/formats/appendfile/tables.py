@@ -17,10 +17,10 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from ...core.errors import TooLarge, WrongUse
-from ..columns import bytes_of
+from ...core.errors import WrongUse
+from ..columns import bytes_of, signed
+from ..tables import details, number_detail, own_columns, sizes
 from .codec import Columns
 from .columns import from_arrow
 
@@ -50,8 +50,7 @@ _WRITTEN: Final = ("data",)
 
 def sources(names: Sequence[str], *, sharded: bool) -> list[str]:
     """The columns of `columns.py` that must be decoded for these."""
-    wanted = {source for name in names for source in _SOURCES.get(name, (name,))}
-    return [name for name in _OWN if name in wanted] or ["size"]
+    return own_columns(names, _SOURCES, _OWN)
 
 
 def column(batch: pa.RecordBatch, name: str) -> pa.Array | None:
@@ -64,31 +63,16 @@ def column(batch: pa.RecordBatch, name: str) -> pa.Array | None:
     if name in ("kind", "op", "file"):
         return data.cast(pa.string())
     if name in _IDS:
-        return _signed(data)
+        return signed(data)
     if name == "position":
         return data.view(pa.int64())
     if name == "size":
-        try:
-            return data.cast(pa.int32())
-        except pa.ArrowInvalid:
-            raise TooLarge("a record of more than 2^31 - 1 bytes does not fit an INT") from None
+        return sizes(data, "a record")
     return data
 
 
-def _signed(data: pa.Array) -> pa.Array:
-    """Ids as 63 bits hold them; null where they do not."""
-    found = data.view(pa.int64())
-    lost = pc.less(found, 0)
-    return pc.if_else(lost, pa.scalar(None, pa.int64()), found) if pc.any(lost).as_py() else found
-
-
 def _detail(batch: pa.RecordBatch) -> pa.Array:
-    parts = [
-        pc.binary_join_element_wise(f'"{name}":', batch.column(name).cast(pa.string()), "")
-        for name in ("segment", "checked", "current")
-    ]
-    joined = pc.binary_join_element_wise(*parts, ",", null_handling="skip")
-    return pc.binary_join_element_wise("{", joined, "}", "")
+    return details([number_detail(name, batch.column(name)) for name in ("segment", "checked", "current")])
 
 
 # --- restoring --------------------------------------------------------------------------------------------------------
@@ -99,15 +83,15 @@ def records(batch: pa.RecordBatch) -> list[Columns]:
     for name in ("op", "position", "size", "detail"):
         if batch.column(name).null_count:
             raise WrongUse(f"column {name} is null in a row that is to become a record")
-    details = parsed(batch.column("detail"))
-    arrays = [batch.column("op"), batch.column("value"), details.field("checked"), details.field("current")]
+    found = parsed(batch.column("detail"))
+    arrays = [batch.column("op"), batch.column("value"), found.field("checked"), found.field("current")]
     return from_arrow(pa.RecordBatch.from_arrays(arrays, names=["kind", "data", "checked", "current"]))
 
 
-def parsed(details: pa.Array) -> pa.StructArray:
+def parsed(column: pa.Array) -> pa.StructArray:
     """What the column `detail` says, as `_detail` has written it."""
     try:
-        found = [json.loads(text) for text in details.to_pylist()]
+        found = [json.loads(text) for text in column.to_pylist()]
         if any(type(each) is not dict or type(each.get("segment")) is not int for each in found):
             raise ValueError("there is one that names no segment")
         return pa.array(found, _DETAILS)

@@ -20,7 +20,8 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...core.errors import TooLarge, WrongUse
+from ...core.errors import WrongUse
+from ..tables import details, microseconds, named_detail, number_detail, own_columns, scaled, sizes
 from .codec import Columns
 from .columns import by_queue, from_arrow
 from .records import FIELDS
@@ -58,8 +59,7 @@ _TIMED: Final = pa.array([op for op, fields in FIELDS.items() if "added" in fiel
 
 def sources(names: Sequence[str], *, sharded: bool) -> list[str]:
     """The columns of `columns.py` that must be decoded for these."""
-    wanted = {source for name in names for source in _SOURCES.get(name, (name,))}
-    return [name for name in _OWN if name in wanted] or ["size"]
+    return own_columns(names, _SOURCES, _OWN)
 
 
 def column(batch: pa.RecordBatch, name: str) -> pa.Array | None:
@@ -72,43 +72,25 @@ def column(batch: pa.RecordBatch, name: str) -> pa.Array | None:
     if name in ("queue", "op", "file"):
         return data.cast(pa.string())
     if name in ("added", "expires", "timestamp"):
-        return _scaled(data, 1000).view(pa.timestamp("us", tz="UTC"))
+        return microseconds(data, 1000)
     if name == "timestamp_ns":
-        return _scaled(data, 1_000_000)
+        return scaled(data, 1_000_000)
     if name == "position":
         return data.view(pa.int64())
     if name == "size":
-        try:
-            return data.cast(pa.int32())
-        except pa.ArrowInvalid:
-            raise TooLarge("an operation of more than 2^31 - 1 bytes does not fit an INT") from None
+        return sizes(data, "an operation")
     return data
 
 
-def _scaled(data: pa.Array, factor: int) -> pa.Array:
-    """Milliseconds in a smaller unit; null where that does not fit."""
-    times = data.view(pa.int64())
-    most = (2**63 - 1) // factor
-    fits = pc.and_(pc.less_equal(times, most), pc.greater_equal(times, -most))
-    if times.null_count < len(times) and not pc.all(fits).as_py():
-        times = pc.if_else(fits, times, pa.scalar(None, pa.int64()))
-    return pc.multiply(times, factor)
-
-
 def _detail(batch: pa.RecordBatch) -> pa.Array:
-    queues = batch.column("queue")
-    escaped = pa.array([f'"queue":{json.dumps(name)}' for name in queues.dictionary.to_pylist()], pa.string())
-    parts = [escaped.take(queues.indices)]
     numbers = {"xid": batch.column("xid"), "count": batch.column("count")}
     numbers["expires"] = batch.column("expires").view(pa.int64())
     added = batch.column("added").view(pa.int64())
-    lost = pc.and_(pc.is_valid(added), pc.is_null(_scaled(batch.column("added"), 1_000_000)))
+    lost = pc.and_(pc.is_valid(added), pc.is_null(scaled(batch.column("added"), 1_000_000)))
     if pc.any(lost).as_py():
         numbers["added"] = pc.if_else(lost, added, pa.scalar(None, pa.int64()))
-    for name, found in numbers.items():
-        parts.append(pc.binary_join_element_wise(f'"{name}":', found.cast(pa.string()), ""))
-    joined = pc.binary_join_element_wise(*parts, ",", null_handling="skip")
-    return pc.binary_join_element_wise("{", joined, "}", "")
+    fields = [number_detail(name, found) for name, found in numbers.items()]
+    return details([named_detail("queue", batch.column("queue")), *fields])
 
 
 # --- restoring ------------------------------------------------------------------------------------------------------
@@ -119,9 +101,9 @@ def operations(batch: pa.RecordBatch) -> list[Columns]:
     for name in ("op", "position", "size", "detail"):
         if batch.column(name).null_count:
             raise WrongUse(f"column {name} is null in a row that is to become an operation")
-    details = parsed(batch.column("detail"))
+    found = parsed(batch.column("detail"))
     exact = pc.divide(batch.column("timestamp_ns"), 1_000_000)
-    added = pc.coalesce(details.field("added"), exact)
+    added = pc.coalesce(found.field("added"), exact)
     # What has no time of its own is given any; an item that needs one must have it.
     missing = pc.and_(pc.is_null(added), pc.is_in(batch.column("op"), _TIMED))
     if pc.any(missing).as_py():
@@ -130,10 +112,10 @@ def operations(batch: pa.RecordBatch) -> list[Columns]:
         pa.RecordBatch.from_arrays(
             [
                 batch.column("op"),
-                details.field("xid"),
-                details.field("count"),
+                found.field("xid"),
+                found.field("count"),
                 added,
-                details.field("expires"),
+                found.field("expires"),
                 batch.column("value"),
             ],
             names=["op", "xid", "count", "added", "expires", "data"],
@@ -141,10 +123,10 @@ def operations(batch: pa.RecordBatch) -> list[Columns]:
     )
 
 
-def parsed(details: pa.Array) -> pa.StructArray:
+def parsed(column: pa.Array) -> pa.StructArray:
     """What the column `detail` says, as `_detail` has written it."""
     try:
-        found = [json.loads(text) for text in details.to_pylist()]
+        found = [json.loads(text) for text in column.to_pylist()]
         if any(type(each) is not dict or type(each.get("queue")) is not str for each in found):
             raise ValueError("there is one that does not name a queue")
         return pa.array(found, _DETAILS)

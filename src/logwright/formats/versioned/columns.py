@@ -7,7 +7,7 @@
 and where they are asked for
 
     file       dictionary of string        position   uint64, in that file        size       int64, of the entry
-    raw        binary, `o` as BONJSON      before     int64, when its journal became active, null beyond 63 bits
+    raw        binary, `o` as BONJSON      before     int64, the time of the journal before, null beyond 63 bits
 
 A deletion has the JSON `null` in `o`. What JSON has no number for is a string there: "NaN", "Infinity", "-Infinity".
 """
@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any, Final
 
@@ -46,7 +45,6 @@ from ..columns import (
 from . import codec, kernel
 from .codec import Columns
 from .cursor import Chunk
-from .files import JournalFile
 from .records import Entry
 
 __all__ = [
@@ -155,18 +153,7 @@ class Collector(JoiningCollector[Chunk]):
 
     def _batch_of(self, chunk: Chunk) -> pa.RecordBatch:
         columns = kernel.columns(chunk.data, chunk.start, chunk.stop, chunk.count, self._want, chunk.base)
-        return to_batch(columns, self.schema, _journal_of(chunk))
-
-
-def _journal_of(chunk: Chunk) -> JournalFile:
-    """The file of a chunk, its `before` as the journal itself tells it: the archive before may have got a later name.
-
-    A file that is read alone has none, and one that ended when it began is told from the next one by that of its name.
-    """
-    source, since = chunk.source, chunk.since
-    if since in (None, source.before) or not source.before or (source.timestamp or 2**64) <= (since or 0):
-        return source
-    return replace(source, before=since)
+        return to_batch(columns, self.schema, chunk.source)
 
 
 # --- batches to entries -----------------------------------------------------------------------------------------------

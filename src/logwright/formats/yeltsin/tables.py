@@ -17,9 +17,9 @@ from collections.abc import Sequence
 from typing import Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from ...core.errors import TooLarge
+from ..columns import signed
+from ..tables import microseconds, own_columns, scaled, sizes
 
 TYPED: Final = pa.schema(
     [
@@ -51,13 +51,11 @@ _SOURCES: Final = {
 }
 """From which of the format's own columns a column is made, where those have other names."""
 _OWN: Final = (*TYPED.names, "file", "position", "size")
-_MOST: Final = 2**63 - 1
 
 
 def sources(names: Sequence[str], *, sharded: bool) -> list[str]:
     """The columns of `columns.py` that must be decoded for these."""
-    wanted = {source for name in names for source in _SOURCES.get(name, (name,))}
-    return [name for name in _OWN if name in wanted] or ["size"]
+    return own_columns(names, _SOURCES, _OWN)
 
 
 def column(batch: pa.RecordBatch, name: str) -> pa.Array | None:
@@ -70,39 +68,18 @@ def column(batch: pa.RecordBatch, name: str) -> pa.Array | None:
     if name in ("outcome", "op", "file"):
         return data.cast(pa.string())
     if name == "timestamp":
-        return _scaled(data, 1_000_000).view(pa.timestamp("us", tz="UTC"))
+        return microseconds(data, 1_000_000)
     if name == "timestamp_ns":
-        return _scaled(data, 1_000_000_000)
+        return scaled(data, 1_000_000_000)
     if name == "flags":
         return data.cast(pa.int16())
     if name == "key":
         return data.cast(pa.string()).cast(pa.binary())
     if name in ("offset", "page", "free_before", "free_after", "position"):
-        return _signed(data)
+        return signed(data)
     if name == "size":
-        try:
-            return data.cast(pa.int32())
-        except pa.ArrowInvalid:
-            raise TooLarge("an operation of more than 2^31 - 1 bytes does not fit an INT") from None
+        return sizes(data, "an operation")
     return data
-
-
-def _signed(data: pa.Array) -> pa.Array:
-    """Numbers of 64 bits as BIGINT; null where they do not fit."""
-    fits = pc.less_equal(data, pa.scalar(_MOST, pa.uint64()))
-    if not pc.all(fits).as_py() and len(data) > data.null_count:
-        data = pc.if_else(fits, data, pa.scalar(None, pa.uint64()))
-    return data.cast(pa.int64())
-
-
-def _scaled(data: pa.Array, factor: int) -> pa.Array:
-    """Seconds in a smaller unit; null where that does not fit."""
-    times = data.view(pa.int64())
-    most = _MOST // factor
-    fits = pc.and_(pc.less_equal(times, most), pc.greater_equal(times, -most))
-    if len(times) and not pc.all(fits).as_py():
-        times = pc.if_else(fits, times, pa.scalar(None, pa.int64()))
-    return pc.multiply(times, factor)
 
 
 def _detail(batch: pa.RecordBatch) -> pa.Array:

@@ -1,0 +1,64 @@
+"""What the rooms `tables` of all formats share: numbers and times as Spark has them, and details as JSON.
+
+Spark knows no unsigned numbers, and its times are microseconds in 64 bits: what does not fit is null.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..core.errors import TooLarge
+from .columns import MOST_SIGNED
+
+
+def own_columns(names: Sequence[str], sources: Mapping[str, Sequence[str]], own: Sequence[str]) -> list[str]:
+    """The columns of a format that must be decoded for these; `sources` says what a column is made from.
+
+    There is always one, as a batch without columns cannot say how many rows it has.
+    """
+    wanted = {source for name in names for source in sources.get(name, (name,))}
+    return [name for name in own if name in wanted] or ["size"]
+
+
+def sizes(data: pa.Array, record: str) -> pa.Array:
+    """Sizes as INT; `record` says what does not fit that."""
+    try:
+        return data.cast(pa.int32())
+    except pa.ArrowInvalid:
+        raise TooLarge(f"{record} of more than 2^31 - 1 bytes does not fit an INT") from None
+
+
+def scaled(data: pa.Array, factor: int) -> pa.Array:
+    """Times in a unit that is so many times smaller; null where they do not fit that."""
+    times = data.view(pa.int64())
+    most = MOST_SIGNED // factor
+    fits = pc.and_(pc.less_equal(times, most), pc.greater_equal(times, -most))
+    if len(times) > times.null_count and not pc.all(fits).as_py():
+        times = pc.if_else(fits, times, pa.scalar(None, pa.int64()))
+    return pc.multiply(times, factor)
+
+
+def microseconds(data: pa.Array, factor: int) -> pa.Array:
+    """Times as TIMESTAMP, of which one in their unit has so many."""
+    return scaled(data, factor).view(pa.timestamp("us", tz="UTC"))
+
+
+def named_detail(name: str, names: pa.DictionaryArray) -> pa.Array:
+    """A field of a JSON object with a name in it, for each row."""
+    escaped = pa.array([f'"{name}":{json.dumps(each)}' for each in names.dictionary.to_pylist()], pa.string())
+    return escaped.take(names.indices)
+
+
+def number_detail(name: str, numbers: pa.Array) -> pa.Array:
+    """A field of a JSON object with a number in it, for each row that has one."""
+    return pc.binary_join_element_wise(f'"{name}":', numbers.cast(pa.string()), "")
+
+
+def details(fields: Sequence[pa.Array]) -> pa.Array:
+    """The fields of each row as a JSON object; a null is no field."""
+    joined = pc.binary_join_element_wise(*fields, ",", null_handling="skip")
+    return pc.binary_join_element_wise("{", joined, "}", "")
