@@ -7,7 +7,7 @@
 and where they are asked for
 
     file       dictionary of string        position   uint64, in that file        size       int64, of the entry
-    raw        binary, `o` as BONJSON      before     int64, the time of the journal before, null beyond 63 bits
+    raw        binary, `o` as BONJSON      before     int64, when its journal became active, null beyond 63 bits
 
 A deletion has the JSON `null` in `o`. What JSON has no number for is a string there: "NaN", "Infinity", "-Infinity".
 """
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any, Final
 
@@ -45,7 +46,8 @@ from ..columns import (
 from . import codec, kernel
 from .codec import Columns
 from .cursor import Chunk
-from .records import Entry
+from .files import JournalFile
+from .records import Entry, check_timestamp
 
 __all__ = [
     "Collector",
@@ -153,7 +155,18 @@ class Collector(JoiningCollector[Chunk]):
 
     def _batch_of(self, chunk: Chunk) -> pa.RecordBatch:
         columns = kernel.columns(chunk.data, chunk.start, chunk.stop, chunk.count, self._want, chunk.base)
-        return to_batch(columns, self.schema, chunk.source)
+        return to_batch(columns, self.schema, _journal_of(chunk))
+
+
+def _journal_of(chunk: Chunk) -> JournalFile:
+    """The file of a chunk, its `before` as the journal itself tells it: the archive before may have got a later name.
+
+    A file that is read alone has none, and one that ended when it began is told from the next one by that of its name.
+    """
+    source, since = chunk.source, chunk.since
+    if since in (None, source.before) or not source.before or (source.timestamp or 2**64) <= (since or 0):
+        return source
+    return replace(source, before=since)
 
 
 # --- batches to entries -----------------------------------------------------------------------------------------------
@@ -209,6 +222,14 @@ def _keys_and_values(batch: pa.RecordBatch) -> tuple[pa.Array, pa.Array]:
 
 def packed_entries(batch: pa.RecordBatch, times: array[int]) -> list[bytes]:
     """The rows of a batch as the bytes of entries that have these times; else as `from_arrow` takes them."""
+    return [data[start:stop] for data, starts in packed(batch, times) for start, stop in pairwise(starts)]
+
+
+def packed(batch: pa.RecordBatch, times: Any) -> Iterator[tuple[bytes, Sequence[int]]]:
+    """The same one behind the other, in as few pieces as can be: where in a piece each begins, and the last one ends.
+
+    `times` is memory of 64-bit numbers.
+    """
     keys, values = (bytes_of(name, column) for name, column in zip(("k", "o"), _keys_and_values(batch), strict=True))
     if keys.null_count:
         raise WrongUse(f"row {pc.index(keys.is_null(), True).as_py()} has no key")
@@ -216,7 +237,6 @@ def packed_entries(batch: pa.RecordBatch, times: array[int]) -> list[bytes]:
     removed = values.is_null()
     if deleted is not None:
         removed = pc.or_(removed, pc.fill_null(plain(deleted).cast(pa.bool_()), False))
-    found: list[bytes] = []
     row = 0
     while row < batch.num_rows:
         count = min(fitting(keys, row), fitting(values, row))
@@ -224,10 +244,8 @@ def packed_entries(batch: pa.RecordBatch, times: array[int]) -> list[bytes]:
         columns.key_ends, columns.keys = ends_and_bytes(keys.slice(row, count))
         columns.value_ends, columns.values = ends_and_bytes(values.slice(row, count))
         columns.deleted = fixed_memory(removed.slice(row, count).cast(pa.uint8()), 1)
-        data, starts = kernel.pack(columns)
-        found += [data[start:stop] for start, stop in pairwise(starts)]
+        yield kernel.pack(columns)
         row += count
-    return found
 
 
 def _texts(name: str, array: pa.Array) -> list[Any]:
@@ -239,12 +257,32 @@ def _texts(name: str, array: pa.Array) -> list[Any]:
 
 
 def _times_of(batch: pa.RecordBatch) -> list[int]:
+    return [value or 0 for value in _given_times(batch).to_pylist()]
+
+
+def _given_times(batch: pa.RecordBatch) -> pa.Array:
+    """The times of rows in nanoseconds, null for those without one."""
     found = column_of(batch, "t", "timestamp_ns", "timestamp")
     if found is None:
-        return [0] * batch.num_rows
+        return pa.nulls(batch.num_rows, pa.uint64())
     times = plain(found)
     if pa.types.is_timestamp(times.type):
-        times = times.cast(_TIME if times.type.tz else pa.timestamp("ns")).view(pa.int64())
-    elif not (pa.types.is_integer(times.type) or pa.types.is_null(times.type)):
+        return times.cast(_TIME if times.type.tz else pa.timestamp("ns")).view(pa.int64())
+    if not (pa.types.is_integer(times.type) or pa.types.is_null(times.type)):
         raise WrongUse(f"the time is {times.type}, and must be a timestamp or nanoseconds")
-    return [value or 0 for value in times.to_pylist()]
+    return times
+
+
+def change_times(batch: pa.RecordBatch, now: int) -> pa.Array:
+    """The times of rows as `from_arrow` takes them, but `now` for those without one."""
+    times = _given_times(batch)
+    if pa.types.is_signed_integer(times.type) and len(times) and (least := pc.min(times).as_py() or 0) < 0:
+        check_timestamp(least)
+    times = pc.fill_null(times.cast(pa.uint64()), 0)
+    return pc.if_else(pc.equal(times, pa.scalar(0, pa.uint64())), pa.scalar(now, pa.uint64()), times)
+
+
+def rising(times: pa.Array, least: int) -> memoryview:
+    """Times that never go back, and not behind another one: where they would, that before is taken again."""
+    found = pc.cumulative_max(times, start=pa.scalar(least, pa.uint64()))
+    return memoryview(fixed_memory(found, 8)).cast("B").cast("Q")

@@ -6,8 +6,9 @@ Each change is one row, however often compaction has copied it. A time of more t
 columns `op` is `set` or `delete`, `key` the key, `value` the JSON of the value, null for a deletion, and `detail` has
 the store, and `t` where `timestamp_ns` cannot hold it.
 
-The number of an entry is `sequence` times 2^64 plus `position`: `sequence` is when its journal became the active one.
-So changes of a store are in order by (`sequence`, `position`), whatever their files are called meanwhile.
+`sequence` is when the journal of an entry became the active one, and with 2^64 as its unit, plus `position`, the number
+of the entry, as long as the archive before it has the name that it should have. So changes of a store are in order by
+(`sequence`, `position`), whatever their files are called meanwhile.
 """
 
 from __future__ import annotations
