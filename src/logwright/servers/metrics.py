@@ -54,9 +54,9 @@ class Metrics:
         self._about[name] = ("counter", about)
         return self._counters.setdefault(name, Counter(label))
 
-    def gauge(self, name: str, about: str, read: Callable[[], float]) -> None:
-        """Something that goes up and down, read when it is asked for."""
-        self._about[name] = ("gauge", about)
+    def gauge(self, name: str, about: str, read: Callable[[], float], *, grows: bool = False) -> None:
+        """Something that goes up and down, read when it is asked for; one that only `grows` is told as a counter."""
+        self._about[name] = ("counter" if grows else "gauge", about)
         self._gauges[name] = read
 
     def text(self) -> str:
@@ -65,8 +65,8 @@ class Metrics:
         for name, (kind, about) in self._about.items():
             full = f"{self._prefix}_{name}"
             lines += [f"# HELP {full} {about}", f"# TYPE {full} {kind}"]
-            if kind == "gauge":
-                lines.append(f"{full} {self._gauges[name]():g}")
+            if name in self._gauges:
+                lines.append(f"{full} {self._gauges[name]()}")
                 continue
             counter = self._counters[name]
             for value, count in counter.values.items():

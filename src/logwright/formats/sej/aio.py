@@ -172,7 +172,7 @@ def _wake(woken: asyncio.Future[None]) -> None:
         woken.set_result(None)
 
 
-async def _changed(watch: Watch, most_seconds: float) -> None:
+async def changed(watch: Watch, most_seconds: float) -> None:
     """Wait for a watch to wake up, at most so long."""
     descriptor = watch.descriptor()
     if descriptor is None:
@@ -262,7 +262,7 @@ class AsyncScanner:
                     return True
                 if remaining <= 0:
                     return False
-                await _changed(self._scanner.watch, min(remaining, POLL_SECONDS))
+                await changed(self._scanner.watch, min(remaining, POLL_SECONDS))
         raise Closed(f"{self.directory}: this scanner is closed")
 
     def _fetch(self, stalled: bool) -> None:
@@ -401,7 +401,7 @@ class AsyncConsumer:
             if remaining <= 0:
                 return False
             await self._commit_if_due(delivery)
-            await _changed(watch, min(remaining, POLL_SECONDS))
+            await changed(watch, min(remaining, POLL_SECONDS))
         return False
 
     async def _advance(self, delivery: Delivery, messages: list[Message]) -> None:

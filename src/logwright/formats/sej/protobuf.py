@@ -64,9 +64,9 @@ def to_wire(buffer: Buffer, start: int, stop: int, count: int, field: int) -> by
     return bytes(out)
 
 
-def number_field(field: int, number: int) -> bytes:
-    """A field that is a number; nothing for 0."""
-    return _varint(field << 3 | _VARINT) + _varint(number & _MASK) if number else b""
+def number_field(field: int, number: int, *, always: bool = False) -> bytes:
+    """A field that is a number; nothing for 0, unless `always` it is to be there."""
+    return _varint(field << 3 | _VARINT) + _varint(number & _MASK) if number or always else b""
 
 
 def bytes_field(field: int, data: bytes) -> bytes:

@@ -1,0 +1,261 @@
+"""Copying a sej journal elsewhere: reading it in batches, and writing messages that have their offsets already.
+
+A copy has the same bytes as its source, in the same files. A segment is nothing but its messages, so what a copy must
+be told besides them is where segments begin: every batch says which segment it is of, by that one's first offset, and
+lies within one. A journal whose first segments were cleaned away begins with the first one that is left.
+
+    feed = Feed(source, offset)
+    writer = CopyWriter(target, first_offset=feed.first)
+    while (batch := feed.read()) is not None: ...
+
+Where nobody tells of segments, a copy rolls over by its own size, as every writer does.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from ...core.closing import Closing
+from ...core.disk import REAL_DISK, Disk
+from ...core.errors import DamagedJournal, TooLarge, WrongUse
+from ...core.outcome import Damage
+from ...core.watch import Watch
+from . import kernel
+from .ending import End
+from .layout import DEFAULT_SEGMENT_BYTES, MAX_OFFSET
+from .reader import Reader
+from .scanner import Scanner
+from .segment import Chunk, list_segments
+from .writer import Writer
+
+SEGMENT_BYTES: Final = DEFAULT_SEGMENT_BYTES
+BATCH_BYTES: Final = 1 << 20
+"""How much a batch has by default: enough for the way to cost little, and little enough to have many on their way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Messages that lie one behind the other in one segment, as they lie there. `segment` is its first offset.
+
+    There may be none: then all that is told is that the segment begins here. No timestamp is smaller, or larger, than
+    those that are told.
+    """
+
+    frames: bytes | bytearray | memoryview
+    first_offset: int
+    count: int
+    smallest_timestamp: int
+    largest_timestamp: int
+    segment: int | None
+
+    @property
+    def next_offset(self) -> int:
+        """The offset of what comes behind it."""
+        return self.first_offset + self.count
+
+    def behind(self, offset: int) -> Batch:
+        """The messages from an offset on, which must be one of them or the next."""
+        with memoryview(self.frames) as view:
+            skipped = offset - self.first_offset
+            start = kernel.walk(view, 0, len(view), self.first_offset, skipped)[0]
+            return replace(self, frames=bytes(view[start:]), first_offset=offset, count=self.count - skipped)
+
+
+# --- writing --------------------------------------------------------------------------------------------------------
+
+
+class CopyWriter(Writer):
+    """Writes messages that have their offsets already. Everything else is as in `Writer`: lock, recovery, sync.
+
+    `first_offset` is where a journal begins that is not there yet.
+    """
+
+    def __init__(
+        self,
+        directory: Path | str,
+        *,
+        first_offset: int = 0,
+        segment_size: int = SEGMENT_BYTES,
+        disk: Disk = REAL_DISK,
+    ) -> None:
+        self._first_offset = first_offset
+        super().__init__(directory, segment_size=segment_size, buffer_bytes=1, disk=disk)
+
+    def _open_last_segment(self) -> End:
+        if self._first_offset and not list_segments(self._disk, self.directory):
+            self._create_segment(self._first_offset)
+            return End(0, self._first_offset)
+        return super()._open_last_segment()
+
+    @property
+    def failed(self) -> bool:
+        """Whether a write or a sync has failed, so that this writer takes nothing more."""
+        return self._failure is not None
+
+    def write(self, batch: Batch) -> None:
+        """Append the messages of a batch, the first of which must be the next one. They are with the system then."""
+        if batch.first_offset != self.next_offset:
+            raise WrongUse(f"{self.directory}: offset {batch.first_offset} does not follow {self.next_offset}")
+        if batch.next_offset > MAX_OFFSET:
+            raise TooLarge(f"{self.directory}: the journal has used up its 64-bit offsets")
+        self._check_process()
+        with self._writing:
+            if self.refusing:
+                self._refuse()
+            self._or_poison(lambda: self._write_batch(batch))
+
+    def _write_batch(self, batch: Batch) -> None:
+        if batch.segment is not None and self._segment.first_offset < batch.segment == batch.first_offset:
+            self._roll(batch.segment)
+            self.segment_used = 0
+        with memoryview(batch.frames) as view:
+            if batch.segment is not None or self.segment_used + len(view) < self.segment_bytes:
+                self._write_piece(view, 0, len(view), batch.smallest_timestamp, batch.largest_timestamp)
+                self.segment_used += len(view)
+                self.next_offset = batch.next_offset
+            else:
+                self._write_rolling(view, batch)
+
+    def _write_rolling(self, view: memoryview, batch: Batch) -> None:
+        """Write messages of which one or more fill a segment: the next one begins behind each of these."""
+        starts = kernel.spans(view, 0, len(view), batch.count)
+        row = 0
+        while row < batch.count:
+            full = starts[row] + self.segment_bytes - self.segment_used
+            last = min(batch.count, max(row + 1, bisect_left(starts, full)))
+            _, _, _, *times = kernel.walk(view, starts[row], starts[last], self.next_offset)
+            self._write_piece(view, starts[row], starts[last], *times)
+            self.segment_used += starts[last] - starts[row]
+            self.next_offset = batch.first_offset + last
+            if self.segment_used >= self.segment_bytes:
+                self._roll(self.next_offset)
+                self.segment_used = 0
+            row = last
+
+
+def find_difference(reader: Reader, batch: Batch, stop: int) -> int | None:
+    """The first offset below `stop` at which a journal has another message than a batch; None when there is none.
+
+    What the journal does not hold any more is not compared.
+    """
+    position = 0
+    with memoryview(batch.frames) as frames:
+        for chunk in reader.chunks(batch.first_offset, stop):
+            assert isinstance(chunk, Chunk)
+            if position == 0 and chunk.first_offset > batch.first_offset:
+                missing = chunk.first_offset - batch.first_offset
+                position = kernel.walk(frames, 0, len(frames), batch.first_offset, missing)[0]
+            size = chunk.stop - chunk.start
+            if bytes(chunk.data[chunk.start : chunk.stop]) != bytes(frames[position : position + size]):
+                return _first_difference(chunk, frames[position:])
+            position += size
+    return None
+
+
+def _first_difference(chunk: Chunk, frames: memoryview) -> int:
+    starts = kernel.spans(chunk.data, chunk.start, chunk.stop, chunk.count)
+    for row in range(chunk.count):
+        start, stop = starts[row], starts[row + 1]
+        if bytes(chunk.data[start:stop]) != bytes(frames[start - chunk.start : stop - chunk.start]):
+            return chunk.first_offset + row
+    raise AssertionError("the bytes differ, and none of the messages does")
+
+
+# --- reading --------------------------------------------------------------------------------------------------------
+
+
+class Feed(Closing):
+    """A journal in batches, from an offset on, also while it is written. `read` never waits.
+
+    A batch is valid until the next one is read.
+    """
+
+    def __init__(
+        self,
+        directory: Path | str,
+        offset: int | None = None,
+        *,
+        batch_bytes: int = BATCH_BYTES,
+        disk: Disk = REAL_DISK,
+    ) -> None:
+        self.directory = Path(directory)
+        self._batch_bytes = batch_bytes
+        self._scanner = Scanner(directory, offset, timeout=0, disk=disk)
+        self._reader = Reader(directory, disk=disk)
+        self._told: int | None = None
+        self._pieces: Iterator[Batch] = iter(())
+
+    def read(self) -> Batch | None:
+        """The next messages; None when there are none at the moment. The beginning of an empty segment is told once."""
+        batch = next(self._pieces, None)
+        if batch is not None:
+            return batch
+        chunk = self._scanner.poll()
+        if isinstance(chunk, Damage):
+            raise DamagedJournal(chunk.file, chunk.start, chunk.reason)
+        if chunk is None:
+            return self._empty_segment()
+        self._told = chunk.segment.first_offset
+        self._pieces = self._cut(chunk)
+        return next(self._pieces)
+
+    def _cut(self, chunk: Chunk) -> Iterator[Batch]:
+        """A chunk in batches of no more bytes than one should have, unless a single message has more."""
+        if chunk.stop - chunk.start <= self._batch_bytes:
+            yield self._batch(chunk, chunk.start, chunk.stop, 0, chunk.count)
+            return
+        starts = kernel.spans(chunk.data, chunk.start, chunk.stop, chunk.count)
+        row = 0
+        while row < chunk.count:
+            after = bisect_left(starts, starts[row] + self._batch_bytes + 1) - 1
+            last = max(row + 1, after)
+            yield self._batch(chunk, starts[row], starts[last], row, last)
+            row = last
+
+    def _batch(self, chunk: Chunk, start: int, stop: int, row: int, last: int) -> Batch:
+        return Batch(
+            chunk.data[start:stop],
+            chunk.first_offset + row,
+            last - row,
+            chunk.smallest_timestamp,
+            chunk.largest_timestamp,
+            chunk.segment.first_offset,
+        )
+
+    def _empty_segment(self) -> Batch | None:
+        segments = self._reader.segments()
+        first_offset = segments[-1].first_offset if segments else None
+        if first_offset is None or first_offset == self._told or first_offset != self._scanner.offset:
+            return None
+        self._told = first_offset
+        return Batch(b"", first_offset, 0, 0, 0, first_offset)
+
+    @property
+    def watch(self) -> Watch:
+        """What wakes up when something may have been appended."""
+        return self._scanner.watch
+
+    @property
+    def first(self) -> int:
+        """The offset that the journal begins with."""
+        return self._reader.first
+
+    @property
+    def next(self) -> int:
+        """The offset that the journal's next message will get."""
+        return self._reader.next
+
+    def size_from(self, offset: int) -> int:
+        """How many bytes the segments have from the one on that an offset is in."""
+        segments = self._reader.segments()
+        begun = [segment for segment in segments if segment.first_offset <= offset]
+        there = segments[max(0, len(begun) - 1) :]
+        return sum(self._reader.disk.file_size(segment.path) for segment in there)
+
+    def close(self) -> None:
+        """Close the files. A second call does nothing."""
+        self._scanner.close()

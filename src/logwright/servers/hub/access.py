@@ -1,0 +1,120 @@
+"""How a client gets to a hub: its address, TLS, a token, and what an error of gRPC's means.
+
+What is not on loopback is reached over TLS only, unless somebody spells out `insecure`: else whoever is on the way
+could read the journals, and the token as well.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Self
+
+import grpc
+import grpc.aio
+
+from ...core.errors import LogwrightError, NotFound, WrongUse
+from ..safety import Address, parse_address, read_bounded, read_secret, read_tokens
+from .errors import Conflict, HubError, OutOfStep, Refused, Unreachable
+
+EXPECTED_KEY: Final = "logwright-expected"
+"""The metadata, behind an error, that says where a copy goes on."""
+_LARGEST_ANSWER_BYTES: Final = 64 << 20
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Access:
+    """The way to a hub. `tls` without an authority trusts those that this machine trusts."""
+
+    address: Address
+    token: bytes | None = None
+    tls: bool = False
+    authority: bytes | None = None
+    certificate: bytes | None = None
+    key: bytes | None = None
+
+    @classmethod
+    def load(
+        cls,
+        address: Address | str,
+        *,
+        token: Path | str | None = None,
+        tls: bool = False,
+        authority: Path | str | None = None,
+        certificate: Path | str | None = None,
+        key: Path | str | None = None,
+        insecure: bool = False,
+    ) -> Self:
+        """Read the files: one with a token, who signed the hub's certificate, and a certificate and key of our own."""
+        if (certificate is None) != (key is None):
+            raise WrongUse("a certificate of the client's needs its key, and the other way round")
+        address = parse_address(address) if isinstance(address, str) else address
+        tls = tls or authority is not None or certificate is not None
+        if not tls and not insecure and not address.is_loopback:
+            raise WrongUse(
+                f"{address} is elsewhere: what goes there needs TLS (--tls, or --tls-authority), "
+                "or --insecure if nobody on the way can listen in"
+            )
+        return cls(
+            address,
+            None if token is None else read_tokens(Path(token))[0],
+            tls,
+            None if authority is None else read_bounded(Path(authority)),
+            None if certificate is None else read_bounded(Path(certificate)),
+            None if key is None else read_secret(Path(key)),
+        )
+
+    def channel(self) -> Any:
+        """A new channel of gRPC's; connects when it is used."""
+        options = [
+            ("grpc.max_receive_message_length", _LARGEST_ANSWER_BYTES),
+            ("grpc.keepalive_time_ms", 20_000),
+            ("grpc.keepalive_timeout_ms", 10_000),
+            ("grpc.initial_reconnect_backoff_ms", 100),
+            ("grpc.max_reconnect_backoff_ms", 2000),
+            ("grpc.enable_retries", 0),  # we do it ourselves, and know from where on
+            ("grpc.use_local_subchannel_pool", 1),
+        ]
+        if not self.tls:
+            return grpc.aio.insecure_channel(str(self.address), options=options)
+        credentials = grpc.ssl_channel_credentials(self.authority, self.key, self.certificate)
+        return grpc.aio.secure_channel(str(self.address), credentials, options=options)
+
+    def metadata(self) -> tuple[tuple[str, str], ...]:
+        """What every call carries."""
+        return () if self.token is None else (("authorization", f"Bearer {self.token.decode('ascii')}"),)
+
+
+_REFUSALS: Final = (
+    grpc.StatusCode.UNAUTHENTICATED,
+    grpc.StatusCode.PERMISSION_DENIED,
+    grpc.StatusCode.INVALID_ARGUMENT,
+    grpc.StatusCode.FAILED_PRECONDITION,
+    grpc.StatusCode.UNIMPLEMENTED,
+)
+_PASSING: Final = (
+    grpc.StatusCode.OK,  # no error of the hub's, but the answers have ended
+    grpc.StatusCode.UNAVAILABLE,
+    grpc.StatusCode.DEADLINE_EXCEEDED,
+    grpc.StatusCode.CANCELLED,
+    grpc.StatusCode.UNKNOWN,
+    grpc.StatusCode.INTERNAL,
+    grpc.StatusCode.RESOURCE_EXHAUSTED,
+)
+"""What gRPC says when a connection breaks, or when a hub has as many calls as it takes."""
+
+
+def translated(address: Address, code: Any, details: str | None, metadata: Any = ()) -> LogwrightError:
+    """What a call's end means, as one of our errors."""
+    words = f"{address}: {details or ('the hub has ended the call' if code == grpc.StatusCode.OK else code.name)}"
+    found = next((value for key, value in metadata or () if key == EXPECTED_KEY), None)
+    expected = int(found) if found is not None and str(found).isdigit() else None
+    if code == grpc.StatusCode.OUT_OF_RANGE:
+        return OutOfStep(words, expected)
+    if code == grpc.StatusCode.ALREADY_EXISTS:
+        return Conflict(words, expected)
+    if code == grpc.StatusCode.NOT_FOUND:
+        return NotFound(words)
+    if code in _REFUSALS or (code == grpc.StatusCode.RESOURCE_EXHAUSTED and "larger than max" in words):
+        return Refused(words)
+    return Unreachable(words) if code in _PASSING else HubError(words)

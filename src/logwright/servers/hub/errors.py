@@ -1,0 +1,43 @@
+"""What can go wrong between a hub and its clients.
+
+LogwrightError
+└── HubError
+    ├── OutOfStep       the messages do not go on where the copy ends; `expected` is where that is
+    ├── Conflict        the copy has another message of the same offset; `expected` is where the copy ends
+    ├── Refused         the hub does not let us in, or does not understand us
+    └── Unreachable     nobody answers, or the hub cannot at the moment: trying again later may help
+
+What else a hub cannot do for us is a `HubError` in its words.
+"""
+
+from __future__ import annotations
+
+from ...core.errors import LogwrightError
+
+
+class HubError(LogwrightError):
+    """The root of these errors."""
+
+
+class OutOfStep(HubError):
+    """The messages do not go on where the copy ends: some between would be missing."""
+
+    def __init__(self, message: str, expected: int | None) -> None:
+        super().__init__(message)
+        self.expected = expected
+
+
+class Conflict(HubError):
+    """The copy has another message of the same offset: it is not the copy of this journal."""
+
+    def __init__(self, message: str, expected: int | None) -> None:
+        super().__init__(message)
+        self.expected = expected
+
+
+class Refused(HubError):
+    """The hub does not let us in, or does not understand what we say."""
+
+
+class Unreachable(HubError):
+    """Nobody answers there, or the hub cannot at the moment."""

@@ -1,0 +1,30 @@
+"""The limits of a hub: how much of everything a client may ask for. Printed when it starts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Units are last in the names. A message must fit a request, so `request_bytes` is the limit of messages too.
+
+    What a hub holds in memory is at most `buffer_bytes`, and one request and one answer for each call.
+    """
+
+    request_bytes: int = 16 << 20
+    answer_bytes: int = 1 << 20
+    buffer_bytes: int = 128 << 20
+    connections: int = 64
+    calls: int = 64
+    calls_of_one_connection: int = 32
+    requests_in_flight: int = 32
+    open_journals: int = 128
+    journals: int = 10_000
+    name_characters: int = 100
+    header_bytes: int = 8192
+    handshake_seconds: float = 10.0
+    silence_seconds: float = 30.0
+    answer_seconds: float = 30.0
+    keepalive_seconds: float = 20.0
+    stop_seconds: float = 10.0

@@ -1,0 +1,175 @@
+"""Requests and answers of the hub: what their bytes mean. Protobuf, as the original has it, and a few fields more.
+
+    PutRequest    1 ClientID string   2 JournalDir string   3 Messages     30 Segment uint64   31 Begins uint64
+    PutResponse                                                            30 Next uint64
+    GetRequest    1 ClientID string   2 JournalDir string   3 Offset uint64
+    GetResponse                                             1 Messages     30 Segment uint64
+    ListRequest   1 ClientID string
+    ListResponse                                            1 Journals repeated string
+
+The fields from 30 on are ours, and others skip them. `Segment` is the first offset of the segment that the messages are
+of; with no messages it says that this segment begins here. `Begins` is 1 when the journal has nothing before these
+messages, because older ones were cleaned away. `Next` is the offset that the copy goes on with.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from ...core.errors import WrongUse
+from ...formats.sej import wire
+from ...formats.sej.copying import Batch
+
+PUT: Final = "/hub.Hub/Put"
+GET: Final = "/hub.Hub/Get"
+LIST: Final = "/hub.Hub/List"
+
+CLIENT, JOURNAL, PUT_MESSAGES, OFFSET = 1, 2, 3, 3
+GET_MESSAGES = 1
+SEGMENT, NEXT, BEGINS = 30, 30, 31
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """Messages for the copy of a journal. Without any, and without a segment, it asks how far the copy is."""
+
+    client: str
+    journal: str
+    batch: Batch
+    begins: bool
+
+    @property
+    def is_question(self) -> bool:
+        """Whether there is nothing to be written."""
+        return not self.batch.count and self.batch.segment is None
+
+
+@dataclass(frozen=True, slots=True)
+class Get:
+    """A question for the messages of a copy, from an offset on."""
+
+    client: str
+    journal: str
+    offset: int
+
+
+def _text(fields: dict[int, int | bytes], field: int) -> str:
+    value = fields.get(field, b"")
+    try:
+        return value.decode("utf-8") if isinstance(value, bytes) else ""
+    except UnicodeDecodeError:
+        raise WrongUse("a name in the request is no UTF-8") from None
+
+
+def _number(fields: dict[int, int | bytes], field: int) -> int | None:
+    value = fields.get(field)
+    return value if isinstance(value, int) else None
+
+
+# --- put ------------------------------------------------------------------------------------------------------------
+
+
+def put_head(client: str, journal: str, segment: int | None, begins: bool) -> bytes:
+    """What a PutRequest has besides its messages, which follow it."""
+    return b"".join(
+        (
+            wire.bytes_field(CLIENT, client.encode()),
+            wire.bytes_field(JOURNAL, journal.encode()),
+            b"" if segment is None else wire.number_field(SEGMENT, segment, always=True),
+            wire.number_field(BEGINS, int(begins)),
+        )
+    )
+
+
+def put_messages(batch: Batch) -> bytes:
+    """The messages of a batch as fields of a PutRequest; those of several, one behind the other, are one request."""
+    return wire.to_wire(batch.frames, 0, len(batch.frames), batch.count, PUT_MESSAGES)
+
+
+def read_put(data: bytes, most_bytes: int) -> Put:
+    """A PutRequest whose messages take no more than so many bytes in a segment, which can be more than on the wire.
+
+    `WrongUse` or `TooLarge` says what is wrong with it.
+    """
+    frames, first, count, smallest, largest, fields = wire.from_wire(data, PUT_MESSAGES, most_bytes)
+    segment = _number(fields, SEGMENT)
+    if not count:
+        first = segment or 0
+    elif segment is not None and segment > first:
+        raise WrongUse(f"offset {first} cannot be in the segment that begins with {segment}")
+    batch = Batch(frames, first, count, smallest, largest, segment)
+    return Put(_text(fields, CLIENT), _text(fields, JOURNAL), batch, bool(_number(fields, BEGINS)))
+
+
+def put_answer(next_offset: int) -> bytes:
+    """A PutResponse."""
+    return wire.number_field(NEXT, next_offset, always=True)
+
+
+def read_put_answer(data: bytes) -> int | None:
+    """Where the copy goes on; None from a hub that does not say."""
+    return _number(wire.from_wire(data, PUT_MESSAGES, 0)[5], NEXT)
+
+
+# --- get ------------------------------------------------------------------------------------------------------------
+
+
+def get_request(client: str, journal: str, offset: int) -> bytes:
+    """A GetRequest."""
+    return put_head(client, journal, None, False) + wire.number_field(OFFSET, offset)
+
+
+def read_get(data: bytes) -> Get:
+    """A GetRequest; its third field is a number where a PutRequest has messages."""
+    fields = wire.from_wire(data, 15, 0)[5]
+    return Get(_text(fields, CLIENT), _text(fields, JOURNAL), _number(fields, OFFSET) or 0)
+
+
+def get_answer(messages: list[bytes], segment: int | None) -> bytes:
+    """A GetResponse of messages that `get_messages` has made."""
+    return b"".join([b"" if segment is None else wire.number_field(SEGMENT, segment, always=True), *messages])
+
+
+def get_messages(frames: memoryview, count: int) -> bytes:
+    """Messages of a segment as fields of a GetResponse."""
+    return wire.to_wire(frames, 0, len(frames), count, GET_MESSAGES)
+
+
+def read_get_answer(data: bytes, offset: int, most_bytes: int) -> Batch:
+    """The messages of a GetResponse. Where there are none, it is empty and at the segment that begins there, if any."""
+    frames, first, count, smallest, largest, fields = wire.from_wire(data, GET_MESSAGES, most_bytes)
+    segment = _number(fields, SEGMENT)
+    if not count:
+        first = offset if segment is None else segment
+    return Batch(frames, first, count, smallest, largest, segment)
+
+
+# --- list -----------------------------------------------------------------------------------------------------------
+
+
+def list_request(client: str) -> bytes:
+    """A ListRequest."""
+    return wire.bytes_field(CLIENT, client.encode())
+
+
+def read_list(data: bytes) -> str:
+    """The client of a ListRequest."""
+    return _text(wire.from_wire(data, 15, 0)[5], CLIENT)
+
+
+def list_answer(journals: list[str]) -> bytes:
+    """A ListResponse. Names are ASCII and shorter than 128 characters, so that each takes two bytes more."""
+    return b"".join(bytes((GET_MESSAGES << 3 | 2, len(name))) + name.encode("ascii") for name in journals)
+
+
+def read_list_answer(data: bytes) -> list[str]:
+    """The journals of a ListResponse."""
+    found, position = [], 0
+    while position + 2 <= len(data) and data[position] == GET_MESSAGES << 3 | 2:
+        size = data[position + 1]
+        found.append(data[position + 2 : position + 2 + size].decode("ascii", "replace"))
+        position += 2 + size
+    if position != len(data):
+        raise WrongUse("the hub's list of journals is no list of names")
+    return found

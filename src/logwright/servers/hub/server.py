@@ -1,0 +1,348 @@
+"""Hub: the gRPC server that takes copies of journals and gives them back.
+
+    async with Hub("copies", parse_address("127.0.0.1:7878")) as hub:
+        print(hub.address)
+        await hub.wait()
+
+`Put` and `Get` are on the wire what they are in the original: one request, one answer. Here they take any number of
+requests in a call, answered in order, and a client has many of them on their way. `Put` is answered when its messages
+are on the disk. `Get` gives messages from an offset on, as many as an answer may have.
+
+A call is handled request by request, so the hub never waits longer than its limits say: for the next one, for whoever
+does not read the answers, or for a connection that is gone without a word.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+import grpc
+import grpc.aio
+
+from ...core.errors import (
+    Closed,
+    DamagedJournal,
+    Locked,
+    LogwrightError,
+    NotFound,
+    WrongUse,
+    is_no_space,
+)
+from ...formats.sej.copying import SEGMENT_BYTES
+from ..metrics import Metrics
+from ..safety import Address, Protection, check_limits, listening
+from . import requests
+from .access import EXPECTED_KEY
+from .copies import Copies
+from .errors import Conflict, OutOfStep, Refused
+from .limits import Limits
+
+logger = logging.getLogger("logwright.hub")
+
+_METHODS: Final = ("Put", "Get", "List")
+_Handle = Callable[[bytes], Awaitable["asyncio.Future[bytes]"]]
+
+
+class Hub:
+    """A server of copies below a directory. `async with` starts it, and leaving the block stops it cleanly."""
+
+    def __init__(
+        self,
+        directory: Path | str,
+        address: Address,
+        *,
+        protection: Protection | None = None,
+        limits: Limits | None = None,
+        segment_size: int = SEGMENT_BYTES,
+    ) -> None:
+        self.limits = Limits() if limits is None else limits
+        self.protection = Protection() if protection is None else protection
+        check_limits(self.limits)
+        self.protection.check(address)
+        self.address = address
+        self.copies = Copies(directory, self.limits, segment_size=segment_size)
+        self.metrics = Metrics("logwright_hub")
+        self._calls = 0
+        self._buffered_bytes = 0
+        self._waiting_for_room: list[asyncio.Future[None]] = []
+        self._stopping = asyncio.Event()
+        self._server: Any = None
+        self._describe_metrics()
+
+    def _describe_metrics(self) -> None:
+        metrics, copies = self.metrics, self.copies
+        self.requests = metrics.counter("requests_total", "Requests that were answered, by method.", "method")
+        self.failures = metrics.counter("failures_total", "Calls that ended with an error, by its code.", "code")
+        self.dropped = metrics.counter("dropped_total", "Calls of clients that were too slow.")
+        for name, about, read in (
+            ("written_messages_total", "Messages that were written.", lambda: copies.written_messages),
+            ("written_bytes_total", "Bytes of them.", lambda: copies.written_bytes),
+            ("repeated_messages_total", "Messages that were there already.", lambda: copies.repeated_messages),
+        ):
+            metrics.gauge(name, about, read, grows=True)
+        metrics.gauge("open_journals", "Copies that are open for writing.", lambda: copies.open_count)
+        metrics.gauge("calls", "Calls that are under way.", lambda: self._calls)
+        metrics.gauge("buffered_bytes", "Requests that are being handled.", lambda: self._buffered_bytes)
+
+    # --- starting and stopping --------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Listen; `address` has the port then."""
+        limits = self.limits
+        self._server = grpc.aio.server(maximum_concurrent_rpcs=limits.calls, options=_options(limits))
+        handlers = {name: grpc.stream_stream_rpc_method_handler(self._handler(name)) for name in _METHODS}
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("hub.Hub", handlers),))
+        with listening(self.address):
+            try:
+                port = self._listen()
+            except RuntimeError as error:  # what grpc raises, in many words
+                raise OSError(str(error)) from error
+            if port == 0:
+                raise OSError("the address is in use, or not ours")
+        self.address = Address(self.address.host, port)
+        await self._server.start()
+
+    def _listen(self) -> int:
+        protection = self.protection
+        if protection.certificate is None:
+            return int(self._server.add_insecure_port(str(self.address)))
+        credentials = grpc.ssl_server_credentials(
+            [(protection.key, protection.certificate)],
+            root_certificates=protection.client_authority,
+            require_client_auth=protection.client_authority is not None,
+        )
+        return int(self._server.add_secure_port(str(self.address), credentials))
+
+    async def wait(self) -> None:
+        """Return when the hub has been stopped."""
+        await self._server.wait_for_termination()
+
+    async def stop(self) -> None:
+        """Answer what has come, take no more, and close everything. What was acknowledged is on the disk anyway."""
+        self._stopping.set()
+        try:
+            if self._server is not None:
+                await self._server.stop(self.limits.stop_seconds)
+        finally:
+            await self.copies.close()
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self.start()
+        except BaseException:
+            await self.copies.close()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    # --- calls ------------------------------------------------------------------------------------------------------
+
+    def _handler(self, method: str) -> Callable[[Any, Any], Awaitable[None]]:
+        handle: _Handle = {"Put": self._put, "Get": self._get, "List": self._list}[method]
+
+        async def call(_: Any, context: Any) -> None:
+            self._calls += 1
+            try:
+                await self._answer_all(method, handle, context)
+            except LogwrightError as error:
+                await self._refuse(context, error)
+            except TimeoutError:
+                self.dropped.add()
+                await self._end(context, grpc.StatusCode.DEADLINE_EXCEEDED, "too slow: the hub has stopped waiting")
+            finally:
+                self._calls -= 1
+
+        return call
+
+    async def _answer_all(self, method: str, handle: _Handle, context: Any) -> None:
+        """Read requests and answer them in order, several at a time."""
+        self._admit(context)
+        answers: asyncio.Queue[asyncio.Future[bytes] | None] = asyncio.Queue(self.limits.requests_in_flight)
+        reading = asyncio.ensure_future(self._read_all(handle, context, answers))
+        try:
+            while (answer := await answers.get()) is not None:
+                data = await answer
+                async with asyncio.timeout(self.limits.answer_seconds):
+                    await context.write(data)
+                self.requests.add(1, method)
+            await reading
+        finally:
+            reading.cancel()
+            while not answers.empty():
+                _forget(answers.get_nowait())
+
+    def _admit(self, context: Any) -> None:
+        for key, value in context.invocation_metadata() or ():
+            if key == "authorization":
+                given = value if isinstance(value, bytes) else value.encode("utf-8", "replace")
+                kind, _, token = given.partition(b" ")
+                if kind.lower() == b"bearer" and self.protection.admits(token.strip()):
+                    return
+        if not self.protection.admits(None):
+            raise _NotAdmitted("this hub asks for a token, and got none that it knows")
+
+    async def _read_all(
+        self, handle: _Handle, context: Any, answers: asyncio.Queue[asyncio.Future[bytes] | None]
+    ) -> None:
+        """Read requests until the client has no more, or until one cannot be handled: then that is its answer."""
+        stopping = asyncio.ensure_future(self._stopping.wait())
+        try:
+            while True:
+                data = await self._next_request(context, stopping)
+                if data is None:
+                    break
+                await answers.put(await self._begin(handle, data))
+        except (LogwrightError, TimeoutError) as error:
+            await answers.put(_failed(error))
+        finally:
+            stopping.cancel()
+        await answers.put(None)
+
+    async def _begin(self, handle: _Handle, data: bytes) -> asyncio.Future[bytes]:
+        """Begin to handle a request; the answer, which may be an error."""
+        size = len(data)
+        await self._take_room(size)
+        try:
+            answer = await handle(data)
+        except LogwrightError as error:
+            answer = _failed(error)
+        except BaseException:
+            self._give_room(size)
+            raise
+        answer.add_done_callback(lambda _: self._give_room(size))
+        return answer
+
+    async def _next_request(self, context: Any, stopping: asyncio.Future[Any]) -> bytes | None:
+        """The next request; None behind the last. `TimeoutError` when there is none for too long."""
+        reading = asyncio.ensure_future(context.read())
+        try:
+            waiting = {reading, stopping}
+            await asyncio.wait(waiting, timeout=self.limits.silence_seconds, return_when=asyncio.FIRST_COMPLETED)
+            if not reading.done():
+                if stopping.done():
+                    raise Closed("the hub is stopping")
+                raise TimeoutError
+            data = reading.result()
+        finally:
+            reading.cancel()
+        return None if data is grpc.aio.EOF else bytes(data)
+
+    # --- what requests may take -------------------------------------------------------------------------------------
+
+    async def _take_room(self, size: int) -> None:
+        """Wait until the requests that are being handled leave room for one more."""
+        while self._buffered_bytes and self._buffered_bytes + size > self.limits.buffer_bytes:
+            turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting_for_room.append(turn)
+            await turn
+        self._buffered_bytes += size
+
+    def _give_room(self, size: int) -> None:
+        self._buffered_bytes -= size
+        waiting, self._waiting_for_room = self._waiting_for_room, []
+        for turn in waiting:
+            if not turn.done():
+                turn.set_result(None)
+
+    # --- methods ----------------------------------------------------------------------------------------------------
+
+    async def _put(self, data: bytes) -> asyncio.Future[bytes]:
+        put = await self.copies.in_thread(lambda: requests.read_put(data, 2 * self.limits.request_bytes))
+        written = self.copies.put(put)
+
+        async def answer() -> bytes:
+            return requests.put_answer(await written)
+
+        return asyncio.ensure_future(answer())
+
+    async def _get(self, data: bytes) -> asyncio.Future[bytes]:
+        get = requests.read_get(data)
+        return asyncio.ensure_future(self.copies.in_thread(lambda: self.copies.get(get)))
+
+    async def _list(self, data: bytes) -> asyncio.Future[bytes]:
+        client = requests.read_list(data)
+
+        async def answer() -> bytes:
+            return requests.list_answer(await self.copies.in_thread(lambda: self.copies.journals_of(client)))
+
+        return asyncio.ensure_future(answer())
+
+    # --- errors -----------------------------------------------------------------------------------------------------
+
+    async def _refuse(self, context: Any, error: LogwrightError) -> None:
+        code = _code_of(error)
+        if code in (grpc.StatusCode.ABORTED, grpc.StatusCode.DATA_LOSS) or is_no_space(error):
+            logger.error("%s", error)
+        expected = getattr(error, "expected", None)
+        await self._end(context, code, str(error), () if expected is None else ((EXPECTED_KEY, str(expected)),))
+
+    async def _end(self, context: Any, code: Any, words: str, more: tuple[tuple[str, str], ...] = ()) -> None:
+        self.failures.add(1, code.name)
+        with contextlib.suppress(asyncio.InvalidStateError):
+            await context.abort(code, words, more)
+
+
+class _NotAdmitted(LogwrightError):
+    """A client without a token that we know."""
+
+
+_CODES: Final[list[tuple[type[LogwrightError], Any]]] = [
+    (OutOfStep, grpc.StatusCode.OUT_OF_RANGE),
+    (Conflict, grpc.StatusCode.ALREADY_EXISTS),
+    (_NotAdmitted, grpc.StatusCode.UNAUTHENTICATED),
+    (Refused, grpc.StatusCode.FAILED_PRECONDITION),
+    (WrongUse, grpc.StatusCode.INVALID_ARGUMENT),
+    (NotFound, grpc.StatusCode.NOT_FOUND),
+    (Locked, grpc.StatusCode.UNAVAILABLE),
+    (Closed, grpc.StatusCode.UNAVAILABLE),
+    (DamagedJournal, grpc.StatusCode.DATA_LOSS),
+]
+
+
+def _code_of(error: LogwrightError) -> Any:
+    """What an error is called in gRPC. A full disk is something that may pass; INTERNAL is what gRPC itself says."""
+    if is_no_space(error):
+        return grpc.StatusCode.UNAVAILABLE
+    return next((code for kind, code in _CODES if isinstance(error, kind)), grpc.StatusCode.ABORTED)
+
+
+def _failed(error: BaseException) -> asyncio.Future[bytes]:
+    future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+    future.set_exception(error)
+    return future
+
+
+def _forget(answer: asyncio.Future[bytes] | None) -> None:
+    """Let go of an answer that nobody will read; what it is about is done all the same."""
+    if answer is not None:
+        answer.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+
+def _options(limits: Limits) -> list[tuple[str, int]]:
+    """The limits that are gRPC's to keep."""
+    keepalive_ms = int(limits.keepalive_seconds * 1000)
+    return [
+        ("grpc.so_reuseport", 0),
+        ("grpc.max_receive_message_length", limits.request_bytes),
+        ("grpc.max_send_message_length", -1),
+        ("grpc.max_metadata_size", limits.header_bytes),
+        ("grpc.absolute_max_metadata_size", limits.header_bytes),
+        ("grpc.max_concurrent_streams", limits.calls_of_one_connection),
+        ("grpc.max_allowed_incoming_connections", limits.connections),
+        ("grpc.server_handshake_timeout_ms", int(limits.handshake_seconds * 1000)),
+        ("grpc.keepalive_time_ms", keepalive_ms),
+        ("grpc.keepalive_timeout_ms", keepalive_ms),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.min_ping_interval_without_data_ms", 5000),
+        ("grpc.compression_enabled_algorithms_bitset", 1),  # none: what is small on the way must not become large here
+    ]
