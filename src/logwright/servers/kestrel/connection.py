@@ -176,13 +176,13 @@ class Connection(Reading, Line, asyncio.Protocol):
         _, key, expiry, data, quiet = request
         server = self.server
         queue = server.queues.by_key.get(key)
-        server.figures.cmd_set += 1
         if server.no_puts is not None:
             self.refuse(b"" if quiet else server.no_puts)
             return
         if queue is None or queue.key in server.suspended:
             self._set_elsewhere(request)
             return
+        server.figures.cmd_set += 1
         try:
             server.put(queue, data, expiry)
         except LogwrightError as error:

@@ -1,0 +1,34 @@
+"""A queue server in a process of its own, to be killed by a test. Its journal is so small that it is often rewritten."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from logwright.core.durability import parse_sync
+from logwright.formats.kestrel.limits import Limits
+from logwright.servers.kestrel import QueueServer, ServerLimits, ServerSettings, run
+from logwright.servers.safety import Address
+
+SMALL = Limits(default_journal_bytes=2000, max_journal_bytes=8000, max_memory_bytes=4000)
+
+
+def serve_for_ever(directory: str, sync: str, sender: Connection) -> None:
+    """Serve until somebody kills us; the port is sent when it is known."""
+    logging.getLogger("logwright").setLevel(logging.CRITICAL)
+    settings = ServerSettings(
+        directory=Path(directory),
+        address=Address("127.0.0.1", 0),
+        sync=parse_sync(sync),
+        queues=SMALL,
+        limits=ServerLimits(keep_free_bytes=1),
+    )
+
+    async def serve() -> None:
+        async with QueueServer(settings) as server:
+            sender.send_bytes(str(server.address.port).encode())
+            await asyncio.Event().wait()
+
+    run(serve())

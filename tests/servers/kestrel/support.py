@@ -1,0 +1,169 @@
+r"""A queue server in a thread of the test, and clients that talk to it byte by byte. Nothing here sleeps.
+
+with serving(tmp_path) as served, Client(served) as client:
+    assert client.ask(b"get q\r\n") == b"END\r\n"
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from logwright.servers.kestrel import QueueServer, ServerSettings, run
+from logwright.servers.safety import Address
+from tests.support.threads import DEADLINE_SECONDS, in_a_thread
+
+Result = TypeVar("Result")
+VERSION = f"VERSION {QueueServer.version}\r\n".encode()
+
+
+class Serving:
+    """A server that runs in a thread."""
+
+    def __init__(self, server: QueueServer, loop: asyncio.AbstractEventLoop) -> None:
+        self.server, self._loop = server, loop
+
+    @property
+    def address(self) -> Address:
+        return self.server.address
+
+    def call(self, do: Callable[[], Result]) -> Result:
+        """Do something in the thread of the server."""
+        future: Future[Result] = Future()
+
+        def work() -> None:
+            try:
+                future.set_result(do())
+            except BaseException as error:
+                future.set_exception(error)
+
+        self._loop.call_soon_threadsafe(work)
+        return future.result(DEADLINE_SECONDS)
+
+    def until(self, condition: Callable[[], object]) -> None:
+        """Return once something is true, looked at in the thread of the server whenever that has done something."""
+        found = threading.Event()
+
+        def look() -> None:
+            if condition():
+                found.set()
+            else:
+                self._loop.call_later(0.001, look)
+
+        self._loop.call_soon_threadsafe(look)
+        assert found.wait(DEADLINE_SECONDS), "it never came true"
+
+    def items(self, name: str) -> list[bytes]:
+        """What waits in a queue."""
+        return self.call(lambda: [entry[0] for entry in self.server.queues.by_key[name.encode()].engine.iterate()])
+
+    def state(self) -> dict[str, tuple[list[bytes], int]]:
+        """What waits in all queues, and how many items are open."""
+
+        def look() -> dict[str, tuple[list[bytes], int]]:
+            return {
+                key.decode(): ([entry[0] for entry in queue.engine.iterate()], len(queue.engine.open_items))
+                for key, queue in self.server.queues.by_key.items()
+            }
+
+        return self.call(look)
+
+
+@contextlib.contextmanager
+def serving(directory: Path, **settings: Any) -> Iterator[Serving]:
+    """A server of a directory, on a port that is free."""
+    ready: Future[tuple[QueueServer, asyncio.AbstractEventLoop, asyncio.Event]] = Future()
+
+    async def serve() -> None:
+        stop = asyncio.Event()
+        try:
+            options = {"address": Address("127.0.0.1", 0), **settings}
+            async with QueueServer(ServerSettings(directory=directory, **options)) as server:
+                ready.set_result((server, asyncio.get_running_loop(), stop))
+                await stop.wait()
+        except BaseException as error:
+            if not ready.done():
+                ready.set_exception(error)
+                return
+            raise
+
+    thread = in_a_thread(lambda: run(serve()))
+    server, loop, stop = ready.result(DEADLINE_SECONDS)
+    try:
+        yield Serving(server, loop)
+    finally:
+        loop.call_soon_threadsafe(stop.set)
+        thread.result(DEADLINE_SECONDS)
+
+
+class Client:
+    """A client that says what it is told to."""
+
+    def __init__(self, served: Serving | Address, context: ssl.SSLContext | None = None) -> None:
+        address = served.address if isinstance(served, Serving) else served
+        self.socket = socket.create_connection((address.host, address.port), DEADLINE_SECONDS)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if context is not None:
+            self.socket = context.wrap_socket(self.socket, server_hostname="localhost")
+        self._received = b""
+
+    def say(self, data: bytes) -> None:
+        self.socket.sendall(data)
+
+    def hear(self, size: int) -> bytes:
+        """So many bytes of answers, fewer if the connection ends before."""
+        while len(self._received) < size:
+            data = self.socket.recv(1 << 16)
+            if not data:
+                break
+            self._received += data
+        found, self._received = self._received[:size], self._received[size:]
+        return found
+
+    def hear_all(self) -> bytes:
+        """Everything until the connection ends."""
+        with contextlib.suppress(ConnectionResetError):
+            while data := self.socket.recv(1 << 16):
+                self._received += data
+        found, self._received = self._received, b""
+        return found
+
+    def line(self) -> bytes:
+        """The next line of the answers."""
+        while b"\n" not in self._received:
+            data = self.socket.recv(1 << 16)
+            if not data:
+                raise EOFError("the server has closed the connection")
+            self._received += data
+        line, _, self._received = self._received.partition(b"\n")
+        return line + b"\n"
+
+    def ask(self, request: bytes) -> bytes:
+        """The whole answer to requests, whatever it is: it ends where that to a `version` behind them begins."""
+        self.say(request + b"version\r\n")
+        while not self._received.endswith(VERSION):
+            data = self.socket.recv(1 << 16)
+            if not data:
+                break
+            self._received += data
+        found, self._received = self._received.removesuffix(VERSION), b""
+        return found
+
+    def close(self) -> None:
+        self.socket.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
