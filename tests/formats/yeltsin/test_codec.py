@@ -195,6 +195,16 @@ def test_hopping_never_goes_backwards_or_beyond_the_end(target: int) -> None:
     assert codec.walk(data, 20, len(data), 0, 0, starts[2])[1:] == (2, codec.JUMP, starts[1])
 
 
+def test_the_last_transaction_does_not_end_where_its_next_says() -> None:
+    items, starts = linked([*numbered(2), transaction(modify(b"a", b"b"), modify(b"b", b"c"))])
+    data = bytearray(journal(items))
+    data[starts[2] + 8 : starts[2] + 16] = (starts[2] + 25 + 19).to_bytes(8, "little")
+    assert codec.walk(data, 20, len(data), 0, 0, starts[2]) == (starts[2], 2, codec.MALFORMED, starts[1])
+    assert codec.walk(data, 20, len(data), 0, 0, 2**64 - 1) == (starts[2] + 44, 3, codec.INCOMPLETE, starts[2])
+    data[starts[2] + 8 : starts[2] + 16] = len(data).to_bytes(8, "little")
+    assert codec.walk(data, 20, len(data), 0, 0, starts[2]) == (len(data), 3, codec.JUMP, starts[2])
+
+
 def test_operations_are_skimmed_as_far_as_their_heads_are_at_hand() -> None:
     data = codec.encode(transaction(modify(bytes(50), bytes(50)), Remove(30, 0), data=b"bye"))
     behind = 25 + 117

@@ -24,7 +24,7 @@ def assert_twins_agree(data: bytes, chance: random.Random) -> None:
     end = chance.choice((len(data), len(data), chance.randrange(start, len(data) + 1)))
     base = chance.choice((0, 0, 7, 2**40))
     previous = chance.choice((0, 0, 20, 2**64 - 1))
-    last = chance.choice((len(data), 20, 2**64 - 1))
+    last = chance.choice((len(data), 20, base + 20, 2**64 - 1))
     most = chance.choice((-1, -1, 0, 1, 3))
     stop, count, _, _ = TWINS.answers("walk", data, start, end, base, previous, last, most)
     TWINS.answers("hop", data, start, end, base, previous, last, most)

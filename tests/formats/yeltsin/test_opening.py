@@ -180,6 +180,26 @@ def test_a_last_transaction_without_an_end_that_is_in_the_storage_is_not_cut() -
     assert content(disk) == DATA[:-1]
 
 
+@pytest.mark.parametrize("target", [2**63 - 1, 2**63, 2**64 - 1], ids=str)
+def test_offsets_that_no_file_has_are_damage(target: int, tmp_path: Path) -> None:
+    data = with_link(4, target, with_link(12, target))
+    path = tmp_path / "t.jrnl"
+    path.write_bytes(data)
+    with pytest.raises(DamagedJournal):
+        recover(path)
+    assert path.read_bytes() == data
+    assert not Reader(path).verify().sound
+
+
+def test_a_transaction_without_an_end_that_another_one_follows_is_not_cut_off() -> None:
+    data = bytearray(with_link(12, STARTS[1]))
+    data[STARTS[1] + 25] = 0x77
+    disk = laid_out(bytes(data))
+    with pytest.raises(DamagedJournal):
+        recover(FILE, disk=disk)
+    assert content(disk) == data
+
+
 # --- crashes ----------------------------------------------------------------------------------------------------------
 
 

@@ -165,6 +165,12 @@ HOSTILE: dict[str, tuple[int, int, list[Any]]] = {
     "the first in the header": (4, 7, [(4, 12, "link"), 0, 1, 2, 3, 4, 5]),
     "the second as the first": (4, STARTS[1], [(4, 12, "link"), 0, 1, 2, 3, 4, 5]),
     "the last past the end": (12, 10**9, [0, 1, 2, 3, 4, 5, (12, 20, "link")]),
+    "the last where no number goes on": (12, 2**64 - 1, [0, 1, 2, 3, 4, 5, (12, 20, "link")]),
+    "the last into its own operations": (
+        STARTS[5] + 8,
+        STARTS[5] + 25,
+        [0, 1, 2, 3, 4, (STARTS[5], len(DATA), "malformed")],
+    ),
     "no last": (12, 0, [0, 1, 2, 3, 4, 5, (12, 20, "link")]),
     "the last in the header": (12, 6, [0, 1, 2, 3, 4, 5, (12, 20, "link")]),
     "the last within a transaction": (12, STARTS[3] + 1, [0, 1, 2, 3, 4, 5, (12, 20, "link")]),
@@ -190,7 +196,7 @@ def test_a_bad_operation_costs_its_transaction_only(tmp_path: Path) -> None:
     data[STARTS[2] + 25] = 0x77
     reader = laid_out(tmp_path / "t.jrnl", bytes(data))
     assert pieces(reader) == [0, 1, (STARTS[2], STARTS[3], "malformed"), 3, 4, 5]
-    with pytest.raises(DamagedJournal, match="there is no operation 0x77"):
+    with pytest.raises(DamagedJournal, match=rf"there is no operation 0x77 \(at {STARTS[2] + 25}\)"):
         list(reader)
 
 

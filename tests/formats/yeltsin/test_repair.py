@@ -11,7 +11,8 @@ import pytest
 from logwright.formats.yeltsin.journal import TransactionJournal
 from logwright.formats.yeltsin.reader import Reader
 from logwright.formats.yeltsin.repair import apply, plan, undo
-from tests.formats.yeltsin.samples import CREATED, journal, numbered
+from logwright.formats.yeltsin.seal import seal
+from tests.formats.yeltsin.samples import CREATED, journal, modify, numbered, transaction
 from tests.formats.yeltsin.test_reader import COUNT, DATA, HOSTILE, STARTS, with_link
 
 
@@ -65,6 +66,32 @@ def test_a_torn_header_is_written_anew(tmp_path: Path, header: bytes) -> None:
     if header:
         apply(path, plan(path))
     assert path.read_bytes() == DATA
+
+
+def test_without_a_header_and_a_transaction_nothing_is_changed(tmp_path: Path) -> None:
+    path = tmp_path / "t.jrnl"
+    for data in (b"JRNK" + DATA[4 : STARTS[1] - 3], b"????" + bytes(16) + b"something else"):
+        path.write_bytes(data)
+        made = plan(path)
+        assert made.empty
+        assert "no transaction is behind it" in made.left[0]
+
+
+def test_the_signature_of_an_empty_journal_is_set_right(tmp_path: Path) -> None:
+    path = tmp_path / "t.jrnl"
+    path.write_bytes(b"JRNK" + bytes(16))
+    apply(path, plan(path))
+    assert path.read_bytes() == journal([])
+
+
+@pytest.mark.parametrize("at", [0, 12], ids=["signature", "last"])
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_a_last_transaction_that_is_not_what_was_sealed_is_cut_at_once(tmp_path: Path, at: int, count: int) -> None:
+    kept = numbered(count)
+    sealed = transaction(modify(b"a", b"b"), timestamp=CREATED + count, flags=0, data=seal(20, 5, b"another"))
+    data = bytearray(journal([*kept, sealed]))
+    data[at] ^= 0x81
+    assert repaired(tmp_path / "t.jrnl", bytes(data)) == list(range(count))
 
 
 def test_bad_bytes_stay_and_are_led_over(tmp_path: Path) -> None:

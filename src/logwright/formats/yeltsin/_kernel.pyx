@@ -157,6 +157,9 @@ cdef int c_walk(
         if size <= 0:
             answer = INCOMPLETE if size == 0 else MALFORMED
             break
+        if ending == 0 and base + <uint64_t>position == last:
+            answer = MALFORMED
+            break
         previous[0] = base + <uint64_t>position
         position += size
         count += 1

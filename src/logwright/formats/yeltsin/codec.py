@@ -212,9 +212,9 @@ def walk(
 ) -> tuple[int, int, int, int]:
     """Go over transactions that lie one behind the other, at most `most` of them (-1: any number).
 
-    `previous` is the offset of the one before the first, 0 for none, and `last` the one to stop behind. Returns where
-    it stopped, how many it passed, how it ended (`CLEAN` …), and the offset of the last one passed, which is `previous`
-    if there was none.
+    `previous` is the offset of the one before the first, 0 for none, and `last` the one to stop behind, which must have
+    an end of its own: what its `next` says is no end. Returns where it stopped, how many it passed, how it ended
+    (`CLEAN` …), and the offset of the last one passed, which is `previous` if there was none.
     """
     check_range(buffer, start, end)
     position, count = start, 0
@@ -226,6 +226,9 @@ def walk(
             return position, count, ASTRAY, previous
         try:
             size = transaction_size(buffer, position, end, base)
+            is_last = size is not None and base + position == last
+            if is_last and size != transaction_size(buffer, position, end, base, follow_next=False):
+                return position, count, MALFORMED, previous
         except Malformed:
             return position, count, MALFORMED, previous
         if size is None:

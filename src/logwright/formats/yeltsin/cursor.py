@@ -38,7 +38,7 @@ DONE, LINK_BROKEN = 10, 11
 _MOST_ASKED: Final = 64
 """How many transactions without a link forwards are looked at as a whole, to go on there behind damage."""
 NOWHERE: Final = 2**64 - 1
-"""The last transaction of a journal whose header does not know it."""
+"""No transaction is there: for a cursor that does not know which one is the last."""
 
 
 @dataclass(slots=True)
@@ -74,9 +74,19 @@ class Cursor:
     """Goes through one file. After the file has grown, another one goes on where this one has ended."""
 
     def __init__(
-        self, file: File, source: JournalFile, header: Header, *, position: int | None = None, index: int = 0
+        self,
+        file: File,
+        source: JournalFile,
+        header: Header,
+        *,
+        position: int | None = None,
+        index: int = 0,
+        knows_last: bool = True,
     ) -> None:
-        """Begin with the first transaction, or with the one at a position, which is the `index`-th."""
+        """Begin with the first transaction, or with the one at a position, which is the `index`-th.
+
+        Without `knows_last` the last transaction is the one that names none as its next, whatever the header says.
+        """
         self.file = file
         self.source = source
         self._size = file.size()
@@ -84,6 +94,7 @@ class Cursor:
         self.is_half_named = self.header != header
         header = self.header
         self.last = header.last
+        self.knows_last = knows_last
         self.ending = codec.CLEAN
         self.reason = ""
         self.index = index
@@ -149,7 +160,7 @@ class Cursor:
     def _size_beyond(self, have: int) -> int | None:
         """The size of a transaction that is larger than our buffer, if all of it is in the file."""
         try:
-            end = measure(self.file, self.position, self._size)
+            end = measure(self.file, self.position, self._size, follow_next=self.position != self.last)
         except Malformed:
             return None
         return None if end is None or end - self.position <= have else end - self.position
@@ -179,7 +190,7 @@ class Cursor:
         if self.previous == self._torn_behind and self.position == self.header.last:
             self.ending = LINK_BROKEN
             self.reason = "the last transaction is not what was sealed, and never reached the storage"
-        elif is_last or (following == 0 and self.last == NOWHERE):
+        elif is_last or (following == 0 and not self.knows_last):
             self.ending = DONE
         elif following >= self.position and self._names_us(following):
             self.position = following
@@ -296,10 +307,10 @@ def _judge_end(cursor: Cursor) -> tuple[Damage | None, bool]:
         cursor.last = end
         return None, True
     follows = head is not None and head.previous == cursor.previous and head.complete
-    if follows and cursor.last != NOWHERE and is_whole(cursor.file, end, size):
+    if follows and cursor.knows_last and is_whole(cursor.file, end, size):
         last = cursor.last
         cursor.go_on(end, cursor.previous)
-        cursor.last = NOWHERE
+        cursor.last, cursor.knows_last = NOWHERE, False
         reason = f"the header names {last} as the last transaction, and one that is in the storage follows it"
         return Damage(cursor.source.name, LAST_AT, HEADER_BYTES, reason, "link"), True
     if is_room(cursor.file, cursor.previous, end, size):

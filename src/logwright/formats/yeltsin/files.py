@@ -28,6 +28,8 @@ from .layout import (
 _LEAST_WINDOW_BYTES: Final = 512
 _MOST_WINDOW_BYTES: Final = 256 << 10
 """How much is read at once on the way from head to head: little where transactions are large."""
+_MOST_OFFSET: Final = 2**62
+"""No file has so many bytes, and no system can be asked for those around twice as many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +85,7 @@ def read_header(file: File) -> Header | None:
 
 def read_head(file: File, position: int) -> Head | None:
     """The head at a position, None when it is not there as a whole."""
-    if not HEADER_BYTES <= position < 2**63:
+    if not HEADER_BYTES <= position <= _MOST_OFFSET:
         return None
     data = file.read_at(position, TRANSACTION_HEAD_BYTES)
     return Head(*TRANSACTION_HEAD.unpack(data)) if len(data) == TRANSACTION_HEAD_BYTES else None
@@ -106,7 +108,7 @@ def measure(file: File, position: int, size: int, *, follow_next: bool = True) -
     if head is None:
         return None
     at = position + TRANSACTION_HEAD_BYTES
-    bounded = follow_next and at <= head.next < 2**63
+    bounded = follow_next and at <= head.next <= _MOST_OFFSET
     window_bytes = _LEAST_WINDOW_BYTES
     while at <= size:
         window = file.read_at(at, min(window_bytes, size - at))
@@ -114,7 +116,10 @@ def measure(file: File, position: int, size: int, *, follow_next: bool = True) -
         at += stop
         if ending == codec.MALFORMED:
             rest = file.read_at(at, 32)
-            codec.operation_size(rest, 0, len(rest))
+            try:
+                codec.operation_size(rest, 0, len(rest))
+            except Malformed as malformed:
+                raise Malformed(at, malformed.reason) from None
             raise Malformed(at, f"the operation goes on beyond {head.next}, where the next transaction begins")
         if ending == codec.CLEAN:
             return at if at <= size else None
@@ -153,7 +158,7 @@ def hop(file: File, header: Header, *, before: int | None = None) -> Hopped:
     room = memoryview(bytearray(_MOST_WINDOW_BYTES))
     at, previous, count = header.first, 0, 0
     window_bytes = _LEAST_WINDOW_BYTES
-    while HEADER_BYTES <= at <= header.last and (before is None or at < before):
+    while HEADER_BYTES <= at <= min(header.last, _MOST_OFFSET) and (before is None or at < before):
         have = file.read_into(at, room[:window_bytes])
         end = have if before is None else min(have, before - at + TRANSACTION_HEAD_BYTES - 1)
         start = at

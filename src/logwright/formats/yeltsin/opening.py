@@ -192,17 +192,21 @@ def _find_last(path: Path, file: File, header: Header, hopped: Hopped, size: int
     head = read_head(file, last)
     before = (head.previous if head is not None else 0) if arrived else hopped.last
     is_behind = before < last and _ends_at(file, before, size) == last
-    if whole or not is_behind or _is_known(head, before):
+    if whole or not is_behind or _is_known(file, last, head, before):
         _raise_damage(path, file, header)
     return before
 
 
-def _is_known(head: Head | None, before: int) -> bool:
+def _is_known(file: File, last: int, head: Head | None, before: int) -> bool:
     """Whether the head of a transaction that has no end says that it is in the storage, and may be believed.
 
-    What was never written may be anything after a power cut, a flag as well; but then hardly the rest of a head.
+    What was never written may be anything after a power cut, a flag as well; but then hardly the rest of a head. And
+    one that another one follows, which names it, was not the last one: the header is wrong.
     """
-    return head is not None and (head.previous, head.next, head.flags) == (before, 0, COMPLETE)
+    if head is None or head.previous != before:
+        return False
+    following = read_head(file, head.next) if head.next > last else None
+    return (head.next, head.flags) == (0, COMPLETE) or (following is not None and following.previous == last)
 
 
 def _ends_at(file: File, position: int, size: int) -> int | None:

@@ -3,6 +3,8 @@
     a torn tail                 is cut off, and the header and the last link are set to what is left
     a link that cannot be       is set to what the links the other way, or the places of whole transactions, say
     a header that is torn       is written anew from the transactions
+    a last transaction that     is cut off like a torn tail, if the header that did not name it is to be set
+    is not what was sealed
     bytes that are no           stay where they are: the links of the transactions before and behind them lead over them
     transaction
 
@@ -24,6 +26,7 @@ from .cursor import NOWHERE, Cursor, judge
 from .files import Header, JournalFile, is_whole, link_place, list_journals, measure, read_head, read_header
 from .layout import FIRST_AT, HEADER, HEADER_BYTES, LAST_AT, LINK, NEXT_AT, SIGNATURE, lock_name
 from .reader import Reader
+from .stretch import has_end
 
 __all__ = ["Plan", "Repair", "apply", "plan", "undo"]
 
@@ -47,15 +50,19 @@ class _Salvage:
     first: int = 0
     last: int = 0
     end: int = HEADER_BYTES
+    before: tuple[int, int] = (0, HEADER_BYTES)
+    """The transaction before the last one, and where that ends."""
     reason: str = ""
+    knows_last: bool = True
 
     def walk(self) -> None:
         """Go through the file."""
         self.size = self.file.size()
         header = self._header()
         if header is None:
+            self.end = self.size  # nothing is known of what is there: nothing is cut
             return
-        cursor = Cursor(self.file, self.source, header)
+        cursor = Cursor(self.file, self.source, header, knows_last=self.knows_last)
         is_broken = True  # the way to the first transaction is checked, and from then on what follows damage
         goes_on = True
         while goes_on:
@@ -65,6 +72,7 @@ class _Salvage:
                     self._join(starts[0])
                     is_broken = False
                 self.first = self.first or starts[0]
+                self.before = (starts[-3], starts[-2]) if chunk.count > 1 else (self.last, self.end)
                 self.last, self.end = starts[-2], starts[-1]
             damage, goes_on = judge(cursor)
             if damage is not None:
@@ -85,13 +93,18 @@ class _Salvage:
         except Malformed as malformed:
             self.reason = malformed.reason
         head = read_head(self.file, HEADER_BYTES)
-        if head is None or head.previous != 0 or not is_whole(self.file, HEADER_BYTES, self.size):
-            self.left.append(f"{self.source.name} @ 0: {self.reason}; no transaction is behind it either")
-            return None
-        self._patch(0, SIGNATURE, self.reason)
-        return Header(HEADER_BYTES, NOWHERE)
+        if head is not None and head.previous == 0 and is_whole(self.file, HEADER_BYTES, self.size):
+            self.knows_last = False
+            self._patch(0, SIGNATURE, self.reason)
+            return Header(HEADER_BYTES, NOWHERE)
+        if self.size == HEADER_BYTES and not any(data[FIRST_AT:]):
+            self._patch(0, SIGNATURE, self.reason)
+            return Header(0, 0)
+        self.left.append(f"{self.source.name} @ 0: {self.reason}; no transaction is behind it either")
+        return None
 
     def _patch(self, position: int, new: bytes, reason: str) -> None:
+        self.patches = [patch for patch in self.patches if patch.position != position]
         old = self.file.read_at(position, len(new))
         if old != new:
             self.patches.append(Patch(self.source.name, position, old, new, reason))
@@ -117,6 +130,7 @@ class _Salvage:
         if head is not None and end is not None and end <= damage.end and head.previous == self.last:
             self._join(damage.start)
             self.first = self.first or damage.start
+            self.before = self.last, self.end
             self.last, self.end = damage.start, end
             return
         lost = f"{damage.size} bytes could not be read ({damage.reason}): the transactions in them are lost"
@@ -124,6 +138,12 @@ class _Salvage:
 
     def _finish(self, header: Header) -> None:
         """The ends of the chain: header, and the link of the last transaction."""
+        head = read_head(self.file, self.last)
+        if head is not None and not head.complete and not has_end(self.file, self.last, self.size):
+            self.reason = self.reason or "the last transaction never reached the storage"
+            self.last, self.end = self.before
+            self.first = self.first if self.last else 0
+            self.patches = [patch for patch in self.patches if patch.position < self.end]
         reason = self.reason or "the header names other transactions"
         found = HEADER.unpack(self.file.read_at(0, HEADER_BYTES))
         for at, there, wanted in ((FIRST_AT, found[1], self.first), (LAST_AT, found[2], self.last)):
