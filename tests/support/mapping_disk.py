@@ -72,12 +72,13 @@ class MappingFile:
     def path(self, path: Path) -> None:
         self._inner.path = path
 
-    def map(self, size: int) -> mmap.mmap:
+    def map(self, size: int, *, private: bool = False) -> mmap.mmap:
         self._disk.write_back()
         assert size <= self._inner.size()
-        memory = mmap.mmap(-1, size)
+        memory = mmap.mmap(-1, size, (mmap.MAP_PRIVATE if private else mmap.MAP_SHARED) | mmap.MAP_ANONYMOUS)
         memory[:] = self._inner.read_at(0, size)
-        self._memory = memory
+        if not private:
+            self._memory = memory
         return memory
 
     def allocate(self, size: int) -> None:

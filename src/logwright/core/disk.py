@@ -42,6 +42,8 @@ _FLAGS: dict[str, int] = {
     "create": os.O_RDWR | os.O_CREAT | os.O_EXCL | _ALWAYS,
 }
 _PIECE_BYTES = 1 << 20
+_ZEROS = memoryview(bytes(_PIECE_BYTES))
+"""Made once: nobody writes to them, so they cost no memory, and to make them each time would cost more than writing."""
 _NOT_SUPPORTED = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
 _NO_SUCH_NAME = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 """Answers to the question whether a name is there. Any other error is no answer, and must not pass for "no"."""
@@ -81,8 +83,11 @@ class File(Protocol):
 class Mappable(Protocol):
     """A file that can be memory as well: what is stored there is with the system at once, as if it had been written."""
 
-    def map(self, size: int) -> mmap.mmap:
-        """The first `size` bytes, which the file must have. They stay mapped for as long as anybody holds them."""
+    def map(self, size: int, *, private: bool = False) -> mmap.mmap:
+        """The first `size` bytes, which the file must have. They stay mapped for as long as anybody holds them.
+
+        What is stored in a `private` mapping is seen there only: the file stays as it is.
+        """
 
     def allocate(self, size: int) -> None:
         """Reserve space for the first `size` bytes, which the file has then; those that it had stay as they are.
@@ -185,9 +190,9 @@ class RealFile:
         except OSError as error:
             raise StorageFailed("write", self.path, error) from error
 
-    def map(self, size: int) -> mmap.mmap:
+    def map(self, size: int, *, private: bool = False) -> mmap.mmap:
         with translated("map", self.path):
-            return mmap.mmap(self.descriptor, size)
+            return mmap.mmap(self.descriptor, size, mmap.MAP_PRIVATE if private else mmap.MAP_SHARED)
 
     def allocate(self, size: int) -> None:
         with translated("allocate", self.path):
@@ -376,9 +381,8 @@ def write_all(file: File, position: int, data: Buffer) -> None:
 
 def write_zeros(file: File, start: int, end: int) -> None:
     """Fill a range of a file with zeros, by writing them: space that was only promised costs time later."""
-    piece = bytes(max(0, min(_PIECE_BYTES, end - start)))
     for at in range(start, end, _PIECE_BYTES):
-        write_all(file, at, memoryview(piece)[: min(end - at, _PIECE_BYTES)])
+        write_all(file, at, _ZEROS[: end - at])
 
 
 def replace_file(disk: Disk, path: Path, data: Buffer, temporary: Path) -> None:

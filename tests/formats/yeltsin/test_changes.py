@@ -55,6 +55,12 @@ def test_modifications_are_read_back_written_to_the_journal_and_made_in_the_tabl
         assert found[1].size == transaction.size
         assert journal[:20] == encode_header(20, end)
         assert not previous or int.from_bytes(journal[previous + 8 : previous + 16], "little") == end
+        encoded = transaction.encode(previous, 1000 + number)
+        assert encoded[:24] + b"\1" + encoded[25:] == journal[end : found[1].end]  # but for the flag
+        applied = bytearray(before)
+        transaction.apply(applied)
+        assert applied == table
+        assert transaction.ranges() == [(place, place + len(data)) for place, data in transaction.items()]
         assert b"".join(data for _, data in transaction.items()) == b"".join(each.after for each in operations)
         previous, end = end, found[1].end
     assert not any(journal[end:])
@@ -77,6 +83,11 @@ def test_the_compiled_way_stores_nothing_beyond_the_memory_that_there_is() -> No
             transaction.commit(journal, position, previous, 0)
     with pytest.raises(BufferError):
         transaction.commit(bytes(journal), 20, 0, 0)
+    for short in (table[:100], bytearray()):
+        with pytest.raises(IndexError):
+            transaction.apply(short)
+    with pytest.raises(BufferError):
+        transaction.apply(bytes(table))
     del table[100:]
     with pytest.raises(IndexError):
         transaction.commit(bytearray(4096), 20, 0, 0)

@@ -13,12 +13,15 @@ import pytest
 
 from logwright.core.errors import Closed, DamagedJournal, Locked, NotFound, WrongUse
 from logwright.formats.yeltsin import transaction
+from logwright.formats.yeltsin.check import verify
 from logwright.formats.yeltsin.database import Database
+from logwright.formats.yeltsin.layout import HEADER_BYTES, LINK, NEXT_AT
 from logwright.formats.yeltsin.reader import Reader
 from logwright.formats.yeltsin.table import Table
 from logwright.formats.yeltsin.table_layout import PAGE_DATA_BYTES
 from logwright.formats.yeltsin.transaction import Transaction
 from tests.formats.yeltsin.tables import page_at
+from tests.support.counting_disk import CountingDisk
 from tests.support.simulated_disk import SimulatedDisk
 from tests.support.threads import DEADLINE_SECONDS, in_a_thread
 
@@ -386,3 +389,43 @@ def test_threads_that_commit_while_another_one_syncs_share_the_next_sync() -> No
             thread.result(DEADLINE_SECONDS)
         assert disk.syncs <= 4
         assert db.read(FIRST, 0, 7) == b"x" * 6 + b"\0"
+
+
+@pytest.mark.parametrize("sync", ["always", "none"])
+def test_opening_reads_no_more_of_a_long_journal_than_of_a_short_one(sync: str, tmp_path: Path) -> None:
+    def bytes_read() -> int:
+        disk: Any = CountingDisk(".jrnl")
+        Database.open(tmp_path / "t.ydb", tmp_path / "t.jrnl", sync=sync, disk=disk).close()
+        return int(disk.bytes_read)
+
+    def commit(count: int) -> None:
+        with opened(tmp_path, "none") as db:
+            for number in range(count):
+                with db.transaction() as tx:
+                    tx.modify(FIRST, 0, number.to_bytes(4, "little") * 100)
+
+    commit(20)
+    few = bytes_read()
+    commit(500)
+    assert 0 < bytes_read() <= few
+    with Reader(tmp_path / "t.jrnl") as reader:
+        assert len(list(reader)) == 520
+
+
+def test_a_link_that_broke_long_ago_is_no_reason_not_to_go_on_and_is_told_by_verify(tmp_path: Path) -> None:
+    with opened(tmp_path) as db:
+        for text in (b"one", b"two", b"three", b"four"):
+            with db.transaction() as tx:
+                tx.modify(FIRST, 0, text)
+    data = bytearray((tmp_path / "t.jrnl").read_bytes())
+    (second,) = LINK.unpack_from(data, HEADER_BYTES + NEXT_AT)
+    LINK.pack_into(data, second + NEXT_AT, 2**40)
+    (tmp_path / "t.jrnl").write_bytes(data)
+    with opened(tmp_path) as db:
+        assert db.recovered is None
+        with db.transaction() as tx:
+            tx.modify(FIRST, 0, b"fifth")
+    with Reader(tmp_path / "t.jrnl") as reader:
+        report = verify(reader)
+    assert [(problem.kind, problem.position) for problem in report.problems] == [("link", second + NEXT_AT)]
+    assert report.records == 5

@@ -160,14 +160,43 @@ cdef class Changes:
             found.append((change.place, bytes(self.operations[change.at : change.at + change.size])))
         return found
 
+    cdef uint32_t _checksum(self, int64_t previous, int64_t timestamp) except? 0:
+        cdef unsigned char covered[16]
+        store_little_u64(covered, <uint64_t>previous)
+        store_little_u64(covered + 8, <uint64_t>timestamp)
+        return _crc32c(self.operations, _crc32c(PyBytes_FromStringAndSize(<char*>covered, 16)))
+
+    def encode(self, int64_t previous, int64_t timestamp):
+        """The whole transaction as the journal has it."""
+        cdef int64_t size = PyByteArray_GET_SIZE(self.operations)
+        cdef uint32_t checksum = self._checksum(previous, timestamp)
+        cdef bytes found = PyBytes_FromStringAndSize(NULL, size + <int64_t>AROUND_BYTES)
+        self._encode(<unsigned char*>PyBytes_AS_STRING(found), previous, timestamp, checksum, size)
+        return found
+
+    def ranges(self):
+        """Where in the table each change begins and ends, in their order."""
+        cdef int64_t number
+        found = []
+        for number in range(self._count):
+            found.append((self._places[number].place, self._places[number].place + self._places[number].size))
+        return found
+
+    def apply(self, table):
+        """Make the changes in the memory of a table."""
+        cdef Py_buffer pages
+        PyObject_GetBuffer(table, &pages, PyBUF_WRITABLE)
+        try:
+            self._check(pages.len)
+            self._store(<unsigned char*>pages.buf)
+        finally:
+            PyBuffer_Release(&pages)
+
     def commit(self, journal, int64_t position, int64_t previous, int64_t timestamp):
         """Store the transaction in the journal behind the last one, and then in the table, and say so in both."""
         cdef Py_buffer pages, log
         cdef int64_t size = PyByteArray_GET_SIZE(self.operations)
-        cdef unsigned char covered[16]
-        store_little_u64(covered, <uint64_t>previous)
-        store_little_u64(covered + 8, <uint64_t>timestamp)
-        cdef uint32_t checksum = _crc32c(self.operations, _crc32c(PyBytes_FromStringAndSize(<char*>covered, 16)))
+        cdef uint32_t checksum = self._checksum(previous, timestamp)
         PyObject_GetBuffer(journal, &log, PyBUF_WRITABLE)
         try:
             PyObject_GetBuffer(self._table, &pages, PyBUF_WRITABLE)
@@ -194,10 +223,9 @@ cdef class Changes:
                 raise IndexError("the table ends before the page does")
         return 0
 
-    cdef void _record(
-        self, unsigned char* log, int64_t position, int64_t previous, int64_t timestamp, uint32_t checksum, int64_t size
+    cdef void _encode(
+        self, unsigned char* place, int64_t previous, int64_t timestamp, uint32_t checksum, int64_t size
     ) noexcept:
-        cdef unsigned char* place = log + position
         store_little_u64(place, <uint64_t>previous)
         store_little_u64(place + NEXT_AT, 0)
         store_little_u64(place + TIMESTAMP_AT, <uint64_t>timestamp)
@@ -209,6 +237,11 @@ cdef class Changes:
         store_little_u32(place + 1, <uint32_t>SEAL_BYTES)
         memcpy(place + 5, PyBytes_AS_STRING(MARK), 4)
         store_little_u32(place + 9, checksum)
+
+    cdef void _record(
+        self, unsigned char* log, int64_t position, int64_t previous, int64_t timestamp, uint32_t checksum, int64_t size
+    ) noexcept:
+        self._encode(log + position, previous, timestamp, checksum, size)
         IN_ORDER()
         if previous:
             store_little_u64(log + previous + NEXT_AT, <uint64_t>position)
@@ -218,15 +251,18 @@ cdef class Changes:
         store_little_u64(log + LAST_AT, <uint64_t>position)
 
     cdef void _apply(self, unsigned char* table) noexcept:
-        cdef int64_t number
-        cdef const unsigned char* operations = <unsigned char*>PyByteArray_AS_STRING(self.operations)
         memcpy(table, PyBytes_AS_STRING(UNFINISHED), 4)
         IN_ORDER()
+        self._store(table)
+        IN_ORDER()
+        memcpy(table, PyBytes_AS_STRING(WHOLE), 4)
+
+    cdef void _store(self, unsigned char* table) noexcept:
+        cdef int64_t number
+        cdef const unsigned char* operations = <unsigned char*>PyByteArray_AS_STRING(self.operations)
         for number in range(self._count):
             memcpy(
                 table + self._places[number].place,
                 operations + self._places[number].at,
                 self._places[number].size,
             )
-        IN_ORDER()
-        memcpy(table, PyBytes_AS_STRING(WHOLE), 4)

@@ -77,11 +77,24 @@ class Changes:
         """Where in the table each change goes, and what it is, in their order."""
         return [(place, bytes(self.operations[at : at + size])) for place, size, at in self._places]
 
-    def commit(self, journal: Memory, position: int, previous: int, timestamp: int) -> None:
-        """Store the transaction in the journal behind the last one, and then in the table, and say so in both."""
+    def encode(self, previous: int, timestamp: int) -> bytes:
+        """The whole transaction as the journal has it."""
         sealed = seal(previous, timestamp, self.operations)
         end = OPERATION_HEAD.pack(COMPLETION, len(sealed)) + sealed
-        data = TRANSACTION_HEAD.pack(previous, 0, timestamp, 0) + self.operations + end
+        return b"".join((TRANSACTION_HEAD.pack(previous, 0, timestamp, 0), self.operations, end))
+
+    def ranges(self) -> list[tuple[int, int]]:
+        """Where in the table each change begins and ends, in their order."""
+        return [(place, place + size) for place, size, _ in self._places]
+
+    def apply(self, table: Memory) -> None:
+        """Make the changes in the memory of a table."""
+        for place, size, at in self._places:
+            table[place : place + size] = self.operations[at : at + size]
+
+    def commit(self, journal: Memory, position: int, previous: int, timestamp: int) -> None:
+        """Store the transaction in the journal behind the last one, and then in the table, and say so in both."""
+        data = self.encode(previous, timestamp)
         journal[position : position + len(data)] = data
         link = LINK.pack(position)
         if previous:
@@ -91,7 +104,6 @@ class Changes:
             journal[FIRST_AT : FIRST_AT + 2 * LINK.size] = link + link
         table = self._table
         table[: len(UNFINISHED)] = UNFINISHED
-        for place, size, at in self._places:
-            table[place : place + size] = self.operations[at : at + size]
+        self.apply(table)
         table[: len(WHOLE)] = WHOLE
         journal[position + FLAGS_AT] = COMPLETE

@@ -20,9 +20,9 @@ flagged or not.
 
 With `checkpoint_bytes` the steps from 3 on wait until so many bytes of journal have gathered: each commit is one sync,
 of the journal, which threads share, and a crash means that a few more transactions are redone. Committed pages are in
-memory until then, and the table in its file stays as it was, whole. With `interval` they wait for the background
-thread, which syncs the journal before anything reaches the table. With `none` nothing is ever synced: what was
-committed survives the process, and a power cut may leave any mixture of table and journal.
+memory until then (see `held.py`), and the table in its file stays as it was, whole. With `interval` they wait for the
+background thread, which syncs the journal before anything reaches the table. With `none` nothing is ever synced: what
+was committed survives the process, and a power cut may leave any mixture of table and journal.
 
 One process has a database at a time. One transaction runs at a time, others wait for their turn; reading does not wait.
 A failed write or sync is final: `Poisoned` from then on, reading goes on, and opening again recovers.
@@ -45,8 +45,9 @@ from ...core.durability import NONE, SyncLike
 from ...core.errors import Closed, DamagedJournal, NotFound, WrongUse, is_no_space
 from ...core.outcome import Damage
 from ...core.report import Report
-from .layout import HEADER_BYTES
-from .overlay import Overlay
+from .held import HeldArea
+from .layout import HEADER_BYTES, TRANSACTION_HEAD_BYTES
+from .overlay import Changeable, Overlay
 from .page_links import check_page
 from .shortcut import Changes
 from .table import TableFile, check_range, create_table, lock_table, open_file
@@ -61,6 +62,8 @@ AHEAD_BYTES: Final = 1 << 20
 """How far ahead zeros are written in a journal that is synced for each commit, or never."""
 NOTHING_BYTES: Final = Changes(bytearray()).size
 """How large a transaction is that modifies nothing."""
+END_BYTES: Final = NOTHING_BYTES - TRANSACTION_HEAD_BYTES
+"""How large the end of one is that only modifies pages."""
 
 
 class Database(Appending):
@@ -97,7 +100,7 @@ class Database(Appending):
             stack.callback(self._lock.release)
             self._log = TransactionLog(
                 journal,
-                ahead_bytes=AHEAD_BYTES if checkpoint_bytes or not self._syncs else 0,
+                ahead_bytes=0 if self.policy.name == "interval" else AHEAD_BYTES,
                 syncs=self._syncs,
                 names_later=self._syncs and self._checkpoint_bytes > 0,
                 disk=disk,
@@ -106,9 +109,13 @@ class Database(Appending):
             self._table = self._open_table(table, disk)
             stack.callback(self._table.area.close)
             self._table.drop_unused()
-            self._pages = Overlay(self._table)
+            self._overlay = Overlay(self._table)
             self._recover()
             stack.pop_all()
+        area = self._table.area
+        self._held = area if isinstance(area, HeldArea) else None
+        self._pages: Changeable = self._overlay if self._held is None else self._table
+        """What was committed, in the table or not."""
         self._has_short_way = not self._syncs and not checkpoint_bytes
         self._known: set[int] = set()
         """Pages that are in use, for the short way."""
@@ -138,11 +145,11 @@ class Database(Appending):
             if self._log.end > HEADER_BYTES:
                 raise NotFound(f"{path}: the table of the transactions in {self._log.path} is missing")
             create_table(path, disk=disk)
-        return open_file(path, disk=disk)
+        return open_file(path, written=self._syncs, held=self._syncs and self._checkpoint_bytes > 0, disk=disk)
 
     def _recover(self) -> None:
         """Redo what the table may be missing."""
-        log, pages = self._log, self._pages
+        log, pages = self._log, self._overlay
         self.recovered: Damage | None = log.recovered
         self.kept: Path | None = log.kept
         due = log.due()
@@ -164,7 +171,7 @@ class Database(Appending):
 
     def _check_lists(self) -> None:
         """A table that was not whole must be so after the redo, or it was changed without the journal."""
-        problems = check_table(self._pages).problems
+        problems = check_table(self._overlay).problems
         if problems:
             raise DamagedJournal(
                 self.path, problems[0].position, f"the table is broken after the redo: {problems[0].message}"
@@ -268,6 +275,9 @@ class Database(Appending):
 
     def _commit_shortly(self, transaction: Transaction, changes: Changes) -> None:
         """Commit what has only modified pages, unsynced: one call stores all of it, and nobody comes in between."""
+        if self._held is not None:
+            self._commit_held(transaction, changes, self._held)
+            return
         try:
             if self.refusing:
                 self._refuse()
@@ -288,8 +298,39 @@ class Database(Appending):
         finally:
             self._leave(transaction)
 
+    def _commit_held(self, transaction: Transaction, changes: Changes, held: HeldArea) -> None:
+        """Commit what has only modified pages: one write to the journal; in the table it waits."""
+        try:
+            size = changes.size
+            if size == NOTHING_BYTES:
+                return
+            with self._writing:
+                if self.refusing:
+                    self._refuse()
+                try:
+                    log = self._log
+                    data = changes.encode(log.last, int(time.time()))
+                    self._waiting.append(log.append_encoded(data, size - END_BYTES))
+                    with self._access:
+                        changes.apply(held.memory)
+                    held.hold(changes.ranges())
+                    self._waiting_bytes += size
+                    if self._waiting_bytes >= self._checkpoint_bytes:
+                        self._settle(syncs=True)
+                        self._look_at_memory()
+                except BaseException as error:
+                    self._poison(error)
+                    raise
+        finally:
+            self._leave(transaction)
+        if self._always and self._waiting:
+            self._group.wait()
+
     def _look_at_memory(self) -> None:
         """See where the files are in memory: a mapping is another one after its file has grown."""
+        if self._held is not None:
+            self._table_memory = self._held.memory
+            return
         log_memory = self._log.memory if self._has_short_way else None
         self._log_memory = bytearray() if log_memory is None else log_memory
         self._table_memory = None if log_memory is None else self._table.area.memory
@@ -318,8 +359,7 @@ class Database(Appending):
         self._waiting.append(position)
         if settles:
             self._settle(syncs=self._syncs)
-        if self._has_short_way:
-            self._look_at_memory()
+        self._look_at_memory()
 
     def _write_void(self, transaction: Transaction) -> None:
         self._log.append_void(int(time.time()), transaction.operations())
@@ -327,26 +367,30 @@ class Database(Appending):
 
     def _settle(self, *, syncs: bool) -> None:
         """Give everything that waits to the table, and say so in the journal. `_writing` is held, but on opening."""
-        log, table, pages = self._log, self._table, self._pages
-        if pages.is_empty and table.is_whole and not self._waiting:
+        log, table, overlay = self._log, self._table, self._overlay
+        if overlay.is_empty and not table.area.holds and table.is_whole and not self._waiting:
             return
         if syncs:
             self._sync_log()  # nothing reaches the table before it is on the disk
         with self._access:
             table.begin()
-            pages.write_to(table)
-            pages.forget()
+            overlay.write_to(table)
+            overlay.forget()
+            table.area.release()
         if syncs:
             table.area.sync()
         table.finish()
+        log.link()  # together with the flags, which lie in the same places
         for position in self._waiting:
             log.complete(position)
         self._waiting.clear()
         self._waiting_bytes = 0
+        if syncs:
+            log.publish()
 
     def _sync_log(self) -> None:
         with self._syncing:  # a sync that another thread has begun must have ended before anything builds on it
-            self._log.sync()
+            self._log.sync_appended()
 
     def checkpoint(self) -> None:
         """Give everything that was committed to the table, and make it durable there and in the journal."""
@@ -360,6 +404,7 @@ class Database(Appending):
         self._settle(syncs=True)
         self._table.area.sync()
         self._log.sync()
+        self._look_at_memory()
 
     def _refuse(self) -> None:
         self._check_process()

@@ -20,9 +20,12 @@ def believed(file: File, header: Header, size: int) -> Header:
     hopped = hop(file, Header(header.first, size))
     last = read_head(file, hopped.last)
     is_end = hopped.ending == codec.JUMP and hopped.following == 0
-    if not is_end or last is None or last.complete or not is_begun_link(header.last, hopped.last):
-        return header  # a transaction that is flagged was named before
-    return Header(header.first, hopped.last) if find_end(file, hopped.last, size) is not None else header
+    if not is_end or last is None or not is_begun_link(header.last, hopped.last):
+        return header
+    end = find_end(file, hopped.last, size)
+    if end is None or (last.complete and not end.seal):
+        return header  # only who seals flags a transaction before the header names it
+    return Header(header.first, hopped.last)
 
 
 def _is_named(file: File, header: Header) -> bool:

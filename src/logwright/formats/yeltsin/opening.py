@@ -4,8 +4,8 @@
    there. It is cut off: the one before it becomes the last. If it was the only one, a header is left and nothing else.
 2. Behind the last transaction lies something that the header does not know: a writer was appending it and was not done,
    so nobody was told that it is there. It is cut off, unless a transaction in there is flagged to be in the storage.
-   Transactions that are sealed (see `seal.py`) and whole are there as much as any, and are taken in; and the link to
-   a last transaction that is sealed and whole is made if it is missing.
+   Transactions that are sealed (see `seal.py`) and whole are there as much as any, flagged or not: they are taken in.
+   And the link to a last transaction that is sealed and whole is made if it is missing.
 3. The last transaction is whole, and not flagged to be in the storage: a redo is due. That is for the owner of the
    storage to do.
 
@@ -14,12 +14,15 @@ Anything else is damage: it is told with its position, and nothing is changed.
 A cut is done in this order, so that a crash at any point leaves one of these states, and no byte is lost: a copy is
 written and synced; header and link are written and synced; the file is made shorter and synced.
 
-The way to the last transaction goes along the links from head to head, and images are never read.
+The way to the last transaction goes along the links from head to head, and images are never read. Who need not know how
+many transactions there are need not go it, however long it is: a last transaction that the header names, and that the
+one before it names and ends at, is what it seems. Links that are broken before that are found by reading or `verify`.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,8 +61,8 @@ class Opened:
     redo: tuple[int, Transaction] | None = None
 
 
-def open_for_writing(disk: Disk, path: Path) -> Opened:
-    """Lock a journal and bring it in order, creating it when there is none."""
+def open_for_writing(disk: Disk, path: Path, *, counts: bool = True) -> Opened:
+    """Lock a journal and bring it in order, creating it when there is none. `count` is right if it `counts`."""
     make_directories(disk, path.parent / HOME_DIRECTORY)
     with contextlib.ExitStack() as stack:
         lock = Lock.acquire(disk, path.parent / lock_name(path.name))
@@ -73,7 +76,7 @@ def open_for_writing(disk: Disk, path: Path) -> Opened:
         file = disk.open(path, "update")
         stack.callback(file.close)
         opened = Opened(file, lock)
-        _bring_in_order(disk, path, opened)
+        _bring_in_order(disk, path, opened, counts=counts)
         disk.sync_directory(path.parent)  # whoever gave it its name may have been killed before that
         stack.pop_all()
     return opened
@@ -85,7 +88,7 @@ def _refuse_half_repaired(disk: Disk, path: Path) -> None:
         raise WrongUse(f"{repair.log}: a repair of this journal was interrupted; finish it, or undo it, first")
 
 
-def _bring_in_order(disk: Disk, path: Path, opened: Opened) -> None:
+def _bring_in_order(disk: Disk, path: Path, opened: Opened, *, counts: bool) -> None:
     file = opened.file
     try:
         header = read_header(file)
@@ -99,7 +102,7 @@ def _bring_in_order(disk: Disk, path: Path, opened: Opened) -> None:
     header = believed(file, header, size)
     if header != named:
         write_all(file, LAST_AT, LINK.pack(header.last))
-    hopped = hop(file, header)
+    hopped = _arrived(header) if not counts and _is_last(file, header, size) else hop(file, header)
     if hopped.last != header.last:
         hopped = _mend_link(file, header, hopped, size)
     opened.first, opened.count = header.first, hopped.count
@@ -110,7 +113,7 @@ def _bring_in_order(disk: Disk, path: Path, opened: Opened) -> None:
     else:
         opened.last = found
         opened.end = _end_of(file, found, size)
-        _adopt(file, opened, size)
+        _adopt(path, file, opened, size)
         head = read_head(file, opened.last)
         if opened.end < size or (head is not None and head.next):
             reason = "behind the last transaction lies what was not finished"
@@ -120,6 +123,25 @@ def _bring_in_order(disk: Disk, path: Path, opened: Opened) -> None:
     if opened.last:
         last = read_transaction(file, JournalFile(path.name, path), opened.last)
         opened.redo = (opened.last, last) if last.redo_is_due else None
+
+
+def _arrived(header: Header) -> Hopped:
+    return Hopped(header.last, 0, 0, codec.JUMP)
+
+
+def _is_last(file: File, header: Header, size: int) -> bool:
+    """Whether the transaction that the header names is seen to be in the chain without going along all of it."""
+    head = read_head(file, header.last)
+    if head is None or head.previous == 0:
+        return head is not None and header.first == header.last
+    before = read_head(file, head.previous)
+    is_in_order = HEADER_BYTES <= header.first <= head.previous < header.last
+    return (
+        is_in_order
+        and before is not None
+        and before.next == header.last
+        and _ends_at(file, head.previous, size) == header.last
+    )
 
 
 def _mend_link(file: File, header: Header, hopped: Hopped, size: int) -> Hopped:
@@ -137,24 +159,28 @@ def _mend_link(file: File, header: Header, hopped: Hopped, size: int) -> Hopped:
     return hop(file, header)
 
 
-def _adopt(file: File, opened: Opened, size: int) -> None:
+def _adopt(path: Path, file: File, opened: Opened, size: int) -> None:
     """Take in the transactions behind the last one that are sealed and whole: only their name was not written yet.
 
     Whoever wrote them may not have synced them, so they are named when they and their links are on the disk.
     """
-    named = opened.last
-    while (head := read_head(file, opened.end)) is not None and head.previous == opened.last:
-        end = find_end(file, opened.end, size)
-        if end is None or not end.seal:
+    known, last, end = [opened.last], opened.last, opened.end
+    while (head := read_head(file, end)) is not None and head.previous == last:
+        found = find_end(file, end, size)
+        if found is None or not found.seal:
+            _refuse_known(path, file, last, end, size)
             break
-        if opened.last:
-            write_all(file, opened.last + NEXT_AT, LINK.pack(opened.end))
-        opened.first = opened.first or opened.end
-        opened.last, opened.end = opened.end, end.end
-        opened.count += 1
-    if opened.last != named:
-        file.sync()
-        write_all(file, 0, codec.encode_header(opened.first, opened.last))
+        known.append(end)
+        last, end = end, found.end
+    if last == opened.last:
+        return
+    for before, position in itertools.pairwise(known):
+        if before:
+            write_all(file, before + NEXT_AT, LINK.pack(position))
+    file.sync()
+    opened.first, opened.last, opened.end = opened.first or known[1], last, end
+    opened.count += len(known) - 1
+    write_all(file, 0, codec.encode_header(opened.first, opened.last))
 
 
 def _end_of(file: File, last: int, size: int) -> int:
@@ -182,12 +208,10 @@ def _find_last(path: Path, file: File, header: Header, hopped: Hopped, size: int
     """The transaction that is the last one from now on, 0 for none. Raises what is wrong with the journal."""
     last = header.last
     if last == 0 and header.first == 0:
-        _refuse_known(path, file, 0, HEADER_BYTES, size)
         return 0
     arrived = hopped.last == last
     whole = last + 1 <= size and has_end(file, last, size)
     if arrived and whole:
-        _refuse_known(path, file, last, _end_of(file, last, size), size)
         return last
     head = read_head(file, last)
     before = (head.previous if head is not None else 0) if arrived else hopped.last

@@ -26,11 +26,12 @@ from pathlib import Path
 from typing import TypeVar
 
 from ...core.closing import Closing
-from ...core.disk import REAL_DISK, Buffer, Disk, make_directories, replace_file
+from ...core.disk import REAL_DISK, Buffer, Disk, Mappable, make_directories, replace_file
 from ...core.errors import Closed, DamagedJournal, Poisoned, WrongUse
 from ...core.lock import Lock
 from ...core.report import Report
 from .area import Area
+from .held import HeldArea
 from .layout import lock_name
 from .page_links import append_page, check_page, remove_page
 from .table_check import check_table, walk_free, walk_pages
@@ -148,13 +149,13 @@ class TableFile:
     def begin(self) -> None:
         """Say that the table is being changed."""
         if self.signature != UNFINISHED:
-            self.area.store(0, UNFINISHED)
+            self.area.put(0, UNFINISHED)
             self.signature = UNFINISHED
 
     def finish(self) -> None:
         """Say that the table is whole."""
         if self.signature != WHOLE:
-            self.area.store(0, WHOLE)
+            self.area.put(0, WHOLE)
             self.signature = WHOLE
 
 
@@ -352,13 +353,20 @@ def lock_table(disk: Disk, path: Path) -> Lock:
     return Lock.acquire(disk, lock_path)
 
 
-def open_file(path: Path, *, read_only: bool = False, disk: Disk = REAL_DISK) -> TableFile:
-    """The file of a table that is there, whole or not."""
+def open_file(
+    path: Path, *, read_only: bool = False, written: bool = False, held: bool = False, disk: Disk = REAL_DISK
+) -> TableFile:
+    """The file of a table that is there, whole or not.
+
+    See `Area` for `written`. Where the system can map files, what is stored in one that is `held` waits in memory.
+    """
     if not read_only and not disk.exists(path):
         disk.open(path, "read")  # says that there is none; to update it would create it
     file = disk.open(path, "read" if read_only else "update")
     try:
-        return TableFile(path, Area(file, mapped=not read_only))
+        if held and isinstance(file, Mappable):
+            return TableFile(path, HeldArea(file))
+        return TableFile(path, Area(file, mapped=not read_only, written=written))
     except BaseException:
         file.close()
         raise

@@ -11,11 +11,12 @@ leave of an append that was not synced, and what opening makes of it:
 
 That is for one transaction. So before another one is appended, the last one is synced; and it takes a seal to see that
 a seal is not whole: where the beginning of the end lies in two sectors, of which the second may be missing, the header
-names the transaction after a sync as well. With `names_later` the header names no transaction before `sync`: then there
-may be any number of them behind the one that it names, and those up to the first that is not whole count.
+names the transaction after a sync as well. With `names_later` the header names no transaction before `sync`, and none
+is linked before `link` or `sync`: a sync is the faster the fewer places of the file have changed. Then there may be any
+number of them behind the one that the header names, and those up to the first that is not whole count.
 
 With `ahead_bytes` the file is longer than what is in it while it is open: zeros are written ahead of the transactions,
-which makes a sync twice as fast, and where the system can map files they are stored without a call. Nothing leads
+which makes a sync twice as fast, and where nothing is synced they are stored in memory without a call. Nothing leads
 there, so nobody who goes along the links comes there; closing takes them off, and so does opening after a crash.
 
 Whoever uses this sees to it that one thread appends at a time, and that a failure is final.
@@ -67,11 +68,11 @@ class TransactionLog:
     def __init__(
         self, path: Path, *, ahead_bytes: int = 0, syncs: bool = True, names_later: bool = False, disk: Disk = REAL_DISK
     ) -> None:
-        opened = open_for_writing(disk, path)
+        opened = open_for_writing(disk, path, counts=False)
         with contextlib.ExitStack() as stack:
             stack.callback(opened.lock.release)
             stack.callback(opened.file.close)
-            self._area = Area(opened.file, mapped=bool(ahead_bytes))
+            self._area = Area(opened.file, mapped=bool(ahead_bytes) and not syncs)
             stack.pop_all()
         self.path = path
         self._lock = opened.lock
@@ -81,6 +82,10 @@ class TransactionLog:
         self._ahead_bytes = ahead_bytes
         self._syncs_each = syncs and not names_later
         self._names_later = names_later
+        self._unlinked: list[int] = []
+        """The transactions that the one before them does not name yet."""
+        self._linked = self.last
+        """The last transaction that can be reached by links."""
         self._is_synced = self._is_appended = True
         """Whether everything is durable, and whether everything but flags is."""
 
@@ -128,11 +133,11 @@ class TransactionLog:
 
     def append(self, timestamp: int, operations: bytes, heads: bytes = b"") -> int:
         """Append a transaction that is completed; its offset. It is with the system when this returns."""
-        return self._append(timestamp, operations, COMPLETION, heads)
+        return self._append_parts(timestamp, operations, COMPLETION, heads)
 
     def append_void(self, timestamp: int, operations: bytes) -> int:
         """Append a transaction that was rolled back."""
-        return self._append(timestamp, operations, ROLLBACK, b"")
+        return self._append_parts(timestamp, operations, ROLLBACK, b"")
 
     @property
     def memory(self) -> bytearray | None:
@@ -161,19 +166,25 @@ class TransactionLog:
         self.end = end
         self._is_synced = self._is_appended = False
 
-    def _append(self, timestamp: int, operations: bytes, end: int, heads: bytes) -> int:
-        if self._syncs_each and not self._is_appended:
-            self.sync()
-        position, area = self.end, self._area
+    def _append_parts(self, timestamp: int, operations: bytes, end: int, heads: bytes) -> int:
         sealed = seal(self.last, timestamp, operations, heads)
         head = TRANSACTION_HEAD.pack(self.last, 0, timestamp, 0)
         data = b"".join((head, operations, OPERATION_HEAD.pack(end, len(sealed)), sealed))
+        return self.append_encoded(data, len(head) + len(operations))
+
+    def append_encoded(self, data: bytes, end_at: int) -> int:
+        """Append a transaction that is sealed already; its end begins at `end_at` of these bytes."""
+        if self._syncs_each and not self._is_appended:
+            self.sync()
+        position, area = self.end, self._area
         following = position + len(data)
         if self._ahead_bytes and following > area.size:
             self._add_zeros(following)
         try:
             area.store(position, data)
-            if self.last:
+            if self._names_later:
+                self._unlinked.append(position)
+            elif self.last:
                 area.store(self.last + NEXT_AT, LINK.pack(position))
         except BaseException:
             self._take_back(position)
@@ -181,7 +192,7 @@ class TransactionLog:
         self._first = self._first or position
         self.last, self.end = position, following
         if not self._names_later:
-            if self._syncs_each and lies_in_two_sectors(position + len(head) + len(operations)):
+            if self._syncs_each and lies_in_two_sectors(position + end_at):
                 self._area.sync()
             self._name(position)
         self._is_synced = self._is_appended = False
@@ -203,6 +214,15 @@ class TransactionLog:
             self._area.store(FIRST_AT, LINK.pack(self._first) + LINK.pack(last))
         self._named = last
 
+    def link(self) -> None:
+        """Let each transaction name the next one."""
+        for position in self._unlinked:
+            if self._linked:
+                self._area.store(self._linked + NEXT_AT, LINK.pack(position))
+            self._linked = position
+            self._is_synced = False
+        self._unlinked.clear()
+
     def complete(self, position: int) -> None:
         """Say that a transaction is in the table, which must have been synced."""
         self._area.store(position + FLAGS_AT, _COMPLETE_FLAG)
@@ -217,14 +237,22 @@ class TransactionLog:
         self._is_synced = self._is_appended = True  # before: what is stored meanwhile says that it is not
         self._area.sync()
 
+    def publish(self) -> None:
+        """Let links and header lead to everything so far. All but the name in the header is durable then."""
+        last = self.last
+        if self._named == last:
+            return
+        self.link()
+        if not self._is_synced:
+            self._sync_all()  # a header never names what it does not lead to
+        self._name(last)
+        self._is_synced = False
+
     def sync(self) -> None:
         """Make everything so far durable, and let the header name it."""
-        last = self.last
+        self.publish()
         if not self._is_synced:
             self._sync_all()
-        if self._named != last:
-            self._name(last)
-            self._area.sync()
 
     # --- the end ------------------------------------------------------------------------------------------------------
 
