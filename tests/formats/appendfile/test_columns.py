@@ -45,6 +45,7 @@ def row_of(file: str, start: int, size: int, record: Record, segment: int) -> di
         "data": record.data if is_data else None,
         "checked": record.checked if isinstance(record, Checkpoint) else None,
         "current": record.current if isinstance(record, Checkpoint) else None,
+        "generation": int(file.split("/")[2]) if "/" in file else None,
         "file": file,
         "position": start,
         "size": size,
@@ -60,7 +61,7 @@ def expected_rows(directory: Path) -> list[dict[str, Any]]:
     return found
 
 
-COLUMNS = ["kind", "segment", "data", "checked", "current", "file", "position", "size", "file_id"]
+COLUMNS = ["kind", "segment", "data", "checked", "current", "generation", "file", "position", "size", "file_id"]
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -69,7 +70,7 @@ def test_columns_are_the_fields_of_the_records(tmp_path: Path, seed: int) -> Non
     for batch_bytes in (1, 1000, 4 << 20):
         table = pa.Table.from_batches(arrow.batches(tmp_path, COLUMNS, batch_bytes=batch_bytes))
         assert table.to_pylist() == expected_rows(tmp_path)
-    assert arrow.to_arrow(tmp_path).column_names == COLUMNS[:5]
+    assert arrow.to_arrow(tmp_path).column_names == COLUMNS[:6]
     assert arrow.to_arrow(tmp_path, ["segment"])["segment"].to_pylist() == [
         row["segment"] for row in expected_rows(tmp_path)
     ]
@@ -150,6 +151,21 @@ def test_rows_become_records_and_segments(tmp_path: Path) -> None:
         *(record.data for record in Reader(source) if isinstance(record, Data)),
         b"text",
     ]
+
+
+@pytest.mark.parametrize("batch_rows", [1, 5, 1000])
+@pytest.mark.parametrize("seed", range(1, 8, 2))
+def test_a_copy_gives_back_what_the_journal_does(tmp_path: Path, seed: int, batch_rows: int) -> None:
+    """What waits to be recovered is checked by no pair of a later generation, in the copy either."""
+    source = random_journal(tmp_path / "source", seed)
+    with Writer(tmp_path / "target") as writer:
+        for batch in arrow.read(source).read_all().to_batches(max_chunksize=batch_rows):
+            arrow.append(writer, batch)
+    found, expected = (
+        [(segment.records, segment.complete) for segment in Reader(path).segments() if not segment.checked]
+        for path in (tmp_path / "target", source)
+    )
+    assert found == expected
 
 
 @pytest.mark.parametrize(

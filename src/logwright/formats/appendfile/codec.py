@@ -247,7 +247,7 @@ class Columns:
 
     `kinds` u8; `segments`, `checked`, `current`, `positions` u64; `sizes` i64. What a record does not have is 0. The
     data lie one behind the other in `data`; the n-th is between `data_ends[n]` and `data_ends[n + 1]` (i32). A buffer
-    may be longer than its `count` rows.
+    may be longer than its `count` rows. `generation` is the one of all of these rows, where that is told.
     """
 
     count: int
@@ -259,6 +259,7 @@ class Columns:
     current: Buffer | None = None
     positions: Buffer | None = None
     sizes: Buffer | None = None
+    generation: int | None = None
 
 
 _LAYOUT: Final = (

@@ -3,6 +3,7 @@
     kind       dictionary of string: data, checkpoint
     segment    uint64: the one that the record lies in, of a checkpoint the one that it begins
     data       binary                      checked    uint64                      current    uint64
+    generation uint64: the boundary behind files that wait to be recovered, null for those that are written
 
 and where they are asked for
 
@@ -39,12 +40,14 @@ from ..columns import (
     fixed_memory,
     kind_numbers_of,
     kinds_of,
+    numbers_of,
     record_batches,
     row_without,
 )
 from . import codec, kernel
 from .codec import Columns
 from .cursor import Chunk
+from .files import CURRENT
 from .layout import CHECKPOINT, DATA
 from .records import KINDS
 
@@ -56,13 +59,14 @@ _FIELDS: Final = {
     "data": pa.field("data", pa.binary()),
     "checked": pa.field("checked", pa.uint64()),
     "current": pa.field("current", pa.uint64()),
+    "generation": pa.field("generation", pa.uint64()),
     "file": pa.field("file", NAMES, nullable=False),
     "position": pa.field("position", pa.uint64(), nullable=False),
     "size": pa.field("size", pa.int64(), nullable=False),
     "file_id": pa.field("file_id", pa.uint64(), nullable=False),
 }
 COLUMN_NAMES: Final = tuple(_FIELDS)
-DEFAULT_NAMES: Final = ("kind", "segment", "data", "checked", "current")
+DEFAULT_NAMES: Final = ("kind", "segment", "data", "checked", "current", "generation")
 
 _WANT: Final = {
     "kind": codec.KINDS,
@@ -72,12 +76,14 @@ _WANT: Final = {
     "current": codec.KINDS | codec.CURRENT,
     "position": codec.POSITIONS,
     "size": codec.SIZES,
+    "generation": codec.SIZES,
     "file": codec.SIZES,
     "file_id": codec.SIZES,
 }
 """What to decode for a column: which record has it, its kind says."""
 _ROW_BYTES: Final = {
-    "kind": 1, "segment": 8, "data": 5, "checked": 9, "current": 9, "file": 4, "position": 8, "size": 8, "file_id": 8,
+    "kind": 1, "segment": 8, "data": 5, "checked": 9, "current": 9, "generation": 9,
+    "file": 4, "position": 8, "size": 8, "file_id": 8,
 }  # fmt: skip
 _KIND_OF: Final = {"data": DATA, "checked": CHECKPOINT, "current": CHECKPOINT}
 
@@ -114,6 +120,7 @@ def _array(columns: Columns, kinds: pa.Array | None, name: str) -> pa.Array:
 
 
 _OF_FILES: Final[dict[str, Callable[[Chunk], Any]]] = {
+    "generation": lambda chunk: None if chunk.source.generation == CURRENT else chunk.source.generation,
     "file": lambda chunk: chunk.file,
     "file_id": lambda chunk: chunk.source.file_id,
 }
@@ -165,7 +172,7 @@ def from_arrow(data: Any) -> list[Columns]:
     """Arrow data as columns for `Writer.append_columns`, without copying where the types fit.
 
     Data is in `data`, or in `value`; null in a row of data is an error. `kind` names what a row is; without it all are
-    data. A checkpoint needs `checked` and `current`.
+    data. A checkpoint needs `checked` and `current`. Columns never hold rows of more than one `generation`.
     """
     return [part for batch in record_batches(data) for part in _from_batch(batch)]
 
@@ -185,14 +192,28 @@ def _from_batch(batch: pa.RecordBatch) -> Iterator[Columns]:
     ids = {
         name: kind_numbers_of(batch, name, pa.uint64(), "be an id of 64 bits", check) for name in ("checked", "current")
     }
-    row = 0
-    while row < batch.num_rows:
-        count = fitting(payloads, row)
-        columns = Columns(count)
+    for row, count, generation in _ranges(batch, payloads):
+        columns = Columns(count, generation=generation)
         columns.kinds = fixed_memory(kinds.slice(row, count), 1)
         columns.data_ends, columns.data = ends_and_bytes(payloads.slice(row, count))
         for name, array in ids.items():
             if array is not None:
                 setattr(columns, name, fixed_memory(array.slice(row, count), 8))
         yield columns
-        row += count
+
+
+def _ranges(batch: pa.RecordBatch, payloads: pa.Array) -> Iterator[tuple[int, int, int | None]]:
+    """Ranges of rows of one generation that fit into columns: the first row, how many, and the generation if told."""
+    told = column_of(batch, "generation")
+    ends: list[int] = [batch.num_rows]
+    generations: list[int | None] = [None]
+    if told is not None and batch.num_rows:
+        runs = pc.run_end_encode(numbers_of("generation", told, pa.uint64(), "be an id of 64 bits"))
+        ends = runs.run_ends.to_pylist()
+        generations = [CURRENT if each is None else each for each in runs.values.to_pylist()]
+    row = 0
+    for end, generation in zip(ends, generations, strict=True):
+        while row < end:
+            count = min(fitting(payloads, row), end - row)
+            yield row, count, generation
+            row += count

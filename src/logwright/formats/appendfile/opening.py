@@ -20,7 +20,7 @@ is free before the first record is written that says it too, and a full disk kee
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ...core.disk import Disk, File, make_directories, remove_tree
@@ -107,13 +107,19 @@ def open_end(disk: Disk, directory: Path, *, recovering: bool) -> End:
     if recovering and listing.current:
         if end.file is not None:
             end.file.close()
-        if listing.next_id > MAX_ID:
-            raise TooLarge(f"{directory}: the journal has used up its 64-bit ids of files")
-        _move(disk, directory, listing.current, listing.next_id)
-        listing = list_files(disk, directory)
-        end = End(listing.next_id, current=end.current, checked=end.current, cut=end.cut, kept=end.kept)
+        return replace(put_aside(disk, directory, end.current), cut=end.cut, kept=end.kept)
     end.older = listing.older
     return end
+
+
+def put_aside(disk: Disk, directory: Path, current: int) -> End:
+    """Put all files aside that are there, and whole; a new generation begins with the segment `current`."""
+    listing = list_files(disk, directory)
+    if listing.next_id > MAX_ID:
+        raise TooLarge(f"{directory}: the journal has used up its 64-bit ids of files")
+    _move(disk, directory, listing.current, listing.next_id)
+    listing = list_files(disk, directory)
+    return End(listing.next_id, checked=current, current=current, older=listing.older)
 
 
 def check_names(listing: Listing) -> None:

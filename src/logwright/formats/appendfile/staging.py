@@ -68,11 +68,10 @@ class Target:
 
     @contextlib.contextmanager
     def open_parts(self, disk: Disk, root: Path, run: str, files_of: FilesOf) -> Iterator[OpenedParts]:
-        """The journal, locked, and the files that it gets. A segment that somebody has left open must be recovered."""
+        """The journal, locked, and the files that it gets. A segment that somebody has left open is put aside first."""
         with _PartWriter(disk, root, _lock(disk, root)) as writer:
             if writer.has_data:
-                reason = f"no checkpoint closes its last segment {writer.current}, so nothing can follow that"
-                raise WrongUse(f"{root}: {reason}: open it as a journal first, and recover what is in it")
+                writer.begin_generation()  # neither may the batch become part of it, nor may we say that it is complete
             part = _assembled(disk, root, run, writer, files_of[_PART])
             yield (part,), lambda part: _put(disk, root, part)
 

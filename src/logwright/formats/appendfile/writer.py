@@ -46,7 +46,7 @@ from ...core.outcome import Damage, Mode
 from ...core.staging import lock_journal
 from . import kernel
 from .layout import CHECKPOINT_BYTES, HOME_DIRECTORY, LOCK_NAME, MAX_FILE_BYTES, file_name
-from .opening import End, open_end
+from .opening import End, open_end, put_aside
 
 if TYPE_CHECKING:
     from .codec import Columns
@@ -84,6 +84,9 @@ class Writer(Appending, kernel.AppendBuffer):
         self._prepare(self.directory, sync)
         self._disk = disk
         self._file: File | None = None
+        self._rows_current: int | None = None
+        self._rows_closed: deque[tuple[int, int]] = deque()
+        self._rows_generation: int | None = None
         if disk.exists(self.directory / HOME_DIRECTORY):
             disk.make_directory(self.directory / HOME_DIRECTORY)  # creates nothing, and refuses a link
         make_directories(disk, self.directory / HOME_DIRECTORY)
@@ -154,6 +157,25 @@ class Writer(Appending, kernel.AppendBuffer):
         if self._paths and self._paths[0][0] < needed:
             self.flush()
 
+    def begin_generation(self) -> None:
+        """Put all files aside as `open` does: what follows is told apart from a segment that nobody has closed.
+
+        What was put aside comes first when the journal is recovered. Nobody may append meanwhile.
+        """
+        self.sync()
+        with self._writing, self._syncing:
+            if self._paths:
+                self._or_poison(self._put_aside)
+
+    def _put_aside(self) -> None:
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
+        end = put_aside(self._disk, self.directory, self.current)
+        end.cut, end.kept = self.recovered, self.kept
+        self._take_over(end)
+        self.file_id, self.position, self.checked, self.has_data = end.file_id, 0, end.checked, False
+
     # --- many records -----------------------------------------------------------------------------------------------
 
     def append_many(self, records: list[Buffer]) -> None:
@@ -165,8 +187,9 @@ class Writer(Appending, kernel.AppendBuffer):
         """Append the rows of an Arrow record batch or table; how many those were.
 
         Columns: `data` or `value` (binary or string). With a column `kind`, rows may be checkpoints: where their
-        `current` grows a segment is closed, and where their `checked` grows one is checked. Other columns are ignored.
-        Everything is checked before anything is written.
+        `current` grows a segment is closed, and where their `checked` grows one is checked. With a column `generation`
+        rows that follow those of another one begin a generation here as well. Other columns are ignored. Everything is
+        checked before anything is written.
         """
         columns: list[Columns] = find_format("appendfile").room("columns").from_arrow(batch)
         return self.append_columns(columns)
@@ -176,6 +199,7 @@ class Writer(Appending, kernel.AppendBuffer):
         for part in parts:
             kernel.check_columns(part)
         for part in parts:
+            self._turn_generation(part)
             row = 0
             while row < part.count:
                 row = self.extend(part, row, BUFFER_BYTES)
@@ -188,19 +212,31 @@ class Writer(Appending, kernel.AppendBuffer):
             self._group.wait()
         return sum(part.count for part in parts)
 
+    def _turn_generation(self, part: Columns) -> None:
+        """Begin a generation where rows of another one follow: their pairs of ids say nothing about those before."""
+        before, self._rows_generation = self._rows_generation, part.generation
+        if before is not None and part.generation not in (None, before):
+            self.begin_generation()
+            self._rows_current = None
+            self._rows_closed.clear()
+
     def _turn(self, part: Columns, row: int) -> None:
-        """Do what a checkpoint among rows tells, as far as it can be done here."""
+        """Do what a checkpoint among rows tells of the segments among them. Each has an id there and another one here.
+
+        What it tells of segments that are not among them, because their files went before, is none of our business.
+        """
         checked, current = (
             0 if column is None else memoryview(column).cast("B").cast("Q")[row]
             for column in (part.checked, part.current)
         )
-        before, self._rows_pair = getattr(self, "_rows_pair", None), (checked, current)
-        if before is None:
-            return
-        if current > before[1]:
+        before, self._rows_current = self._rows_current, current
+        if before is not None and current > before and self.has_data:
+            self._rows_closed.append((before, self.current))
             self.register_checkpoint()
-        if checked > before[0] and self.checked < self.current:
-            self.check_checkpoint()
+        while self._rows_closed and self._rows_closed[0][0] < checked:
+            _, ours = self._rows_closed.popleft()
+            if ours == self.checked:  # else an older one of this journal's own waits to be checked
+                self.check_checkpoint()
 
     # --- writing ----------------------------------------------------------------------------------------------------
 
