@@ -41,6 +41,8 @@ VERBS: Final = {
     "reset": "Move a consumer to an offset or a time.",
     "clean": "Remove old segments that no consumer needs.",
     "unpark": "Put items back that have failed too often.",
+    "serve": "Servers over journals.",
+    "copy": "A journal to a hub, and back.",
     "pipeline": "Journals as tables on Spark, and back.",
     "demo": "Write sample journals, and show what can be done with them.",
     "completion": "The completion script of a shell.",

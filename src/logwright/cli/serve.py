@@ -5,6 +5,8 @@ from __future__ import annotations
 import click
 
 from .arguments import CONTEXT_SETTINGS
+from .serve_hub import hub
+from .serve_kestrel import kestrel
 
 
 @click.group(
@@ -15,3 +17,7 @@ def command() -> None:
 
     They listen on loopback. Another address needs TLS, and tokens or certificates of the clients, or --insecure.
     """
+
+
+command.add_command(hub)
+command.add_command(kestrel)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final, cast
 
@@ -49,8 +50,7 @@ class Connection(Reading, Line, asyncio.Protocol):
         Line.__init__(self, server.lane, server.limits.output_buffer_bytes)
         Reading.__init__(self, server)
         self._parser = Parser(server.limits, server.arriving)
-        self._backlog: list[Request] = []
-        self._redo: list[Request] = []
+        self._backlog: deque[Request] = deque()
         self._held_bytes = 0
         self._is_reading = True
         self.is_stranger = bool(server.protection.tokens)
@@ -80,10 +80,11 @@ class Connection(Reading, Line, asyncio.Protocol):
         requests = parser.feed(data)
         if requests or not was_within:
             self._begun = self.server.now
+        self._backlog.extend(requests)
         if self.holds:
-            self._hold(requests, len(data))
+            self._hold(len(data))
         else:
-            self._run(requests)
+            self._run()
         self.decide()
 
     def decide(self) -> None:
@@ -100,7 +101,7 @@ class Connection(Reading, Line, asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self.holds |= ENDED
-        self._backlog = []
+        self._backlog.clear()
         self._parser.close()
         self.server.dismiss(self)
         self.leave()
@@ -114,38 +115,38 @@ class Connection(Reading, Line, asyncio.Protocol):
 
     # --- requests, one after the other ------------------------------------------------------------------------------
 
-    def _run(self, requests: list[Request]) -> None:
-        server = self.server
-        for number, request in enumerate(requests, start=1):
-            kind = request[0]
+    def _run(self) -> None:
+        """Do what is in the backlog, until something holds it up."""
+        backlog, server = self._backlog, self.server
+        while backlog and not self.holds:
+            request = backlog.popleft()
             try:
-                if self.is_stranger:
-                    self._introduce(request)
-                elif kind == SET:
-                    self._set(request)
-                elif kind == GET:
-                    self.get(request)
-                elif kind == OTHER:
-                    do_other(self, request)
-                else:
-                    self.refuse(request[1])
-                    if kind == HANG_UP:
-                        self.hang_up()
+                self._do(request)
             except LogwrightError as error:
                 self.refuse(answers.failure(error))
                 server.notice(error)
-            if self.holds:
-                self._backlog[:0] = self._redo + requests[number:]
-                self._redo = []
-                return
         self._close_if_done()
+
+    def _do(self, request: Request) -> None:
+        kind = request[0]
+        if self.is_stranger:
+            self._introduce(request)
+        elif kind == SET:
+            self._set(request)
+        elif kind == GET:
+            self.get(request)
+        elif kind == OTHER:
+            do_other(self, request)
+        else:
+            self.refuse(request[1])
+            if kind == HANG_UP:
+                self.hang_up()
 
     def again(self, request: Request) -> None:
         """Do a request once more, before those that are held up behind it."""
-        self._redo.append(request)
+        self._backlog.appendleft(request)
 
-    def _hold(self, requests: list[Request], size: int) -> None:
-        self._backlog += requests
+    def _hold(self, size: int) -> None:
         self._held_bytes += size
         if self._held_bytes > self.server.limits.input_buffer_bytes and self._is_reading and self.transport is not None:
             self._is_reading = False
@@ -162,8 +163,7 @@ class Connection(Reading, Line, asyncio.Protocol):
             serve_waiters(self._waiter.queue)
         if self.holds:
             return
-        requests, self._backlog = self._backlog, []
-        self._run(requests)
+        self._run()
         self.decide()
         if not self.holds:
             self._held_bytes = 0
@@ -240,7 +240,7 @@ class Connection(Reading, Line, asyncio.Protocol):
 
     def _created(self, error: BaseException | None, quiet: bool) -> None:
         if error is not None and self._backlog:
-            del self._backlog[0]
+            self._backlog.popleft()
             self.refuse(b"" if quiet else answers.failure(error))
         self.release(CHANGING)
 
@@ -284,7 +284,7 @@ class Connection(Reading, Line, asyncio.Protocol):
     def hang_up(self) -> None:
         """Close the connection when the answers are sent."""
         self.holds |= ENDED
-        self._backlog = []
+        self._backlog.clear()
         self._close_if_done()
 
     def _close_if_done(self) -> None:
