@@ -248,12 +248,22 @@ def packed(batch: pa.RecordBatch, times: Any) -> Iterator[tuple[bytes, Sequence[
         row += count
 
 
+def check_texts(batch: pa.RecordBatch) -> None:
+    """Raise `WrongUse` where keys or values are no text."""
+    for name, column in zip(("k", "o"), _keys_and_values(batch), strict=True):
+        _as_text(name, column)
+
+
 def _texts(name: str, array: pa.Array) -> list[Any]:
+    found: list[Any] = _as_text(name, array).to_pylist()
+    return found
+
+
+def _as_text(name: str, array: pa.Array) -> pa.Array:
     try:
-        found: list[Any] = bytes_of(name, array).cast(pa.large_binary()).cast(pa.large_string()).to_pylist()
+        return bytes_of(name, array).cast(pa.large_binary()).cast(pa.large_string())
     except pa.ArrowInvalid:
         raise WrongUse(f"column {name} is no text") from None
-    return found
 
 
 def _times_of(batch: pa.RecordBatch) -> list[int]:

@@ -30,7 +30,9 @@ import contextlib
 import logging
 import os
 import weakref
-from collections.abc import Callable, Iterator
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -42,8 +44,9 @@ from ...core.lock import Lock
 from ...core.manifest import is_waiting
 from ...core.outcome import Damage
 from ...core.staging import lock_journal
+from . import kernel
 from .archiving import Archiver, following, initialized_of
-from .buffer import Buffer, abandon
+from .buffer import Buffer, abandon, has_zero_sector
 from .files import Listing, active_name, archive_name, check_store_name, list_files, lock_name, old_name
 from .layout import HOME_DIRECTORY
 from .opening import open_journal
@@ -217,6 +220,34 @@ class VersionedKVStore(Appending, Table):
         if self.always:
             self._group.wait()
         return t
+
+    def append_packed(self, data: bytes, starts: Sequence[int]) -> None:
+        """Append changes that are packed already: where each of these entries begins, and where the last one ends.
+
+        Their times must rise, and be no earlier than the last change. That of a key that is not there may remove it.
+        """
+        end, rows, _, earliest, _ = kernel.walk(data, 0, len(data))
+        if end < len(data) or rows != len(starts) - 1 or (rows and earliest < self.last_timestamp):
+            raise WrongUse(f"{self.path}: what is to be appended are no entries of later times, one behind the other")
+        row = 0
+        while row < rows:
+            with self._alone():
+                stop = bisect_right(starts, starts[row] + self.soft_end - self.position, row) - 1
+                if stop <= row:
+                    self._make_room(starts[row + 1] - starts[row], removes=False)
+                    stop = row + 1
+                self._or_poison(partial(self._take_packed, data[starts[row] : starts[stop]]))
+            row = stop
+        if self.always:
+            self._group.wait()
+
+    def _take_packed(self, entries: bytes) -> None:
+        """Give entries to the system, then take them over from there."""
+        start = self.position
+        end = self._buffer.append(start, entries, has_zero_sector(entries, 0, len(entries), start))
+        taken, _ = self.scan(start, end, end)
+        assert taken == end
+        self.position = end
 
     def _commit(self) -> None:
         self._group.wait()
