@@ -1,7 +1,8 @@
 """Repairing: the verbs that the rooms `repair` share of formats whose files lie side by side in a directory.
 
 A plan is made file by file: a format's salvage goes through a file (`walk`), and says what to do (`steps`) and what is
-lost or left (`left`). A room says who makes salvages, and gives the verbs on:
+lost or left (`left`); `PiecesSalvage` is for those that put a file together anew from what is whole. A room says who
+makes salvages, and gives the verbs on:
 
     _REPAIR = SideBySideRepair("kestrel", ...)
     plan, apply, undo = _REPAIR.plan, _REPAIR.apply, _REPAIR.undo
@@ -10,7 +11,7 @@ lost or left (`left`). A room says who makes salvages, and gives the verbs on:
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -18,8 +19,9 @@ from . import repair
 from .disk import REAL_DISK, Disk, File, make_directories
 from .errors import LogwrightError, NotFound, is_refusal
 from .keep import DIRECTORY
+from .outcome import Damage, Span
 from .reading import FilesReader
-from .repair import Plan, Repair, Step
+from .repair import Create, Cut, Patch, Plan, Remove, Rename, Repair, Step
 
 
 class Salvage(Protocol):
@@ -30,6 +32,56 @@ class Salvage(Protocol):
     def walk(self) -> None: ...
 
     def steps(self) -> Sequence[Step]: ...
+
+
+@dataclass(slots=True)
+class PiecesSalvage:
+    """A file gone through with every fix in place: the fixes, and the stretches of whole records. For a salvage.
+
+    A fix has a `position` of the file, `old` and `new` bytes, and a `reason`.
+    """
+
+    reader: Any
+    source: Any
+    file: File
+    fixes: list[Any] = field(default_factory=list)
+    pieces: list[Span] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)
+    reason: str = ""
+    size: int = 0
+
+    def lose(self, damage: Damage, lost: str) -> None:
+        """Note bytes that cannot be read; of a torn tail nothing is lost that counted."""
+        self.reason = self.reason or damage.reason
+        if damage.kind != "torn_tail":
+            what = f"{damage.size} bytes could not be read ({damage.reason}): {lost}"
+            self.left.append(f"{damage.file} @ {damage.start}: {what}")
+
+    def steps_to_pieces(self, replacement: str, records: str) -> list[Step]:
+        """The steps that leave the pieces only. What is not at the end goes by a `replacement` of the file."""
+        name = self.source.name
+        if len(self.pieces) == 1:
+            end = self.pieces[0].end
+            patches = self._patches(name)
+            return [*patches, Cut(name, end, self.size, self.reason)] if end < self.size else patches
+        spans = tuple(piece for piece in self.pieces if piece.size)
+        return [
+            Create(replacement, name, spans, f"the whole {records} before and behind the damage"),
+            *self._patches(replacement),
+            Remove(name, self.reason),
+            Rename(replacement, name, "it takes the place of the damaged file"),
+        ]
+
+    def _patches(self, name: str) -> list[Step]:
+        """The fixes, where their bytes are in a file that is put together from the pieces."""
+        steps: list[Step] = []
+        for fix in sorted(self.fixes, key=lambda fix: fix.position):
+            at = 0
+            for piece in self.pieces:
+                if piece.start <= fix.position < piece.end:
+                    steps.append(Patch(name, at + fix.position - piece.start, fix.old, fix.new, fix.reason))
+                at += piece.size
+        return steps
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """Splitting: what the rooms `splits` have in common of formats whose records are numbered by file and position.
 
 The reader is that of one journal, or of all journals of a directory: then a part is one of them. What a room offers is
-told in `core/split.py`; `extent`, `reach`, `advance` and `file_of` are these, and its plan is made of `plan_parts` and
-`cut_file`.
+told in `core/split.py`; `extent`, `reach`, `advance` and `file_of` are these, its plan is made of `plan_parts`,
+`whole_file` and `cut_file`, and what it reads of `split_items`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 from .chunk import POSITION_BITS, NumberedFile
 from .errors import NotFound
 from .inventory import FileEntry, Inventory
-from .outcome import Damage
+from .outcome import Damage, Mode
 from .reading import FilesReader
 from .side_by_side import SideBySideReader
 from .split import Bound, Split
@@ -146,6 +146,20 @@ def cut_file(
     return found
 
 
+def whole_file(
+    source: NumberedFile, size: int, target_bytes: int, start: int | None, stop: int | None
+) -> list[Split] | None:
+    """A file that is not written any more, and small enough, in one split, without reading it; none where it is empty.
+
+    None for any other file, and for one of which only a part is asked for.
+    """
+    first = source.first_number
+    is_asked_for = (start is None or start <= first) and (stop is None or stop >= first + size)
+    if source.is_newest or size > target_bytes or not is_asked_for:
+        return None
+    return [Split(source.name, 0, first, first + size, size)] if size else []
+
+
 def _split(source: NumberedFile, begin: int, end: int) -> Split:
     first = source.first_number
     return Split(source.name, begin, first + begin, first + end, end - begin)
@@ -154,6 +168,22 @@ def _split(source: NumberedFile, begin: int, end: int) -> Split:
 def source_of(files: Iterable[Any], number: int) -> Any:
     """The file that a number lies in; None when it is not there."""
     return next((file for file in files if file.before == number >> POSITION_BITS), None)
+
+
+def split_items(journal: FilesReader[Any, Any], split: Split, items: Iterable[Any], mode: Mode) -> Iterator[Any]:
+    """The chunks of a split, and what is damaged: what begins in it, and what its plan has found before and behind it.
+
+    `items` are those of its file between its numbers. The torn tail is told by the plan, as there may be none by now.
+    """
+    if split.before is not None:
+        yield from journal.report(split.before, mode)
+    for item in items:
+        if not isinstance(item, Damage):
+            yield item
+        elif item.start >= split.position and item.kind != "torn_tail":
+            yield from journal.report(item, mode)
+    if split.behind is not None:
+        yield from journal.report(split.behind, mode)
 
 
 # --- files ------------------------------------------------------------------------------------------------------------

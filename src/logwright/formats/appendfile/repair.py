@@ -11,21 +11,20 @@ as complete as any other, so the plan names it. A file that is missing cannot be
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from ...core.disk import Disk, File
+from ...core.disk import Disk
 from ...core.errors import WrongUse
 from ...core.outcome import Span
 from ...core.patched import PatchedFile
-from ...core.repair import Create, Cut, Patch, Plan, Remove, Rename, Repair, Step
-from ...core.repairing import SideBySideRepair
+from ...core.repair import Plan, Repair, Step
+from ...core.repairing import PiecesSalvage, SideBySideRepair
 from . import codec
 from .cursor import Cursor, judge
-from .files import JournalFile, list_files, wrong_names
+from .files import list_files, wrong_names
 from .layout import LOCK_NAME, parse_name
-from .mend import Fix, find_fixes
+from .mend import find_fixes
 from .reader import Reader
 
 __all__ = ["Plan", "Repair", "apply", "plan", "undo"]
@@ -44,18 +43,8 @@ def _readers(path: Path, disk: Disk) -> list[Reader]:
     return [reader]
 
 
-@dataclass(slots=True)
-class _Salvage:
+class _Salvage(PiecesSalvage):
     """A file gone through: the stretches of whole records."""
-
-    reader: Reader
-    source: JournalFile
-    file: File
-    fixes: list[Fix] = field(default_factory=list)
-    pieces: list[Span] = field(default_factory=list)
-    left: list[str] = field(default_factory=list)
-    reason: str = ""
-    size: int = 0
 
     def walk(self) -> None:
         """Go through the file."""
@@ -81,11 +70,9 @@ class _Salvage:
             stopped, segment = cursor.position, cursor.segment
             damage, goes_on = judge(cursor)
             assert damage is not None
-            self.reason = self.reason or damage.reason
-            if damage.kind != "torn_tail":
-                lost = f"{damage.size} bytes could not be read ({damage.reason}): the records in them are lost, "
-                lost += f"which were of segment {segment}, and perhaps of later ones"
-                self.left.append(f"{damage.file} @ {damage.start}: {lost}")
+            self.lose(
+                damage, f"the records in them are lost, which were of segment {segment}, and perhaps of later ones"
+            )
             self.pieces.append(Span(start, stopped))
             if not goes_on:
                 return
@@ -93,30 +80,7 @@ class _Salvage:
 
     def steps(self) -> list[Step]:
         """The steps that leave whole records only."""
-        name = self.source.name
-        if len(self.pieces) == 1:
-            end = self.pieces[0].end
-            patches = self._patches(name)
-            return [*patches, Cut(name, end, self.size, self.reason)] if end < self.size else patches
-        replacement = f"{name}.repair"
-        spans = tuple(piece for piece in self.pieces if piece.size)
-        return [
-            Create(replacement, name, spans, "the whole records before and behind the damage"),
-            *self._patches(replacement),
-            Remove(name, self.reason),
-            Rename(replacement, name, "it takes the place of the damaged file"),
-        ]
-
-    def _patches(self, name: str) -> list[Step]:
-        """The fixes, where their bytes are in a file that is put together from the pieces."""
-        steps: list[Step] = []
-        for fix in sorted(self.fixes, key=lambda fix: fix.position):
-            at = 0
-            for piece in self.pieces:
-                if piece.start <= fix.position < piece.end:
-                    steps.append(Patch(name, at + fix.position - piece.start, fix.old, fix.new, fix.reason))
-                at += piece.size
-        return steps
+        return self.steps_to_pieces(f"{self.source.name}.repair", "records")
 
 
 _REPAIR: Final = SideBySideRepair(

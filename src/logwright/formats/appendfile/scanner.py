@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from ...core.errors import Gap
 from ...core.following import FilesScanner
 from ...core.format import Located
 from ...core.outcome import Damage, Mode
@@ -77,7 +76,4 @@ class _Journal:
             return
         reason = "the files before this were checked and removed before they were read to their end"
         self._number = files[0].first_number
-        if mode == "failfast":
-            raise Gap(files[0].name, 0, reason)
-        if mode == "permissive":
-            yield Damage(files[0].name, 0, 0, reason, "gap")
+        yield from self._reader.report(Damage(files[0].name, 0, 0, reason, "gap"), mode)

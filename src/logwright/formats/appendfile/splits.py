@@ -19,24 +19,16 @@ from ...core.disk import File
 from ...core.errors import NotFound
 from ...core.outcome import Damage, Mode, check_mode
 from ...core.split import TARGET_BYTES, Bound, Split
-from ...core.splitting import (
-    AnyReader,
-    advance,
-    cut_file,
-    extent,
-    file_of,
-    part_of,
-    parts,
-    plan_parts,
-    reach,
-    source_of,
-)
+from ...core.splitting import AnyReader as AnyReader
+from ...core.splitting import advance as advance
+from ...core.splitting import cut_file, part_of, plan_parts, source_of, split_items, whole_file
+from ...core.splitting import extent as extent
+from ...core.splitting import file_of as file_of
+from ...core.splitting import parts as parts
+from ...core.splitting import reach as reach
 from .cursor import Chunk
 from .files import POSITION_BITS, JournalFile
 from .reader import Reader
-
-__all__ = ["AnyReader", "advance", "chunks", "extent", "file_of", "mark", "parts", "plan", "reach", "resume"]
-
 
 # --- going on where one stopped ---------------------------------------------------------------------------------------
 
@@ -79,18 +71,12 @@ def plan(
 def _plan(reader: Reader, target_bytes: int, start: int | None, stop: int | None, resumed: bool) -> list[Split]:
     found: list[Split] = []
     with reader.snapshot() as files:
-        for source in files.files:
-            first = source.first_number
-            if stop is not None and first >= stop:
-                break
-            if start is not None and start - first >= 1 << POSITION_BITS:
-                continue
+        for _, source, _ in reader.files_between(files, start, stop):
             file = files.file(source)
             planned = _plan_file(reader, source, file, target_bytes, start, stop, resumed)
-            if planned and (start is None or start <= first):
+            if planned and (start is None or start <= source.first_number):
                 planned[0] = replace(planned[0], before=next(reader.names_told(source, "permissive"), None))
             found += planned
-            files.done_with(source)
     return found
 
 
@@ -103,10 +89,9 @@ def _plan_file(
     stop: int | None,
     resumed: bool,
 ) -> list[Split]:
-    first, size = source.first_number, file.size()
-    is_whole = (start is None or start <= first) and (stop is None or stop >= first + size)
-    if is_whole and not source.is_newest and size <= target_bytes:
-        return [Split(source.name, 0, first, first + size, size, mark=0)] if size else []
+    planned = whole_file(source, file.size(), target_bytes, start, stop)
+    if planned is not None:
+        return [replace(split, mark=0) for split in planned]
     segments: dict[int, int] = {}
     items = _noting(reader.file_chunks(source, file, start, stop, "permissive"), segments)
     planned = cut_file(source, items, target_bytes, start, resumed=resumed)
@@ -132,9 +117,7 @@ def chunks(reader: AnyReader, split: Split, mode: Mode = "failfast") -> Iterator
         source = source_of(files.files, split.start)
         if source is None:
             raise NotFound(f"{journal.path}: {split.file} was checked and removed: it is not kept any more")
-        if split.before is not None:
-            yield from journal.report(split.before, mode)
-        for item in journal.file_chunks(
+        found = journal.file_chunks(
             source,
             files.file(source),
             split.start,
@@ -142,10 +125,5 @@ def chunks(reader: AnyReader, split: Split, mode: Mode = "failfast") -> Iterator
             "permissive",
             at=split.position,
             segment=split.mark or 0,
-        ):
-            if not isinstance(item, Damage):
-                yield item
-            elif item.start >= split.position and item.kind != "torn_tail":
-                yield from journal.report(item, mode)
-        if split.behind is not None:
-            yield from journal.report(split.behind, mode)
+        )
+        yield from split_items(journal, split, found, mode)

@@ -14,21 +14,20 @@ done about that is to look at what was cut, and at `logwright state` before and 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from ...core.disk import Disk, File
+from ...core.disk import Disk
 from ...core.errors import WrongUse
-from ...core.outcome import Damage, Span
+from ...core.outcome import Span
 from ...core.patched import PatchedFile
-from ...core.repair import Create, Cut, Patch, Plan, Remove, Rename, Repair, Step
-from ...core.repairing import SideBySideRepair
+from ...core.repair import Plan, Remove, Repair, Step
+from ...core.repairing import PiecesSalvage, SideBySideRepair
 from . import codec
 from .cursor import Cursor, judge
-from .files import JournalFile, list_queues
+from .files import list_queues
 from .layout import TEMPORARY, lock_name, parse_name
-from .mend import Fix, find_fix
+from .mend import find_fix
 from .reader import Reader
 
 __all__ = ["Plan", "Repair", "apply", "plan", "undo"]
@@ -49,18 +48,8 @@ def _readers(path: Path, disk: Disk) -> list[Reader]:
 # --- one file -------------------------------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class _Salvage:
+class _Salvage(PiecesSalvage):
     """A file gone through with every fix in place: the fixes, and the stretches of whole operations."""
-
-    reader: Reader
-    source: JournalFile
-    file: File
-    fixes: list[Fix] = field(default_factory=list)
-    pieces: list[Span] = field(default_factory=list)
-    left: list[str] = field(default_factory=list)
-    reason: str = ""
-    size: int = 0
 
     def walk(self) -> None:
         """Go through the file, mending what can be mended."""
@@ -92,46 +81,19 @@ class _Salvage:
                 continue
             damage, goes_on = judge(cursor)
             assert damage is not None
-            self._note(damage)
+            self.lose(damage, "the operations in them are lost")
             self.pieces.append(Span(start, stopped))
             if not goes_on:
                 return
             start = position = cursor.position
             before = None
 
-    def _note(self, damage: Damage) -> None:
-        self.reason = self.reason or damage.reason
-        if damage.kind != "torn_tail":
-            lost = f"{damage.size} bytes could not be read ({damage.reason}): the operations in them are lost"
-            self.left.append(f"{damage.file} @ {damage.start}: {lost}")
-
     def steps(self) -> list[Step]:
         """The steps that leave whole operations only."""
         name, flaw = self.source.name, self.source.flaw
         if flaw is not None and flaw.kind == "empty_pack":
             return [Remove(name, flaw.reason)]
-        if len(self.pieces) == 1:
-            steps = self._patches(name)
-            end = self.pieces[0].end
-            return [*steps, Cut(name, end, self.size, self.reason)] if end < self.size else steps
-        replacement = f"{self.source.queue}{TEMPORARY}repair-{name}"
-        spans = tuple(piece for piece in self.pieces if piece.size)
-        return [
-            Create(replacement, name, spans, "the whole operations before and behind the damage"),
-            *self._patches(replacement),
-            Remove(name, self.reason),
-            Rename(replacement, name, "it takes the place of the damaged file"),
-        ]
-
-    def _patches(self, name: str) -> list[Step]:
-        steps: list[Step] = []
-        for fix in sorted(self.fixes, key=lambda fix: fix.position):
-            at = 0
-            for piece in self.pieces:
-                if piece.start <= fix.position < piece.end:
-                    steps.append(Patch(name, at + fix.position - piece.start, fix.old, fix.new, fix.reason))
-                at += piece.size
-        return steps
+        return self.steps_to_pieces(f"{self.source.queue}{TEMPORARY}repair-{name}", "operations")
 
 
 # --- the verbs ------------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from ...core.errors import DamagedJournal, Gap, Truncated
+from ...core.errors import Truncated
 from ...core.following import FilesScanner
 from ...core.format import Located
 from ...core.outcome import Damage, Mode
@@ -72,10 +72,7 @@ class _Queue:
         behind = [source for source in files.files if source.before > self._before]
         if behind and not any(source.before == self._before for source in files.files):
             reason = "the files before this were packed before they were read to their end"
-            if mode == "failfast":
-                raise Gap(behind[0].name, 0, reason)
-            if mode == "permissive":
-                yield Damage(behind[0].name, 0, 0, reason, "gap")
+            yield from self._reader.report(Damage(behind[0].name, 0, 0, reason, "gap"), mode)
 
     def _read_file(self, files: OpenFiles, source: JournalFile, mode: Mode) -> Iterator[Located | Damage]:
         file = files.file(source)
@@ -95,7 +92,4 @@ class _Queue:
             if damage is None or damage.kind == "torn_tail":
                 return  # somebody may be writing it
             self._position = cursor.position
-            if mode == "failfast":
-                raise DamagedJournal(damage.file, damage.start, damage.reason)
-            if mode == "permissive":
-                yield damage
+            yield from self._reader.report(damage, mode)

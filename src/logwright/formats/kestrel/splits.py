@@ -25,23 +25,16 @@ from ...core.disk import File
 from ...core.errors import NotFound
 from ...core.outcome import Damage, Mode, check_mode
 from ...core.split import TARGET_BYTES, Bound, Split
-from ...core.splitting import (
-    AnyReader,
-    advance,
-    cut_file,
-    extent,
-    file_of,
-    part_of,
-    parts,
-    plan_parts,
-    reach,
-    source_of,
-)
+from ...core.splitting import AnyReader as AnyReader
+from ...core.splitting import advance as advance
+from ...core.splitting import cut_file, part_of, plan_parts, source_of, split_items, whole_file
+from ...core.splitting import extent as extent
+from ...core.splitting import file_of as file_of
+from ...core.splitting import parts as parts
+from ...core.splitting import reach as reach
 from .cursor import Chunk
 from .files import POSITION_BITS
 from .reader import Reader
-
-__all__ = ["AnyReader", "advance", "chunks", "extent", "file_of", "mark", "parts", "plan", "reach", "resume"]
 
 _MARKED_BYTES: Final = 4096
 _SPLIT_MARK_BYTES: Final = 64
@@ -120,22 +113,13 @@ def plan(
 def _plan(reader: Reader, target_bytes: int, start: int | None, stop: int | None, resumed: bool) -> list[Split]:
     found: list[Split] = []
     with reader.snapshot() as files:
-        for source in files.files:
-            first = source.first_number
-            if stop is not None and first >= stop:
-                break
-            if start is not None and start - first >= 1 << POSITION_BITS:
-                continue
+        for _, source, _ in reader.files_between(files, start, stop):
             file = files.file(source)
-            size = file.size()
-            is_whole = (start is None or start <= first) and (stop is None or stop >= first + size)
-            if is_whole and not source.is_newest and size <= target_bytes and source.flaw is None:
-                planned = [Split(source.name, 0, first, first + size, size)] if size else []
-            else:
+            planned = whole_file(source, file.size(), target_bytes, start, stop) if source.flaw is None else None
+            if planned is None:
                 items = reader.file_chunks(source, file, start, stop, "permissive", load=False)
                 planned = cut_file(source, items, target_bytes, start, resumed=resumed)
             found += [replace(split, mark=_split_mark(file, split)) for split in planned]
-            files.done_with(source)
     return found
 
 
@@ -160,10 +144,4 @@ def chunks(reader: AnyReader, split: Split, mode: Mode = "failfast") -> Iterator
         if split.mark is not None and _split_mark(file, split) != split.mark:
             raise NotFound(f"{journal.path}: what was in {split.file} was packed or written anew: it is not kept")
         found = journal.file_chunks(source, file, split.start, split.stop, "permissive", at=split.position)
-        for item in found:
-            if not isinstance(item, Damage):
-                yield item
-            elif item.start >= split.position and item.kind != "torn_tail":
-                yield from journal.report(item, mode)
-        if split.behind is not None:
-            yield from journal.report(split.behind, mode)
+        yield from split_items(journal, split, found, mode)

@@ -16,22 +16,16 @@ from dataclasses import replace
 from ...core.errors import NotFound
 from ...core.outcome import Damage, Mode, check_mode
 from ...core.split import TARGET_BYTES, Bound, Split, Times
-from ...core.splitting import (
-    AnyReader,
-    advance,
-    cut_file,
-    extent,
-    file_of,
-    part_of,
-    parts,
-    plan_parts,
-    reach,
-)
+from ...core.splitting import AnyReader as AnyReader
+from ...core.splitting import advance as advance
+from ...core.splitting import cut_file, part_of, plan_parts, split_items
+from ...core.splitting import extent as extent
+from ...core.splitting import file_of as file_of
+from ...core.splitting import parts as parts
+from ...core.splitting import reach as reach
 from .cursor import Chunk
 from .files import JournalFile, OpenFiles
 from .reader import Reader
-
-__all__ = ["AnyReader", "advance", "chunks", "extent", "file_of", "parts", "plan", "reach"]
 
 
 def plan(
@@ -87,10 +81,5 @@ def chunks(reader: AnyReader, split: Split, mode: Mode = "failfast") -> Iterator
             raise NotFound(f"{journal.path}: {split.file} is gone")
         source = files.files[0]
         at = None if split.mark is None else (split.position, split.mark)
-        for item in journal.file_chunks(source, files.file(source), split.start, split.stop, "permissive", at=at):
-            if isinstance(item, Chunk):
-                yield item
-            elif split.position <= item.start < split.stop and item.kind != "torn_tail":
-                yield from journal.report(item, mode)
-        if split.behind is not None:
-            yield from journal.report(split.behind, mode)
+        found = journal.file_chunks(source, files.file(source), split.start, split.stop, "permissive", at=at)
+        yield from split_items(journal, split, found, mode)
