@@ -13,15 +13,25 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 from .disk import Disk, File, make_directories, write_all
 from .errors import LogwrightError
+from .outcome import Damage
 
 DIRECTORY = ".logwright"
 CUT_DIRECTORY = "cut"
 _COPY_BYTES = 1 << 20
 _MOST_NAME_BYTES = 255
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """What opening for writing did to a journal: the torn tail it cut off, and where that is kept."""
+
+    cut: Damage | None
+    kept: Path | None
 
 
 def cut_directory(home: Path) -> Path:

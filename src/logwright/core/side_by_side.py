@@ -58,3 +58,9 @@ class SideBySideReader(PartsReader):
     def number_of(self, located: Located) -> tuple[str, int]:
         """The part that a record belongs to, and its number there."""
         return self.open(self.part_of(located.file) or located.file).number_of(located)
+
+
+def one_or_all(several: SideBySideReader) -> Any:
+    """The readers of all journals of a directory as one; where there is only one, its reader."""
+    names = several.names()
+    return several.open(names[0]) if len(names) == 1 else several

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -10,7 +9,9 @@ from ...core.disk import REAL_DISK, Disk
 from ...core.errors import LogwrightError, NotFound
 from ...core.format import Evidence
 from ...core.format import Reader as AnyReader
-from ...core.outcome import Damage, Mode
+from ...core.keep import Recovery
+from ...core.outcome import Mode
+from ...core.side_by_side import one_or_all
 from . import codec, kernel
 from .files import list_files, list_queues
 from .layout import DOCUMENTED, KESTREL2, TEMPORARY, lock_name, parse_name
@@ -159,12 +160,7 @@ def journal_of(name: str) -> str:
 
 def open_reader(path: Path, *, disk: Disk = REAL_DISK) -> AnyReader:
     """A reader of a queue, of one file, or of all queues of a directory."""
-    if not disk.is_directory(path):
-        return Reader(path, disk=disk)
-    queues = list_queues(disk, path)
-    if not queues:
-        raise NotFound(f"{path}: no queues are here")
-    return Reader(path / queues[0], disk=disk) if len(queues) == 1 else QueuesReader(path, disk=disk)
+    return one_or_all(QueuesReader(path, disk=disk)) if disk.is_directory(path) else Reader(path, disk=disk)
 
 
 def follow(path: Path, ends: Any, *, timeout: float | None, mode: Mode) -> Scanner:
@@ -175,14 +171,6 @@ def follow(path: Path, ends: Any, *, timeout: float | None, mode: Mode) -> Scann
 def open_target(directory: Path, name: str, *, disk: Disk = REAL_DISK) -> QueuesWriter:
     """What takes the rows of tables that become queues of a directory; those that name no queue go to this one."""
     return QueuesWriter(directory, name, disk=disk)
-
-
-@dataclass(frozen=True, slots=True)
-class Recovery:
-    """What opening for writing did to a journal: the torn tail it cut off, and where that is kept."""
-
-    cut: Damage | None
-    kept: Path | None
 
 
 def recover(path: Path | str, *, dialect: Dialect = "auto", disk: Disk = REAL_DISK) -> Recovery:

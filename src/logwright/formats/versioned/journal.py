@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -10,10 +9,12 @@ from ...core.disk import REAL_DISK, Disk
 from ...core.errors import LogwrightError, NotFound
 from ...core.format import Evidence
 from ...core.format import Reader as AnyReader
-from ...core.outcome import Damage, Malformed, Mode
+from ...core.keep import Recovery
+from ...core.outcome import Malformed, Mode
+from ...core.side_by_side import one_or_all
 from .archives import open_stream
 from .codec import decode_header
-from .files import Kind, active_name, list_stores, parse_name
+from .files import Kind, active_name, parse_name
 from .layout import HEADER_BYTES
 from .reader import Reader
 from .recovery import is_compressed
@@ -97,12 +98,7 @@ def journal_of(name: str) -> str:
 
 def open_reader(path: Path, *, disk: Disk = REAL_DISK) -> AnyReader:
     """A reader of a store, of one file, or of all stores of a directory."""
-    if not disk.is_directory(path):
-        return Reader(path, disk=disk)
-    stores = list_stores(disk, path)
-    if not stores:
-        raise NotFound(f"{path}: no journal of a store is here")
-    return Reader(path / active_name(stores[0]), disk=disk) if len(stores) == 1 else StoresReader(path, disk=disk)
+    return one_or_all(StoresReader(path, disk=disk)) if disk.is_directory(path) else Reader(path, disk=disk)
 
 
 def follow(path: Path, ends: Any, *, timeout: float | None, mode: Mode) -> Scanner:
@@ -113,14 +109,6 @@ def follow(path: Path, ends: Any, *, timeout: float | None, mode: Mode) -> Scann
 def open_target(directory: Path, name: str, *, disk: Disk = REAL_DISK) -> StoresWriter:
     """What takes the rows of tables that become stores of a directory; those that name no store go to this one."""
     return StoresWriter(directory, name, disk=disk)
-
-
-@dataclass(frozen=True, slots=True)
-class Recovery:
-    """What opening for writing did to a journal: the torn tail it cut off, and where that is kept."""
-
-    cut: Damage | None
-    kept: Path | None
 
 
 def recover(path: Path | str, *, disk: Disk = REAL_DISK) -> Recovery:

@@ -11,6 +11,7 @@ from ...core.errors import LogwrightError, NotFound
 from ...core.format import Evidence
 from ...core.format import Reader as AnyReader
 from ...core.outcome import Damage, Mode
+from ...core.side_by_side import one_or_all
 from .files import list_journals
 from .journals import JournalsReader
 from .layout import JOURNAL_SUFFIX, SIGNATURE
@@ -82,12 +83,7 @@ def journal_of(name: str) -> str:
 
 def open_reader(path: Path, *, disk: Disk = REAL_DISK) -> AnyReader:
     """A reader of a journal, or of all journals of a directory."""
-    if not disk.is_directory(path):
-        return Reader(path, disk=disk)
-    names = list_journals(disk, path)
-    if not names:
-        raise NotFound(f"{path}: no journal is here")
-    return Reader(path / names[0], disk=disk) if len(names) == 1 else JournalsReader(path, disk=disk)
+    return one_or_all(JournalsReader(path, disk=disk)) if disk.is_directory(path) else Reader(path, disk=disk)
 
 
 def follow(path: Path, ends: Any, *, timeout: float | None, mode: Mode) -> Scanner:
