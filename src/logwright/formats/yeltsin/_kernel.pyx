@@ -227,6 +227,7 @@ def skim(buffer, Py_ssize_t start, Py_ssize_t end, int64_t following):
     cdef int64_t at = start
     cdef int64_t size
     cdef int answer = CLEAN
+    cdef int kind = 0
     check_range(view, start, end)
     with nogil:
         while at != following:
@@ -239,8 +240,9 @@ def skim(buffer, Py_ssize_t start, Py_ssize_t end, int64_t following):
                 break
             at += size
             if is_end(view.data[at - size]):
+                kind = view.data[at - size]
                 break
-    return at, answer
+    return at, answer, kind
 
 
 def spans(buffer, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t count, uint64_t base):

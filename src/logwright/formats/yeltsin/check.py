@@ -11,6 +11,7 @@ on behind it.
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -23,10 +24,11 @@ from ...core.outcome import Damage, Span
 from ...core.repair import report_interrupted
 from ...core.report import Progress, Report, Summary
 from .cursor import Chunk
-from .files import JournalFile, OpenFiles, read_head
+from .files import JournalFile, OpenFiles, find_redo, measured, read_head
 from .layout import COMPLETE, HEADER_BYTES
 from .reader import decoded, read_transaction
-from .records import Transaction
+from .records import OUTCOMES, Transaction
+from .seal import is_sealed
 
 if TYPE_CHECKING:
     from .reader import Reader
@@ -56,8 +58,10 @@ class _FileCheck(FileCheck):
         self._reader = reader
         self.position = HEADER_BYTES
         self._last_time: int | None = None
-        self._unflagged: int | None = None
-        """The latest transaction that was completed and is not flagged: only the last one may be."""
+        self._due = array("Q")
+        """Transactions that are completed and not flagged, as far as the next `Database` would redo them."""
+        self._is_due_sealed = True
+        """Whether the latest of these is sealed: only the last one of all need not be."""
 
     def check(self, file: File, told: Told) -> None:
         """Go through the file."""
@@ -90,9 +94,7 @@ class _FileCheck(FileCheck):
 
     def _check_transaction(self, record: Transaction, start: int) -> None:
         timestamp, flags = record.timestamp, record.flags
-        if self._unflagged is not None:
-            message = "it is completed and not flagged to be in the storage, and others follow"
-            self.anomaly(self._unflagged, "not_in_storage", message)
+        self._check_flag(record, start)
         if self._last_time is not None and timestamp < self._last_time:
             message = f"it was created at {timestamp}, and the one before it at {self._last_time}"
             self.anomaly(start, "time_goes_back", message)
@@ -101,7 +103,21 @@ class _FileCheck(FileCheck):
         if record.end is None:
             self.anomaly(start, "incomplete", "it has no end, and another one follows it: it is void")
         self._last_time = timestamp
-        self._unflagged = start if record.redo_is_due else None
+
+    def _check_flag(self, record: Transaction, start: int) -> None:
+        """What is not flagged is redone if it is the last one, and before it what is sealed (see `seal.py`)."""
+        if record.outcome == "rolled_back":
+            return
+        if not record.redo_is_due or not self._is_due_sealed:
+            message = "it is completed and not flagged to be in the storage, and others follow"
+            for position in self._due:
+                self.anomaly(position, "not_in_storage", message)
+            del self._due[:]
+        if record.redo_is_due:
+            self._due.append(start)
+            self._is_due_sealed = is_sealed(record.end_data)
+        else:
+            self._is_due_sealed = True
 
 
 # --- both ends --------------------------------------------------------------------------------------------------------
@@ -129,7 +145,7 @@ def summarize(reader: Reader) -> Summary:
     """
     first: dict[str, Any] | None = None
     last: dict[str, Any] | None = None
-    redo = False
+    redo: int | None = None
     with reader.snapshot() as files:
         look = _look(reader, files)
         for source in files.files:
@@ -137,9 +153,9 @@ def summarize(reader: Reader) -> Summary:
                 first = _shown(reader, files, source, look.first)
             if look.last is not None and look.complete:
                 last = _shown(reader, files, source, look.last)
-                redo = last["outcome"] == "completed" and not last["complete"]
+                redo = find_redo(files.file(source), look.last.start, files.size(source))
         details = {
-            "redo": redo if look.complete else None,
+            "redo": redo is not None if look.complete else None,
             "kept_bytes": kept_bytes(reader.disk, reader.directory, f"{reader.part}."),
         }
         return look.summary("yeltsin", reader, files, first=first, last=last, details=details)
@@ -158,8 +174,9 @@ def _shown(reader: Reader, files: OpenFiles, source: JournalFile, span: Span) ->
     file = files.file(source)
     if span.size <= MOST_SHOWN_BYTES:
         return reader.as_json(Located(read_transaction(file, source, span.start), source.name, span))
-    head = read_head(file, span.start)
+    head, found = read_head(file, span.start), measured(file, span.start, span.end)
     assert head is not None
+    assert found is not None
     return {
         "file": source.name,
         "position": span.start,
@@ -169,6 +186,6 @@ def _shown(reader: Reader, files: OpenFiles, source: JournalFile, span: Span) ->
         "timestamp": head.timestamp,
         "flags": head.flags,
         "complete": head.complete,
-        "outcome": "completed",
+        "outcome": OUTCOMES[found.kind or None],
         "operations": None,
     }

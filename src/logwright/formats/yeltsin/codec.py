@@ -265,12 +265,13 @@ def hop(
     return at, count, CLEAN, previous
 
 
-def skim(buffer: Buffer, start: int, end: int, following: int) -> tuple[int, int]:
+def skim(buffer: Buffer, start: int, end: int, following: int) -> tuple[int, int, int]:
     """Go over the operations of one transaction, as far as their heads are in the buffer.
 
     `following` is where in the buffer the next transaction begins, which may lie beyond it; negative: nobody knows.
     Returns where it stopped, which may lie beyond the buffer as well, and how: `CLEAN` behind the end of the
-    transaction, `INCOMPLETE` at an operation whose head is not in the buffer, `MALFORMED` at bytes that are none.
+    transaction, `INCOMPLETE` at an operation whose head is not in the buffer, `MALFORMED` at bytes that are none; and
+    the operation that ends the transaction, 0 for none.
     """
     check_range(buffer, start, end)
     at = start
@@ -278,15 +279,15 @@ def skim(buffer: Buffer, start: int, end: int, following: int) -> tuple[int, int
         try:
             size = operation_size(buffer, at, end)
         except Malformed:
-            return at, MALFORMED
+            return at, MALFORMED, 0
         if size is None:
-            return at, INCOMPLETE
+            return at, INCOMPLETE, 0
         if 0 <= following < at + size:
-            return at, MALFORMED
+            return at, MALFORMED, 0
         at += size
         if buffer[at - size] in ENDS:
-            break
-    return at, CLEAN
+            return at, CLEAN, buffer[at - size]
+    return at, CLEAN, 0
 
 
 def spans(buffer: Buffer, start: int, stop: int, count: int, base: int) -> array[int]:

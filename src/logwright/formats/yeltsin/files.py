@@ -8,7 +8,7 @@ from __future__ import annotations
 from array import array
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from ...core.chunk import NumberedFile
 from ...core.disk import Disk, File
@@ -21,6 +21,7 @@ from .layout import (
     JOURNAL_SUFFIX,
     NEXT_AT,
     OPERATION_HEAD_BYTES,
+    ROLLBACK,
     TRANSACTION_HEAD,
     TRANSACTION_HEAD_BYTES,
 )
@@ -104,6 +105,19 @@ def measure(file: File, position: int, size: int, *, follow_next: bool = True) -
 
     Only the heads of its operations are read. `size` is that of the file; see `codec.transaction_size`.
     """
+    found = measured(file, position, size, follow_next=follow_next)
+    return None if found is None else found.end
+
+
+class Measured(NamedTuple):
+    """Where a transaction ends, and the operation that ends it, 0 for none."""
+
+    end: int
+    kind: int
+
+
+def measured(file: File, position: int, size: int, *, follow_next: bool = True) -> Measured | None:
+    """Where the transaction at a position ends, and how; see `measure`."""
     head = read_head(file, position)
     if head is None:
         return None
@@ -112,7 +126,7 @@ def measure(file: File, position: int, size: int, *, follow_next: bool = True) -
     window_bytes = _LEAST_WINDOW_BYTES
     while at <= size:
         window = file.read_at(at, min(window_bytes, size - at))
-        stop, ending = kernel.skim(window, 0, len(window), head.next - at if bounded else -1)
+        stop, ending, kind = kernel.skim(window, 0, len(window), head.next - at if bounded else -1)
         at += stop
         if ending == codec.MALFORMED:
             rest = file.read_at(at, 32)
@@ -122,7 +136,7 @@ def measure(file: File, position: int, size: int, *, follow_next: bool = True) -
                 raise Malformed(at, malformed.reason) from None
             raise Malformed(at, f"the operation goes on beyond {head.next}, where the next transaction begins")
         if ending == codec.CLEAN:
-            return at if at <= size else None
+            return Measured(at, kind) if at <= size else None
         if stop == 0 and at + len(window) >= size:
             return None
         window_bytes = min(2 * window_bytes, _MOST_WINDOW_BYTES) if stop <= len(window) else _LEAST_WINDOW_BYTES
@@ -135,6 +149,26 @@ def is_whole(file: File, position: int, size: int, *, follow_next: bool = True) 
         return measure(file, position, size, follow_next=follow_next) is not None
     except Malformed:
         return False
+
+
+def find_redo(file: File, last: int, size: int) -> int | None:
+    """The transaction that is to be redone when the one at `last` is the last one; None for none.
+
+    It is the last one of those that were not rolled back, which are void: if the journal holds all of it, and it is not
+    flagged to be in the storage.
+    """
+    at = last
+    while (head := read_head(file, at)) is not None:
+        try:
+            found = measured(file, at, size, follow_next=False)
+        except Malformed:
+            return None
+        if found is None or found.kind != ROLLBACK:
+            return at if found is not None and not head.complete else None
+        if head.previous >= at:
+            return None
+        at = head.previous
+    return None
 
 
 # --- the chain ------------------------------------------------------------------------------------------------------

@@ -6,8 +6,8 @@
    so nobody was told that it is there. It is cut off, unless a transaction in there is flagged to be in the storage.
    Transactions that are sealed (see `seal.py`) and whole are there as much as any, flagged or not: they are taken in.
    And the link to a last transaction that is sealed and whole is made if it is missing.
-3. The last transaction is whole, and not flagged to be in the storage: a redo is due. That is for the owner of the
-   storage to do.
+3. The last transaction that was not rolled back is whole, and not flagged to be in the storage: a redo is due. That is
+   for the owner of the storage to do.
 
 Anything else is damage: it is told with its position, and nothing is changed.
 
@@ -36,7 +36,7 @@ from ...core.outcome import Damage, Malformed
 from ...core.repair import find_interrupted
 from . import codec
 from .cursor import Cursor, judge
-from .files import Head, Header, Hopped, JournalFile, hop, is_whole, measure, read_head, read_header
+from .files import Head, Header, Hopped, JournalFile, find_redo, hop, is_whole, measure, read_head, read_header
 from .layout import COMPLETE, HEADER_BYTES, HOME_DIRECTORY, LAST_AT, LINK, NEXT_AT, lock_name
 from .naming import believed
 from .reader import read_transaction
@@ -120,9 +120,9 @@ def _bring_in_order(disk: Disk, path: Path, opened: Opened, *, counts: bool) -> 
             _cut(disk, path, opened, opened.last, opened.end, reason)
         else:
             file.sync()  # whoever wrote it may have been killed before that
-    if opened.last:
-        last = read_transaction(file, JournalFile(path.name, path), opened.last)
-        opened.redo = (opened.last, last) if last.redo_is_due else None
+    redo = find_redo(file, opened.last, opened.end)
+    if redo is not None:
+        opened.redo = redo, read_transaction(file, JournalFile(path.name, path), redo)
 
 
 def _arrived(header: Header) -> Hopped:

@@ -172,7 +172,9 @@ class Reader(FilesReader[Chunk, JournalFile]):
                 continue
             if at is None or item.span.start < at:
                 pages.apply(item.record)
-                last, redo = item.span.start, item.record.redo_is_due
+                last = item.span.start
+                if item.record.outcome != "rolled_back":  # which is void: what was before it counts
+                    redo = item.record.redo_is_due
             else:
                 pages.look_back(item.record)
         return PagesState(pages.transactions, last, redo, pages.known)

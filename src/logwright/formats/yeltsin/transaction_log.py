@@ -86,6 +86,8 @@ class TransactionLog:
         """The transactions that the one before them does not name yet."""
         self._linked = self.last
         """The last transaction that can be reached by links."""
+        self._unknown_flags: dict[int, int] = {}
+        """What other programs have flagged transactions with that are due: it is kept."""
         self._is_synced = self._is_appended = True
         """Whether everything is durable, and whether everything but flags is."""
 
@@ -105,6 +107,8 @@ class TransactionLog:
             if end is None or flags & COMPLETE or (found and not end.seal):
                 break
             found.append(Redone(position, end))
+            if flags:
+                self._unknown_flags[position] = flags
         return found[::-1]
 
     def last_completed(self) -> Redone | None:
@@ -225,7 +229,10 @@ class TransactionLog:
 
     def complete(self, position: int) -> None:
         """Say that a transaction is in the table, which must have been synced."""
-        self._area.store(position + FLAGS_AT, _COMPLETE_FLAG)
+        flags = _COMPLETE_FLAG
+        if position in self._unknown_flags:
+            flags = bytes([COMPLETE | self._unknown_flags.pop(position)])
+        self._area.store(position + FLAGS_AT, flags)
         self._is_synced = False
 
     def sync_appended(self) -> None:

@@ -58,8 +58,8 @@ class TransactionJournal(Appending, Outgoing):
     One writer at a time: a second one gets `Locked` at once. Safe to use from many threads.
 
     `recovered` tells what was cut off the end on opening, None when it was whole; `kept` is where those bytes are now.
-    `redo` is the last transaction, with its offset, if the journal holds all of it and nothing says that the storage
-    does: its owner does it again and calls `complete`, before anything else is appended.
+    `redo` is the last transaction that was not rolled back, with its offset, if the journal holds all of it and nothing
+    says that the storage does: its owner does it again and calls `complete`, before anything else is appended.
     """
 
     records_name = "transactions"
