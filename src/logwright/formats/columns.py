@@ -99,6 +99,12 @@ def signed(numbers: pa.Array) -> pa.Array:
     return numbers.cast(pa.int64())
 
 
+def batch_of(wanted: pa.Schema, given: Mapping[str, pa.Array], array: Callable[[str], pa.Array]) -> pa.RecordBatch:
+    """A record batch of the columns of a schema: those that are given, and others as `array` makes them."""
+    arrays = [given[name] if name in given else array(name) for name in wanted.names]
+    return pa.RecordBatch.from_arrays(arrays, schema=wanted)
+
+
 def bitmap(mask: pa.Array) -> pa.Buffer | None:
     """Which items are there; None when all are."""
     return None if pc.all(mask).as_py() else mask.buffers()[1]  # an array of booleans is a bitmap

@@ -24,6 +24,13 @@ def own_columns(names: Sequence[str], sources: Mapping[str, Sequence[str]], own:
     return [name for name in own if name in wanted] or ["size"]
 
 
+def own_column(
+    batch: pa.RecordBatch, name: str, sources: Mapping[str, Sequence[str]], own: Sequence[str]
+) -> pa.Array | None:
+    """The column of a format that one of Spark's is made from, the first one of several; None where there is none."""
+    return batch.column(sources.get(name, (name,))[0]) if name in sources or name in own else None
+
+
 def sizes(data: pa.Array, record: str) -> pa.Array:
     """Sizes as INT; `record` says what does not fit that."""
     try:

@@ -28,6 +28,7 @@ from ..columns import (
     SAMPLE_ROWS,
     GatheringCollector,
     allocate,
+    batch_of,
     binary_array,
     bitmap,
     bytes_of,
@@ -98,10 +99,8 @@ def schema(names: Sequence[str] | None = None, *, sharded: bool = False) -> pa.S
 
 def to_batch(columns: Columns, wanted: pa.Schema, names: dict[str, pa.Array] | None = None) -> pa.RecordBatch:
     """The kernel's columns as a record batch, without copying; `names` holds the columns that are no record's."""
-    given = names or {}
     kinds = None if columns.kinds is None else fixed_array(pa.int8(), columns.kinds, columns.count)
-    arrays = [given[name] if name in given else _array(columns, kinds, name) for name in wanted.names]
-    return pa.RecordBatch.from_arrays(arrays, schema=wanted)
+    return batch_of(wanted, names or {}, lambda name: _array(columns, kinds, name))
 
 
 def _array(columns: Columns, kinds: pa.Array | None, name: str) -> pa.Array:

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from ...core.errors import WrongUse
 from ..columns import bytes_of, signed
-from ..tables import details, number_detail, own_columns, sizes
+from ..tables import details, number_detail, own_column, own_columns, sizes
 from .codec import Columns
 from .columns import from_arrow
 
@@ -57,9 +57,9 @@ def column(batch: pa.RecordBatch, name: str) -> pa.Array | None:
     """One column for Spark out of a batch of `columns.py`; None for what a record does not have."""
     if name == "detail":
         return _detail(batch)
-    if name not in (*_SOURCES, *_OWN):
+    data = own_column(batch, name, _SOURCES, _OWN)
+    if data is None:
         return None
-    data = batch.column(_SOURCES.get(name, (name,))[0])
     if name in ("kind", "op", "file"):
         return data.cast(pa.string())
     if name in _IDS:

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...core.errors import WrongUse
-from ..tables import details, microseconds, named_detail, number_detail, own_columns, scaled, sizes
+from ..tables import details, microseconds, named_detail, number_detail, own_column, own_columns, scaled, sizes
 from .codec import Columns
 from .columns import by_queue, from_arrow
 from .records import FIELDS
@@ -66,9 +66,9 @@ def column(batch: pa.RecordBatch, name: str) -> pa.Array | None:
     """One column for Spark out of a batch of `columns.py`; None for what a queue's journal does not have."""
     if name == "detail":
         return _detail(batch)
-    if name not in (*_SOURCES, *_OWN):
+    data = own_column(batch, name, _SOURCES, _OWN)
+    if data is None:
         return None
-    data = batch.column(_SOURCES.get(name, (name,))[0])
     if name in ("queue", "op", "file"):
         return data.cast(pa.string())
     if name in ("added", "expires", "timestamp"):

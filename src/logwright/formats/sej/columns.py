@@ -28,6 +28,7 @@ from ..columns import (
     Chunk,
     GatheringCollector,
     allocate,
+    batch_of,
     binary_array,
     bytes_of,
     chosen_schema,
@@ -91,9 +92,7 @@ def want_bits(names: Iterable[str]) -> int:
 
 def to_batch(columns: Columns, wanted: pa.Schema, names: dict[str, pa.Array] | None = None) -> pa.RecordBatch:
     """The kernel's columns as a record batch, without copying; `names` holds the columns that are no message's."""
-    given = names or {}
-    arrays = [given[name] if name in given else _array(columns, name) for name in wanted.names]
-    return pa.RecordBatch.from_arrays(arrays, schema=wanted)
+    return batch_of(wanted, names or {}, lambda name: _array(columns, name))
 
 
 def _array(columns: Columns, name: str) -> pa.Array:

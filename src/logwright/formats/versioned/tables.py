@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 
 from ...core.errors import WrongUse
 from ..columns import bytes_of, column_of, numbers_of, signed, times_of
-from ..tables import details, named_detail, number_detail, own_columns, sizes
+from ..tables import details, named_detail, number_detail, own_column, own_columns, sizes
 from . import kernel
 from .columns import packed_entries
 from .records import check_timestamp
@@ -63,9 +63,9 @@ def column(batch: pa.RecordBatch, name: str) -> pa.Array | None:
     """One column for Spark out of a batch of `columns.py`; None for what a store's journal does not have."""
     if name == "detail":
         return _detail(batch)
-    if name not in (*_SOURCES, *_OWN):
+    data = own_column(batch, name, _SOURCES, _OWN)
+    if data is None:
         return None
-    data = batch.column(_SOURCES.get(name, (name,))[0])
     if name in ("store", "file"):
         return data.cast(pa.string())
     if name in ("t", "timestamp_ns"):

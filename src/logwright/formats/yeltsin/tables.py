@@ -19,7 +19,7 @@ from typing import Final
 import pyarrow as pa
 
 from ..columns import signed
-from ..tables import microseconds, own_columns, scaled, sizes
+from ..tables import microseconds, own_column, own_columns, scaled, sizes
 
 TYPED: Final = pa.schema(
     [
@@ -62,9 +62,9 @@ def column(batch: pa.RecordBatch, name: str) -> pa.Array | None:
     """One column for Spark out of a batch of `columns.py`; None for what such a journal does not have."""
     if name == "detail":
         return _detail(batch)
-    if name not in (*_SOURCES, *_OWN):
+    data = own_column(batch, name, _SOURCES, _OWN)
+    if data is None:
         return None
-    data = batch.column(_SOURCES.get(name, (name,))[0])
     if name in ("outcome", "op", "file"):
         return data.cast(pa.string())
     if name == "timestamp":
