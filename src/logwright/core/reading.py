@@ -381,7 +381,7 @@ class FilesReader(ChunkReader[C], Generic[C, F]):
         for source in files:
             if source.name == name:
                 return source.first_number + int(position)
-        raise NotFound(f"{self.directory / name}: no such file of the {self.part_name} {self.part}")
+        raise NotFound(f"{self.directory / name}: no such file of the {self.part_name} {self.part}".rstrip())
 
 
 # --- chunks to objects, and how far one has come ----------------------------------------------------------------------

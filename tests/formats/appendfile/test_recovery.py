@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from logwright.core.disk import REAL_DISK
-from logwright.core.errors import DamagedJournal, Gap, Locked, StorageFailed, TooLarge
+from logwright.core.errors import DamagedJournal, Gap, Locked, NotFound, StorageFailed, TooLarge
 from logwright.formats.appendfile import Reader, Segment, Writer
 from logwright.formats.appendfile.records import Checkpoint
 from tests.formats.appendfile.model import read_view
@@ -82,6 +82,24 @@ def test_generations_keep_their_segments_apart(tmp_path: Path) -> None:
     assert [(segment.id, segment.checked) for segment in found] == [(1, False), (2, False), (2, True), (3, True)]
     old = [f"{ASIDE}/6/{number}.journal" for number in (3, 4, 5)]
     assert names(tmp_path) == [*old, f"{ASIDE}/7/6.journal", "7.journal"]
+
+
+def test_generations_tell_segments_with_the_same_id_apart(tmp_path: Path) -> None:
+    three_files(tmp_path)
+    before = Reader(tmp_path)
+    number = before.find_place("4.journal@20")
+    assert [sorted(segment) for segment in before.state()["segments"]] == [["checked", "complete", "id", "records"]] * 2
+    with Writer.open(tmp_path)[0] as writer:
+        writer.append(b"x")
+    reader = Reader(tmp_path)
+    assert [(found["generation"], found["id"]) for found in reader.state()["segments"]] == [(6, 1), (6, 2), (None, 2)]
+    assert reader.find_place("4.journal@20") == reader.find_place(f"{ASIDE}/6/4.journal@20") == number
+    assert [(found["generation"], found["id"]) for found in reader.state(number)["segments"]] == [(6, 1)]
+    with pytest.raises(NotFound, match=r"/9\.journal: no such file of the journal$"):
+        reader.find_place("9.journal@20")
+    writer, recovery = Writer.open(tmp_path)
+    with writer:
+        assert [(segment.generation, segment.id) for segment in recovery] == [(6, 1), (6, 2), (7, 2)]
 
 
 def test_a_recovery_that_was_ended_is_gone_for_good(tmp_path: Path) -> None:

@@ -119,7 +119,7 @@ def _array(columns: Columns, kinds: pa.Array | None, name: str) -> pa.Array:
 
 
 _OF_FILES: Final[dict[str, Callable[[Chunk], Any]]] = {
-    "generation": lambda chunk: None if chunk.source.generation == CURRENT else chunk.source.generation,
+    "generation": lambda chunk: chunk.source.put_aside,
     "file": lambda chunk: chunk.file,
     "file_id": lambda chunk: chunk.source.file_id,
 }

@@ -45,6 +45,11 @@ class JournalFile(NumberedFile):
         """The number in its name."""
         return self.before
 
+    @property
+    def put_aside(self) -> int | None:
+        """The boundary of the generation that a recovery has put it aside with; None for one that is written."""
+        return None if self.generation == CURRENT else self.generation
+
 
 Files = Snapshot[JournalFile]
 """The files of a journal as they were at one moment, open for reading."""

@@ -118,6 +118,15 @@ class Reader(FilesReader[Chunk, JournalFile]):
         cursor = Cursor(file, source, at, segment=segment)
         yield from self.cursor_chunks(cursor, judge, low, high, mode, report)
 
+    def find_place(self, text: str) -> int:
+        """The number that a place stands for. A file that a recovery has put aside is found by its old name as well."""
+        name, separator, position = text.rpartition("@")
+        file_id = parse_name(name)
+        for source in [] if file_id is None else self.files():
+            if source.file_id == file_id:
+                name = source.name
+        return super().find_place(f"{name}{separator}{position}")
+
     # --- what it stands for -----------------------------------------------------------------------------------------
 
     def segments(self, at: int | None = None, *, mode: Mode = "dropmalformed") -> list[Segment]:
@@ -126,7 +135,7 @@ class Reader(FilesReader[Chunk, JournalFile]):
             self._check_kept(files, at)
             found: list[Segment] = []
             for generation in generations(files.files):
-                parts = Segments()
+                parts = Segments(generation[0].put_aside)
                 told = list(self._generation_segments(files, generation, at, mode, parts))
                 for segment in told:
                     segment.checked = segment.id < parts.checked
@@ -161,9 +170,15 @@ class Reader(FilesReader[Chunk, JournalFile]):
             raise HistoryUnavailable(f"{self.path}: what was at {at} was checked, and its file removed")
 
     def state(self, at: int | None = None) -> dict[str, Any]:
-        """The segments as JSON, now or before the record with the number `at`."""
+        """The segments as JSON, now or before the record with the number `at`.
+
+        Where some wait to be recovered all have a `generation`: another one may have the same id.
+        """
         self.torn_tail = None
-        return {"segments": [segment.as_json() for segment in self.segments(at, mode="permissive")]}
+        found = self.segments(at, mode="permissive")
+        if all(segment.generation is None for segment in found):
+            return {"segments": [segment.as_json() for segment in found]}
+        return {"segments": [{"generation": segment.generation, **segment.as_json()} for segment in found]}
 
     def as_json(self, located: Located) -> dict[str, Any]:
         """A record as `dump --json` prints it."""

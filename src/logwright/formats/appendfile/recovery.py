@@ -63,7 +63,7 @@ class Recovery(Iterator[Segment]):
 
     def _each_of(self, files: list[JournalFile]) -> Iterator[list[Segment]]:
         checked, _ = pair_of(self._writer.disk, files)
-        parts = Segments()
+        parts = Segments(files[0].put_aside)
         for source in files:
             for found in self._read(source, parts):
                 yield [segment for segment in found if segment.id >= checked]

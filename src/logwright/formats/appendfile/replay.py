@@ -20,15 +20,20 @@ from .records import Checkpoint, Data, Record
 
 @dataclass(slots=True)
 class Segment:
-    """The data of one segment. `checked` ones come only where the whole journal is asked for, never in a recovery."""
+    """The data of one segment. `checked` ones come only where the whole journal is asked for, never in a recovery.
+
+    `generation` tells segments with the same id apart: None for one that is written since the journal was opened last,
+    and else the id of the file behind those that were put aside together. It is not compared.
+    """
 
     id: int
     records: list[bytes] = field(default_factory=list)
     complete: bool = False
     checked: bool = False
+    generation: int | None = field(default=None, compare=False)
 
     def as_json(self) -> dict[str, Any]:
-        """The segment as `state --json` prints it."""
+        """The segment as `state --json` prints it where nothing waits to be recovered: without its generation."""
         records = [base64.b64encode(record).decode() for record in self.records]
         return {"id": self.id, "complete": self.complete, "checked": self.checked, "records": records}
 
@@ -39,7 +44,8 @@ class Segments:
     `add` and `turn` are given what lies in the files; `lose` that something was left out. `finish` gives the last one.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, generation: int | None = None) -> None:
+        self.generation = generation
         self.checked = 0
         self.current: int | None = None
         self._records: list[bytes] = []
@@ -72,7 +78,7 @@ class Segments:
         return self._closed(self.current or 0, complete=False) if self._records else None
 
     def _closed(self, segment: int, *, complete: bool) -> Segment:
-        found = Segment(segment, self._records, complete and not self._lost)
+        found = Segment(segment, self._records, complete and not self._lost, generation=self.generation)
         self._records, self._lost = [], False
         return found
 
