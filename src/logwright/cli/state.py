@@ -53,8 +53,8 @@ def command(path: Path, at: str | None, local: bool, format_name: str | None, as
     used transaction id; nothing expires here. Reads everything up to that point, so that damage does not go unnoticed:
     it makes the exit code 1, and so does an offset that cannot be read, which is null. A torn tail is a warning.
 
-    For appendfile: the segments, those that are checked among them, and whether a checkpoint has closed each. Where files
-    wait to be recovered all have a generation, which tells those with the same id apart.
+    For appendfile: the segments, those that are checked among them, and whether a checkpoint has closed each. Where
+    files wait to be recovered all have a generation, which tells those with the same id apart.
 
     For versioned: each key with its value and the time since when it has it. POINT is a time: nanoseconds, ISO 8601, or
     "2 hours ago". One journal is read, the one that knows that time; a time before all that is kept is exit code 2.
