@@ -128,7 +128,6 @@ def kestrel(directory: Path, sync: str, kestrel_names: bool, as_json: bool, **op
     from ..formats.kestrel.limits import Limits
     from ..servers.kestrel import ServerSettings, run
 
-    logging.getLogger("logwright").addHandler(_Talk())
     names = [field.name for field in dataclasses.fields(ServerLimits)]
     limits = ServerLimits(**{name: options.pop(name) for name in names})
     names = ["max_items", "max_bytes", "discard_old_when_full", "max_age", "max_memory_bytes"]
@@ -144,7 +143,12 @@ def kestrel(directory: Path, sync: str, kestrel_names: bool, as_json: bool, **op
         protection=protection,
         kestrel_names=kestrel_names,
     )
-    run(_serve(settings, as_json))
+    talk = _Talk(logging.WARNING)
+    logging.getLogger("logwright").addHandler(talk)
+    try:
+        run(_serve(settings, as_json))
+    finally:
+        logging.getLogger("logwright").removeHandler(talk)
 
 
 async def _serve(settings: ServerSettings, as_json: bool) -> None:
@@ -168,5 +172,4 @@ class _Talk(logging.Handler):
     """What the server logs, as the lines of this program."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        if record.levelno >= logging.WARNING:
-            warn(record.getMessage())
+        warn(record.getMessage())

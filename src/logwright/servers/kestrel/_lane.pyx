@@ -46,6 +46,7 @@ cdef class Lane:
     cdef public int64_t misses
     cdef public int64_t bytes_read
     cdef public int64_t bytes_written
+    cdef public int64_t fresh_bytes
     cdef dict _queues
     cdef object _commit
     cdef int64_t _max_line
@@ -112,6 +113,7 @@ cdef class Line:
             data = bytes(data)
         self.heard = self.lane.now
         self.lane.bytes_read += PyBytes_GET_SIZE(<bytes>data)
+        self.lane.fresh_bytes += PyBytes_GET_SIZE(<bytes>data)
         if self.is_plain and self.lane.is_open and not self.holds:
             done = self._overtake(<bytes>data)
             if done == PyBytes_GET_SIZE(<bytes>data):

@@ -38,6 +38,9 @@ class Commits:
         """How many syncs of a batch have not ended."""
         self._threads = ThreadPoolExecutor(_SYNC_THREADS, thread_name_prefix="logwright-sync") if is_always else None
         self._idle: asyncio.Future[None] | None = None
+        self.look_bytes = 1 << 62
+        """After so many bytes from clients `look` is called: they may have filled the disk."""
+        self.look: Callable[[], None] = lambda: None
         self.count = 0
 
     def ask(self) -> None:
@@ -55,6 +58,9 @@ class Commits:
         for queue in changed:
             queue.is_dirty = False
         self.count += bool(changed)
+        if lane.fresh_bytes > self.look_bytes:
+            lane.fresh_bytes = 0
+            self.look()
         if changed and self._threads is not None:
             self._sync(changed, [(line, *line.taken_answers()) for line in talking])
             return

@@ -34,6 +34,8 @@ class Lane:
         """Whether somebody has asked for a commit."""
         self.sets = self.hits = self.misses = self.bytes_read = self.bytes_written = 0
         """What was done since somebody has looked."""
+        self.fresh_bytes = 0
+        """What came from clients since somebody has looked at the disk."""
         self._commit = commit
 
     def change(self, queue: Served) -> None:
@@ -72,6 +74,7 @@ class Line:
         """Do what these bytes ask for."""
         self.heard = self.lane.now
         self.lane.bytes_read += len(data)
+        self.lane.fresh_bytes += len(data)
         self.receive(data)
 
     def receive(self, data: bytes) -> None:

@@ -42,6 +42,8 @@ from .wire import Arriving
 
 logger = logging.getLogger("logwright.servers.kestrel")
 
+_PROTOCOL_VERSION: Final = "2.4.0"
+"""Kestrel's, whose commands these are: clients, as those of libmemcached, refuse what is below 1."""
 DEFAULT_ADDRESS: Final = Address("127.0.0.1", 22133)
 """Where Kestrel listens."""
 STATUSES: Final = ("UP", "READONLY", "QUIESCENT")
@@ -72,7 +74,7 @@ class ServerSettings:
 class QueueServer:
     """A server of one directory. Leaving its block, or `stop`, ends it."""
 
-    version = __version__
+    version = f"{_PROTOCOL_VERSION}-logwright-{__version__}"
 
     def __init__(self, settings: ServerSettings) -> None:
         settings.protection.check(settings.address)
@@ -239,6 +241,7 @@ class QueueServer:
             return  # the next write will tell
         if self._keep_free is None:
             self._keep_free = min(self.limits.keep_free_bytes, free // _DISK_SHARE)
+            self.commits.look_bytes, self.commits.look = self._keep_free // 4, self._look_at_disk
         is_low = free < self._keep_free
         if is_low != self.is_low:
             logger.warning("%s: %d bytes are free: %s", directory, free, "nothing is put" if is_low else "all is well")

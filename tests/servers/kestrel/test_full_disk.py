@@ -1,0 +1,209 @@
+"""A disk that is full, or fails: the answer is SERVER_ERROR, reading goes on, and nothing acknowledged is lost."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from logwright.core.disk import REAL_DISK
+from logwright.core.durability import ALWAYS, NONE, Sync
+from logwright.core.errors import StorageFailed
+from logwright.servers.kestrel import ServerLimits
+from tests.servers.kestrel.support import Client, Serving, serving
+
+NO_SPACE = b"SERVER_ERROR out of disk space\r\n"
+FAILED = b"SERVER_ERROR the queue's journal failed\r\n"
+QUICK = ServerLimits(retry_seconds=0.01, answer_seconds=0.04)
+
+
+class FickleDisk:
+    """The real disk, until writes or syncs are to fail; `free` is what it says is free."""
+
+    def __init__(self) -> None:
+        self.failing: dict[str, int] = {}
+        self.free = 1 << 40
+
+    def check(self, kind: str, path: Path) -> None:
+        if kind in self.failing:
+            raise StorageFailed(kind, path, OSError(self.failing[kind], "as it was told to"))
+
+    def open(self, path: Path, mode: Any) -> Any:
+        return FickleFile(self, REAL_DISK.open(path, mode))
+
+    def free_bytes(self, path: Path) -> int:
+        return self.free
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(REAL_DISK, name)
+
+
+class FickleFile:
+    """A file of such a disk."""
+
+    def __init__(self, disk: FickleDisk, file: Any) -> None:
+        self._disk, self._file = disk, file
+
+    def write_at(self, position: int, data: Any) -> int:
+        self._disk.check("write", self._file.path)
+        return int(self._file.write_at(position, data))
+
+    def sync(self) -> None:
+        self._disk.check("sync", self._file.path)
+        self._file.sync()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """Failures are told in the log, which is not what is looked at here."""
+    logging.getLogger("logwright").setLevel(logging.CRITICAL)
+    yield
+    logging.getLogger("logwright").setLevel(logging.NOTSET)
+
+
+def back(served: Serving) -> None:
+    """Wait until the queue can be used again."""
+    server = served.server
+    served.until(lambda: b"q" in server.queues.by_key and not server.suspended and not server.queues.is_changing(b"q"))
+
+
+@pytest.mark.parametrize("sync", [NONE, ALWAYS], ids=str)
+def test_a_write_that_fails_is_told_and_what_was_acknowledged_is_there(sync: Sync, tmp_path: Path) -> None:
+    disk = FickleDisk()
+    settings: dict[str, Any] = {"disk": disk, "limits": QUICK, "sync": sync}
+    with serving(tmp_path, **settings) as served, Client(served) as client, Client(served) as other:
+        assert client.ask(b"set q 0 0 1\r\n1\r\nset q 0 0 1\r\n2\r\n") == b"STORED\r\n" * 2
+        disk.failing = {"write": errno.ENOSPC}
+        assert client.ask(b"set q 0 0 1\r\n3\r\n") == NO_SPACE
+        served.until(lambda: not served.server.queues.is_changing(b"q"))
+        assert other.ask(b"get other\r\nstatus\r\n") == b"END\r\nUP\r\n"
+        disk.failing = {}
+        back(served)
+        assert served.items("q") == [b"1", b"2"]
+        assert client.ask(b"set q 0 0 1\r\n4\r\nget q\r\n") == b"STORED\r\nVALUE q 0 1\r\n1\r\nEND\r\n"
+    with serving(tmp_path) as served:
+        assert served.items("q") == [b"2", b"4"]
+
+
+@pytest.mark.parametrize("kind", ["write", "sync"])
+def test_an_item_whose_removal_failed_is_not_handed_out(kind: str, tmp_path: Path) -> None:
+    disk = FickleDisk()
+    with serving(tmp_path, disk=disk, limits=QUICK, sync=ALWAYS) as served, Client(served) as client:
+        client.ask(b"set q 0 0 1\r\n1\r\n")
+        disk.failing = {kind: errno.EIO}
+        assert client.ask(b"get q\r\n") == FAILED
+        disk.failing = {}
+        back(served)
+        # A removal that was written and not synced may be there: nobody knows, and nobody was told that it is done.
+        gone = [b"END\r\n"] if kind == "sync" else []
+        assert client.ask(b"get q\r\n") in [b"VALUE q 0 1\r\n1\r\nEND\r\n", *gone]
+
+
+def test_what_was_open_when_the_journal_failed_comes_back_and_cannot_be_closed(tmp_path: Path) -> None:
+    disk = FickleDisk()
+    with serving(tmp_path, disk=disk, limits=QUICK) as served, Client(served) as client, Client(served) as other:
+        client.ask(b"set q 0 0 1\r\n1\r\nset q 0 0 1\r\n2\r\n")
+        assert client.ask(b"get q/open\r\n").startswith(b"VALUE")
+        disk.failing = {"write": errno.ENOSPC}
+        assert other.ask(b"set q 0 0 1\r\n3\r\n") == NO_SPACE
+        disk.failing = {}
+        back(served)
+        assert client.ask(b"get q/close\r\n") == FAILED
+        assert client.ask(b"get q/close\r\n") == b"END\r\n"
+        assert served.state() == {"q": ([b"1", b"2"], 0)}
+
+
+def test_who_waits_is_served_when_the_queue_is_back(tmp_path: Path) -> None:
+    disk = FickleDisk()
+    with serving(tmp_path, disk=disk, limits=QUICK) as served, Client(served) as client, Client(served) as other:
+        client.say(b"get q/t=60000\r\n")
+        served.until(lambda: b"q" in served.server.queues.by_key and served.server.queues.by_key[b"q"].waiters)
+        disk.failing = {"write": errno.ENOSPC}
+        assert other.ask(b"set q 0 0 1\r\n1\r\n") == NO_SPACE
+        disk.failing = {}
+        back(served)
+        # The item was handed out, and its removal failed with its adding: whoever waited was told, or waits still.
+        assert client.line() in (NO_SPACE, b"VALUE q/t=60000 0 1\r\n")
+        assert other.ask(b"set q 0 0 1\r\n2\r\n") == b"STORED\r\n"
+        assert served.items("q") == [b"2"]
+
+
+def test_pipelined_requests_of_other_queues_are_answered_beside_one_that_failed(tmp_path: Path) -> None:
+    disk = FickleDisk()
+    with serving(tmp_path, disk=disk, limits=QUICK) as served, Client(served) as client:
+        client.ask(b"set q 0 0 1\r\n1\r\nset r 0 0 1\r\n1\r\n")
+        disk.failing = {"write": errno.ENOSPC}
+        answer = client.ask(b"version\r\nset q 0 0 1\r\n2\r\nget none\r\nget r/peek\r\n")
+        assert answer.endswith(NO_SPACE + b"END\r\nVALUE r/peek 0 1\r\n1\r\nEND\r\n")
+
+
+def test_when_little_is_left_nothing_is_put_and_reading_goes_on(tmp_path: Path) -> None:
+    disk = FickleDisk()
+    limits = ServerLimits(idle_seconds=0.02, keep_free_bytes=1 << 20)  # which has it look often
+    with serving(tmp_path, disk=disk, limits=limits) as served:
+
+        def ask(request: bytes) -> bytes:
+            with Client(served) as client:
+                return client.ask(request)
+
+        assert ask(b"set q 0 0 1\r\n1\r\nset q 0 0 1\r\n2\r\nset q 0 0 1\r\n3\r\n") == b"STORED\r\n" * 3
+        disk.free = (1 << 20) - 1
+        served.until(lambda: served.server.is_low)
+        assert ask(b"set q 0 0 1\r\n4\r\nset new 0 0 1\r\n4\r\nset q 0 0 1 noreply\r\n4\r\n") == NO_SPACE * 2
+        assert ask(b"get q\r\nget q/open\r\nget q/close\r\nget q/peek\r\n").count(b"VALUE") == 3
+        disk.free = 1 << 20
+        served.until(lambda: not served.server.is_low)
+        assert ask(b"set q 0 0 1\r\n5\r\n") == b"STORED\r\n"
+        assert served.items("q") == [b"3", b"5"]
+
+
+@contextlib.contextmanager
+def small_disk(directory: Path, size: int) -> Iterator[Path]:
+    """A file system that is full soon."""
+    directory.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(directory)]
+    mount = shutil.which("mount")
+    if mount is None or subprocess.run(command, capture_output=True, check=False).returncode:
+        pytest.skip("mounting a tmpfs is not allowed here")
+    try:
+        yield directory
+    finally:
+        subprocess.run(["umount", str(directory)], check=True)
+
+
+@pytest.mark.parametrize("keep_free", [1, 1 << 20], ids=["to the last byte", "with something left"])
+def test_a_real_disk_that_is_full_loses_nothing(keep_free: int, tmp_path: Path) -> None:
+    limits = ServerLimits(retry_seconds=0.01, answer_seconds=0.01, keep_free_bytes=keep_free)
+    item = bytes(500)
+    with small_disk(tmp_path / "small", 256 << 10) as directory:
+        stored = 0
+        with serving(directory / "queues", limits=limits) as served, Client(served) as client:
+            refused = 0
+            while refused < 3:
+                answer = client.ask(b"set q 0 0 510\r\n%010d%b\r\n" % (stored, item))
+                if answer == b"STORED\r\n":
+                    stored += 1
+                else:
+                    assert answer == NO_SPACE
+                    refused += 1
+                    if keep_free == 1:
+                        back(served)
+            assert stored > 300
+            assert [int(data[:10]) for data in served.items("q")] == list(range(stored))
+            assert client.ask(b"get q/peek\r\n").startswith(b"VALUE q/peek 0 510\r\n0000000000")
+            if keep_free > 1:
+                for number in range(stored):
+                    assert client.ask(b"get q\r\n").startswith(b"VALUE q 0 510\r\n%010d" % number)
+                stored = 0
+        with serving(directory / "queues", limits=limits) as served:
+            assert [int(data[:10]) for data in served.items("q")] == list(range(stored))
