@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from logwright.core.errors import HistoryUnavailable, WrongUse
+from logwright.core.errors import DamagedJournal, HistoryUnavailable, WrongUse
 from logwright.formats.versioned.reader import Reader
 from logwright.formats.versioned.recovery import VersionedRecovery
 from logwright.formats.versioned.retention import Retention
@@ -222,6 +222,18 @@ def test_questions_that_make_no_sense_are_refused_at_once(tmp_path: Path, ask: C
             ask(VersionedRecovery.load(tmp_path))
 
 
+@pytest.mark.parametrize("paths", [5, None, [5], b"stores", [b"stores"], object()], ids=str)
+def test_what_is_no_path_is_refused_with_a_word_about_it(paths: Any) -> None:
+    with pytest.raises(WrongUse, match="is neither a path nor a list of paths"):
+        VersionedRecovery.load(paths)
+
+
+def test_a_name_that_no_store_can_have_is_refused(tmp_path: Path) -> None:
+    for name in (5, "../up", ""):
+        with pytest.raises(WrongUse, match="a store cannot be called"):
+            VersionedRecovery.load(tmp_path, store=name)  # type: ignore[arg-type]
+
+
 def test_a_scanner_gives_each_change_once_when_the_archive_before_gets_a_later_name_and_goes(tmp_path: Path) -> None:
     renamed = Renamed(tmp_path / "stores")
     scanner = Scanner(tmp_path / "stores" / "cars.jrn", timeout=0, mode="dropmalformed")
@@ -235,3 +247,58 @@ def test_a_scanner_gives_each_change_once_when_the_archive_before_gets_a_later_n
     assert next(iter(scanner)).k == "e"
     assert [entry.k for entry in scanner] == ["f"], "also behind a loop that was left"
     scanner.close()
+
+
+class Hole:
+    """A store of four journals, of which some go before one of them is opened: as if retention were quick."""
+
+    def __init__(self, directory: Path) -> None:
+        self.disk = HookedDisk()
+        self.directory = directory
+        times = range(10**6, 10**9, 1000)
+        self.ends: list[int] = []
+        with VersionedKVStore.open(directory, "cars", clock=Clock(times=times), background=False) as store:
+            self.begun = store.initialized
+            for number in range(4):
+                store.insert("a", number)
+                self.ends.append(store.rotate())
+
+    def remove(self, count: int, before_open: str, times: int = 1) -> None:
+        """Remove the first archives when a file is about to be opened for this time."""
+        opened = itertools.count(1)
+
+        def before(path: Path) -> None:
+            if path.name == before_open and next(opened) == times:
+                for end in self.ends[:count]:
+                    self.name(end).unlink()
+
+        self.disk.before_open = before
+
+    def name(self, end: int) -> Path:
+        return self.directory / f"cars.jrn.t{end}.zz"
+
+
+@pytest.mark.parametrize("mode", ["failfast", "permissive"])
+def test_a_history_that_retention_has_made_a_hole_in_is_read_again(tmp_path: Path, mode: Any) -> None:
+    hole = Hole(tmp_path)
+    recovery = VersionedRecovery.load(tmp_path, mode=mode, disk=hole.disk)
+    hole.remove(3, hole.name(hole.ends[1]).name)
+    assert [entry.o for entry in recovery.history("a")] == [2, 3], "the last archive begins with a copy"
+    assert recovery.damages == []
+
+
+@pytest.mark.parametrize(("count", "opened", "times"), [(3, 1, 1), (1, 0, 2)])
+def test_a_hole_that_retention_makes_in_changes_while_they_are_read_is_told(
+    tmp_path: Path, count: int, opened: int, times: int
+) -> None:
+    def ask(mode: Any) -> tuple[VersionedRecovery, list[Any]]:
+        hole = Hole(tmp_path / mode)
+        recovery = VersionedRecovery.load(hole.directory, mode=mode, disk=hole.disk)
+        hole.remove(count, hole.name(hole.ends[opened]).name, times)
+        return recovery, [entry.o for entry in recovery.changes(hole.begun, hole.ends[3])]
+
+    with pytest.raises(DamagedJournal, match="one is missing"):
+        ask("failfast")
+    recovery, found = ask("permissive")
+    assert found == [[0, 2, 3], [0, 1, 2, 3]][times - 1], "a journal begins with copies of what was before it"
+    assert [damage.kind for damage in recovery.damages] == ["gap"]

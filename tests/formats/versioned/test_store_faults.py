@@ -137,6 +137,48 @@ def test_a_store_that_may_not_rotate_goes_on_in_its_buffer_and_rotates_when_it_m
     assert list(dict.fromkeys(changes)) == [f"{past:050}" for past in range(number)] + ["rotated"]
 
 
+def test_what_keeps_a_store_from_rotating_is_logged_once_until_it_is_over(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, logger="logwright")
+    inner = SimulatedDisk()
+    inner.make_directory(HOME)
+    disk = FaultyDisk(inner, error=errno.ENOSPC, forever=True, only=["create"])
+    store = on_a_disk(disk, capacity=512, max_capacity=1024)
+    for _ in range(2):
+        disk._fail_at = disk.calls + 1
+        with pytest.raises(StorageFailed, match="No space left"):
+            fill(store, 50)
+        for _ in range(20):
+            with pytest.raises(StorageFailed, match="No space left"):
+                store.insert("key", "x" * 50)
+        disk._fail_at = 0
+        store.insert("key", "rotated")
+    store.close()
+    told = [record.getMessage() for record in caplog.records]
+    assert [text.partition(": No space")[0] for text in told] == [told[0].partition(": No space")[0]] * 2
+    assert "cars.jrn: is not rotated yet: " in told[0]
+
+
+def test_an_archive_that_cannot_be_made_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, logger="logwright")
+    inner = SimulatedDisk()
+    inner.make_directory(HOME)
+    disk = FaultyDisk(inner, error=errno.ENOSPC, forever=True)
+    archiver = Archiver(disk, HOME, "cars", background=False, done=lambda timestamp: None)
+    with on_a_disk(inner) as store:
+        store.insert("key", 1)
+    inner.rename(HOME / "cars.jrn", HOME / "cars.jrn.old")
+    disk._only, disk._fail_at = frozenset({"create"}), 1
+    archiver.begin(7)
+    for _ in range(20):
+        archiver.resume()
+    assert len(caplog.records) == 1
+    assert "cars: the last journal is not archived yet: " in caplog.records[0].getMessage()
+    disk._fail_at = 0
+    archiver.resume()
+    assert not archiver.pending
+    assert len(caplog.records) == 1
+
+
 def test_a_full_disk_that_refuses_a_name_leaves_all_as_it_was() -> None:
     disk, store = filled(0, errno.ENOSPC)
     before = content_of(store)

@@ -30,6 +30,7 @@ from .archives import READ_BYTES, InflatedStream, PlainStream
 from .buffer import abandon
 from .files import archive_name, list_files, old_name, temporary_archive_name
 from .layout import ARCHIVE_LEVEL, HEADER_BYTES, MAX_TIMESTAMP
+from .telling import Standing
 
 logger = logging.getLogger("logwright.versioned")
 _PIECE_BYTES: Final = 1 << 18
@@ -174,6 +175,8 @@ class Archiver:
         self._store = store
         self._background = background
         self._done = done
+        self._not_archived = Standing(logger, f"{store}: the last journal is not archived yet")
+        self._not_removed = Standing(logger, f"{store}: old archives are not removed")
         self._thread: threading.Thread | None = None
         self._busy = False
         self._mutex = threading.Lock()
@@ -240,14 +243,17 @@ class Archiver:
         try:
             timestamp = archive_old(self._disk, self._directory, self._store, timestamp)
         except Exception as error:
-            logger.warning("%s: the last journal is not archived yet: %s", self._store, error)
+            self._not_archived.stands(error)
             return error
+        self._not_archived.is_over()
         with self._mutex:
             self.timestamp = None  # writers may rotate the next one, while this goes on
         try:
             self._done(timestamp)
         except Exception as error:
-            logger.warning("%s: old archives are not removed: %s", self._store, error)
+            self._not_removed.stands(error)
+        else:
+            self._not_removed.is_over()
         return None
 
     def wait(self) -> None:

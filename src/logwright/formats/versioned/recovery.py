@@ -18,6 +18,7 @@ The same verbs for asyncio, each in a thread of its own: `recover_at_async`, `re
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Generator, Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -26,7 +27,7 @@ from ...core.disk import REAL_DISK, Disk
 from ...core.errors import NotFound, UnknownFormat, WrongUse
 from ...core.outcome import Damage, Mode
 from .archives import DEFAULT_LIMITS, ArchiveLimits
-from .files import JournalFile, Kind, active_name, list_files, list_stores, parse_name
+from .files import JournalFile, Kind, active_name, check_store_name, list_files, list_stores, parse_name
 from .kernel import Latest
 from .records import Entry, Value
 from .replay import difference
@@ -99,7 +100,7 @@ class VersionedRecovery:
 
     def history(self, key: str) -> list[Entry]:
         """Every change of a key that is kept, oldest first; a deletion has the value None."""
-        return list(self._timeline.history(key))
+        return self._timeline.history(key)
 
     def diff(self, start: int, stop: int) -> dict[str, dict[str, Any]]:
         """What changed between two times: `added`, `changed` (with `before` and `after`) and `removed`, by key."""
@@ -152,7 +153,9 @@ class VersionedRecovery:
 
 
 def _timeline_of(paths: Paths, store: str | None, mode: Mode, limits: ArchiveLimits, disk: Disk) -> Timeline:
-    if isinstance(paths, str | Path):
+    if store is not None:
+        check_store_name(store)
+    if isinstance(paths, str | os.PathLike):
         path = Path(paths)
         if disk.is_directory(path):
             return _of_directory(path, store, mode, limits, disk)
@@ -160,7 +163,10 @@ def _timeline_of(paths: Paths, store: str | None, mode: Mode, limits: ArchiveLim
         if parsed is not None and parsed[1] is Kind.ACTIVE and (store is None or store == parsed[0]):
             return _of_directory(path.parent, parsed[0], mode, limits, disk)
         paths = [path]
-    found = [Path(path) for path in paths]
+    try:
+        found = [Path(path) for path in paths]
+    except TypeError:
+        raise WrongUse(f"{paths!r} is neither a path nor a list of paths") from None
     for path in found:
         if not disk.exists(path):
             raise NotFound(f"{path}: no such file or directory")

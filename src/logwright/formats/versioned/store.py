@@ -62,6 +62,7 @@ from .rotation import (
     room,
     write_journal,
 )
+from .telling import Standing
 
 logger = logging.getLogger("logwright.versioned")
 _HEAD_BYTES: Final = 12
@@ -97,6 +98,7 @@ class VersionedKVStore(Appending, Table):
         self.name = check_store_name(name)
         self.path = self.directory / active_name(name)
         self._sizes = Sizes.of(capacity, high_water_mark, max_capacity)
+        self._not_rotated = Standing(logger, f"{self.path}: is not rotated yet")
         self._prepare(self.path, sync)
         self._disk = disk
         if not isinstance(retention, Retention):
@@ -284,7 +286,7 @@ class VersionedKVStore(Appending, Table):
         if not self._archiver.pending:
             failure = self._try(lambda: self._rotate(size, removes=removes))
             if isinstance(failure, StorageFailed):
-                logger.warning("%s: is not rotated yet: %s", self.path, failure)
+                self._not_rotated.stands(failure)
         if failure is not None or self._archiver.pending:
             if self._has_room(size, removes):
                 return
@@ -346,6 +348,7 @@ class VersionedKVStore(Appending, Table):
             raise
         self._or_poison(lambda: self._replace(buffer, moves, timestamp))
         self._archiver.begin(timestamp)
+        self._not_rotated.is_over()
         return timestamp
 
     def _replace(self, buffer: Buffer, moves: Moves, timestamp: int) -> None:

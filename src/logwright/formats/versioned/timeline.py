@@ -26,7 +26,7 @@ from . import codec, kernel
 from .archives import DEFAULT_LIMITS, ArchiveLimits
 from .cursor import Chunk, Cursor, Head
 from .files import MOST_TAKEN_NS, JournalFile
-from .layout import HEADER_BYTES, MAX_TIMESTAMP
+from .layout import MAX_TIMESTAMP
 from .records import Entry, Metadata, check_key
 from .replay import Copies
 
@@ -157,15 +157,6 @@ class Timeline:
                 else:
                     yield item
 
-    def _check_no_gap(self, source: JournalFile, ended: int | None, initialized: int) -> None:
-        """Tell of changes that are missing between two journals: keys that were removed there would seem to stay.
-
-        Where the one before is gone as well, retention has removed them while this was read.
-        """
-        if ended is not None and ended == source.before and initialized > ended:
-            reason = f"it begins at {initialized}, and the journal before it ended at {ended}: one is missing"
-            self._note(Damage(source.name, HEADER_BYTES, HEADER_BYTES, reason, "gap"))
-
     def _note(self, damage: Damage) -> None:
         if damage.kind != "torn_tail" and self.mode == "failfast":
             raise DamagedJournal(damage.file, damage.start, damage.reason)
@@ -191,29 +182,44 @@ class Timeline:
 
     def _changes(self, start: int, stop: int) -> Iterator[Entry]:
         first = self._again(lambda files: (self._choose(files, start), self._choose(files, stop))[0])
-        for file, source, ended, copies in self._journals(first.before, stop):
+        for file, source, ended, copies in self._journals(first.before, stop, start):
             for entry in self._changes_of(file, source, ended, copies, None):
                 if start < entry.t <= stop:
                     yield entry
 
-    def history(self, key: str) -> Iterator[Entry]:
-        """Every change of a key that is kept, oldest first. Where a journal is missing in between, that is damage."""
+    def history(self, key: str) -> list[Entry]:
+        """Every change of a key that is kept, oldest first. Where a journal is missing in between, that is damage.
+
+        Should retention have removed journals while they were read, the history begins anew behind them.
+        """
         check_key(key)
-        self.damages = []
-        return self._history(key)
+        for _ in range(_ATTEMPTS):
+            first = self._files()[0]
+            self.damages = []
+            try:
+                found = list(self._history(key))
+            except DamagedJournal:
+                if self._files()[0] == first:
+                    raise
+                continue
+            if not any(damage.kind == "gap" for damage in self.damages) or self._files()[0] == first:
+                return found
+        raise NotFound(f"{self.where}: its files change faster than they can be read")
 
     def _history(self, key: str) -> Iterator[Entry]:
         for file, source, ended, copies in self._journals(-1, MAX_TIMESTAMP):
             yield from self._changes_of(file, source, ended, copies, key)
 
-    def _journals(self, after: int, until: int) -> Iterator[tuple[File, JournalFile, int | None, Copies]]:
+    def _journals(
+        self, after: int, until: int, ended: int | None = None
+    ) -> Iterator[tuple[File, JournalFile, int | None, Copies]]:
         """The journals that ended after a time, oldest first, up to that which knows another one; each is open.
 
-        With each comes when the one before it ended, None where that does not matter. What was read stays read: where a
-        rotation has come in between, it goes on behind that.
+        With each comes the time by which it must have begun, None where that does not matter: for the first one
+        `ended`, then when the one before it did. What was read stays read: where a rotation has come in between, it
+        goes on behind that.
         """
         copies = Copies()
-        ended: int | None = None
         files = self._files()
         attempts = 0
         while True:
@@ -252,9 +258,10 @@ class Timeline:
         """The changes of one journal, or those of one key."""
         for item in self._items(file, source):
             if isinstance(item, Head):
-                initialized = item.metadata.initialized if item.metadata is not None else 0
-                self._check_no_gap(source, ended, initialized)
-                copies.begin(initialized)
+                gap = item.gap_behind(ended)  # retention may have removed a journal while this was read
+                if gap is not None:
+                    self._note(gap)
+                copies.begin(item.metadata.initialized if item.metadata is not None else 0)
                 continue
             entries = (
                 kernel.entries(item.data, item.start, item.stop, item.count) if key is None else entries_of(item, key)
