@@ -19,7 +19,8 @@ from typing import Any, NamedTuple
 
 from logwright.core.disk import Disk
 from logwright.core.errors import DamagedJournal, NotFound
-from tests.contract.subject import HOME, Record, Recovered, Subject, journal_files, read_prefix
+from tests.contract.subject import HOME, Record, Recovered, Scenario, Subject, journal_files, read_prefix
+from tests.support.damage import cut, zeros_after
 from tests.support.simulated_disk import SimulatedDisk
 from tests.support.trees import Tree, differences, read_file, read_tree
 
@@ -273,3 +274,11 @@ class ForgetfulFile:
     def sync(self) -> None:
         if not self._disk.forget("sync", self._inner.path):
             self._inner.sync()
+
+
+def torn_tails(subject: Subject) -> list[Scenario]:
+    """Recoveries of what a crash leaves: a last record that was cut short, and zeros behind it."""
+    return [
+        RecoverScenario("recover a cut tail", subject, lambda data: cut(data, len(data) - 3)),
+        RecoverScenario("recover a zeroed tail", subject, lambda data: zeros_after(data + bytes(60), len(data))),
+    ]

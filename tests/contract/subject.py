@@ -20,16 +20,18 @@ import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Protocol
 
 from hypothesis.strategies import SearchStrategy
 
-from logwright.core.disk import Disk
+from logwright.core.disk import Disk, make_directories
 from logwright.core.errors import LogwrightError
 from logwright.core.outcome import Damage, Ending, Malformed, Mode, NeedMore, Span
+from tests.contract.twins import Twins
 from tests.support.simulated_disk import SimulatedDisk
-from tests.support.trees import Tree
+from tests.support.trees import Tree, write_file
 
 Record = Any
 """A record of the format, as its reader gives it back. Compared with `==`."""
@@ -111,6 +113,8 @@ class Subject(ABC):
     name: str
     options: dict[str, dict[str, Any]]
     """Kinds of journals by name, and what to open their sessions with: small segments, checksums."""
+    file: str
+    """The first file of a journal, relative to its directory."""
     notices_torn_values = True
     """Whether a record shows that some of its bytes never arrived. Where it does not, bytes that were never synced may
     come out as anything that reads like a record, and only those that were synced are held to what they were.
@@ -188,9 +192,12 @@ class Subject(ABC):
 
     # --- a journal on a disk ----------------------------------------------------------------------------------------
 
-    @abstractmethod
     def lay_out(self, disk: Disk, home: Path, data: bytes) -> Path:
         """Put a journal of one file with these bytes onto a disk; the path of the file."""
+        path = home / self.file
+        make_directories(disk, path.parent)
+        write_file(disk, path, data)
+        return path
 
     def torn_file(self, data: bytes) -> bytes:
         """A file as a crash leaves it whose last write came out like this: the same, unless its head has its length."""
@@ -243,6 +250,67 @@ class Subject(ABC):
 
     def __repr__(self) -> str:
         return self.name
+
+
+class RecordsSubject(Subject):
+    """A format whose file is its records, one behind the other, and nothing else."""
+
+    both: Twins
+
+    def encode(self, records: list[Record]) -> bytes:
+        return b"".join(map(self.encode_record, records))
+
+    def ends(self, records: list[Record]) -> list[int]:
+        return [0, *accumulate(len(self.encode_record(record)) for record in records)]
+
+    def encode_record(self, record: Record) -> bytes:
+        data: bytes = self.both["codec"].encode(record)
+        return data
+
+    def decode_record(self, data: bytes) -> tuple[Record, Span] | NeedMore:
+        found: tuple[Record, Span] | NeedMore = self.both["codec"].decode(data)
+        return found
+
+    def twins(self) -> tuple[str, ...]:
+        return self.both.names()
+
+
+def flip_samples_of(what: str, uniform: Callable[[int], list[Record]], missed: dict[int, float]) -> list[FlipSample]:
+    """Samples of records of one size each; `missed` has the published percent for each size."""
+    return [FlipSample(f"{what} of {size} bytes", uniform(size), percent) for size, percent in missed.items()]
+
+
+def reader_verbs(reader: Callable[[], Any], start: int, stop: int) -> dict[str, Callable[[], object]]:
+    """The verbs that every reader has; `start` and `stop` are numbers somewhere in the middle."""
+    return {
+        "failfast": lambda: list(reader()),
+        "permissive": lambda: list(reader().records(mode="permissive")),
+        "dropmalformed": lambda: list(reader().scan(mode="dropmalformed")),
+        "from the middle": lambda: list(reader().records(start, stop, mode="permissive")),
+        "last": lambda: reader().last(3),
+        "count": lambda: reader().count(),
+        "ends": lambda: (reader().first, reader().next),
+        "summary": lambda: reader().summary().as_json(),
+        "verify": lambda: reader().verify().as_json(),
+        "state": lambda: reader().state(),
+    }
+
+
+def cut_mutants(is_file: Callable[[str, Path], bool]) -> list[Mutant]:
+    """The steps of cutting a tail off, each left out; `is_file` says that a sync is one of the file that is cut."""
+    scenario = "recover a cut tail"
+    return [
+        Mutant("no sync of the copy", scenario, lambda kind, path: path.parent.name == "cut"),
+        Mutant("no sync of the copy's name", scenario, lambda kind, path: path.name == "cut"),
+        Mutant("no sync of the directory cut", scenario, lambda kind, path: path.name == ".logwright"),
+        Mutant("no sync of the directory .logwright", scenario, is_home),
+        Mutant("no sync of the cut itself", scenario, is_file),
+    ]
+
+
+def is_home(kind: str, path: Path) -> bool:
+    """Whether a sync is that of the names in the journal's directory."""
+    return kind == "sync directory" and path == HOME
 
 
 def read_prefix(subject: Subject, disk: Disk, home: Path) -> tuple[list[Record], LogwrightError | None]:

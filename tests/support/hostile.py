@@ -7,6 +7,7 @@ Each of these gives something that makes an entry at a path, so that they go int
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -63,6 +64,20 @@ def link_directory_out(contents: Mapping[str, bytes]) -> Make:
         path.symlink_to(outside)
 
     return make
+
+
+def home_entries(make_home: Callable[[bytes], Make], whole: bytes, torn: bytes, lock: str) -> dict[str, Make]:
+    """What may stand in the way of locks and of cuts, by name. `make_home` makes a journal of one file."""
+    lock_path, elsewhere = f".logwright/{lock}", link_directory_out({lock: b""})
+    return {
+        "a lock that is a directory": beside(make_home(whole), lock_path, lambda path: path.mkdir()),
+        "a lock that is a link": beside(make_home(whole), lock_path, link_out(torn)),
+        "a lock that is a fifo": beside(make_home(whole), lock_path, os.mkfifo),
+        "the place for cuts is a file": beside(make_home(torn), ".logwright", lambda path: path.write_bytes(b"")),
+        "the place for cuts is a link": beside(make_home(torn), ".logwright", link_to(".")),
+        "the place for cuts is elsewhere": beside(make_home(torn), ".logwright", elsewhere),
+        "the cuts are elsewhere": beside(make_home(torn), ".logwright/cut", elsewhere),
+    }
 
 
 def _outside(path: Path) -> Path:

@@ -13,8 +13,8 @@ from typing import Any
 
 from hypothesis import strategies
 
-from logwright.core.disk import Disk, make_directories
-from logwright.core.outcome import Damage, Ending, Mode, NeedMore, Span
+from logwright.core.disk import Disk
+from logwright.core.outcome import Damage, Ending, Mode
 from logwright.formats.appendfile import codec, kernel
 from logwright.formats.appendfile.journal import looks_like, open_reader, recover
 from logwright.formats.appendfile.layout import CHECKPOINT
@@ -22,14 +22,23 @@ from logwright.formats.appendfile.reader import Reader
 from logwright.formats.appendfile.records import Checkpoint, Data, Record
 from logwright.formats.appendfile.repair import plan
 from logwright.formats.appendfile.writer import Writer
-from tests.contract.scenarios import AppendScenario, RecoverScenario
-from tests.contract.subject import HOME, FlipSample, Mutant, Recovered, Scanned, Scenario, Subject
+from tests.contract.scenarios import AppendScenario, torn_tails
+from tests.contract.subject import (
+    FlipSample,
+    Mutant,
+    RecordsSubject,
+    Recovered,
+    Scanned,
+    Scenario,
+    cut_mutants,
+    flip_samples_of,
+    is_home,
+    reader_verbs,
+)
 from tests.contract.twins import Twins
 from tests.formats.appendfile.scenarios import ReopenScenario, RetireScenario
 from tests.support import hostile
-from tests.support.damage import cut, zeros_after
 from tests.support.hostile import Make
-from tests.support.trees import write_file
 
 FILE = "0.journal"
 _TWINS = Twins("logwright.formats.appendfile", compiled=kernel.COMPILED)
@@ -39,8 +48,10 @@ _SEGMENT_RECORDS = 5
 """Of so many records one closes the segment."""
 
 
-class AppendfileSubject(Subject):
+class AppendfileSubject(RecordsSubject):
     name = "appendfile"
+    both = _TWINS
+    file = FILE
     options = {"plain": {}, "small segments": {"file_bytes": 700}}  # noqa: RUF012
     notices_torn_values = False
 
@@ -60,24 +71,6 @@ class AppendfileSubject(Subject):
         return strategies.tuples(checkpoints, strategies.lists(any_record, max_size=12)).map(
             lambda found: [found[0], *found[1]]
         )
-
-    def encode(self, records: list[Record]) -> bytes:
-        return b"".join(map(codec.encode, records))
-
-    def ends(self, records: list[Record]) -> list[int]:
-        ends = [0]
-        for record in records:
-            ends.append(ends[-1] + len(codec.encode(record)))
-        return ends
-
-    def encode_record(self, record: Record) -> bytes:
-        return codec.encode(record)
-
-    def decode_record(self, data: bytes) -> tuple[Record, Span] | NeedMore:
-        return codec.decode(data)
-
-    def twins(self) -> tuple[str, ...]:
-        return _TWINS.names()
 
     def scan(self, twin: str, data: bytes) -> Scanned:
         """The records of the only file of a journal: it begins with a checkpoint, and zeros may be no records."""
@@ -138,17 +131,9 @@ class AppendfileSubject(Subject):
         return self.encode(self.records(3, 3)) + struct.pack("<I", min(size, 2**24 - 1) << 8) + b"not much"
 
     def flip_samples(self) -> list[FlipSample]:
-        return [
-            FlipSample(f"records of {size} bytes", _uniform(size), percent)
-            for size, percent in ((16, 80.6), (100, 96), (1000, 99.6))
-        ]
+        return flip_samples_of("records", _uniform, {16: 80.6, 100: 96, 1000: 99.6})
 
     # --- a journal on a disk ----------------------------------------------------------------------------------------
-
-    def lay_out(self, disk: Disk, home: Path, data: bytes) -> Path:
-        make_directories(disk, home)
-        write_file(disk, home / FILE, data)
-        return home / FILE
 
     def open_session(self, disk: Disk, home: Path, *, sync: str = "always", **options: Any) -> Session:
         return Session(Writer(home, sync=sync, disk=disk, **options))
@@ -171,19 +156,10 @@ class AppendfileSubject(Subject):
     def verbs(self, disk: Disk, home: Path) -> dict[str, Callable[[], object]]:
         reader = lambda: Reader(home, disk=disk)  # noqa: E731
         return {
+            **reader_verbs(reader, 30, 200),
             "looks_like": lambda: looks_like(disk, home),
             "looks_like a file": lambda: looks_like(disk, home / FILE),
             "a file": lambda: list(open_reader(home / FILE, disk=disk).scan(mode="permissive")),
-            "failfast": lambda: list(reader()),
-            "permissive": lambda: list(reader().records(mode="permissive")),
-            "dropmalformed": lambda: list(reader().scan(mode="dropmalformed")),
-            "from the middle": lambda: list(reader().records(30, 200, mode="permissive")),
-            "last": lambda: reader().last(3),
-            "count": lambda: reader().count(),
-            "ends": lambda: (reader().first, reader().next),
-            "summary": lambda: reader().summary().as_json(),
-            "verify": lambda: reader().verify().as_json(),
-            "state": lambda: reader().state(),
             "state at": lambda: reader().state(40),
             "plan a repair": lambda: plan(home, disk=disk).as_json(),
             "recover": lambda: recover(home, disk=disk),
@@ -207,8 +183,7 @@ class AppendfileSubject(Subject):
                 "none, small files", self, ["append 5", "flush", "append 3", "sync", "append 2"], "none", small
             ),
             AppendScenario("none, small buffer", self, ["append 9", "sync"], "none", {"buffer_bytes": 300}, prior=2),
-            RecoverScenario("recover a cut tail", self, lambda data: cut(data, len(data) - 3)),
-            RecoverScenario("recover a zeroed tail", self, lambda data: zeros_after(data + bytes(60), len(data))),
+            *torn_tails(self),
             RetireScenario("retire"),
             ReopenScenario("reopen"),
             ReopenScenario("reopen, walks left half-way", leaves=True),
@@ -218,23 +193,13 @@ class AppendfileSubject(Subject):
         def is_journal(kind: str, path: Path) -> bool:
             return kind == "sync" and path.suffix == ".journal"
 
-        def is_home(kind: str, path: Path) -> bool:
-            return kind == "sync directory" and path == HOME
-
-        def is_named(name: str) -> Callable[[str, Path], bool]:
-            return lambda kind, path: path.name == name
-
         return [
             Mutant("no sync after an append", "always", is_journal),
             Mutant("no sync of a new file's name", "always", is_home),
             Mutant("no sync of a file before the next one", "none, small files", is_journal),
             Mutant("no sync of the next file's name", "always, small files", is_home),
             Mutant("no sync by sync()", "none", is_journal),
-            Mutant("no sync of the copy", "recover a cut tail", lambda kind, path: path.parent.name == "cut"),
-            Mutant("no sync of the copy's name", "recover a cut tail", is_named("cut")),
-            Mutant("no sync of the directory cut", "recover a cut tail", is_named(".logwright")),
-            Mutant("no sync of the directory .logwright", "recover a cut tail", is_home),
-            Mutant("no sync of the cut itself", "recover a cut tail", is_journal),
+            *cut_mutants(is_journal),
             Mutant("no sync of what was checked", "retire", is_journal),
             Mutant("no sync of what a walk replayed", "reopen", is_journal),
         ]
@@ -384,13 +349,7 @@ def _hostile_journals(subject: AppendfileSubject) -> dict[str, Make]:
         "the only file is a fifo": lambda home: (home.mkdir(), os.mkfifo(home / FILE))[0],
         "a link to itself": beside("1.journal", hostile.link_to("1.journal")),
         "a link that leads nowhere": beside("1.journal", hostile.link_to("nowhere")),
-        "a lock that is a directory": beside(".logwright/appendfile.lck", lambda path: path.mkdir()),
-        "a lock that is a link": beside(".logwright/appendfile.lck", link_out),
-        "a lock that is a fifo": beside(".logwright/appendfile.lck", os.mkfifo),
-        "the place for cuts is a file": beside(".logwright", lambda path: path.write_bytes(b""), torn),
-        "the place for cuts is a link": beside(".logwright", hostile.link_to("."), torn),
-        "the place for cuts is elsewhere": beside(".logwright", linked_directory, torn),
-        "the cuts are elsewhere": beside(".logwright/cut", linked_directory, torn),
+        **hostile.home_entries(lambda data: file(FILE, data), whole, torn, "appendfile.lck"),
         "old files are elsewhere": beside(aside, linked_directory),
         "old files of a generation are elsewhere": beside(f"{aside}/6", linked_directory),
         "old files are a file": beside(aside, lambda path: path.write_bytes(b"")),

@@ -14,8 +14,8 @@ from typing import Any
 
 from hypothesis import strategies
 
-from logwright.core.disk import Disk, make_directories
-from logwright.core.outcome import Damage, Ending, Mode, NeedMore, Span
+from logwright.core.disk import Disk
+from logwright.core.outcome import Damage, Ending, Mode
 from logwright.formats.kestrel import codec, kernel, replay
 from logwright.formats.kestrel.journal import looks_like, open_reader, recover
 from logwright.formats.kestrel.layout import DOCUMENTED, KESTREL2, UNDECIDED
@@ -23,11 +23,22 @@ from logwright.formats.kestrel.reader import Reader
 from logwright.formats.kestrel.records import DIALECT_OF, FIELDS, OP_NAMES, OPS, Operation
 from logwright.formats.kestrel.repair import plan
 from logwright.formats.kestrel.writer import Writer
-from tests.contract.scenarios import AppendScenario, RecoverScenario
-from tests.contract.subject import HOME, FlipSample, Mutant, Recovered, Scanned, Scenario, Subject
+from tests.contract.scenarios import AppendScenario, torn_tails
+from tests.contract.subject import (
+    HOME,
+    FlipSample,
+    Mutant,
+    RecordsSubject,
+    Recovered,
+    Scanned,
+    Scenario,
+    cut_mutants,
+    flip_samples_of,
+    is_home,
+    reader_verbs,
+)
 from tests.contract.twins import Twins
 from tests.support import hostile
-from tests.support.damage import cut, zeros_after
 from tests.support.hostile import Make
 from tests.support.simulated_disk import SimulatedDisk
 from tests.support.trees import write_file
@@ -44,8 +55,10 @@ _DIALECTS = (DOCUMENTED, KESTREL2, UNDECIDED)
 _WRITTEN = ("addx", "addx", "addx", "remove", "remove_tentative", "unremove", "confirm_remove", "save_xid", "add_xid")
 
 
-class KestrelSubject(Subject):
+class KestrelSubject(RecordsSubject):
     name = "kestrel"
+    both = _TWINS
+    file = QUEUE
     options = {"plain": {}, "small segments": {"max_file_bytes": 700}}  # noqa: RUF012
     notices_torn_values = False
 
@@ -72,24 +85,6 @@ class KestrelSubject(Subject):
             strategies.binary(max_size=300),
         )
         return strategies.lists(row.map(lambda found: _operation(*found)), min_size=1, max_size=12)
-
-    def encode(self, records: list[Operation]) -> bytes:
-        return b"".join(map(codec.encode, records))
-
-    def ends(self, records: list[Operation]) -> list[int]:
-        ends = [0]
-        for operation in records:
-            ends.append(ends[-1] + len(codec.encode(operation)))
-        return ends
-
-    def encode_record(self, record: Operation) -> bytes:
-        return codec.encode(record)
-
-    def decode_record(self, data: bytes) -> tuple[Operation, Span] | NeedMore:
-        return codec.decode(data)
-
-    def twins(self) -> tuple[str, ...]:
-        return _TWINS.names()
 
     def scan(self, twin: str, data: bytes) -> Scanned:
         module = _TWINS[twin]
@@ -149,17 +144,9 @@ class KestrelSubject(Subject):
         return self.encode(self.records(3, 3)) + head + b"not much"
 
     def flip_samples(self) -> list[FlipSample]:
-        return [
-            FlipSample(f"items of {size} bytes", _uniform(size), percent)
-            for size, percent in ((16, 87), (100, 96), (1000, 99.5))
-        ]
+        return flip_samples_of("items", _uniform, {16: 87, 100: 96, 1000: 99.5})
 
     # --- a journal on a disk ----------------------------------------------------------------------------------------
-
-    def lay_out(self, disk: Disk, home: Path, data: bytes) -> Path:
-        make_directories(disk, home)
-        write_file(disk, home / QUEUE, data)
-        return home / QUEUE
 
     def open_session(self, disk: Disk, home: Path, *, sync: str = "always", **options: Any) -> Writer:
         return Writer(home / QUEUE, sync=sync, dialect="documented", disk=disk, **options)
@@ -177,20 +164,11 @@ class KestrelSubject(Subject):
     def verbs(self, disk: Disk, home: Path) -> dict[str, Callable[[], object]]:
         reader = lambda: Reader(home / QUEUE, disk=disk)  # noqa: E731
         return {
+            **reader_verbs(reader, 30, 200),
             "looks_like": lambda: looks_like(disk, home),
             "looks_like a file": lambda: looks_like(disk, home / QUEUE),
             "all queues": lambda: list(open_reader(home, disk=disk).scan(mode="permissive")),
-            "failfast": lambda: list(reader()),
-            "permissive": lambda: list(reader().operations(mode="permissive")),
-            "dropmalformed": lambda: list(reader().scan(mode="dropmalformed")),
-            "from the middle": lambda: list(reader().operations(30, 200, mode="permissive")),
-            "last": lambda: reader().last(3),
-            "count": lambda: reader().count(),
-            "ends": lambda: (reader().first, reader().next),
             "find_time": lambda: [reader().find_time(t * 10**6) for t in (-1, 0, _START_MS, 2**62)],
-            "summary": lambda: reader().summary().as_json(),
-            "verify": lambda: reader().verify().as_json(),
-            "state": lambda: reader().state(),
             "state at": lambda: reader().state(40),
             "diff": lambda: reader().diff(0, 60),
             "history": lambda: reader().history("0"),
@@ -220,8 +198,7 @@ class KestrelSubject(Subject):
                 {"max_file_bytes": 200},
             ),
             AppendScenario("none, small buffer", self, ["append 9", "sync"], "none", {"buffer_bytes": 300}, prior=2),
-            RecoverScenario("recover a cut tail", self, lambda data: cut(data, len(data) - 3)),
-            RecoverScenario("recover a zeroed tail", self, lambda data: zeros_after(data + bytes(60), len(data))),
+            *torn_tails(self),
             PackScenario("pack", ["rotate", "pack"]),
             PackScenario("rewrite", ["rewrite", "rewrite"]),
             PackScenario("rewrite in kestrel2", ["rewrite", "rewrite"], "kestrel2"),
@@ -231,20 +208,13 @@ class KestrelSubject(Subject):
         def is_queue(kind: str, path: Path) -> bool:
             return kind == "sync" and path.name == QUEUE
 
-        def is_home(kind: str, path: Path) -> bool:
-            return kind == "sync directory" and path == HOME
-
         return [
             Mutant("no sync after an append", "always", is_queue),
             Mutant("no sync of a new file's name", "always", is_home),
             Mutant("no sync of a file that is rotated", "none, small files", is_queue),
             Mutant("no sync of the next file's name", "always, small files", is_home),
             Mutant("no sync by sync()", "none", is_queue),
-            Mutant("no sync of the copy", "recover a cut tail", lambda kind, path: path.parent.name == "cut"),
-            Mutant("no sync of the copy's name", "recover a cut tail", lambda kind, path: path.name == "cut"),
-            Mutant("no sync of the directory cut", "recover a cut tail", lambda kind, path: path.name == ".logwright"),
-            Mutant("no sync of the directory .logwright", "recover a cut tail", is_home),
-            Mutant("no sync of the cut itself", "recover a cut tail", is_queue),
+            *cut_mutants(is_queue),
             Mutant("no sync of a pack", "rewrite", lambda kind, path: "~~" in path.name),
             Mutant("no sync of a pack's names", "rewrite", is_home),
         ]
@@ -424,7 +394,6 @@ def _hostile_journals(subject: KestrelSubject) -> dict[str, Make]:
         return hostile.beside(file(QUEUE, data), name, make_entry)
 
     link_out = hostile.link_out(whole[:-3])
-    linked_directory = hostile.link_directory_out({f"{QUEUE}.lck": b""})
 
     def write(path: Path) -> None:
         path.write_bytes(whole)
@@ -454,13 +423,7 @@ def _hostile_journals(subject: KestrelSubject) -> dict[str, Make]:
         "the newest file is a fifo": lambda home: (home.mkdir(), os.mkfifo(home / QUEUE))[0],
         "a link to itself": beside(f"{QUEUE}.905", hostile.link_to(f"{QUEUE}.905")),
         "a link that leads nowhere": beside(f"{QUEUE}.905", hostile.link_to("nowhere")),
-        "a lock that is a directory": beside(f".logwright/{QUEUE}.lck", lambda path: path.mkdir()),
-        "a lock that is a link": beside(f".logwright/{QUEUE}.lck", link_out),
-        "a lock that is a fifo": beside(f".logwright/{QUEUE}.lck", os.mkfifo),
-        "the place for cuts is a file": beside(".logwright", lambda path: path.write_bytes(b""), torn),
-        "the place for cuts is a link": beside(".logwright", hostile.link_to("."), torn),
-        "the place for cuts is elsewhere": beside(".logwright", linked_directory, torn),
-        "the cuts are elsewhere": beside(".logwright/cut", linked_directory, torn),
+        **hostile.home_entries(lambda data: file(QUEUE, data), whole, torn, f"{QUEUE}.lck"),
         "a name with a new line": beside(f"{QUEUE}.904\n", write),
         "digits of another script": beside(f"{QUEUE}.٩٠٤", write),
         "a name that is not text": beside(

@@ -7,6 +7,7 @@ import random
 import struct
 from collections.abc import Callable, Iterator
 from functools import lru_cache
+from itertools import accumulate
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -14,9 +15,9 @@ from typing import Any
 from hypothesis import strategies
 
 from logwright.core import format as formats
-from logwright.core.disk import Disk, make_directories
+from logwright.core.disk import Disk
 from logwright.core.errors import NotFound
-from logwright.core.outcome import Damage, Ending, Mode, NeedMore, Span
+from logwright.core.outcome import Damage, Ending, Mode
 from logwright.formats.sej import codec, kernel
 from logwright.formats.sej.index import Entry, Index, packed
 from logwright.formats.sej.journal import recover
@@ -29,7 +30,18 @@ from logwright.formats.sej.scanner import Scanner
 from logwright.formats.sej.segment import Segment
 from logwright.formats.sej.writer import Writer
 from tests.contract.scenarios import AppendScenario, RecoverScenario
-from tests.contract.subject import HOME, FlipSample, Mutant, Recovered, Scanned, Scenario, Subject
+from tests.contract.subject import (
+    HOME,
+    FlipSample,
+    Mutant,
+    RecordsSubject,
+    Recovered,
+    Scanned,
+    Scenario,
+    cut_mutants,
+    flip_samples_of,
+    reader_verbs,
+)
 from tests.contract.twins import Twins
 from tests.support import hostile
 from tests.support.damage import cut, noise_after, zeros_after
@@ -58,8 +70,10 @@ class SejSession:
         assert offset == message.offset
 
 
-class SejSubject(Subject):
+class SejSubject(RecordsSubject):
     name = "sej"
+    both = _TWINS
+    file = f"jnl/{FIRST_SEGMENT}"
     options = {  # noqa: RUF012
         "plain": {},
         "small segments": {"segment_size": 700},
@@ -93,23 +107,8 @@ class SejSubject(Subject):
             lambda found: [Message(offset, *row) for offset, row in enumerate(found)]
         )
 
-    def encode(self, records: list[Message]) -> bytes:
-        return b"".join(map(codec.encode, records))
-
     def ends(self, records: list[Message]) -> list[int]:
-        ends = [0]
-        for message in records:
-            ends.append(ends[-1] + message.size)
-        return ends
-
-    def encode_record(self, record: Message) -> bytes:
-        return codec.encode(record)
-
-    def decode_record(self, data: bytes) -> tuple[Message, Span] | NeedMore:
-        return codec.decode(data)
-
-    def twins(self) -> tuple[str, ...]:
-        return _TWINS.names()
+        return [0, *accumulate(message.size for message in records)]
 
     def scan(self, twin: str, data: bytes) -> Scanned:
         module = _TWINS[twin]
@@ -171,18 +170,9 @@ class SejSubject(Subject):
         return self.encode(self.records(3, 3)) + head + b"not much"
 
     def flip_samples(self) -> list[FlipSample]:
-        return [
-            FlipSample(f"values of {size} bytes", _uniform(size), percent)
-            for size, percent in ((16, 62), (100, 87), (1000, 98))
-        ]
+        return flip_samples_of("values", _uniform, {16: 62, 100: 87, 1000: 98})
 
     # --- a journal on a disk ----------------------------------------------------------------------------------------
-
-    def lay_out(self, disk: Disk, home: Path, data: bytes) -> Path:
-        make_directories(disk, home / "jnl")
-        path = home / "jnl" / FIRST_SEGMENT
-        write_file(disk, path, data)
-        return path
 
     def open_session(self, disk: Disk, home: Path, *, sync: str = "always", **options: Any) -> SejSession:
         return SejSession(Writer(home, sync=sync, disk=disk, **options))
@@ -200,19 +190,10 @@ class SejSubject(Subject):
     def verbs(self, disk: Disk, home: Path) -> dict[str, Callable[[], object]]:
         reader = lambda: Reader(home, disk=disk)  # noqa: E731
         return {
+            **reader_verbs(reader, 3, 5),
             "detect": lambda: formats.detect(home, disk=disk),
-            "failfast": lambda: list(reader()),
-            "permissive": lambda: list(reader().messages(mode="permissive")),
-            "dropmalformed": lambda: list(reader().scan(mode="dropmalformed")),
-            "from the middle": lambda: list(reader().messages(3, 5, mode="permissive")),
-            "last": lambda: reader().last(3),
-            "count": lambda: reader().count(),
-            "ends": lambda: (reader().first, reader().next),
             "find_time": lambda: [reader().find_time(t) for t in (NO_TIMESTAMP, 0, _START_NS, 2**63 - 1)],
             "scanner": lambda: _scan_all(disk, home),
-            "summary": lambda: reader().summary().as_json(),
-            "verify": lambda: reader().verify().as_json(),
-            "state": lambda: reader().state(),
             "offsets": lambda: list_offsets(disk, home),
             "plan a repair": lambda: plan(home, disk=disk).as_json(),
             "commit": lambda: _commit_one(disk, home),
@@ -267,13 +248,7 @@ class SejSubject(Subject):
                 lambda kind, path: path.name == "jnl",
             ),
             Mutant("no sync by sync()", "none", lambda kind, path: kind == "sync" and path.suffix == ".jnl"),
-            Mutant("no sync of the copy", "recover a cut tail", lambda kind, path: path.parent.name == "cut"),
-            Mutant("no sync of the copy's name", "recover a cut tail", lambda kind, path: path.name == "cut"),
-            Mutant("no sync of the directory cut", "recover a cut tail", lambda kind, path: path.name == ".logwright"),
-            Mutant(
-                "no sync of the directory .logwright", "recover a cut tail", lambda kind, path: path.name == "journal"
-            ),
-            Mutant("no sync of the cut itself", "recover a cut tail", lambda kind, path: path.suffix == ".jnl"),
+            *cut_mutants(lambda kind, path: path.suffix == ".jnl"),
             Mutant("no sync of a new offset", "offsets", lambda kind, path: path.name.endswith(".ofs.tmp")),
             Mutant("no sync of an offset's new name", "offsets", lambda kind, path: path.name == "ofs"),
             Mutant("no sync of the directory ofs", "offsets", lambda kind, path: path.name == "journal"),

@@ -16,7 +16,7 @@ from typing import Any
 
 from hypothesis import strategies
 
-from logwright.core.disk import Disk, make_directories
+from logwright.core.disk import Disk
 from logwright.core.errors import LogwrightError
 from logwright.core.outcome import Damage, Ending, Malformed, Mode, NeedMore, Span
 from logwright.formats.versioned import codec, kernel
@@ -28,11 +28,20 @@ from logwright.formats.versioned.records import Entry, Metadata
 from logwright.formats.versioned.recovery import VersionedRecovery
 from logwright.formats.versioned.repair import plan
 from logwright.formats.versioned.store import VersionedKVStore
-from tests.contract.scenarios import AppendScenario, RecoverScenario
-from tests.contract.subject import FlipSample, Mutant, Recovered, Scanned, Scenario, Subject
+from tests.contract.scenarios import AppendScenario, torn_tails
+from tests.contract.subject import (
+    FlipSample,
+    Mutant,
+    Recovered,
+    Scanned,
+    Scenario,
+    Subject,
+    flip_samples_of,
+    reader_verbs,
+)
 from tests.formats.versioned.samples import START, journal, with_position
-from tests.support.damage import cut, zeros_after
-from tests.support.trees import write_file
+from tests.support import hostile
+from tests.support.hostile import Make
 
 STORE = "store"
 FILE = f"{STORE}.jrn"
@@ -61,6 +70,7 @@ def _kept(entry: Entry) -> Kept:
 
 class VersionedSubject(Subject):
     name = "versioned"
+    file = FILE
     options = {"plain": {}, "small segments": {"capacity": 600}}  # noqa: RUF012
     notices_torn_values = False
     full_is_final = False
@@ -167,17 +177,9 @@ class VersionedSubject(Subject):
         return with_position(whole + head + b"not much", len(whole) + size)
 
     def flip_samples(self) -> list[FlipSample]:
-        return [
-            FlipSample(f"values of {size} bytes", _uniform(size), percent)
-            for size, percent in ((16, 64.3), (100, 79.3), (1000, 86.5))
-        ]
+        return flip_samples_of("values", _uniform, {16: 64.3, 100: 79.3, 1000: 86.5})
 
     # --- a journal on a disk ----------------------------------------------------------------------------------------
-
-    def lay_out(self, disk: Disk, home: Path, data: bytes) -> Path:
-        make_directories(disk, home)
-        write_file(disk, home / FILE, data)
-        return home / FILE
 
     def torn_file(self, data: bytes) -> bytes:
         return with_position(data, len(data))
@@ -219,20 +221,11 @@ class VersionedSubject(Subject):
         reader = lambda: Reader(home / FILE, disk=disk)  # noqa: E731
         recovery = lambda: VersionedRecovery.load(home, disk=disk)  # noqa: E731
         return {
+            **reader_verbs(reader, 30, 200),
             "looks_like": lambda: looks_like(disk, home),
             "looks_like a file": lambda: looks_like(disk, home / FILE),
             "all stores": lambda: list(open_reader(home, disk=disk).scan(mode="permissive")),
-            "failfast": lambda: list(reader()),
-            "permissive": lambda: list(reader().entries(mode="permissive")),
-            "dropmalformed": lambda: list(reader().scan(mode="dropmalformed")),
-            "from the middle": lambda: list(reader().entries(30, 200, mode="permissive")),
-            "last": lambda: reader().last(3),
-            "count": lambda: reader().count(),
-            "ends": lambda: (reader().first, reader().next),
             "find_time": lambda: [reader().find_time(t) for t in (0, START, START + 2000, 2**64 - 1)],
-            "summary": lambda: reader().summary().as_json(),
-            "verify": lambda: reader().verify().as_json(),
-            "state": lambda: reader().state(),
             "state at": lambda: reader().state(START + 2000),
             "diff": lambda: reader().diff(START, START + 2000),
             "history": lambda: reader().history("key 1"),
@@ -243,7 +236,7 @@ class VersionedSubject(Subject):
             "write": lambda: _write_one(disk, home),
         }
 
-    def hostile_journals(self) -> dict[str, Callable[[Path], None]]:
+    def hostile_journals(self) -> dict[str, Make]:
         return _hostile_journals(self)
 
     # --- what is peculiar -------------------------------------------------------------------------------------------
@@ -255,8 +248,7 @@ class VersionedSubject(Subject):
             AppendScenario("always, rotated", self, ["append 5"], options={"capacity": 300}),
             AppendScenario("always, reopened", self, ["append 2", "reopen", "append 2"], prior=3, options=small),
             AppendScenario("none", self, ["append 3", "flush", "append 2", "sync", "append 2", "flush"], "none"),
-            RecoverScenario("recover a cut tail", self, lambda data: cut(data, len(data) - 3)),
-            RecoverScenario("recover a zeroed tail", self, lambda data: zeros_after(data + bytes(60), len(data))),
+            *torn_tails(self),
         ]
 
     def mutants(self) -> list[Mutant]:
@@ -391,31 +383,18 @@ def _write_one(disk: Disk, home: Path) -> None:
 # --- hostile journals -----------------------------------------------------------------------------------------------
 
 
-def _hostile_journals(subject: VersionedSubject) -> dict[str, Callable[[Path], None]]:
+def _hostile_journals(subject: VersionedSubject) -> dict[str, Make]:
     whole = subject.encode(subject.records(3, 5))
     packed = zlib.compress(journal(START - 5, [Entry(START - 1, "a", 1)]))
     archive = archive_name(STORE, START)
 
-    def file(name: str, data: bytes = whole) -> Callable[[Path], None]:
-        def make(home: Path) -> None:
-            home.mkdir(parents=True)
-            (home / name).write_bytes(data)
+    def file(name: str, data: bytes = whole) -> Make:
+        return hostile.files({name: data})
 
-        return make
+    def beside(name: str, make_entry: Make, data: bytes = whole) -> Make:
+        return hostile.beside(file(FILE, data), name, make_entry)
 
-    def beside(name: str, make_entry: Callable[[Path], object], data: bytes = whole) -> Callable[[Path], None]:
-        def make(home: Path) -> None:
-            file(FILE, data)(home)
-            (home / name).parent.mkdir(parents=True, exist_ok=True)
-            make_entry(home / name)
-
-        return make
-
-    def link_out(path: Path) -> None:
-        """A link to a file outside of the journal, which must not be touched."""
-        outside = path.parents[1 if path.parent.name == "journal" else 2] / "outside"
-        outside.write_bytes(whole[:-3])
-        path.symlink_to(outside)
+    link_out = hostile.link_out(whole[:-3])
 
     def write(path: Path) -> None:
         path.write_bytes(packed)
@@ -452,13 +431,10 @@ def _hostile_journals(subject: VersionedSubject) -> dict[str, Callable[[Path], N
         "a link named like an archive": beside(archive, link_out),
         "a link named like the old journal": beside(f"{FILE}.old", link_out),
         "a link named like a temporary journal": beside(f"{FILE}.tmp", link_out),
-        "the active journal is a link": lambda home: (home.mkdir(), link_out(home / FILE))[0],
+        "the active journal is a link": lambda home: link_out(home / FILE),
         "the active journal is a directory": lambda home: (home / FILE).mkdir(parents=True),
         "the active journal is a fifo": lambda home: (home.mkdir(), os.mkfifo(home / FILE))[0],
-        "a lock that is a directory": beside(f".logwright/{STORE}.lck", lambda path: path.mkdir()),
-        "a lock that is a link": beside(f".logwright/{STORE}.lck", link_out),
-        "the place for cuts is a file": beside(".logwright", lambda path: path.write_bytes(b""), torn),
-        "the place for cuts is a link": beside(".logwright", lambda path: path.symlink_to("."), torn),
+        **hostile.home_entries(lambda data: file(FILE, data), whole, torn, f"{STORE}.lck"),
         "all zeros": file(FILE, bytes(300_000)),
         "all ones": file(FILE, b"\xff" * 300_000),
         "nothing": file(FILE, b""),

@@ -17,7 +17,7 @@ from typing import Any
 
 from hypothesis import strategies
 
-from logwright.core.disk import Disk, make_directories
+from logwright.core.disk import Disk
 from logwright.core.errors import LogwrightError
 from logwright.core.format import Located
 from logwright.core.outcome import Damage, Ending, Malformed, Mode, NeedMore, Span
@@ -28,14 +28,22 @@ from logwright.formats.yeltsin.reader import Reader
 from logwright.formats.yeltsin.records import Allocate, Modify, Operation, Remove, Transaction
 from logwright.formats.yeltsin.repair import plan
 from logwright.formats.yeltsin.splits import plan as plan_splits
-from tests.contract.scenarios import AppendScenario, RecoverScenario
-from tests.contract.subject import FlipSample, Mutant, Recovered, Scanned, Scenario, Subject
+from tests.contract.scenarios import AppendScenario, torn_tails
+from tests.contract.subject import (
+    FlipSample,
+    Mutant,
+    Recovered,
+    Scanned,
+    Scenario,
+    Subject,
+    flip_samples_of,
+    reader_verbs,
+)
 from tests.contract.twins import Twins
 from tests.formats.yeltsin.samples import CREATED, PAGE, journal
 from tests.support import hostile
-from tests.support.damage import cut, zeros_after
 from tests.support.hostile import Make
-from tests.support.trees import read_file, write_file
+from tests.support.trees import read_file
 
 FILE = "t.jrnl"
 TWINS = Twins("logwright.formats.yeltsin", compiled=kernel.COMPILED)
@@ -66,6 +74,7 @@ def _linked(records: list[Kept]) -> tuple[list[bytes], list[int]]:
 
 class YeltsinSubject(Subject):
     name = "yeltsin"
+    file = FILE
     options = {"plain": {}, "small buffer": {"buffer_bytes": 300}}  # noqa: RUF012
     notices_torn_values = False
 
@@ -175,17 +184,9 @@ class YeltsinSubject(Subject):
         return bytes(data) + b"not much"
 
     def flip_samples(self) -> list[FlipSample]:
-        return [
-            FlipSample(f"images of {size} bytes", _uniform(size), percent)
-            for size, percent in ((16, 64.7), (100, 88.7), (1000, 98.6))
-        ]
+        return flip_samples_of("images", _uniform, {16: 64.7, 100: 88.7, 1000: 98.6})
 
     # --- a journal on a disk ----------------------------------------------------------------------------------------
-
-    def lay_out(self, disk: Disk, home: Path, data: bytes) -> Path:
-        make_directories(disk, home)
-        write_file(disk, home / FILE, data)
-        return home / FILE
 
     def torn_file(self, data: bytes) -> bytes:
         """The header is written last: it names the last transaction that came out whole."""
@@ -239,21 +240,12 @@ class YeltsinSubject(Subject):
     def verbs(self, disk: Disk, home: Path) -> dict[str, Callable[[], object]]:
         reader = lambda: Reader(home / FILE, disk=disk)  # noqa: E731
         return {
+            **reader_verbs(reader, 60, 200),
             "looks_like": lambda: looks_like(disk, home),
             "looks_like a file": lambda: looks_like(disk, home / FILE),
             "all journals": lambda: list(open_reader(home, disk=disk).scan(mode="permissive")),
-            "failfast": lambda: list(reader()),
-            "permissive": lambda: list(reader().transactions(mode="permissive")),
-            "dropmalformed": lambda: list(reader().scan(mode="dropmalformed")),
-            "from the middle": lambda: list(reader().transactions(60, 200, mode="permissive")),
-            "last": lambda: reader().last(3),
-            "count": lambda: reader().count(),
-            "ends": lambda: (reader().first, reader().next),
             "find_time": lambda: [reader().find_time(t * 10**9) for t in (0, CREATED, CREATED + 2, 2**62)],
             "find_index": lambda: [reader().find_index(index) for index in (0, 1, 4)],
-            "summary": lambda: reader().summary().as_json(),
-            "verify": lambda: reader().verify().as_json(),
-            "state": lambda: reader().state(),
             "state at": lambda: reader().state(60),
             "diff": lambda: reader().diff(20, 200),
             "history": lambda: reader().history(str(PAGE)),
@@ -277,8 +269,7 @@ class YeltsinSubject(Subject):
             AppendScenario(
                 "none, small buffer", self, ["append 6", "sync", "append 4"], "none", options=small, prior=2
             ),
-            RecoverScenario("recover a cut tail", self, lambda data: cut(data, len(data) - 3)),
-            RecoverScenario("recover a zeroed tail", self, lambda data: zeros_after(data + bytes(60), len(data))),
+            *torn_tails(self),
         ]
 
     def mutants(self) -> list[Mutant]:
@@ -392,7 +383,6 @@ def _hostile_journals(subject: YeltsinSubject) -> dict[str, Make]:
         return file(whole[:at] + target.to_bytes(8, "little") + whole[at + 8 :])
 
     link_out = hostile.link_out(torn)
-    linked_directory = hostile.link_directory_out({f"{FILE}.lck": b""})
     circle = [Transaction(0, 0, 0, 0, ()) for _ in range(9_000)]
     small = codec.encode(Transaction(0, 0, 0, 0, ()))
     return {
@@ -406,13 +396,7 @@ def _hostile_journals(subject: YeltsinSubject) -> dict[str, Make]:
         "a name that is not text": beside(
             "x", lambda path: open(os.fsencode(path.parent) + b"/\xff\xfe.jrnl", "wb").close()
         ),
-        "a lock that is a directory": beside(f".logwright/{FILE}.lck", lambda path: path.mkdir()),
-        "a lock that is a link": beside(f".logwright/{FILE}.lck", link_out),
-        "a lock that is a fifo": beside(f".logwright/{FILE}.lck", os.mkfifo),
-        "the place for cuts is a file": beside(".logwright", lambda path: path.write_bytes(b""), torn),
-        "the place for cuts is a link": beside(".logwright", hostile.link_to("."), torn),
-        "the place for cuts is elsewhere": beside(".logwright", linked_directory, torn),
-        "the cuts are elsewhere": beside(".logwright/cut", linked_directory, torn),
+        **hostile.home_entries(file, whole, torn, f"{FILE}.lck"),
         "a new journal that is a link": lambda home: link_out(home / ".logwright" / f"{FILE}.new"),
         "nothing": file(b""),
         "a header and nothing else": file(whole[:HEADER_BYTES]),
