@@ -13,6 +13,7 @@ PROGRAMS = [
     "tests.contract.killed_writer",
     "tests.formats.kestrel.killed_queue",
     "tests.formats.yeltsin.killed_database",
+    "tests.servers.hub.killed_hub",
     "tests.servers.kestrel.killed_server",
 ]
 

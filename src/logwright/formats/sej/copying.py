@@ -171,7 +171,8 @@ def _first_difference(chunk: Chunk, frames: memoryview) -> int:
 class Feed(Closing):
     """A journal in batches, from an offset on, also while it is written. `read` never waits.
 
-    A batch is valid until the next one is read.
+    A batch is valid until the next one is read. Without `follow` it is judged at once whether a message at the end that
+    is not whole is damage, or has nothing valid behind it; else it is given the time to become whole.
     """
 
     def __init__(
@@ -180,10 +181,12 @@ class Feed(Closing):
         offset: int | None = None,
         *,
         batch_bytes: int = BATCH_BYTES,
+        follow: bool = False,
         disk: Disk = REAL_DISK,
     ) -> None:
         self.directory = Path(directory)
         self._batch_bytes = batch_bytes
+        self._follow = follow
         self._scanner = Scanner(directory, offset, timeout=0, disk=disk)
         self._reader = Reader(directory, disk=disk)
         self._told: int | None = None
@@ -194,7 +197,7 @@ class Feed(Closing):
         batch = next(self._pieces, None)
         if batch is not None:
             return batch
-        chunk = self._scanner.poll()
+        chunk = self._scanner.poll(stalled=not self._follow)
         if isinstance(chunk, Damage):
             raise DamagedJournal(chunk.file, chunk.start, chunk.reason)
         if chunk is None:

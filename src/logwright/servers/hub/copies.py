@@ -277,12 +277,14 @@ class Copies:
         size = 0
         for chunk in reader.chunks(get.offset):
             assert isinstance(chunk, Chunk)  # damage is raised
-            full = size + chunk.stop - chunk.start > self.limits.answer_bytes
-            if size and (full or segment != chunk.segment.first_offset):
+            more = chunk.stop - chunk.start
+            if size and (segment != chunk.segment.first_offset or size + more > self.limits.answer_bytes):
                 break
             segment = chunk.segment.first_offset
             messages.append(requests.get_messages(chunk.data[chunk.start : chunk.stop], chunk.count))
-            size += chunk.stop - chunk.start
+            size += more
+            if size + more > self.limits.answer_bytes:  # the next one would be about as large: do not even read it
+                break
         if segment is None:  # perhaps it ends with a segment that is empty
             last = reader.segments()[-1:]
             segment = last[0].first_offset if last and last[0].first_offset >= get.offset else None

@@ -22,6 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from ...core.errors import LogwrightError
 from ...formats.sej.aio import changed
 from ...formats.sej.copying import BATCH_BYTES, Feed
 from . import requests
@@ -64,7 +65,10 @@ class _Request:
 
 
 class Packer:
-    """Makes requests of a feed: as many messages of one segment as a request should have."""
+    """Makes requests of a feed: as many messages of one segment as a request should have.
+
+    Where the journal cannot be read any further, `failure` says why, and what is before it is sent.
+    """
 
     def __init__(self, feed: Feed, client: str, journal: str, *, begins: bool, request_bytes: int) -> None:
         self._feed = feed
@@ -72,6 +76,7 @@ class Packer:
         self._begins = begins
         self._request_bytes = request_bytes
         self._held: tuple[int, _Request] | None = None
+        self.failure: LogwrightError | None = None
 
     def read(self) -> _Request | None:
         """The next request; None when there is nothing to be sent at the moment. In a thread."""
@@ -92,7 +97,11 @@ class Packer:
         return _Request(b"".join([head, *parts]), request.next_offset, messages, size)
 
     def _next(self) -> tuple[int, _Request] | None:
-        batch = self._feed.read()
+        try:
+            batch = self._feed.read() if self.failure is None else None
+        except LogwrightError as error:
+            self.failure = error
+            return None
         if batch is None:
             return None
         assert batch.segment is not None
@@ -154,7 +163,8 @@ class Sender:
         in_flight = self._in_flight
         if expected is None:  # another program's hub: it takes repeats, but one request at a time
             expected, in_flight = self._acknowledged or 0, 1
-        feed = await self._in_thread(partial(Feed, self._directory, max(0, expected - 1), batch_bytes=BATCH_BYTES))
+        opened = partial(Feed, self._directory, max(0, expected - 1), batch_bytes=self._request_bytes, follow=follow)
+        feed = await self._in_thread(opened)
         try:
             begins = await self._in_thread(partial(self._check_place, feed, expected))
             self.sent.next_offset = expected
@@ -163,6 +173,8 @@ class Sender:
             while True:
                 feed.watch.drain()  # before looking: what changes from now on wakes us up again
                 await self._send_all(packer, in_flight)
+                if packer.failure is not None:
+                    raise packer.failure
                 if not follow:
                     return
                 await changed(feed.watch, _LOOK_SECONDS)

@@ -1,0 +1,269 @@
+"""Copies of journals to a hub, and back: the same bytes in the same files, whatever happens on the way."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+
+from logwright.core.errors import DamagedJournal, NotFound, WrongUse
+from logwright.formats.sej import Reader, ShardedWriter, Writer, clean
+from logwright.servers.hub import Access, Conflict, Limits, OutOfStep, Refused, restore_path, send_path
+from tests.servers.hub.support import access_to, in_loop, running, unlike, write_journal
+from tests.servers.hub.wire_messages import PutRequest, PutResponse
+
+
+@pytest.mark.parametrize(("segment_size", "request_bytes"), [(20_000, 1 << 20), (30_000, 3_000), (1 << 30, 500)])
+def test_a_copy_is_byte_identical_file_by_file_and_so_is_what_comes_back(
+    segment_size: int, request_bytes: int, tmp_path: Path
+) -> None:
+    source = tmp_path / "orders"
+    write_journal(source, 600, segment_size=segment_size)
+
+    async def work() -> None:
+        async with running(tmp_path / "hub") as hub:
+            access = access_to(hub)
+            (sent,) = await send_path(access, source, client="web", request_bytes=request_bytes)
+            assert (sent.messages, sent.next_offset, sent.failures) == (600, 600, 0)
+            assert unlike(source, tmp_path / "hub" / "web.orders") == []
+            (again,) = await send_path(access, source, client="web")
+            assert (again.messages, again.bytes, again.next_offset) == (0, 0, 600)
+            write_journal(source, 50, segment_size=segment_size)
+            (more,) = await send_path(access, source, client="web")
+            assert (more.messages, more.next_offset) == (50, 650)
+            assert unlike(source, tmp_path / "hub" / "web.orders") == []
+            (back,) = await restore_path(access, tmp_path / "new" / "orders", client="web")
+            assert (back.messages, back.next_offset) == (650, 650)
+            assert unlike(source, tmp_path / "new" / "orders") == []
+
+    in_loop(work())
+
+
+def test_an_empty_journal_and_one_that_ends_with_an_empty_segment_are_copied_as_they_are(tmp_path: Path) -> None:
+    with Writer(tmp_path / "empty"):
+        pass
+    with Writer(tmp_path / "full", segment_size=30) as writer:
+        for _ in range(3):
+            writer.append(b"fills a segment")
+    assert len(list((tmp_path / "full" / "jnl").glob("*.jnl"))) == 4
+
+    async def work() -> None:
+        async with running(tmp_path / "hub") as hub:
+            for name in ("empty", "full"):
+                await send_path(access_to(hub), tmp_path / name, client="web")
+                await restore_path(access_to(hub), tmp_path / "new" / name, client="web")
+                assert unlike(tmp_path / name, tmp_path / "hub" / f"web.{name}") == []
+                assert unlike(tmp_path / name, tmp_path / "new" / name) == []
+
+    in_loop(work())
+
+
+def test_a_journal_that_was_cleaned_begins_on_the_hub_where_it_begins(tmp_path: Path) -> None:
+    source = tmp_path / "orders"
+    write_journal(source, 100, segment_size=6000)
+    clean(source, max_bytes=9000)
+    assert Reader(source).first > 0
+
+    async def work() -> None:
+        async with running(tmp_path / "hub") as hub:
+            (sent,) = await send_path(access_to(hub), source, client="web")
+            assert sent.next_offset == 100
+            (back,) = await restore_path(access_to(hub), tmp_path / "new", client="web", name="orders")
+            assert back.messages == 100 - Reader(source).first
+
+    in_loop(work())
+    assert unlike(source, tmp_path / "hub" / "web.orders") == []
+    assert unlike(source, tmp_path / "new") == []
+
+
+def test_what_was_cleaned_away_before_the_hub_had_it_is_missing_and_told(tmp_path: Path) -> None:
+    source = tmp_path / "orders"
+    write_journal(source, 20)
+
+    async def work() -> None:
+        async with running(tmp_path / "hub") as hub:
+            await send_path(access_to(hub), source, client="web")
+            write_journal(source, 100, segment_size=6000)
+            clean(source, max_bytes=2000)
+            with pytest.raises(OutOfStep, match=r"goes on with offset 20, and .* begins with") as raised:
+                await send_path(access_to(hub), source, client="web")
+            assert raised.value.expected == 20
+
+    in_loop(work())
+
+
+def test_another_journal_of_the_same_name_is_a_conflict_and_one_that_has_lost_messages_too(tmp_path: Path) -> None:
+    write_journal(tmp_path / "a" / "orders", 50)
+    write_journal(tmp_path / "b" / "orders", 60, seed=2)
+    write_journal(tmp_path / "c" / "orders", 40)
+
+    async def work() -> None:
+        async with running(tmp_path / "hub") as hub:
+            await send_path(access_to(hub), tmp_path / "a" / "orders", client="web")
+            with pytest.raises(Conflict, match="another message of offset 49; it goes on with 50") as raised:
+                await send_path(access_to(hub), tmp_path / "b" / "orders", client="web")
+            assert raised.value.expected == 50
+            with pytest.raises(Conflict, match=r"goes on with offset 50, and .* ends before 40"):
+                await send_path(access_to(hub), tmp_path / "c" / "orders", client="web")
+            await send_path(access_to(hub), tmp_path / "b" / "orders", client="web", name="other")
+            with pytest.raises(Conflict, match="has another message of offset 49 than the copy"):
+                await restore_path(access_to(hub), tmp_path / "a" / "orders", client="web", name="other")
+            (back,) = await restore_path(access_to(hub), tmp_path / "c" / "orders", client="web")
+            assert (back.messages, back.next_offset) == (10, 50)
+
+    in_loop(work())
+    assert unlike(tmp_path / "a" / "orders", tmp_path / "hub" / "web.orders") == []
+    assert unlike(tmp_path / "a" / "orders", tmp_path / "c" / "orders") == []
+
+
+def test_shards_are_copied_one_by_one_and_come_back(tmp_path: Path) -> None:
+    with ShardedWriter(tmp_path / "events", "blue", 2) as writer:
+        for number in range(200):
+            writer.append(b"%d" % number, b"key %d" % number)
+    shards = [path.name for path in sorted((tmp_path / "events").iterdir())]
+
+    async def work() -> None:
+        async with running(tmp_path / "hub") as hub:
+            sent = await send_path(access_to(hub), tmp_path / "events", client="web")
+            assert sum(one.messages for one in sent) == 200
+            assert sorted(one.journal for one in sent) == shards
+            await send_path(access_to(hub), tmp_path / "events", client="web", name="ev")
+            await restore_path(access_to(hub), tmp_path / "by-name", client="web", name="ev")
+            await restore_path(access_to(hub), tmp_path / "new", client="web")
+
+    in_loop(work())
+    for shard in shards:
+        for copy in (f"hub/web.{shard}", f"hub/web.ev.{shard}", f"by-name/{shard}", f"new/{shard}"):
+            assert unlike(tmp_path / "events" / shard, tmp_path / copy) == []
+
+
+def test_following_sends_what_is_appended_across_segments_and_new_shards(tmp_path: Path) -> None:
+    root = tmp_path / "events"
+
+    async def work() -> None:
+        async with running(tmp_path / "hub") as hub:
+            with ShardedWriter(root, "", 1, segment_size=2000) as writer:
+                writer.append(b"first", b"a")
+                writer.flush()
+                following = asyncio.ensure_future(send_path(access_to(hub), root, client="web", follow=True))
+                for number in range(100):
+                    writer.append(b"%d" % number, b"key %d" % number)
+                    writer.flush()
+                    await asyncio.sleep(0)
+                while hub.copies.written_messages < 101:
+                    assert not following.done()
+                    await asyncio.sleep(0.001)
+                following.cancel()
+                await asyncio.wait([following])
+
+    in_loop(work())
+    for shard in ("1.000", "1.001"):
+        assert unlike(root / shard, tmp_path / "hub" / f"web.{shard}") == []
+
+
+def test_many_clients_at_once_get_what_is_theirs(tmp_path: Path) -> None:
+    for number in range(6):
+        write_journal(tmp_path / str(number), 300, seed=number, segment_size=40_000)
+
+    async def work() -> None:
+        async with running(tmp_path / "hub") as hub:
+            await asyncio.gather(
+                *(
+                    send_path(access_to(hub), tmp_path / str(number), client=f"client{number}", request_bytes=3000)
+                    for number in range(6)
+                )
+            )
+
+    in_loop(work())
+    for number in range(6):
+        assert unlike(tmp_path / str(number), tmp_path / "hub" / f"client{number}.{number}") == []
+
+
+def test_two_that_send_the_same_journal_at_once_leave_one_copy_of_it(tmp_path: Path) -> None:
+    source = tmp_path / "orders"
+    write_journal(source, 500, segment_size=40_000)
+
+    async def work() -> None:
+        async with running(tmp_path / "hub") as hub:
+            sending = (send_path(access_to(hub), source, client="web", request_bytes=2000) for _ in range(3))
+            await asyncio.gather(*sending)
+
+    in_loop(work())
+    assert unlike(source, tmp_path / "hub" / "web.orders") == []
+
+
+def test_a_message_larger_than_a_request_may_be_is_refused_in_words(tmp_path: Path) -> None:
+    with Writer(tmp_path / "orders") as writer:
+        writer.append(bytes(100_000))
+
+    async def work() -> None:
+        async with running(tmp_path / "hub", limits=Limits(request_bytes=50_000)) as hub:
+            with pytest.raises(Refused, match="larger than max"):
+                await send_path(access_to(hub), tmp_path / "orders", client="web")
+
+    in_loop(work())
+
+
+def test_damage_in_the_source_stops_the_copy_before_it(tmp_path: Path) -> None:
+    source = tmp_path / "orders"
+    write_journal(source, 100)
+    path = source / "jnl" / f"{0:016x}.jnl"
+    data = bytearray(path.read_bytes())
+    (located,) = Reader(source).scan(50, 51)
+    data[located.span.start : located.span.start + 18] = b"\xff" * 18
+    path.write_bytes(data)
+
+    async def work() -> None:
+        async with running(tmp_path / "hub") as hub:
+            with pytest.raises(DamagedJournal):
+                await send_path(access_to(hub), source, client="web")
+
+    in_loop(work())
+    copied = (tmp_path / "hub" / "web.orders" / "jnl" / path.name).read_bytes()
+    assert copied == bytes(data[: located.span.start])
+
+
+def test_what_cannot_be_copied_is_told_before_anything_is_sent(tmp_path: Path) -> None:
+    access = Access.load("127.0.0.1:1")
+    with pytest.raises(NotFound, match="no sej journal"):
+        in_loop(send_path(access, tmp_path, client="web"))
+    write_journal(tmp_path / "odd name", 1)
+    with pytest.raises(WrongUse, match="needs another name on a hub"):
+        in_loop(send_path(access, tmp_path / "odd name", client="web"))
+    with pytest.raises(WrongUse, match="is no name of a client"):
+        in_loop(send_path(access, tmp_path / "odd name", client="a.b", name="orders"))
+
+
+def test_a_hub_that_says_nothing_of_its_place_gets_one_request_after_the_other(tmp_path: Path) -> None:
+    """As the original's: its answers are empty, and it believes that a request follows the one before."""
+    source = tmp_path / "orders"
+    write_journal(source, 200)
+    got: list[Any] = []
+    busy = False
+
+    async def put(request: Any, context: Any) -> Any:
+        nonlocal busy
+        assert not busy
+        busy = True
+        await asyncio.sleep(0)
+        got.extend(one for one in request.Messages if one.Offset >= len(got))
+        busy = False
+        return PutResponse()
+
+    async def work() -> None:
+        server = grpc.aio.server()
+        handler = grpc.unary_unary_rpc_method_handler(put, PutRequest.FromString, PutResponse.SerializeToString)
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("hub.Hub", {"Put": handler}),))
+        port = server.add_insecure_port("127.0.0.1:0")
+        await server.start()
+        (sent,) = await send_path(Access.load(f"127.0.0.1:{port}"), source, client="web", request_bytes=1000)
+        assert sent.messages == 200
+        await server.stop(None)
+
+    in_loop(work())
+    assert [one.Offset for one in got] == list(range(200))
+    assert [one.Value for one in got] == [message.value for message in Reader(source)]  # type: ignore[union-attr]

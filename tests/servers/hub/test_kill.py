@@ -1,0 +1,102 @@
+"""kill -9 of a hub under load, again and again: the copy has what was acknowledged, and ends byte-identical.
+
+The client goes on by itself: it asks the next hub how far the copy is, and sends from there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import shutil
+from multiprocessing.context import ForkServerContext
+from pathlib import Path
+
+import pytest
+
+from logwright.formats.sej import Reader
+from logwright.servers.hub import Access
+from logwright.servers.hub.client import HubClient
+from logwright.servers.hub.sending import Sender
+from tests.servers.hub import killed_hub
+from tests.servers.hub.support import DEADLINE_SECONDS, in_loop, unlike, write_journal
+from tests.support.counts import COUNTS
+from tests.support.forks import fork_server
+
+KILLS = 40
+_LOCAL = "127.0.0.1:0"
+
+
+class HubProcess:
+    """A hub in a process of its own. Each has the address of the one before."""
+
+    def __init__(self, context: ForkServerContext, directory: Path) -> None:
+        self._context = context
+        self._directory = directory
+        self.address = _LOCAL
+
+    def start(self) -> None:
+        receiver, sender = self._context.Pipe(duplex=False)
+        arguments = (str(self._directory), self.address, sender)
+        self._process = self._context.Process(target=killed_hub.serve_for_ever, args=arguments)
+        self._process.start()
+        sender.close()
+        assert receiver.poll(DEADLINE_SECONDS), "the hub does not start"
+        self.address = receiver.recv()
+        receiver.close()
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.join(DEADLINE_SECONDS)
+        assert self._process.exitcode == -9
+        self._process.close()
+
+
+async def send_while_killing(hub: HubProcess, source: Path, copy: Path, kills: int, chance: random.Random) -> int:
+    """Send a journal, and kill the hub every few answers; how often the client had to try again."""
+    answered = asyncio.Event()
+    async with HubClient(Access.load(hub.address), "web") as client:
+        options = {"in_flight": 8, "request_bytes": 1500, "progress": lambda done, total: answered.set()}
+        sender = Sender(client, source, "orders", **options)
+        sending = asyncio.ensure_future(sender.run())
+        for _ in range(kills):
+            for _ in range(chance.choice((1, 1, 2, 5, 12))):
+                answered.clear()
+                await answered.wait()
+                assert not sending.done(), "the journal is too short for so many kills"
+            await asyncio.to_thread(hub.kill)
+            assert Reader(copy).next >= sender.sent.next_offset, "what was acknowledged is there"
+            COUNTS.add("kill -9", 1, "hub")
+            await asyncio.to_thread(hub.start)
+        sent = await sending
+    assert sent.next_offset == Reader(source).next
+    return sent.failures
+
+
+def kill_again_and_again(tmp_path: Path, kills: int, seed: int) -> None:
+    source, root = tmp_path / "orders", tmp_path / "hub"
+    write_journal(source, 500 * kills, segment_size=150_000 * kills // 20, seed=seed)
+    hub = HubProcess(fork_server(), root)
+    hub.start()
+    try:
+        failures = in_loop(send_while_killing(hub, source, root / "web.orders", kills, random.Random(seed)), 600)
+    finally:
+        hub.kill()
+    assert failures >= kills
+    assert unlike(source, root / "web.orders") == []
+    shutil.rmtree(tmp_path)
+
+
+@pytest.fixture(autouse=True)
+def _no_warnings(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.CRITICAL, logger="logwright")
+
+
+def test_a_hub_killed_under_load_ends_with_a_copy_that_is_byte_identical(tmp_path: Path) -> None:
+    kill_again_and_again(tmp_path, KILLS, seed=3)
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize("seed", range(10))
+def test_many_more_killed_hubs(seed: int, tmp_path: Path) -> None:
+    kill_again_and_again(tmp_path, KILLS, seed)
