@@ -4,11 +4,16 @@ The peer is SQLite in WAL mode that updates a blob of 4 KiB, each update a commi
 which syncs its log for each commit, and with synchronous=OFF, which syncs nothing. Durable commits are done in turns,
 one of SQLite's, one of ours, one of ours that has its table synced as well. Both go through a table of 100 blobs, so
 that SQLite's log is used again and again, as it is in practice.
+
+The limit is to store the same bytes with nothing around it: 8 KiB, the bytes before and after, behind those of the last
+commit, and 4 KiB in the table; durably, to write the former and sync them. SQLite's log stays where it is; a journal
+grows, and needs new memory, and new space on the disk, for all of it.
 """
 
 from __future__ import annotations
 
 import itertools
+import mmap
 import os
 import shutil
 import sqlite3
@@ -17,17 +22,20 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from benchmarks.measure import Clock, Figure, Plan, Turns
-from logwright.formats.yeltsin.database import Database
-from logwright.formats.yeltsin.layout import MODIFICATION, MODIFICATION_HEAD, OPERATION_HEAD
-from logwright.formats.yeltsin.table_layout import FIRST_PAGE
+from logwright.formats.yeltsin.database import AHEAD_BYTES, NOTHING_BYTES, Database
+from logwright.formats.yeltsin.layout import MODIFICATION, MODIFICATION_HEAD, OPERATION_HEAD, OPERATION_HEAD_BYTES
+from logwright.formats.yeltsin.table_layout import FIRST_PAGE, PAGE_BYTES
 from logwright.formats.yeltsin.transaction_log import TransactionLog
 
 CHANGE_BYTES = 4096
+RECORD_BYTES = NOTHING_BYTES + OPERATION_HEAD_BYTES + MODIFICATION_HEAD.size + 2 * CHANGE_BYTES
+"""What a commit is in the journal."""
 PAGES = 100
 CHECKPOINT_BYTES = 4 << 20
 """What SQLite's log has as well before it is written to the database: 1,000 pages."""
 OPEN_NS = 1000.0
 """Opening is to take no longer than this for each transaction in the journal."""
+LIMIT, DURABLE_LIMIT = "the same bytes stored", "the same bytes, one sync"
 CHANGES = [os.urandom(CHANGE_BYTES) for _ in range(61)]
 
 Act = Callable[[], object]
@@ -45,11 +53,44 @@ def ours(place: Path, sync: str, checkpoint_bytes: int) -> Iterator[Act]:
 
         def commit() -> None:
             number = next(numbers)
-            with db.transaction() as tx:
-                tx.modify(pages[number % PAGES], number % 15 * CHANGE_BYTES, CHANGES[number % len(CHANGES)])
+            db.modify(pages[number % PAGES], number % 15 * CHANGE_BYTES, CHANGES[number % len(CHANGES)])
 
         yield commit
     shutil.rmtree(home)
+
+
+@contextmanager
+def bare(place: Path, *, syncs: bool) -> Iterator[Act]:
+    """Two files, and what a commit stores there."""
+    names = [place / f"bare-{syncs}.{ending}" for ending in ("jrnl", "ydb")]
+    journal, table = (os.open(name, os.O_RDWR | os.O_CREAT | os.O_TRUNC) for name in names)
+    os.truncate(table, PAGES * PAGE_BYTES)
+    pages = mmap.mmap(table, PAGES * PAGE_BYTES)
+    pages[:] = bytes(len(pages))
+    zeros, data = bytes(AHEAD_BYTES), os.urandom(RECORD_BYTES)
+    os.pwrite(journal, zeros, 0)
+    log, end, numbers = mmap.mmap(journal, AHEAD_BYTES), 0, itertools.count()
+
+    def commit() -> None:
+        nonlocal log, end
+        number = next(numbers)
+        if end + RECORD_BYTES > len(log):
+            os.pwrite(journal, zeros, len(log))
+            log.resize(len(log) + AHEAD_BYTES)
+        if syncs:
+            os.pwrite(journal, data, end)
+            os.fdatasync(journal)
+        else:
+            log[end : end + RECORD_BYTES] = data
+            place = number % PAGES * PAGE_BYTES + number % 15 * CHANGE_BYTES
+            pages[place : place + CHANGE_BYTES] = CHANGES[number % len(CHANGES)]
+        end += RECORD_BYTES
+
+    yield commit
+    for file in (journal, table):
+        os.close(file)
+    for name in names:
+        name.unlink()
 
 
 @contextmanager
@@ -80,8 +121,9 @@ def durable(place: Path, seconds: float) -> dict[str, float]:
         sqlite(place, "full") as peer,
         ours(place, "always", CHECKPOINT_BYTES) as lazy,
         ours(place, "always", 0) as strict,
+        bare(place, syncs=True) as limit,
     ):
-        things = {"SQLite, WAL, FULL": peer, "always, checkpoints": lazy, "always": strict}
+        things = {"SQLite, WAL, FULL": peer, "always, checkpoints": lazy, "always": strict, DURABLE_LIMIT: limit}
         for _ in range(2 * CHECKPOINT_BYTES // (2 * CHANGE_BYTES) if seconds > 1 else 1):
             peer()  # until its log is as long as it gets
         clocks = {name: Clock() for name in things}
@@ -136,6 +178,7 @@ def run(plan: Plan) -> list[Figure]:
     things = {
         "SQLite, WAL, OFF": lambda: not_durable(sqlite(place, "off"), count),
         "none": lambda: not_durable(ours(place, "none", 0), count),
+        LIMIT: lambda: not_durable(bare(place, syncs=False), count),
         "open": lambda: opening(home, transactions),
     }
     turns = Turns(plan.rounds).run(things, lambda: durable(place, 0.2 if plan.quick else 2.0))
@@ -145,6 +188,7 @@ def run(plan: Plan) -> list[Figure]:
                smaller_is_better=False, spread=turns.results[what])
         for what, peer, goal in (
             ("always, checkpoints", "SQLite, WAL, FULL", 1.0),
+            ("always, checkpoints", DURABLE_LIMIT, None),
             ("always", "SQLite, WAL, FULL", None),  # syncs the table as well, which SQLite does now and then only
         )
     ]  # fmt: skip
@@ -152,6 +196,7 @@ def run(plan: Plan) -> list[Figure]:
         Figure("yeltsin", what, turns.median(name), peer, "ns", peer_name, goal, spread=turns.results[name])
         for what, name, peer, peer_name, goal in (
             ('commit of 4 KiB, sync="none"', "none", turns.median("SQLite, WAL, OFF"), "SQLite, WAL, OFF", 5.0),
+            ('commit of 4 KiB, sync="none"', "none", turns.median(LIMIT), LIMIT, None),
             ("open, per transaction", "open", OPEN_NS, "the limit", 1.0),
         )
     ]

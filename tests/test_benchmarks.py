@@ -135,8 +135,9 @@ def test_the_journal_with_checkpoints_is_measured_in_every_way(tmp_path: Path) -
 def test_a_database_and_its_peer_are_measured_in_every_way(tmp_path: Path) -> None:
     assert yeltsin.not_durable(yeltsin.sqlite(tmp_path, "off"), 20) > 0
     assert yeltsin.not_durable(yeltsin.ours(tmp_path, "none", 0), 20) > 0
+    assert yeltsin.not_durable(yeltsin.bare(tmp_path, syncs=False), 200) > 0
     found = yeltsin.durable(tmp_path, 0.01)
-    assert found.keys() == {"SQLite, WAL, FULL", "always, checkpoints", "always"}
+    assert found.keys() == {"SQLite, WAL, FULL", "always, checkpoints", "always", yeltsin.DURABLE_LIMIT}
     assert min(found.values()) > 0
     home = yeltsin.long_journal(tmp_path, 300)
     assert yeltsin.opening(home, 300) > 0

@@ -40,7 +40,7 @@ from pathlib import Path
 from typing import Final
 
 from ...core.appending import Appending
-from ...core.disk import REAL_DISK, Disk
+from ...core.disk import REAL_DISK, Buffer, Disk
 from ...core.durability import NONE, SyncLike
 from ...core.errors import Closed, DamagedJournal, NotFound, WrongUse, is_no_space
 from ...core.outcome import Damage
@@ -50,7 +50,7 @@ from .layout import HEADER_BYTES, TRANSACTION_HEAD_BYTES
 from .overlay import Changeable, Overlay
 from .page_links import check_page
 from .shortcut import Changes
-from .table import TableFile, check_range, create_table, lock_table, open_file
+from .table import TableFile, as_bytes, check_range, create_table, lock_table, open_file
 from .table_check import check_table, walk_free, walk_pages
 from .table_layout import PAGE_DATA_BYTES
 from .transaction import Transaction
@@ -90,6 +90,8 @@ class Database(Appending):
         self._syncs = self.policy != NONE
         self._turn = threading.Lock()
         self._running: Transaction | None = None
+        self._alone = Transaction(self)
+        """Runs in place of a transaction that is one call."""
         self._running_in = 0
         self._access = threading.Lock()
         self._waiting: list[int] = []
@@ -215,6 +217,28 @@ class Database(Appending):
     def transaction(self) -> Transaction:
         """A transaction, for a `with` statement: it begins there, when all others have ended."""
         return Transaction(self)
+
+    def modify(self, page: int, offset: int, data: Buffer) -> None:
+        """Replace bytes of a page's data, by a transaction of its own."""
+        if type(data) is not bytes:
+            data = as_bytes(data)
+        alone = self._alone
+        changes = self._enter(alone)
+        if changes is None:
+            self._leave(alone)
+            with self.transaction() as tx:
+                tx.modify(page, offset, data)
+            return
+        try:
+            size = len(data)
+            if offset < 0 or offset + size > PAGE_DATA_BYTES or page not in self._known:
+                self._know(page, offset, size)
+            if size:
+                changes.modify(page, offset, data)
+        except BaseException:
+            self._leave(alone)
+            raise
+        self._commit_shortly(alone, changes)
 
     def _enter(self, transaction: Transaction) -> Changes | None:
         """Wait for a transaction's turn; what its modifications are gathered in if they can take the short way."""

@@ -156,8 +156,10 @@ class TransactionLog:
         return memory
 
     def _add_zeros(self, end: int) -> None:
+        ahead_bytes = self._ahead_bytes
         try:
-            self._area.add_zeros(end + self._ahead_bytes)
+            # Up to a multiple: the system keeps what is written in order, and begins so, in large pieces.
+            self._area.add_zeros((end // ahead_bytes + 1) * ahead_bytes)
         except StorageFailed as error:
             if not is_no_space(error):
                 raise
