@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,20 +16,29 @@ from ..core.errors import TooLarge
 from .columns import MOST_SIGNED
 
 
-def own_columns(names: Sequence[str], sources: Mapping[str, Sequence[str]], own: Sequence[str]) -> list[str]:
-    """The columns of a format that must be decoded for these; `sources` says what a column is made from.
+@dataclass(frozen=True, slots=True)
+class OwnColumns:
+    """The columns that a format has by itself, and which of them each column of Spark's is made from.
 
-    There is always one, as a batch without columns cannot say how many rows it has.
+    A room gives `sources` on, and asks for the `first` of the columns that it makes one of.
     """
-    wanted = {source for name in names for source in sources.get(name, (name,))}
-    return [name for name in own if name in wanted] or ["size"]
 
+    names: Sequence[str]
+    made_from: Mapping[str, Sequence[str]]
+    """Where the names are others; what stands first is what `first` gives."""
 
-def own_column(
-    batch: pa.RecordBatch, name: str, sources: Mapping[str, Sequence[str]], own: Sequence[str]
-) -> pa.Array | None:
-    """The column of a format that one of Spark's is made from, the first one of several; None where there is none."""
-    return batch.column(sources.get(name, (name,))[0]) if name in sources or name in own else None
+    def sources(self, names: Sequence[str], *, sharded: bool) -> list[str]:
+        """The columns of `columns.py` that must be decoded for these.
+
+        There is always one, as a batch without columns cannot say how many rows it has.
+        """
+        wanted = {source for name in names for source in self.made_from.get(name, (name,))}
+        return [name for name in self.names if name in wanted] or ["size"]
+
+    def first(self, batch: pa.RecordBatch, name: str) -> pa.Array | None:
+        """The column of a batch that one of Spark's is made from; None for what the format does not have."""
+        found = self.made_from.get(name, (name,))[0]
+        return batch.column(found) if found in self.names else None
 
 
 def sizes(data: pa.Array, record: str) -> pa.Array:

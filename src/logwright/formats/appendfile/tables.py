@@ -13,14 +13,13 @@ put aside by a recovery. It is null beyond 63 bits.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from typing import Any, Final
 
 import pyarrow as pa
 
 from ...core.errors import WrongUse
 from ..columns import bytes_of, signed
-from ..tables import details, number_detail, own_column, own_columns, sizes
+from ..tables import OwnColumns, details, number_detail, sizes
 from .codec import Columns
 from .columns import from_arrow
 
@@ -46,18 +45,15 @@ _IDS: Final = ("segment", "checked", "current", "sequence", "file_id")
 _DETAILS: Final = pa.struct([("segment", pa.uint64()), ("checked", pa.uint64()), ("current", pa.uint64())])
 _WRITTEN: Final = ("data",)
 """What becomes a record, by a sink. Checkpoints are its own: each batch is a segment."""
-
-
-def sources(names: Sequence[str], *, sharded: bool) -> list[str]:
-    """The columns of `columns.py` that must be decoded for these."""
-    return own_columns(names, _SOURCES, _OWN)
+_COLUMNS: Final = OwnColumns(_OWN, _SOURCES)
+sources = _COLUMNS.sources
 
 
 def column(batch: pa.RecordBatch, name: str) -> pa.Array | None:
     """One column for Spark out of a batch of `columns.py`; None for what a record does not have."""
     if name == "detail":
         return _detail(batch)
-    data = own_column(batch, name, _SOURCES, _OWN)
+    data = _COLUMNS.first(batch, name)
     if data is None:
         return None
     if name in ("kind", "op", "file"):

@@ -14,14 +14,13 @@ also those that were read before their file was rotated and got another name. It
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...core.errors import WrongUse
-from ..tables import details, microseconds, named_detail, number_detail, own_column, own_columns, scaled, sizes
+from ..tables import OwnColumns, details, microseconds, named_detail, number_detail, scaled, sizes
 from .codec import Columns
 from .columns import by_queue, from_arrow
 from .records import FIELDS
@@ -55,18 +54,15 @@ _DETAILS: Final = pa.struct(
 _WRITTEN: Final = ("queue", "data", "added", "expires")
 """What becomes an item of a queue, by a sink."""
 _TIMED: Final = pa.array([op for op, fields in FIELDS.items() if "added" in fields], pa.string())
-
-
-def sources(names: Sequence[str], *, sharded: bool) -> list[str]:
-    """The columns of `columns.py` that must be decoded for these."""
-    return own_columns(names, _SOURCES, _OWN)
+_COLUMNS: Final = OwnColumns(_OWN, _SOURCES)
+sources = _COLUMNS.sources
 
 
 def column(batch: pa.RecordBatch, name: str) -> pa.Array | None:
     """One column for Spark out of a batch of `columns.py`; None for what a queue's journal does not have."""
     if name == "detail":
         return _detail(batch)
-    data = own_column(batch, name, _SOURCES, _OWN)
+    data = _COLUMNS.first(batch, name)
     if data is None:
         return None
     if name in ("queue", "op", "file"):

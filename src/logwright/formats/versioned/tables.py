@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import json
 from array import array
-from collections.abc import Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -23,7 +22,7 @@ import pyarrow.compute as pc
 
 from ...core.errors import WrongUse
 from ..columns import bytes_of, column_of, numbers_of, signed, times_of
-from ..tables import details, named_detail, number_detail, own_column, own_columns, sizes
+from ..tables import OwnColumns, details, named_detail, number_detail, sizes
 from . import kernel
 from .columns import packed_entries
 from .records import check_timestamp
@@ -52,18 +51,15 @@ _SOURCES: Final = {
 _WRITTEN: Final = ("store", "t", "timestamp", "k", "o", "deleted")
 """What becomes a change of a store, by a sink."""
 _OWN: Final = ("store", "t", "k", "o", "deleted", "file", "position", "size", "before")
-
-
-def sources(names: Sequence[str], *, sharded: bool) -> list[str]:
-    """The columns of `columns.py` that must be decoded for these."""
-    return own_columns(names, _SOURCES, _OWN)
+_COLUMNS: Final = OwnColumns(_OWN, _SOURCES)
+sources = _COLUMNS.sources
 
 
 def column(batch: pa.RecordBatch, name: str) -> pa.Array | None:
     """One column for Spark out of a batch of `columns.py`; None for what a store's journal does not have."""
     if name == "detail":
         return _detail(batch)
-    data = own_column(batch, name, _SOURCES, _OWN)
+    data = _COLUMNS.first(batch, name)
     if data is None:
         return None
     if name in ("store", "file"):

@@ -13,13 +13,12 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Sequence
 from typing import Final
 
 import pyarrow as pa
 
 from ..columns import signed
-from ..tables import microseconds, own_column, own_columns, scaled, sizes
+from ..tables import OwnColumns, microseconds, scaled, sizes
 
 TYPED: Final = pa.schema(
     [
@@ -51,18 +50,15 @@ _SOURCES: Final = {
 }
 """From which of the format's own columns a column is made, where those have other names."""
 _OWN: Final = (*TYPED.names, "file", "position", "size")
-
-
-def sources(names: Sequence[str], *, sharded: bool) -> list[str]:
-    """The columns of `columns.py` that must be decoded for these."""
-    return own_columns(names, _SOURCES, _OWN)
+_COLUMNS: Final = OwnColumns(_OWN, _SOURCES)
+sources = _COLUMNS.sources
 
 
 def column(batch: pa.RecordBatch, name: str) -> pa.Array | None:
     """One column for Spark out of a batch of `columns.py`; None for what such a journal does not have."""
     if name == "detail":
         return _detail(batch)
-    data = own_column(batch, name, _SOURCES, _OWN)
+    data = _COLUMNS.first(batch, name)
     if data is None:
         return None
     if name in ("outcome", "op", "file"):
