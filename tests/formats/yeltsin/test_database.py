@@ -231,6 +231,22 @@ def test_wrong_use_is_told_and_rolls_back(tmp_path: Path) -> None:
         opened(tmp_path, checkpoint_bytes=-1)
 
 
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="the system does not tell what is mapped")
+@pytest.mark.parametrize(("sync", "checkpoint_bytes"), SETTINGS)
+def test_a_closed_database_holds_no_file(sync: str, checkpoint_bytes: int, tmp_path: Path) -> None:
+    with opened(tmp_path, sync, checkpoint_bytes) as db:
+        for _ in range(2):
+            with db.transaction() as tx:
+                tx.modify(tx.allocate(), 0, b"data")
+            with db.transaction() as other:
+                other.modify(FIRST, 0, b"data")
+    maps = Path("/proc/self/maps").read_text().splitlines()
+    assert [line for line in maps if str(tmp_path) in line] == []
+    descriptors = [Path("/proc/self/fd") / name for name in os.listdir("/proc/self/fd")]
+    assert [file for file in descriptors if file.exists() and file.readlink().is_relative_to(tmp_path)] == []
+    assert all((tx, other, db))  # who knows these still holds nothing by them
+
+
 def test_a_journal_whose_table_is_missing_is_not_given_another_one(tmp_path: Path) -> None:
     with opened(tmp_path) as db, db.transaction() as tx:
         tx.modify(FIRST, 0, b"data")

@@ -104,9 +104,9 @@ class Area:
     def cut(self, size: int) -> None:
         """Let the file end here."""
         if size < self.size:
-            self._memory = None
             self.file.truncate(size)
             self.size = size
+            self._unmap()
             if self._mapped:
                 self._map(reserve=False)
 
@@ -118,11 +118,20 @@ class Area:
     def release(self) -> None:
         """Write what waits; here everything is in place when it is stored."""
 
+    def _unmap(self) -> None:
+        """Give the memory back, whoever may still know it."""
+        memory, self._memory = self._memory, None
+        if memory is not None:
+            with contextlib.suppress(BufferError):  # somebody is reading it just now
+                memory.close()
+
     def sync(self) -> None:
         """Make everything that was stored durable."""
         self.file.sync()
 
     def close(self) -> None:
         """Close the file, and give the memory back."""
-        self._memory = None
-        self.file.close()
+        try:
+            self.file.close()
+        finally:
+            self._unmap()
