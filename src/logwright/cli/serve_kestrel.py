@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import resource
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 DEFAULT_PORT: Final = 22133
 """Kestrel's."""
+_OTHER_FILES: Final = 100
 _ABOUT: Final = {
     "max_connections": "Clients at a time.",
     "max_queues": "Queues that there may be.",
@@ -143,6 +145,7 @@ def kestrel(directory: Path, sync: str, kestrel_names: bool, as_json: bool, **op
         protection=protection,
         kestrel_names=kestrel_names,
     )
+    _raise_file_limit(limits)
     talk = _Talk(logging.WARNING)
     logging.getLogger("logwright").addHandler(talk)
     try:
@@ -166,6 +169,17 @@ async def _serve(settings: ServerSettings, as_json: bool) -> None:
             queues=len(server.queues.by_key),
         )
         await stopped.wait()
+
+
+def _raise_file_limit(limits: ServerLimits) -> None:
+    """Let this process have a file for every client and three for every queue, if the system allows it."""
+    needed = limits.max_connections + 3 * limits.max_queues + _OTHER_FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    possible = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+    if soft != resource.RLIM_INFINITY and soft < possible:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (possible, hard))
+    if possible < needed:
+        warn(f"this process may open {possible} files, and so many clients and queues could need {needed} (ulimit -n)")
 
 
 class _Talk(logging.Handler):

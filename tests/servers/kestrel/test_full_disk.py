@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from logwright.core.disk import REAL_DISK
-from logwright.core.durability import ALWAYS, NONE, Sync
+from logwright.core.durability import ALWAYS, NONE, Sync, interval
 from logwright.core.errors import StorageFailed
 from logwright.servers.kestrel import ServerLimits
 from tests.servers.kestrel.support import Client, Serving, serving
@@ -207,3 +207,30 @@ def test_a_real_disk_that_is_full_loses_nothing(keep_free: int, tmp_path: Path) 
                 stored = 0
         with serving(directory / "queues", limits=limits) as served:
             assert [int(data[:10]) for data in served.items("q")] == list(range(stored))
+
+
+def test_a_parent_and_its_children_fail_and_come_back_together(tmp_path: Path) -> None:
+    disk = FickleDisk()
+    with serving(tmp_path, disk=disk, limits=QUICK) as served, Client(served) as client:
+        assert client.ask(b"set q 0 0 1\r\n1\r\nget q+a\r\nget q+b\r\nset q 0 0 1\r\n2\r\n").endswith(b"STORED\r\n")
+        disk.failing = {"write": errno.ENOSPC}
+        assert client.ask(b"set q 0 0 1\r\n3\r\n") == NO_SPACE
+        disk.failing = {}
+        server = served.server
+        served.until(lambda: sorted(server.queues.by_key) == [b"q", b"q+a", b"q+b"] and not server.suspended)
+        assert served.state() == {"q": ([b"1", b"2"], 0), "q+a": ([b"2"], 0), "q+b": ([b"2"], 0)}
+        assert client.ask(b"set q 0 0 1\r\n4\r\n") == b"STORED\r\n"
+        assert served.state() == {"q": ([b"1", b"2", b"4"], 0), "q+a": ([b"2", b"4"], 0), "q+b": ([b"2", b"4"], 0)}
+
+
+def test_a_sync_that_fails_later_has_the_queue_opened_again(tmp_path: Path) -> None:
+    disk = FickleDisk()
+    with serving(tmp_path, disk=disk, limits=QUICK, sync=interval(5)) as served, Client(served) as client:
+        assert client.ask(b"set q 0 0 1\r\n1\r\n") == b"STORED\r\n"
+        before = served.call(lambda: served.server.queues.by_key[b"q"])
+        disk.failing = {"sync": errno.EIO}
+        client.ask(b"set q 0 0 1\r\n2\r\n")
+        served.until(lambda: before.is_lost)
+        disk.failing = {}
+        back(served)
+        assert served.items("q") == [b"1", b"2"]

@@ -254,3 +254,36 @@ def test_a_server_that_comes_back_has_everything(policy: str, tmp_path: Path) ->
         assert served.items("q0") == expected["q0"]
         assert served.items("q1")[1:] == expected["q1"]
         assert served.items("q2") == expected["q2"]
+
+
+def test_queues_that_are_changed_and_used_at_once_lose_no_answer(served: Serving) -> None:
+    """Deleting and flushing is done by threads; whoever uses the queue meanwhile waits for it."""
+    clients = [Client(served) for _ in range(6)]
+    requests = [
+        b"set p 0 0 1\r\n1\r\n",
+        b"delete p+c\r\n",
+        b"get p+c\r\n",
+        b"flush p\r\n",
+        b"delete p\r\n",
+        b"flush_all\r\n",
+    ]
+    answers = [(b"STORED\r\n",), (b"DELETED\r\n", b"NOT_FOUND\r\n"), (b"END\r\n", b"VALUE p+c 0 1\r\n1\r\nEND\r\n"),
+               (b"END\r\n",), (b"DELETED\r\n", b"NOT_FOUND\r\n"), (b"OK\r\n",)]  # fmt: skip
+    for _ in range(10):
+        for client, request in zip(clients, requests, strict=True):
+            client.say(request)
+        for client, possible in zip(clients, answers, strict=True):
+            assert client.ask(b"") in possible
+    for client in clients:
+        client.close()
+
+
+def test_who_asks_for_what_is_being_opened_waits_for_it(served: Serving) -> None:
+    clients = [Client(served) for _ in range(10)]
+    for number, client in enumerate(clients):
+        client.say(b"set new 0 0 1\r\n%d\r\n" % number)
+    assert [client.line() for client in clients] == [b"STORED\r\n"] * 10
+    assert sorted(served.items("new")) == [b"%d" % number for number in range(10)]
+    assert served.call(lambda: served.server.queues.created) == 1
+    for client in clients:
+        client.close()

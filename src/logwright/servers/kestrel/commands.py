@@ -186,6 +186,8 @@ def _confirm(client: Connection, words: list[bytes], request: Request) -> None:
     count = _count(words[1])
     if count is None:
         client.refuse(answers.BAD_LINE)
+    elif client.server.queues.is_changing(words[0]):
+        client.server.queues.when_settled(words[0], client.redoing(request))
     elif _checked_name(client, words[0]):
         queues = client.confirm(words[0], count)
         if queues is None:

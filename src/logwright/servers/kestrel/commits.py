@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TypeAlias
 
+from ...core.durability import ALWAYS, Sync
 from ...core.errors import Closed
 from .answers import failure
 from .queues import Served
@@ -29,14 +30,18 @@ class Commits:
     """Takes what has gathered in a lane, has it written, and sends the answers."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, is_always: bool, fail: Callable[[Served, BaseException], None]
+        self, loop: asyncio.AbstractEventLoop, policy: Sync, fail: Callable[[Served, BaseException], None]
     ) -> None:
         self.lane: Lane
         self._loop = loop
+        self._policy = policy
         self._fail = fail
+        self._unsynced: dict[Served, None] = {}
+        """With `interval`: what was written and waits for its sync."""
+        self._timer: asyncio.TimerHandle | None = None
         self._under_way = 0
         """How many syncs of a batch have not ended."""
-        self._threads = ThreadPoolExecutor(_SYNC_THREADS, thread_name_prefix="logwright-sync") if is_always else None
+        self._threads = ThreadPoolExecutor(_SYNC_THREADS, thread_name_prefix="logwright-sync")
         self._idle: asyncio.Future[None] | None = None
         self.look_bytes = 1 << 62
         """After so many bytes from clients `look` is called: they may have filled the disk."""
@@ -61,7 +66,7 @@ class Commits:
         if lane.fresh_bytes > self.look_bytes:
             lane.fresh_bytes = 0
             self.look()
-        if changed and self._threads is not None:
+        if changed and self._policy == ALWAYS:
             self._sync(changed, [(line, *line.taken_answers()) for line in talking])
             return
         failed: Failed = {}
@@ -74,6 +79,24 @@ class Commits:
             self._release([(line, *line.taken_answers()) for line in talking], failed)
         else:
             send_all(talking)
+        if changed and self._policy.name == "interval":
+            self._unsynced.update(dict.fromkeys(changed))
+            if self._timer is None:
+                self._timer = self._loop.call_later(self._policy.interval_ms / 1000, self._sync_later)
+
+    def _sync_later(self) -> None:
+        """Sync what was written since the last time."""
+        self._timer = None
+        queues, self._unsynced = list(self._unsynced), {}
+
+        def synced(queue: Served, done: asyncio.Future[None]) -> None:
+            failed: Failed = {}
+            if (error := done.exception()) is not None:
+                _note(failed, queue, error)
+            self._release([], failed)
+
+        for queue in queues:
+            self._loop.run_in_executor(self._threads, queue.engine.sync).add_done_callback(partial(synced, queue))
 
     def _sync(self, changed: list[Served], batch: list[Waiting]) -> None:
         failed: Failed = {}
@@ -111,6 +134,8 @@ class Commits:
 
     async def drain(self) -> None:
         """Return once everything that has been done is written, or synced, and answered."""
+        if self._timer is not None:
+            self._timer.cancel()
         while self.lane.is_due or self._under_way:
             if self._under_way:
                 self._idle = self._loop.create_future()
@@ -119,9 +144,8 @@ class Commits:
                 await asyncio.sleep(0)
 
     def close(self) -> None:
-        """End the threads."""
-        if self._threads is not None:
-            self._threads.shutdown(wait=True)
+        """End the threads. What was not synced is by whoever closes the queues."""
+        self._threads.shutdown(wait=True)
 
 
 def _note(failed: Failed, queue: Served, error: BaseException) -> None:

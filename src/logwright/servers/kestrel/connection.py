@@ -179,8 +179,11 @@ class Connection(Reading, Line, asyncio.Protocol):
         if server.no_puts is not None:
             self.refuse(b"" if quiet else server.no_puts)
             return
-        if queue is None or queue.key in server.suspended:
+        if queue is None or queue.is_changing or key in server.suspended:
             self._set_elsewhere(request)
+            return
+        if queue.handle.has_children and (child := server.queues.changing_child(key)) is not None:
+            server.queues.when_settled(child, self.redoing(request))
             return
         server.figures.cmd_set += 1
         try:

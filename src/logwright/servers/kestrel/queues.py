@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from ...core import keep
 from ...core.disk import make_directories
-from ...core.errors import LogwrightError
+from ...core.errors import Closed, LogwrightError
 from ...formats.kestrel.engine import Engine
 from ...formats.kestrel.files import list_queues
 from ...formats.kestrel.hub import Handle, Settings, can_open
@@ -108,8 +108,9 @@ class Queues:
         disk = self._settings.disk
         try:
             for name in list_queues(disk, self.directory):
-                if can_open(name):
-                    self._add(name.encode("utf-8", "surrogateescape"), self._open(name))
+                key = name.encode("utf-8", "surrogateescape")
+                if name_of(key) is not None:  # else no client could name it
+                    self._add(key, self._open(name))
         except BaseException:
             self.close_all()
             raise
@@ -137,6 +138,10 @@ class Queues:
     def is_changing(self, key: bytes) -> bool:
         """Whether the files of a queue are being changed: then it is not to be used."""
         return key in self._changing
+
+    def changing_child(self, key: bytes) -> bytes | None:
+        """A fan-out queue below this one whose files are being changed, if there is any."""
+        return next((name for name in self._changing if name.startswith(key + b"+")), None)
 
     def when_settled(self, key: bytes, do: Callable[[], None]) -> None:
         """Do something once nobody changes the files of a queue any more."""
@@ -180,6 +185,9 @@ class Queues:
         succeeded: Callable[..., None],
         done: Callable[[BaseException | None], None],
     ) -> None:
+        if self._is_closed:
+            done(Closed(f"{self.directory}: the server stops"))
+            return
         self._changing[key] = []
         served = self.by_key.get(key)
         if served is not None:

@@ -23,7 +23,7 @@ from typing import Any, Final, Self
 from ... import __version__
 from ...core import keep
 from ...core.disk import REAL_DISK, Disk
-from ...core.durability import ALWAYS, Sync, parse_sync
+from ...core.durability import ALWAYS, NONE, Sync
 from ...core.errors import LogwrightError, Poisoned, StorageFailed, is_no_space
 from ...core.lock import Lock
 from ...formats.kestrel.hub import Settings
@@ -61,7 +61,7 @@ class ServerSettings:
     directory: Path
     address: Address = DEFAULT_ADDRESS
     metrics: Address | None = None
-    sync: Sync = field(default_factory=lambda: parse_sync("none"))
+    sync: Sync = NONE
     limits: ServerLimits = field(default_factory=ServerLimits)
     queues: Limits = field(default_factory=Limits)
     protection: Protection = field(default_factory=Protection)
@@ -102,7 +102,14 @@ class QueueServer:
         self.queues = Queues(
             settings.directory.absolute(),
             settings.queues,
-            Settings(sync=settings.sync, buffer_bytes=_GATHER_BYTES, clock=settings.clock, disk=settings.disk),
+            Settings(
+                sync=ALWAYS
+                if settings.sync == ALWAYS
+                else NONE,  # the server syncs by itself what is to be synced later
+                buffer_bytes=_GATHER_BYTES,
+                clock=settings.clock,
+                disk=settings.disk,
+            ),
             settings.limits.max_queues,
             settings.limits.retry_seconds,
         )
@@ -121,7 +128,7 @@ class QueueServer:
     async def start(self) -> None:
         """Open the queues and listen."""
         loop = asyncio.get_running_loop()
-        self.commits = Commits(loop, self.settings.sync == ALWAYS, self._failed)
+        self.commits = Commits(loop, self.settings.sync, self._failed)
         limits = self.limits
         self.lane = Lane(self.queues.by_key, self.commits.ask, limits.max_line_bytes, limits.max_item_bytes)
         self.lane.now = self.now
