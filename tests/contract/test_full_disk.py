@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import errno
 import logging
-import os
 import resource
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +19,7 @@ from logwright.core.disk import REAL_DISK
 from logwright.core.errors import Poisoned, StorageFailed
 from tests.contract.subject import Session, Subject
 from tests.support.counts import COUNTS
+from tests.support.small_disk import small_disk as small
 
 TMPFS_BYTES = 64 * 1024
 FILE_LIMIT_BYTES = 20_000
@@ -33,16 +32,8 @@ Make = Callable[[int, int], Any]
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A directory on a file system of 64 KiB."""
-    if os.geteuid() != 0:
-        pytest.skip("only root can mount a file system of 64 KiB")
-    mounted = tmp_path / "small"
-    mounted.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", f"size={TMPFS_BYTES}", "tmpfs", str(mounted)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        pytest.skip(f"a file system of 64 KiB cannot be mounted here: {done.stderr.strip()}")
-    yield mounted
-    subprocess.run(["umount", str(mounted)], check=True)
+    with small(tmp_path / "small", TMPFS_BYTES) as mounted:
+        yield mounted
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,352 @@
+"""A hub among strangers: TLS, tokens, certificates, slow and half-open clients, limits, a full disk, and its end."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+
+from logwright.core.disk import REAL_DISK
+from logwright.core.errors import WrongUse
+from logwright.formats.sej import Reader
+from logwright.formats.sej.copying import Feed
+from logwright.servers.hub import Access, Hub, Limits, Protection, Refused, Unreachable, parse_address, send_path
+from logwright.servers.hub.client import HubClient
+from logwright.servers.hub.copies import Copies, Copy
+from logwright.servers.hub.requests import Put
+from tests.servers.hub.certificates import Authority, write_secret
+from tests.servers.hub.support import Wire, access_to, in_loop, message, running, unlike, write_journal
+from tests.servers.hub.wire_messages import PutRequest
+from tests.support.counts import COUNTS
+from tests.support.faulty_disk import FaultyDisk
+from tests.support.small_disk import small_disk
+
+TOKEN = b"a-token-of-twenty-chars"
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    (tmp_path / "tls").mkdir()
+    return Authority(tmp_path / "tls")
+
+
+# --- who is let in --------------------------------------------------------------------------------------------------
+
+
+def test_without_one_of_the_tokens_nobody_gets_in_and_nothing_is_written(tmp_path: Path) -> None:
+    protection = Protection.load(tokens=write_secret(tmp_path / "tokens", TOKEN))
+    root = tmp_path / "hub"
+
+    async def talk() -> None:
+        async with running(root, protection=protection) as hub:
+            for value in (None, "Bearer", "Bearer wrong-token-of-twenty", f"Basic {TOKEN.decode()}", TOKEN.decode()):
+                metadata = () if value is None else (("authorization", value),)
+                async with Wire(hub, *metadata) as wire:
+                    for call in (wire.put("web", "orders", message(0)), wire.get("web", "orders")):
+                        assert (await wire.refused(call))[0] == "UNAUTHENTICATED"
+            assert list(root.iterdir()) == []
+            async with Wire(hub, ("authorization", f"bearer {TOKEN.decode()}")) as wire:
+                await wire.put("web", "orders", message(0))
+            source = tmp_path / "other"
+            write_journal(source, 10)
+            with pytest.raises(Refused, match="asks for a token"):
+                await send_path(access_to(hub), source, client="web")
+            await send_path(Access.load(hub.address, token=tmp_path / "tokens"), source, client="web")
+            assert unlike(source, root / "web.other") == []
+
+    in_loop(talk())
+
+
+def test_tls_with_a_token_and_with_certificates_of_clients(authority: Authority, tmp_path: Path) -> None:
+    certificate, key = authority.sign("hub")
+    tokens = write_secret(tmp_path / "tokens", TOKEN)
+    own = dict(zip(("certificate", "key"), authority.sign("web"), strict=True))
+    stranger = dict(zip(("certificate", "key"), Authority(tmp_path / "tls", "other").sign("stranger"), strict=True))
+    source = tmp_path / "orders"
+    write_journal(source, 20)
+
+    async def send(hub: Hub, **files: Any) -> None:
+        await send_path(Access.load(hub.address, **files), source, client="web", patience_seconds=0)
+
+    async def with_tokens() -> None:
+        protection = Protection.load(certificate=certificate, key=key, tokens=tokens)
+        async with running(tmp_path / "one", protection=protection) as hub:
+            await send(hub, authority=authority.certificate, token=tokens)
+            with pytest.raises(Refused, match="asks for a token"):
+                await send(hub, authority=authority.certificate)
+            with pytest.raises(Unreachable):
+                await send(hub, token=tokens)  # plain text
+            with pytest.raises(Unreachable):
+                await send(hub, authority=tmp_path / "tls" / "other.crt", token=tokens)
+
+    async def with_certificates() -> None:
+        protection = Protection.load(certificate=certificate, key=key, client_authority=authority.certificate)
+        async with running(tmp_path / "two", protection=protection) as hub:
+            await send(hub, authority=authority.certificate, **own)
+            with pytest.raises(Unreachable):
+                await send(hub, authority=authority.certificate)
+            with pytest.raises(Unreachable):
+                await send(hub, authority=authority.certificate, **stranger)
+
+    in_loop(with_tokens())
+    in_loop(with_certificates())
+    for copies in ("one", "two"):
+        assert unlike(source, tmp_path / copies / "web.orders") == []
+
+
+def test_neither_side_goes_beyond_loopback_unprotected(tmp_path: Path) -> None:
+    with pytest.raises(WrongUse, match="can be reached from elsewhere"):
+        Hub(tmp_path, parse_address("0.0.0.0:0"))
+    with pytest.raises(WrongUse, match="is elsewhere"):
+        Access.load("hub.example:7878")
+    assert Access.load("hub.example:7878", insecure=True).tls is False
+    assert Access.load("hub.example:7878", tls=True).tls is True
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_address_in_use_is_told(tmp_path: Path) -> None:
+    async def talk() -> None:
+        async with running(tmp_path / "one") as hub:
+            with pytest.raises(WrongUse, match="cannot listen at 127"):
+                async with Hub(tmp_path / "two", hub.address):
+                    pass
+
+    in_loop(talk())
+
+
+# --- slow, half-open, and too many ----------------------------------------------------------------------------------
+
+
+def test_a_client_that_falls_silent_is_dropped_and_others_do_not_notice(tmp_path: Path) -> None:
+    async def talk() -> None:
+        limits = Limits(silence_seconds=0.05)
+        async with running(tmp_path, limits=limits) as hub, grpc.aio.insecure_channel(str(hub.address)) as channel:
+            silent = channel.stream_stream("/hub.Hub/Put")()
+            request = PutRequest(ClientID="slow", JournalDir="orders", Messages=[message(0)])
+            await silent.write(request.SerializeToString())
+            assert await silent.read() is not grpc.aio.EOF
+            async with Wire(hub) as wire:
+                await wire.put("web", "orders", message(0))
+            assert await silent.code() == grpc.StatusCode.DEADLINE_EXCEEDED
+            assert hub.dropped.total() == 1
+
+    in_loop(talk())
+
+
+def test_a_client_that_does_not_read_its_answers_is_dropped(tmp_path: Path) -> None:
+    async def talk() -> None:
+        limits = Limits(answer_seconds=0.05, requests_in_flight=4)
+        async with running(tmp_path, limits=limits) as hub, Wire(hub) as wire:
+            for number in range(4):
+                await wire.put("web", "orders", message(number, bytes(900_000)))
+            async with grpc.aio.insecure_channel(str(hub.address), options=[("grpc.http2.bdp_probe", 0)]) as channel:
+                deaf = channel.stream_stream("/hub.Hub/Get")()
+                request = b"\x0a\x03web\x12\x06orders"
+                while not deaf.done() and not hub.dropped.total():
+                    try:
+                        async with asyncio.timeout(0.05):
+                            await deaf.write(request)
+                    except (TimeoutError, asyncio.InvalidStateError, grpc.aio.AioRpcError):
+                        await asyncio.sleep(0.001)
+                await wire.put("web", "orders", message(4))
+            assert hub.dropped.total() == 1
+
+    in_loop(talk())
+
+
+async def _until_closed(hub: Hub, greeting: bytes) -> bytes:
+    """What a hub says to whoever connects and says this and no more, until it hangs up."""
+    reader, writer = await asyncio.open_connection(hub.address.host, hub.address.port)
+    writer.write(greeting)
+    try:
+        return await reader.read()
+    except ConnectionError:
+        return b""
+    finally:
+        writer.close()
+
+
+@pytest.mark.parametrize(
+    "greeting", [b"", b"PRI * HTTP/2.0\r\n", b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01" + bytes(50)]
+)
+def test_a_connection_that_says_nothing_sensible_is_closed(greeting: bytes, tmp_path: Path) -> None:
+    async def talk() -> None:
+        async with running(tmp_path, limits=Limits(handshake_seconds=0.2)) as hub:
+            await _until_closed(hub, greeting)
+            async with Wire(hub) as wire:
+                await wire.put("web", "orders", message(0))
+
+    in_loop(talk())
+
+
+def test_more_calls_than_a_hub_takes_are_turned_away_and_come_in_later(tmp_path: Path) -> None:
+    async def talk() -> None:
+        async with running(tmp_path, limits=Limits(calls=2)) as hub, Wire(hub) as wire:
+            channel = grpc.aio.insecure_channel(str(hub.address))
+            held = [channel.stream_stream("/hub.Hub/Put")() for _ in range(2)]
+            for number, call in enumerate(held):
+                request = PutRequest(ClientID="web", JournalDir=f"held{number}", Messages=[message(0)])
+                await call.write(request.SerializeToString())
+                await call.read()
+            refused = await wire.refused(wire.put("web", "orders", message(0)))
+            assert refused[0] == "RESOURCE_EXHAUSTED"
+            for call in held:
+                await call.done_writing()
+                assert await call.code() == grpc.StatusCode.OK
+            await wire.put("web", "orders", message(0))
+            await channel.close()
+
+    in_loop(talk())
+
+
+def test_more_connections_than_a_hub_takes_are_closed_at_once(tmp_path: Path) -> None:
+    async def talk() -> None:
+        limits = Limits(connections=3, handshake_seconds=60)
+        async with running(tmp_path, limits=limits) as hub, Wire(hub) as wire:
+            await wire.put("web", "orders", message(0))
+            held = [await asyncio.open_connection(hub.address.host, hub.address.port) for _ in range(2)]
+            assert await _until_closed(hub, b"") == b""
+            await wire.put("web", "orders", message(1))
+            for _, writer in held:
+                writer.close()
+
+    in_loop(talk())
+
+
+def test_requests_wait_for_each_other_where_all_together_are_too_large(tmp_path: Path) -> None:
+    for number in range(3):
+        write_journal(tmp_path / f"j{number}", 200, seed=number)
+
+    async def talk() -> None:
+        async with running(tmp_path / "hub", limits=Limits(buffer_bytes=4000)) as hub:
+            sending = (
+                send_path(access_to(hub), tmp_path / f"j{number}", client="web", request_bytes=3000)
+                for number in range(3)
+            )
+            await asyncio.gather(*sending)
+            assert hub._buffered_bytes == 0
+
+    in_loop(talk())
+    for number in range(3):
+        assert unlike(tmp_path / f"j{number}", tmp_path / "hub" / f"web.j{number}") == []
+
+
+def test_a_limit_that_lets_nothing_through_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(WrongUse, match="makes no sense for calls"):
+        Hub(tmp_path, parse_address("127.0.0.1:0"), limits=Limits(calls=0))
+
+
+# --- a disk that fails ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(autouse=True)
+def _quiet(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.CRITICAL, logger="logwright")
+
+
+def test_a_full_disk_is_an_error_reading_goes_on_and_with_room_so_does_the_copy(tmp_path: Path) -> None:
+    source = tmp_path / "orders"
+    write_journal(source, 3000)
+
+    async def talk(root: Path) -> None:
+        ballast = root / "ballast"
+        ballast.write_bytes(bytes(700_000))
+        async with running(root) as hub, Wire(hub) as wire:
+            with pytest.raises(Unreachable, match="No space left on device"):
+                await send_path(access_to(hub), source, client="web", request_bytes=5000, patience_seconds=0)
+            async with HubClient(access_to(hub), "web") as client:
+                place = await client.next_offset("orders") or 0
+            assert 0 < place < 3000
+            found = await wire.get("web", "orders", place - 1)
+            assert [one.Offset for one in found] == [place - 1]
+            with pytest.raises(Unreachable, match="No space left on device"):
+                await send_path(access_to(hub), source, client="web", patience_seconds=0)
+            ballast.unlink()
+            (sent,) = await send_path(access_to(hub), source, client="web")
+            assert sent.next_offset == 3000
+        assert unlike(source, root / "web.orders") == []
+
+    with small_disk(tmp_path / "small", 1 << 20) as root:
+        in_loop(talk(root))
+
+
+@pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC], ids=["EIO", "ENOSPC"])
+def test_whichever_call_fails_what_was_answered_is_there_and_sending_again_completes_the_copy(
+    error: int, tmp_path: Path
+) -> None:
+    source = tmp_path / "source"
+    write_journal(source, 30, segment_size=1500)
+    puts = puts_of(source)
+    failed_at, failures = 0, 1
+    while failures:
+        failed_at += 1
+        disk = FaultyDisk(REAL_DISK, failed_at, error, partial=True, only=("write", "sync", "sync directory", "open"))
+        root = tmp_path / f"{error}-{failed_at}"
+        copies = Copies(root, Limits())
+        copies.disk = disk  # type: ignore[assignment]
+        copy = Copy(copies, root / "web.source")
+        answers = copy.take(puts[:3]) + copy.take(puts[3:])
+        answered = [answer for answer in answers if isinstance(answer, int)]
+        there = Reader(copy.directory).next if copy.directory.exists() and answered else 0
+        assert all(answer <= there for answer in answered)
+        copy.close()
+        failures = disk.failures
+        copies.disk = REAL_DISK
+        assert copy.take(puts)[-1] == 30
+        copy.close()
+        assert unlike(source, copy.directory) == []
+        copies._threads.shutdown()
+        COUNTS.add("k-th call fails", 1, "hub")
+    assert failed_at > 20
+
+
+def puts_of(source: Path) -> list[Put]:
+    """A journal as a client would put it, in small pieces."""
+    found = []
+    with Feed(source, batch_bytes=700) as feed:
+        while (batch := feed.read()) is not None:
+            found.append(Put("web", "source", replace(batch, frames=bytes(batch.frames)), False))
+    return found
+
+
+# --- the end --------------------------------------------------------------------------------------------------------
+
+
+def test_a_hub_that_stops_answers_what_it_has_and_the_client_goes_on_with_the_next_one(tmp_path: Path) -> None:
+    source, root = tmp_path / "orders", tmp_path / "hub"
+    write_journal(source, 2000)
+
+    async def work() -> None:
+        async with running(root) as hub:
+            address = hub.address
+            sending = asyncio.ensure_future(send_path(access_to(hub), source, client="web", request_bytes=1000))
+            while hub.copies.written_messages < 100:
+                await asyncio.sleep(0.001)
+        written = hub.copies.written_messages
+        assert written >= 100
+        async with Hub(root, address) as hub:
+            (sent,) = await sending
+            assert sent.next_offset == 2000
+            assert hub.copies.written_messages + written == 2000
+
+    in_loop(work())
+    assert unlike(source, root / "web.orders") == []
+
+
+def test_nobody_there_is_told_after_the_patience_is_over(tmp_path: Path) -> None:
+    write_journal(tmp_path / "orders", 1)
+
+    async def work() -> None:
+        async with running(tmp_path / "hub") as hub:
+            access = access_to(hub)
+        with pytest.raises(Unreachable, match=str(access.address)):
+            await send_path(access, tmp_path / "orders", client="web", patience_seconds=0)
+
+    in_loop(work())
