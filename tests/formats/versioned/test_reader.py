@@ -10,7 +10,7 @@ import pytest
 
 from logwright.core.disk import REAL_DISK
 from logwright.core.errors import DamagedJournal, NotFound, WrongUse
-from logwright.core.format import Located
+from logwright.core.format import Located, detect, open_journal
 from logwright.core.outcome import Damage
 from logwright.formats.versioned import (
     Entry,
@@ -289,3 +289,20 @@ def test_a_store_that_was_rotated_at_once_has_a_number_for_each_file(tmp_path: P
     found = [item for split in splits.plan(reader) for item in splits.chunks(reader, split)]
     assert sum(chunk.count for chunk in found if isinstance(chunk, Chunk)) == 2
     assert list(reader.entries(reader.first)) == model.changes
+
+
+@pytest.mark.parametrize("left", ["cars.jrn.old", f"cars.jrn.t{START + 9}.zz"])
+def test_a_store_is_opened_by_its_name_while_its_active_journal_is_not_there(tmp_path: Path, left: str) -> None:
+    model = Model()
+    model.change(Entry(START + 9, "k", 1))
+    path = model.write(tmp_path)
+    data = path.read_bytes()
+    path.unlink()
+    (tmp_path / left).write_bytes(data if left.endswith(".old") else zlib.compress(data))
+    assert detect(path).name == "versioned"
+    with open_journal(path) as reader:
+        assert list(reader) == model.changes
+    with pytest.raises(NotFound, match=r"bikes\.jrn: no such file"):
+        open_journal(tmp_path / "bikes.jrn")
+    with pytest.raises(NotFound, match="no such file"):
+        open_journal(tmp_path / "cars.jrn.t5.zz")

@@ -14,7 +14,7 @@ from ...core.outcome import Malformed, Mode
 from ...core.side_by_side import one_or_all
 from .archives import open_stream
 from .codec import decode_header
-from .files import Kind, active_name, parse_name
+from .files import Kind, active_name, list_files, parse_name
 from .layout import HEADER_BYTES
 from .reader import Reader
 from .recovery import is_compressed
@@ -32,6 +32,7 @@ __all__ = [
     "follow",
     "journal_of",
     "looks_like",
+    "names_journal",
     "open_reader",
     "open_target",
     "recover",
@@ -50,6 +51,8 @@ def looks_like(disk: Disk, path: Path) -> Evidence | None:
         if disk.is_directory(path):
             return _directory_looks_like(disk, path)
         parsed = parse_name(path.name)
+        if names_journal(disk, path) and not disk.exists(path):
+            return Evidence(2, "other journals of a store of this name are there")
         if _begins_like_one(disk, path):
             return Evidence(2, "it begins like the journal of a store")
         if parsed is not None and parsed[1] in _READ:
@@ -57,6 +60,20 @@ def looks_like(disk: Disk, path: Path) -> Evidence | None:
     except NotFound:  # removed while we looked
         pass
     return None
+
+
+def names_journal(disk: Disk, path: Path) -> bool:
+    """Whether a path is that of the active journal of a store that has any journals, whether or not that one is there.
+
+    For a moment of each rotation it is not, and a crash may leave it so.
+    """
+    parsed = parse_name(path.name)
+    if parsed is None or parsed[1] is not Kind.ACTIVE:
+        return False
+    try:
+        return not list_files(disk, path.parent, parsed[0]).is_empty
+    except NotFound:
+        return False
 
 
 def _directory_looks_like(disk: Disk, path: Path) -> Evidence | None:
