@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import threading
 from collections.abc import Coroutine
 from pathlib import Path
@@ -268,6 +269,41 @@ def test_a_batch_that_fails_fails_for_everybody_in_it_and_is_final() -> None:
             await journal.append(b"y")
         with pytest.raises(Poisoned):
             await journal.register_checkpoint()
+        await journal.close()
+
+    run(work())
+
+
+@pytest.mark.parametrize("max_pending_bytes", [10, 1 << 20])
+def test_a_failure_that_nobody_waits_for_is_told_by_the_next_call_alone(max_pending_bytes: int) -> None:
+    told: list[Any] = []
+
+    async def work() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: told.append(context))
+        disk = FaultyDisk(SimulatedDisk(), 1, only=["write"])
+        journal, _ = await AppendJournal.open(HOME, max_pending_bytes=max_pending_bytes, disk=disk)
+        for _ in range(5):
+            journal.append(b"forgotten")
+        with pytest.raises((StorageFailed, Poisoned)):
+            await journal.append(b"x")
+        await journal.close()
+
+    run(work())
+    gc.collect()
+    assert told == []
+
+
+def test_an_error_does_not_grow_with_those_who_wait_for_it() -> None:
+    async def work() -> None:
+        disk = FaultyDisk(SimulatedDisk(), 1, only=["write"])
+        journal, _ = await AppendJournal.open(HOME, disk=disk)
+        batch = journal.append(b"x")
+        depths = set()
+        for _ in range(5):
+            with pytest.raises(StorageFailed) as caught:
+                await batch
+            depths.add(len(caught.traceback))
+        assert len(depths) == 1
         await journal.close()
 
     run(work())

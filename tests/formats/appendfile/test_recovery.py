@@ -102,6 +102,30 @@ def test_generations_tell_segments_with_the_same_id_apart(tmp_path: Path) -> Non
         assert [(segment.generation, segment.id) for segment in recovery] == [(6, 1), (6, 2), (7, 2)]
 
 
+@pytest.mark.parametrize("wrong", [Checkpoint(3, 3), Checkpoint(2, 5 + 2**40)], ids=["back", "far ahead, and back"])
+def test_no_segment_is_taken_for_a_checked_one_because_an_id_is_wrong(tmp_path: Path, wrong: Checkpoint) -> None:
+    """The last but one checkpoint was 2, 5, or is one that nobody has written; what is behind it is not checked."""
+    records = [Checkpoint(2, 4), *data("a"), wrong, *data("b"), Checkpoint(4, 6), *data("c")]
+    write(tmp_path, {0: records})
+    with Writer.open(tmp_path)[0]:
+        pass
+    for _ in range(2):
+        writer, recovery = Writer.open(tmp_path)
+        with writer, pytest.raises(DamagedJournal, match="cannot follow"):
+            list(recovery)
+    writer, recovery = Writer.open(tmp_path, mode="dropmalformed")
+    with writer:
+        found = list(recovery)
+    assert [segment.records for segment in found] == [[b"a"], [b"b"], [b"c"]]
+    assert not any(segment.complete for segment in found)
+    assert len(recovery.damages) == 1
+
+
+def test_a_segment_is_not_complete_when_the_next_checkpoint_is_missing(tmp_path: Path) -> None:
+    write(tmp_path, {0: [HINT, *data("a"), Checkpoint(0, 2), *data("b"), Checkpoint(0, 3)]})
+    assert Reader(tmp_path).segments() == [Segment(0, [b"a"], False), Segment(2, [b"b"], True)]
+
+
 def test_a_recovery_that_was_ended_is_gone_for_good(tmp_path: Path) -> None:
     three_files(tmp_path / "journal")
     done = tmp_path / "journal" / ".logwright" / "recovered-3-1" / "3"

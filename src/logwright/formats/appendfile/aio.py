@@ -46,12 +46,13 @@ MAX_PENDING_BYTES: Final = 64 << 20
 class Appended:
     """What all appends of one batch wait for. It can be awaited any number of times, or be made a task."""
 
-    __slots__ = ("_done", "_error", "_loop", "_steps", "_waiters")
+    __slots__ = ("_done", "_error", "_loop", "_steps", "_trace", "_waiters")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._done = False
         self._error: BaseException | None = None
+        self._trace: TracebackType | None = None
         self._waiters: list[asyncio.Future[None]] = []
         self._steps: dict[Any, Generator[Any, Any, None]] = {}
 
@@ -65,11 +66,12 @@ class Appended:
             self._waiters.append(waiter)
             yield from waiter
         if self._error is not None:
-            raise self._error
+            raise self._error.with_traceback(self._trace)  # which would grow with everybody who waits
 
     def finish(self, error: BaseException | None) -> None:
         """Wake up everybody who waits."""
         self._done, self._error = True, error
+        self._trace = None if error is None else error.__traceback__
         for waiter in self._waiters:
             if not waiter.done():  # else its task was cancelled
                 waiter.set_result(None)
@@ -282,7 +284,9 @@ class AppendJournal:
         self._check_open()
         copied = as_bytes(data)
         check_appendable(len(copied))
-        return asyncio.ensure_future(self._placed(self._queue(partial(self._put_later, copied))))
+        placed = asyncio.ensure_future(self._placed(self._queue(partial(self._put_later, copied))))
+        placed.add_done_callback(_seen)
+        return placed
 
     def _put_later(self, data: bytes) -> tuple[None, Appended]:
         self._put(data)

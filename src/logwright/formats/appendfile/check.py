@@ -54,6 +54,8 @@ class _Order:
             self.told += 1
             if self.told <= _MOST_TOLD:
                 message = f"the pair {checked}, {current} cannot follow {before[0]}, {before[1]}"
+                if checked < before[0] or current < before[1]:
+                    message += "; a recovery goes on behind this with mode='dropmalformed' only"
                 place = item.base + position
                 self.report.anomalies.append(Problem(file, place, "checkpoint_order", message))
 

@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Final
 
 from ...core.errors import DamagedJournal, Gap
 from ...core.outcome import Damage, Mode, check_mode
-from .cursor import Cursor, judge
+from .cursor import Chunk, Cursor, judge
 from .files import JournalFile
+from .layout import CHECKPOINT_BYTES
 from .opening import drop_older, forget_done, pair_of
 from .reader import generations, segments_of
 from .replay import Segment, Segments
@@ -35,7 +36,8 @@ _STEP_BYTES: Final = 1 << 20
 class Recovery(Iterator[Segment]):
     """The segments that were not checked, once. What is damaged is handled by `mode` as in `Reader`.
 
-    In the modes other than `failfast` a segment that has lost something comes with `complete=False`.
+    In the modes other than `failfast` a segment that has lost something comes with `complete=False`. Where ids go back
+    the segments behind that come as well, although they may have been checked: nobody knows which of the ids is wrong.
     """
 
     def __init__(self, writer: Writer, *, mode: Mode = "failfast") -> None:
@@ -66,9 +68,9 @@ class Recovery(Iterator[Segment]):
         parts = Segments(files[0].put_aside)
         for source in files:
             for found in self._read(source, parts):
-                yield [segment for segment in found if segment.id >= checked]
+                yield [segment for segment in found if segment.id >= checked or parts.went_back]
         last = parts.finish()
-        if last is not None and last.id >= checked:
+        if last is not None and (last.id >= checked or parts.went_back):
             yield [last]
 
     def _read(self, source: JournalFile, parts: Segments) -> Iterator[list[Segment]]:
@@ -90,7 +92,11 @@ class Recovery(Iterator[Segment]):
             while cursor.position - position < _STEP_BYTES:
                 chunk = cursor.read()
                 if chunk is not None:
+                    before = (parts.checked, parts.current or 0)
+                    had_gone_back = parts.went_back
                     found += segments_of(chunk, parts)
+                    if parts.went_back and not had_gone_back:
+                        self._tell(_turned_back(chunk, before))
                     continue
                 damage, goes_on = judge(cursor)
                 if damage is None:
@@ -119,3 +125,14 @@ class Recovery(Iterator[Segment]):
         writer.begin()  # behind the removal, which may have made the room for it; till then that keeps the ids
         writer.sync()
         forget_done(writer.disk, writer.directory)
+
+
+def _turned_back(chunk: Chunk, before: tuple[int, int]) -> Damage:
+    """The first checkpoint of a chunk whose ids are smaller than those before it."""
+    for _, position, *pair in zip(*chunk.turns(), strict=True):
+        if pair[0] < before[0] or pair[1] < before[1]:
+            start = chunk.base + position
+            reason = f"the ids {pair[0]}, {pair[1]} cannot follow {before[0]}, {before[1]}: one of them is wrong"
+            return Damage(chunk.file, start, start + CHECKPOINT_BYTES, reason)
+        before = (pair[0], pair[1])
+    raise AssertionError("this chunk has no such checkpoint")

@@ -1,8 +1,8 @@
 """Records -> the segments that they stand for.
 
-A segment is the data between two checkpoints. One that a checkpoint has closed is complete; the last one, which is
-still being written, is not, and neither is one that records are missing of. A segment is checked once the journal says
-that a later one is the oldest that is not.
+A segment is the data between two checkpoints. One that the next checkpoint has closed is complete; the last one, which
+is still being written, is not, and neither is one that records or checkpoints are missing of. A segment is checked once
+the journal says that a later one is the oldest that is not.
 
 Segments are told generation by generation: ids of segments go on counting where those of the generation before ended,
 so that its last one, which was never closed, and the first one of the next may have the same id.
@@ -41,6 +41,7 @@ class Segment:
 class Segments:
     """Makes segments of one generation out of what is read of it, in order. `checked` and `current` are the last pair.
 
+    Ids only grow. `went_back` is set once they did not: then some of them are wrong, and nobody knows which.
     `add` and `turn` are given what lies in the files; `lose` that something was left out. `finish` gives the last one.
     """
 
@@ -48,6 +49,7 @@ class Segments:
         self.generation = generation
         self.checked = 0
         self.current: int | None = None
+        self.went_back = False
         self._records: list[bytes] = []
         self._lost = False
 
@@ -60,14 +62,16 @@ class Segments:
 
     def turn(self, checked: int, current: int) -> Segment | None:
         """The next checkpoint; the segment that it closes."""
-        self.checked = checked
         before, self.current = self.current, current
+        if before is not None and (current < before or checked < self.checked):
+            self.went_back = True
+        self.checked = checked
         if before == current:
             return None
         if before is None:  # what lies before the first checkpoint belongs to nothing that is known
             self._records, self._lost = [], False
             return None
-        return self._closed(before, complete=current > before)
+        return self._closed(before, complete=current == before + 1)
 
     def lose(self) -> None:
         """Something could not be read here: what it belonged to is not complete."""
