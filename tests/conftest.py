@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.spark.driver import QUICK_JAVA
 from tests.support import replay
 from tests.support.counts import COUNTS
 from tests.support.simulated_disk import SimulatedDisk
@@ -23,6 +25,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     replay.choose(config.getoption("--replay"))
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", QUICK_JAVA)  # every Spark here, also those of other processes
 
 
 # --- the command that replays a failure ------------------------------------------------------------------------------
