@@ -1,0 +1,163 @@
+"""`logwright serve hub` and `logwright copy` as programs: what they print, and how they end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from logwright.cli import every_verb
+from logwright.formats.sej import Scanner
+from tests.cli.conftest import samples  # noqa: F401  # the sample journals
+from tests.cli.support import environment, run
+from tests.servers.hub.certificates import Authority, write_secret
+from tests.servers.hub.support import unlike, write_journal
+from tests.support.children import DEADLINE_SECONDS
+
+EXAMPLES = {name: verb.examples for name, verb in every_verb()}
+
+
+@contextmanager
+def program(*arguments: object, code: int = 0) -> Iterator[tuple[Any, subprocess.Popen[str]]]:
+    """A verb in a process of its own, from its first line of JSON on; ended by SIGTERM, with this exit code."""
+    command = [sys.executable, "-m", "logwright", *map(str, arguments)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment())
+    assert process.stdout is not None
+    try:
+        line = process.stdout.readline()
+        assert line, process.communicate(timeout=DEADLINE_SECONDS)[1]
+        yield json.loads(line), process
+        process.send_signal(signal.SIGTERM)
+        out, err = process.communicate(timeout=DEADLINE_SECONDS)
+        assert (process.returncode, out) == (code, ""), err
+        assert "Traceback" not in err
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+def test_the_examples_of_copy_work_with_a_hub_that_ends_by_sigterm(samples: Path, tmp_path: Path) -> None:  # noqa: F811
+    arguments = ("serve", "hub", tmp_path / "hub", "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--json")
+    with program(*arguments) as (ready, _):
+        assert ready["serving"] == "hub"
+        assert ready["protection"] == "plain text, no tokens"
+        assert ready["limits"]["request_bytes"] == 16 << 20
+        for _, line in EXAMPLES["copy"]:
+            if "--follow" in line:
+                continue
+            words = line.replace("127.0.0.1:7878", ready["address"]).split()[1:]
+            words[1] = str(tmp_path / words[1] if "--restore" in words else samples / words[1])
+            outcome = run(*words)
+            assert (outcome.code, outcome.err) == (0, "")
+            assert "messages" in outcome.out
+        with urllib.request.urlopen(f"http://{ready['metrics']}/metrics", timeout=DEADLINE_SECONDS) as answer:
+            text = answer.read().decode()
+    orders = sum(1 for _ in (samples / "orders" / "jnl").glob("*.jnl"))
+    assert orders > 0
+    assert 'logwright_hub_requests_total{method="Put"}' in text
+    assert unlike(samples / "orders", tmp_path / "hub" / "web1.orders") == []
+    assert unlike(samples / "orders", tmp_path / "restored") == []
+    assert sorted(path.name for path in (tmp_path / "hub").glob("web1.events.*"))
+
+
+def test_the_other_examples_of_serve_are_checked_as_far_as_they_go_without_others() -> None:
+    for _, line in EXAMPLES["serve hub"]:
+        words = line.split()
+        assert words[:3] == ["logwright", "serve", "hub"]
+        outcome = run(*words[1:], "--listen", "nowhere")
+        assert outcome.code == 2
+        assert "is no address" in outcome.err or "hub.crt" in outcome.err
+
+
+def wait_for(copy: Path, count: int) -> None:
+    """Wait until a copy has so many messages."""
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while not (copy / "jnl").exists():
+        assert time.monotonic() < deadline
+    with Scanner(copy, 0, timeout=DEADLINE_SECONDS) as scanner:
+        for number, _ in enumerate(scanner, start=1):
+            if number == count:
+                return
+    pytest.fail(f"{count} messages do not come")
+
+
+def test_following_ends_by_sigterm_with_what_it_has_sent(tmp_path: Path) -> None:
+    source = tmp_path / "orders"
+    write_journal(source, 100)
+    with program("serve", "hub", tmp_path / "hub", "--listen", "127.0.0.1:0", "--json") as (ready, _):
+        command = [sys.executable, "-m", "logwright", "copy", str(source), ready["address"]]
+        command += ["--client", "web", "--follow", "--json"]
+        following = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        copy = tmp_path / "hub" / "web.orders"
+        wait_for(copy, 100)
+        write_journal(source, 50)
+        wait_for(copy, 150)
+        os.kill(following.pid, signal.SIGTERM)
+        out, err = following.communicate(timeout=DEADLINE_SECONDS)
+        assert (following.returncode, err) == (0, "")
+        assert json.loads(out)["next"] in (100, 150)  # what was acknowledged by then
+    assert unlike(source, copy) == []
+
+
+def test_a_hub_with_tls_and_tokens_by_its_options(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    certificate, key = authority.sign("hub")
+    tokens = write_secret(tmp_path / "tokens", b"a-token-of-twenty-chars")
+    write_journal(tmp_path / "orders", 10)
+    serving = ("serve", "hub", tmp_path / "hub", "--listen", "127.0.0.1:0", "--json")
+    secured = ("--tls-certificate", certificate, "--tls-key", key, "--tokens", tokens)
+    with program(*serving, *secured) as (ready, _):
+        assert ready["protection"] == "TLS, tokens (1)"
+        copying = ("copy", tmp_path / "orders", ready["address"], "--client", "web", "--json")
+        refused = run(*copying, "--tls-authority", authority.certificate)
+        assert refused.code == 2
+        assert "asks for a token" in refused.err
+        sent = run(*copying, "--tls-authority", authority.certificate, "--token", tokens)
+        assert (sent.code, sent.object["messages"]) == (0, 10)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("serve", "hub", "DIR", "--listen", "0.0.0.0:0"), "can be reached from elsewhere: that needs TLS"),
+        (("serve", "hub", "DIR", "--listen", "127.0.0.1:0", "--metrics", "0.0.0.0:0"), "can be reached from elsewhere"),
+        (("serve", "hub", "DIR", "--listen", "127.0.0.1"), "is no address"),
+        (("serve", "hub", "DIR", "--max-request", "0"), "makes no sense for request_bytes"),
+        (("copy", "DIR", "127.0.0.1:1", "--client", "web"), "no sej journal is here|no format|no such"),
+        (("copy", "DIR", "far.example:1", "--client", "web", "--restore"), "is elsewhere"),
+        (("copy", "DIR", "127.0.0.1:1", "--client", "web", "--restore", "--follow"), "--restore has an end"),
+    ],
+)
+def test_wrong_use_is_one_line_and_exit_code_2(arguments: tuple[str, ...], words: str, tmp_path: Path) -> None:
+    outcome = run(*(str(tmp_path / "new") if argument == "DIR" else argument for argument in arguments))
+    assert outcome.code == 2
+    assert any(word in outcome.err for word in words.split("|")), outcome.err
+    assert outcome.err.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("arguments", [("serve", "hub", "x"), ("copy", "x", "127.0.0.1:1", "--client", "web")])
+def test_without_grpcio_it_says_what_to_install(arguments: tuple[str, ...], tmp_path: Path) -> None:
+    code = "import sys; sys.modules['grpc'] = None; from logwright.cli import main; sys.exit(main(sys.argv[1:]))"
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False, cwd=tmp_path
+    )
+    assert done.returncode == 2
+    assert done.stderr == "logwright: error: this needs grpcio, which is not installed: pip install 'logwright[hub]'\n"
+
+
+def test_a_hub_takes_no_other_formats(samples: Path) -> None:  # noqa: F811
+    outcome = run("copy", samples / "queues" / "jobs", "127.0.0.1:1", "--client", "web")
+    assert outcome.code == 2
+    assert "a hub takes sej journals" in outcome.err
