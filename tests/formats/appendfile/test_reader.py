@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -218,17 +220,21 @@ def test_a_journal_that_was_opened_and_not_written_to_is_empty(tmp_path: Path) -
         reader.find_place("somewhere")
 
 
+def payloads(records: Iterable[Any]) -> list[bytes]:
+    return [record.data for record in records if isinstance(record, Data)]
+
+
 def test_who_follows_sees_each_record_once_across_files_and_recoveries(tmp_path: Path) -> None:
     with Writer(tmp_path, file_bytes=60) as writer:
         writer.append(b"0")
     with Scanner(tmp_path, timeout=0) as scanner:
-        seen = [record.data for record in scanner if isinstance(record, Data)]
+        seen = payloads(scanner)
         for number in range(1, 6):
             with Writer.open(tmp_path, file_bytes=60)[0] as writer:
                 for _ in range(5):
                     writer.append(b"%d" % number)
                 writer.flush()
-                seen += [record.data for record in scanner if isinstance(record, Data)]
+                seen += payloads(scanner)
         assert seen == [b"0", *(b"%d" % number for number in range(1, 6) for _ in range(5))]
         assert list(scanner) == []
 
@@ -243,7 +249,27 @@ def test_who_follows_is_told_of_files_that_went_before_they_were_read(tmp_path: 
                 writer.append(b"b")
             writer.register_checkpoint()
             writer.check_checkpoint()
-            gap, *rest = scanner.located()
-            assert isinstance(gap, Damage)
+            found = list(scanner.located())
+            (gap,) = (item for item in found if isinstance(item, Damage))
             assert gap.kind == "gap"
-            assert rest
+            before, behind = found[: found.index(gap)], found[found.index(gap) + 1 :]
+            assert {item.file for item in before} == {"0.journal"}, "what was being read is read to its end"
+            assert behind
+            assert {item.file for item in behind} == {gap.file}
+
+
+def test_who_follows_a_program_that_starts_again_and_again_misses_nothing(tmp_path: Path) -> None:
+    """Each start recovers all there is and removes it, perhaps before it was looked at again."""
+    write(tmp_path, {0: [HINT, *data("0")]})
+    with Scanner(tmp_path, timeout=0) as scanner:
+        seen = payloads(scanner)
+        for number in range(1, 6):
+            with Writer(tmp_path, file_bytes=100) as writer:
+                writer.append(b"unseen %d" % number)
+            writer, recovery = Writer.open(tmp_path, file_bytes=100)
+            with writer:
+                for _ in recovery:
+                    pass
+                writer.append(b"%d" % number)
+            seen += payloads(scanner)
+    assert seen == [b"0", *(text % number for number in range(1, 6) for text in (b"unseen %d", b"%d"))]
