@@ -47,17 +47,21 @@ cdef class Lane:
     cdef public int64_t bytes_read
     cdef public int64_t bytes_written
     cdef public int64_t fresh_bytes
+    cdef public object last
+    cdef public bint is_at_once
+    cdef readonly object commit_now
     cdef dict _queues
-    cdef object _commit
+    cdef object _commit_later
     cdef int64_t _max_line
     cdef int64_t _max_item
 
-    def __init__(self, dict queues not None, commit, int64_t max_line, int64_t max_item):
+    def __init__(self, dict queues not None, commit_later, commit_now, int64_t max_line, int64_t max_item):
         self.is_open = True
         self.changed = []
         self.talking = []
         self._queues = queues
-        self._commit = commit
+        self._commit_later = commit_later
+        self.commit_now = commit_now
         self._max_line = max_line
         self._max_item = max_item
 
@@ -72,7 +76,8 @@ cdef class Lane:
         """Ask for a commit, once."""
         if not self.is_due:
             self.is_due = True
-            self._commit()
+            if not self.is_at_once:
+                self._commit_later()
 
     cdef object _find(self, const char *key, Py_ssize_t size):
         """The queue of a key, None unless it is there and may be used without a second thought."""
@@ -108,19 +113,32 @@ cdef class Line:
 
     def data_received(self, data):
         """Do what these bytes ask for."""
-        cdef Py_ssize_t done = 0
+        cdef Lane lane = self.lane
         if type(data) is not bytes:
             data = bytes(data)
-        self.heard = self.lane.now
-        self.lane.bytes_read += PyBytes_GET_SIZE(<bytes>data)
-        self.lane.fresh_bytes += PyBytes_GET_SIZE(<bytes>data)
+        self.heard = lane.now
+        lane.bytes_read += PyBytes_GET_SIZE(<bytes>data)
+        lane.fresh_bytes += PyBytes_GET_SIZE(<bytes>data)
+        lane.is_at_once = lane.last is self and not lane.is_due
+        lane.last = self
+        try:
+            self._do(<bytes>data)
+        finally:
+            if lane.is_at_once:
+                lane.is_at_once = False
+                if lane.is_due:
+                    lane.commit_now()
+
+    cdef int _do(self, bytes data) except -1:
+        cdef Py_ssize_t done = 0
         if self.is_plain and self.lane.is_open and not self.holds:
-            done = self._overtake(<bytes>data)
-            if done == PyBytes_GET_SIZE(<bytes>data):
-                return
+            done = self._overtake(data)
+            if done == PyBytes_GET_SIZE(data):
+                return 0
             if done:
-                data = (<bytes>data)[done:]
+                data = data[done:]
         self.receive(data)
+        return 0
 
     def receive(self, data):
         """Do it in the general way."""

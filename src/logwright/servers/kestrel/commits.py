@@ -1,7 +1,8 @@
 """Commits: many requests share one write, or one sync, and their answers wait for it.
 
 All that is done in one turn of the event loop is written together at its end, a write for each queue that has changed,
-and the answers leave. With `sync=always` a thread syncs them, while the next turns gather what goes with the next sync.
+and the answers leave. A client that is alone does not wait for the end of the turn. With `sync=always` a thread syncs
+what was done, while the next turns gather what goes with the next sync.
 
 What fails is told to those whose requests were for that queue, in the place of their answers.
 """
@@ -50,9 +51,10 @@ class Commits:
 
     def ask(self) -> None:
         """Commit at the end of this turn of the loop."""
-        self._loop.call_soon(self._turn)
+        self._loop.call_soon(self.turn)
 
-    def _turn(self) -> None:
+    def turn(self) -> None:
+        """Commit what has gathered."""
         if self._under_way:
             return  # the end of that sync is the beginning of the next
         lane = self.lane
@@ -120,7 +122,7 @@ class Commits:
         lane = self.lane
         if lane.changed or lane.talking:
             lane.is_due = True
-            self._loop.call_soon(self._turn)  # so that those who were just answered join
+            self._loop.call_soon(self.turn)  # so that those who were just answered join
         else:
             lane.is_due = False
             if self._idle is not None and not self._idle.done():

@@ -24,7 +24,14 @@ if TYPE_CHECKING:
 class Lane:
     """What the clients of a server share. `is_open` says whether there is no reason for requests not to take it."""
 
-    def __init__(self, queues: dict[bytes, Served], commit: Callable[[], None], max_line: int, max_item: int) -> None:
+    def __init__(
+        self,
+        queues: dict[bytes, Served],
+        commit_later: Callable[[], None],
+        commit_now: Callable[[], None],
+        max_line: int,
+        max_item: int,
+    ) -> None:
         self.is_open = True
         self.now = 0.0
         """About now, as the server has it."""
@@ -36,7 +43,12 @@ class Lane:
         """What was done since somebody has looked."""
         self.fresh_bytes = 0
         """What came from clients since somebody has looked at the disk."""
-        self._commit = commit
+        self.last: Line | None = None
+        """Who was heard last."""
+        self.is_at_once = False
+        """Whether the commit is at the end of these requests, and not at the end of the turn of the loop."""
+        self.commit_now = commit_now
+        self._commit_later = commit_later
 
     def change(self, queue: Served) -> None:
         """Have what was done to a queue written with the next commit."""
@@ -49,7 +61,8 @@ class Lane:
         """Ask for a commit, once."""
         if not self.is_due:
             self.is_due = True
-            self._commit()
+            if not self.is_at_once:
+                self._commit_later()
 
 
 class Line:
@@ -71,11 +84,20 @@ class Line:
         self.most_unsent_bytes = most_bytes
 
     def data_received(self, data: bytes) -> None:
-        """Do what these bytes ask for."""
-        self.heard = self.lane.now
-        self.lane.bytes_read += len(data)
-        self.lane.fresh_bytes += len(data)
-        self.receive(data)
+        """Do what these bytes ask for. A client that is alone needs not wait for others to commit with."""
+        lane = self.lane
+        self.heard = lane.now
+        lane.bytes_read += len(data)
+        lane.fresh_bytes += len(data)
+        lane.is_at_once = lane.last is self and not lane.is_due
+        lane.last = self
+        try:
+            self.receive(data)
+        finally:
+            if lane.is_at_once:
+                lane.is_at_once = False
+                if lane.is_due:
+                    lane.commit_now()
 
     def receive(self, data: bytes) -> None:
         """Do it in the general way."""

@@ -130,7 +130,9 @@ class QueueServer:
         loop = asyncio.get_running_loop()
         self.commits = Commits(loop, self.settings.sync, self._failed)
         limits = self.limits
-        self.lane = Lane(self.queues.by_key, self.commits.ask, limits.max_line_bytes, limits.max_item_bytes)
+        self.lane = Lane(
+            self.queues.by_key, self.commits.ask, self.commits.turn, limits.max_line_bytes, limits.max_item_bytes
+        )
         self.lane.now = self.now
         self.commits.lane = self.lane
         try:
