@@ -28,6 +28,15 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     made.stop()
 
 
+@pytest.fixture(autouse=True)
+def _stopped(request: pytest.FixtureRequest) -> Iterator[None]:
+    """No query goes on behind a test that failed."""
+    yield
+    if "spark" in request.fixturenames:
+        for query in request.getfixturevalue("spark").streams.active:
+            query.stop()
+
+
 @pytest.fixture(scope="session")
 def s3_server() -> Iterator[str]:
     """The address of an S3 server; its one user may do everything."""

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import datetime
 import json
-import pickle
 import random
-import threading
-from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +24,13 @@ from logwright.formats.kestrel.replay import QueueItem
 from logwright.formats.kestrel.writer import Writer
 from logwright.pipeline import tables
 from logwright.spark.reading import list_journals
-from logwright.spark.schemas import spark_schema
 from logwright.spark.stream import JournalStream
 from tests.formats.kestrel.journals import lived_queue, random_queue
 from tests.formats.kestrel.samples import FACTS, REMOVE, addx, encoded, scenario_operations, write
+from tests.spark import streams
+from tests.spark.streams import catch_up, following, read_batch
 
 Row = tuple[Any, ...]
-WAIT_SECONDS = 120
 MOMENT = datetime.datetime(2005, 1, 1, tzinfo=datetime.UTC)
 """Between the times that items of random queues expire at."""
 
@@ -146,24 +144,13 @@ def test_a_schema_is_the_projection_and_the_mode_says_what_happens_at_damage(spa
 # --- streams ----------------------------------------------------------------------------------------------------------
 
 
-def stream_of(path: Path, **options: str) -> JournalStream:
-    given = {"path": str(path), **{name.lower(): value for name, value in options.items()}}
-    return JournalStream(spark_schema("kestrel"), given, "kestrel")
+stream_of = partial(streams.stream_of, "kestrel")
 
 
 def data_of(stream: JournalStream, start: dict[str, Any], end: dict[str, Any]) -> list[bytes]:
-    """The items that one batch adds, read by tasks that got all they know pickled."""
-    found: list[bytes] = []
-    for partition in stream.partitions(start, end):
-        reader, task = pickle.loads(pickle.dumps((stream, partition)))
-        for batch in reader.read(task):
-            found += [data for data in batch["data"].to_pylist() if data is not None]
-    return found
-
-
-def following(stream: JournalStream, start: dict[str, Any]) -> dict[str, Any]:
-    end: dict[str, Any] = json.loads(json.dumps(stream.latestOffset(start, stream.getDefaultReadLimit())))
-    return end
+    """The items that one batch adds."""
+    batches = read_batch(stream, start, end)
+    return [data for batch in batches for data in batch["data"].to_pylist() if data is not None]
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -253,26 +240,6 @@ class Sink:
 def begin(spark: Any, home: Path, sink: Sink, **options: str) -> Any:
     frame = spark.readStream.format("kestrel").options(**options).load(str(home / "queues"))
     return frame.writeStream.foreachBatch(sink).option("checkpointLocation", str(home / "checkpoint")).start()
-
-
-def catch_up(query: Any) -> None:
-    deadline = threading.Timer(WAIT_SECONDS, query.stop)
-    deadline.start()
-    try:
-        query.processAllAvailable()
-    finally:
-        deadline.cancel()
-        deadline.join()
-    assert query.isActive, "it has not caught up in time"
-
-
-@pytest.fixture(autouse=True)
-def _stopped(request: pytest.FixtureRequest) -> Iterator[None]:
-    """No query goes on behind a test that failed."""
-    yield
-    if "spark" in request.fixturenames:
-        for query in request.getfixturevalue("spark").streams.active:
-            query.stop()
 
 
 def test_a_query_goes_on_over_rotation_packing_and_restarts_and_notices_a_gap(spark: Any, tmp_path: Path) -> None:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
-import pickle
 import random
 import shutil
-import threading
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +19,9 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, Rea
 from logwright.core.errors import DamagedJournal, HistoryUnavailable, NotFound, WrongUse
 from logwright.core.outcome import Damage
 from logwright.formats.sej import Reader, ShardedWriter, Writer
-from logwright.spark.schemas import spark_schema
 from logwright.spark.stream import JournalStream, lag_of, share
+from tests.spark import streams
+from tests.spark.streams import WAIT_SECONDS, catch_up, following, read_batch
 
 Row = tuple[Any, ...]
 
@@ -34,19 +34,13 @@ def append(directory: Path, numbers: range, *, size: int = 100, **options: Any) 
     return directory
 
 
-def stream_of(path: Path, **options: str) -> JournalStream:
-    given = {"path": str(path), **{name.lower(): value for name, value in options.items()}}
-    return JournalStream(spark_schema("sej"), given, "sej")
+stream_of = partial(streams.stream_of, "sej")
 
 
 def rows_of(stream: JournalStream, start: dict[str, Any], end: dict[str, Any]) -> list[tuple[str, int]]:
-    """Shard and offset of the rows of one batch, read by tasks that got all they know pickled."""
-    found = []
-    for partition in stream.partitions(start, end):
-        reader, task = pickle.loads(pickle.dumps((stream, partition)))
-        for batch in reader.read(task):
-            found += [(row["shard"] or "", row["offset"]) for row in batch.select(["shard", "offset"]).to_pylist()]
-    return found
+    """Shard and offset of the rows of one batch."""
+    batches = (batch.select(["shard", "offset"]) for batch in read_batch(stream, start, end))
+    return [(row["shard"] or "", row["offset"]) for batch in batches for row in batch.to_pylist()]
 
 
 def batches_of(
@@ -54,7 +48,7 @@ def batches_of(
 ) -> Iterator[tuple[list[tuple[str, int]], dict[str, Any]]]:
     """The batches until there is nothing left, each with the offset that it ends at; as Spark would ask for them."""
     start = json.loads(json.dumps(stream.initialOffset() if start is None else start))
-    while (end := json.loads(json.dumps(stream.latestOffset(start, stream.getDefaultReadLimit())))) != start:
+    while (end := following(stream, start)) != start:
         yield rows_of(stream, start, end), end
         start = end
 
@@ -328,8 +322,6 @@ def test_whatever_happens_between_triggers_every_record_comes_once(tmp_path: Pat
 
 # --- on Spark ---------------------------------------------------------------------------------------------------------
 
-WAIT_SECONDS = 120
-
 
 class Sink:
     """Collects the rows of every batch by its number: a batch that comes again takes the place of the first."""
@@ -349,27 +341,6 @@ def begin(spark: Any, path: Path, checkpoint: Path, sink: Any, schema: str = "",
     source = spark.readStream.format("sej").options(**options)
     frame = (source.schema(schema) if schema else source).load(str(path))
     return frame.writeStream.foreachBatch(sink).option("checkpointLocation", str(checkpoint)).start()
-
-
-def catch_up(query: Any) -> None:
-    """Wait until a query has read all that there is, or fails; but not for ever."""
-    deadline = threading.Timer(WAIT_SECONDS, query.stop)
-    deadline.start()
-    try:
-        query.processAllAvailable()
-    finally:
-        deadline.cancel()
-        deadline.join()
-    assert query.isActive, "it has not caught up in time"
-
-
-@pytest.fixture(autouse=True)
-def _stopped(request: pytest.FixtureRequest) -> Iterator[None]:
-    """No query goes on behind a test that failed."""
-    yield
-    if "spark" in request.fixturenames:
-        for query in request.getfixturevalue("spark").streams.active:
-            query.stop()
 
 
 def in_python(root: Path) -> Counter[Row]:

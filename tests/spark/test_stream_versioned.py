@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import pickle
 import random
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,30 +19,21 @@ from logwright.spark.schemas import spark_schema
 from logwright.spark.source import JournalReader
 from logwright.spark.stream import JournalStream
 from tests.formats.versioned.stores import Clock, Renamed, journal
+from tests.spark import streams
+from tests.spark.streams import following, read_batch
 
 Change = tuple[str, str, str | None]
 """Store, key, and value as JSON; None for a deletion."""
 WAIT_SECONDS = 240
 
 
-def stream_of(path: Path, **options: str) -> JournalStream:
-    given = {"path": str(path), **{name.lower(): value for name, value in options.items()}}
-    return JournalStream(spark_schema("versioned"), given, "versioned")
+stream_of = partial(streams.stream_of, "versioned")
 
 
 def changes_of(stream: JournalStream, start: dict[str, Any], end: dict[str, Any]) -> list[Change]:
-    """What one batch holds, read by tasks that got all they know pickled."""
-    found: list[Change] = []
-    for partition in stream.partitions(start, end):
-        reader, task = pickle.loads(pickle.dumps((stream, partition)))
-        for batch in reader.read(task):
-            found += [(row["store"], row["k"], None if row["deleted"] else row["o"]) for row in batch.to_pylist()]
-    return found
-
-
-def following(stream: JournalStream, start: dict[str, Any]) -> dict[str, Any]:
-    end: dict[str, Any] = json.loads(json.dumps(stream.latestOffset(start, stream.getDefaultReadLimit())))
-    return end
+    """What one batch holds."""
+    rows = (row for batch in read_batch(stream, start, end) for row in batch.to_pylist())
+    return [(row["store"], row["k"], None if row["deleted"] else row["o"]) for row in rows]
 
 
 class Life:

@@ -1,0 +1,50 @@
+"""Streams as Spark drives them: what a batch holds without a query, and queries that are waited for."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from logwright.spark.schemas import spark_schema
+from logwright.spark.stream import JournalStream
+
+WAIT_SECONDS = 120
+
+Offset = dict[str, Any]
+
+
+def stream_of(format: str, path: Path, **options: str) -> JournalStream:
+    """The stream of a path; names of options come in lower case, as from Spark."""
+    given = {"path": str(path), **{name.lower(): value for name, value in options.items()}}
+    return JournalStream(spark_schema(format), given, format)
+
+
+def read_batch(stream: JournalStream, start: Offset, end: Offset) -> Iterator[pa.RecordBatch]:
+    """What one batch holds, read by tasks that got all they know pickled."""
+    for partition in stream.partitions(start, end):
+        reader, task = pickle.loads(pickle.dumps((stream, partition)))
+        yield from reader.read(task)
+
+
+def following(stream: JournalStream, start: Offset) -> Offset:
+    """Where the next batch ends, as Spark keeps it: in JSON."""
+    end: Offset = json.loads(json.dumps(stream.latestOffset(start, stream.getDefaultReadLimit())))
+    return end
+
+
+def catch_up(query: Any) -> None:
+    """Wait until a query has read all that there is, or fails; but not for ever."""
+    deadline = threading.Timer(WAIT_SECONDS, query.stop)
+    deadline.start()
+    try:
+        query.processAllAvailable()
+    finally:
+        deadline.cancel()
+        deadline.join()
+    assert query.isActive, "it has not caught up in time"
