@@ -11,6 +11,7 @@ A `Model` is a naive database: the pages in the order of their list, the free pa
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,6 +32,7 @@ class Undone(Exception):
     """What a transaction of a story raises that is to be rolled back."""
 
 
+@functools.cache
 def pattern(number: int, size: int) -> bytes:
     """Bytes that tell by whom they were written, without zeros among them."""
     return bytes((number * 29 + at // 64 * 7 + 1) % 251 + 1 for at in range(size))
