@@ -13,6 +13,7 @@ from logwright.cli.times import (
     parse_duration,
     parse_size,
     parse_time,
+    shown_time,
 )
 from logwright.core.errors import WrongUse
 
@@ -113,6 +114,25 @@ def test_a_time_is_shown_to_the_nanosecond_and_can_be_typed_again(timestamp: int
     assert format_time(timestamp) == text
     if timestamp is not None:
         assert parse_time(text) == timestamp
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "text"),
+    [
+        (2**63 - 1, "+292278994-08-17T07:12:55.807Z"),  # as Java has it
+        (-(2**63), "-292275055-05-16T16:47:04.192Z"),
+        (253_402_300_800_000, "+10000-01-01T00:00:00Z"),
+        (-62_135_596_800_001, "+0000-12-31T23:59:59.999Z"),
+        (-62_167_219_200_001, "-0001-12-31T23:59:59.999Z"),
+        (253_402_300_799_999, "9999-12-31T23:59:59.999Z"),
+    ],
+)
+def test_a_time_beyond_the_calendar_is_shown_with_a_sign_before_its_year(milliseconds: int, text: str) -> None:
+    assert shown_time(milliseconds * 1_000_000) == text
+
+
+def test_a_zone_may_be_written_small() -> None:
+    assert parse_time("2026-01-15T10:00:00.120z") == parse_time("2026-01-15T10:00:00.120Z") == TEN_O_CLOCK + 120_000_000
 
 
 @pytest.mark.parametrize(

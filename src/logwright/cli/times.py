@@ -1,13 +1,12 @@
-"""Times, durations and sizes as people type and read them; those that are typed are told in `core/times.py`."""
+"""Times, durations and sizes as people type and read them; what times look like is told in `core/times.py`."""
 
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime, tzinfo
 from typing import Any, Final
 
 from ..core.errors import WrongUse
-from ..core.times import NANOSECONDS, UNITS, parse_duration, parse_time
+from ..core.times import NANOSECONDS, UNITS, format_time, parse_duration, parse_time, shown_time
 
 __all__ = [
     "MILLISECONDS",
@@ -41,31 +40,10 @@ def parse_size(text: str) -> int:
     return int(match[1]) * scale
 
 
-def format_time(timestamp: int | None, *, local: bool = False) -> str:
-    """A time in ISO 8601, to the nanosecond where it has any, in UTC or in local time; `-` for none."""
-    if timestamp is None:
-        return "-"
-    seconds, nanoseconds = divmod(timestamp, NANOSECONDS)
-    zone: tzinfo | None = None if local else UTC
-    written = datetime.fromtimestamp(seconds, UTC).astimezone(zone).isoformat()
-    fraction = f".{nanoseconds:09d}" if nanoseconds else ""
-    while fraction.endswith("000"):
-        fraction = fraction[:-3]
-    return written[:19] + fraction + (written[19:] if local else "Z")
-
-
 def time_scale(reader: Any) -> int:
     """How many nanoseconds the unit has in which a journal's records tell their `timestamp`."""
     scale: int = getattr(reader, "time_scale", 1)
     return scale
-
-
-def shown_time(timestamp: int, *, local: bool = False) -> str:
-    """As `format_time`, and the number itself where no calendar has such a time."""
-    try:
-        return format_time(timestamp, local=local)
-    except (ValueError, OverflowError, OSError):
-        return str(timestamp)
 
 
 def format_duration(nanoseconds: int) -> str:

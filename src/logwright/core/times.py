@@ -1,4 +1,4 @@
-"""Times and durations as people type them.
+"""Times and durations as people type them, and times as people read them.
 
 A time is one of
 - nanoseconds since the epoch, as a plain number: `1763241600000000000`;
@@ -7,13 +7,16 @@ A time is one of
 
 A time without a zone is UTC, or local time where the caller says so. Datetimes of Python end at microseconds, so the
 fraction is kept apart from them.
+
+A time that Python's calendar does not have is told as ISO 8601 does it by agreement, with a sign before a year of more
+digits: `+292278994-08-17T07:12:55.807Z`.
 """
 
 from __future__ import annotations
 
 import re
 import time
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Final
 
 from .errors import WrongUse
@@ -46,6 +49,9 @@ _LONG_UNITS: Final = {
     "week": "w",
 }
 
+_CYCLE_YEARS: Final = 400
+_CYCLE_SECONDS: Final = 146_097 * 86_400
+"""After so long the calendar is the same again."""
 _PART: Final = re.compile(r"\s*(\d+)\s*([a-z]+)\s*,?", re.ASCII | re.IGNORECASE)
 _NUMBER: Final = re.compile(r"[+-]?\d{1,20}", re.ASCII)
 _FRACTION: Final = re.compile(r"(?<=:\d\d:\d\d)[.,](\d{1,9})(?=$|[Zz+-])", re.ASCII)
@@ -60,6 +66,7 @@ def parse_time(text: str, *, local: bool = False) -> int:
         return time.time_ns()
     if wanted.lower().endswith("ago"):
         return _in_range(time.time_ns() - parse_duration(wanted[:-3]), text)
+    wanted = f"{wanted[:-1]}Z" if wanted.endswith("z") else wanted
     fraction = _FRACTION.search(wanted)
     nanoseconds = 0
     if fraction is not None:
@@ -105,3 +112,36 @@ def _unit(name: str) -> int | None:
     name = name.lower()
     short = _LONG_UNITS.get(name) or _LONG_UNITS.get(name.removesuffix("s")) or name
     return UNITS.get(short)
+
+
+# --- to be read -------------------------------------------------------------------------------------------------------
+
+
+def format_time(timestamp: int | None, *, local: bool = False) -> str:
+    """A time in ISO 8601, to the nanosecond where it has any, in UTC or in local time; `-` for none."""
+    if timestamp is None:
+        return "-"
+    seconds, nanoseconds = divmod(timestamp, NANOSECONDS)
+    zone: tzinfo | None = None if local else UTC
+    written = datetime.fromtimestamp(seconds, UTC).astimezone(zone).isoformat()
+    return written[:19] + _fraction(nanoseconds) + (written[19:] if local else "Z")
+
+
+def shown_time(timestamp: int, *, local: bool = False) -> str:
+    """As `format_time`, also where Python's calendar has no such time: then in UTC, with a sign before its year."""
+    try:
+        return format_time(timestamp, local=local)
+    except (ValueError, OverflowError, OSError):
+        seconds, nanoseconds = divmod(timestamp, NANOSECONDS)
+        start = datetime(2000, 1, 1, tzinfo=UTC)
+        cycles, rest = divmod(seconds - round(start.timestamp()), _CYCLE_SECONDS)
+        moment = start + timedelta(seconds=rest)
+        year = moment.year + _CYCLE_YEARS * cycles
+        return f"{'-' if year < 0 else '+'}{abs(year):04d}{moment:-%m-%dT%H:%M:%S}{_fraction(nanoseconds)}Z"
+
+
+def _fraction(nanoseconds: int) -> str:
+    fraction = f".{nanoseconds:09d}" if nanoseconds else ""
+    while fraction.endswith("000"):
+        fraction = fraction[:-3]
+    return fraction

@@ -22,6 +22,7 @@ from typing import Any, Final, TypeVar
 from ...core.disk import Disk, File
 from ...core.errors import DamagedJournal, HistoryUnavailable, NotFound, WrongUse
 from ...core.outcome import Damage, Mode, check_mode
+from ...core.times import shown_time
 from . import codec, kernel
 from .archives import DEFAULT_LIMITS, ArchiveLimits
 from .cursor import Chunk, Cursor, Head
@@ -100,7 +101,7 @@ class Timeline:
             return files[index]
         if index and files[index - 1].timestamp == at:
             return files[index - 1]
-        kept = f"the state is known from {metadata.initialized} on"
+        kept = f"the state is known from {metadata.initialized} on, which is {shown_time(metadata.initialized)}"
         if index:
             raise HistoryUnavailable(
                 f"{self.where}: nothing is kept of the time between {files[index - 1].timestamp} and "
