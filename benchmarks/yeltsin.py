@@ -67,16 +67,16 @@ def bare(place: Path, *, syncs: bool) -> Iterator[Act]:
     os.truncate(table, PAGES * PAGE_BYTES)
     pages = mmap.mmap(table, PAGES * PAGE_BYTES)
     pages[:] = bytes(len(pages))
-    zeros, data = bytes(AHEAD_BYTES), os.urandom(RECORD_BYTES)
+    zeros, data = bytes(2 * AHEAD_BYTES), os.urandom(RECORD_BYTES)
     os.pwrite(journal, zeros, 0)
-    log, end, numbers = mmap.mmap(journal, AHEAD_BYTES), 0, itertools.count()
+    log, end, numbers = mmap.mmap(journal, len(zeros)), 0, itertools.count()
 
     def commit() -> None:
         nonlocal log, end
         number = next(numbers)
         if end + RECORD_BYTES > len(log):
             os.pwrite(journal, zeros, len(log))
-            log.resize(len(log) + AHEAD_BYTES)
+            log.resize(len(log) + len(zeros))
         if syncs:
             os.pwrite(journal, data, end)
             os.fdatasync(journal)

@@ -66,6 +66,51 @@ def test_modifications_are_read_back_written_to_the_journal_and_made_in_the_tabl
     assert not any(journal[end:])
 
 
+@pytest.mark.parametrize("twin", [pytest.param(changes, id="plain"), pytest.param(shortcut, id="compiled")])
+@pytest.mark.parametrize("seed", range(4))
+def test_one_modification_at_once_is_what_a_transaction_of_one_is(twin: Any, seed: int) -> None:
+    table, journal = bytearray(golden("append3")), bytearray(encode_header(0, 0)) + bytes(4 << 20)
+    expected = bytearray(table), bytearray(journal)
+    end, previous = 20, 0
+    for page, offset, data in some_changes(seed):
+        if data:
+            transaction = changes.Changes(expected[0])
+            transaction.modify(page, offset, data)
+            transaction.commit(expected[1], end, previous, 77)
+            found = twin.modify_at_once(table, journal, page, offset, data, end, previous, 77)
+            assert found == end + transaction.size
+            previous, end = end, found
+    assert (table, journal) == expected
+
+
+def test_the_compiled_way_at_once_stores_nothing_beyond_the_memory_that_there_is() -> None:
+    if not shortcut.COMPILED:
+        pytest.skip("the kernel is not built")
+    table, journal = bytearray(golden("new")), bytearray(encode_header(0, 0)) + bytes(200)
+    kept = bytes(table), bytes(journal)
+    page = page_at(0)
+    for where in (
+        (page_at(1), 0, b"x", 20, 0),
+        (page, PAGE_DATA_BYTES, b"x", 20, 0),
+        (page, 2**16, b"x", 20, 0),
+        (page, -1, b"x", 20, 0),
+        (2**62, 0, b"x", 20, 0),
+        (-9, 0, b"x", 20, 0),
+        (page, 0, bytes(2**16), 20, 0),
+        (page, 0, bytes(70), 26, 0),
+        (page, 0, b"x", 2**62, 0),
+        (page, 0, b"x", 19, 0),
+        (page, 0, b"x", 20, 20),
+        (page, 0, b"x", 50, 7),
+    ):
+        with pytest.raises(IndexError):
+            shortcut.modify_at_once(table, journal, *where, 0)
+    for memories in ((bytes(table), journal), (table, bytes(journal))):
+        with pytest.raises(BufferError):
+            shortcut.modify_at_once(*memories, page, 0, b"x", 20, 0, 0)  # type: ignore[arg-type]
+    assert (bytes(table), bytes(journal)) == kept
+
+
 def test_the_compiled_way_stores_nothing_beyond_the_memory_that_there_is() -> None:
     if not shortcut.COMPILED:
         pytest.skip("the kernel is not built")

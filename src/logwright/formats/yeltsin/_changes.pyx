@@ -5,9 +5,10 @@ Every place is checked against the memory before it is read or written: a table 
 owner believes is an `IndexError`, and nothing is stored.
 """
 
-from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.buffer cimport PyBUF_READ, PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE, PyByteArray_Resize
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.memoryview cimport PyMemoryView_FromMemory
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy
@@ -48,6 +49,46 @@ cdef bytes MARK = _seal.MARK
 cdef bytes UNFINISHED = _table_layout.UNFINISHED
 cdef bytes WHOLE = _table_layout.WHOLE
 AROUND_BYTES = TRANSACTION_HEAD_BYTES + OPERATION_HEAD_BYTES + SEAL_BYTES
+
+
+cdef uint32_t checksum_of(operations, int64_t previous, int64_t timestamp) except? 0:
+    cdef unsigned char covered[16]
+    store_little_u64(covered, <uint64_t>previous)
+    store_little_u64(covered + 8, <uint64_t>timestamp)
+    return _crc32c(operations, _crc32c(PyBytes_FromStringAndSize(<char*>covered, 16)))
+
+
+cdef void store_head(unsigned char* place, int64_t previous, int64_t timestamp) noexcept:
+    store_little_u64(place, <uint64_t>previous)
+    store_little_u64(place + NEXT_AT, 0)
+    store_little_u64(place + TIMESTAMP_AT, <uint64_t>timestamp)
+    place[FLAGS_AT] = 0
+
+
+cdef void store_modification_head(unsigned char* place, int64_t page, int64_t offset, int64_t size) noexcept:
+    place[0] = MODIFICATION
+    store_little_u32(place + 1, <uint32_t>(MODIFICATION_HEAD_BYTES + 2 * size))
+    store_little_u64(place + 5, <uint64_t>page)
+    store_little_u16(place + 13, <uint32_t>offset)
+    store_little_u16(place + 15, <uint32_t>size)
+
+
+cdef void store_end(unsigned char* place, uint32_t checksum) noexcept:
+    place[0] = COMPLETION
+    store_little_u32(place + 1, <uint32_t>SEAL_BYTES)
+    memcpy(place + 5, PyBytes_AS_STRING(MARK), 4)
+    store_little_u32(place + 9, checksum)
+
+
+cdef void store_name(unsigned char* log, int64_t position, int64_t previous) noexcept:
+    """Let links and header lead to a transaction that is there."""
+    IN_ORDER()
+    if previous:
+        store_little_u64(log + previous + NEXT_AT, <uint64_t>position)
+    else:
+        store_little_u64(log + FIRST_AT, <uint64_t>position)
+    IN_ORDER()
+    store_little_u64(log + LAST_AT, <uint64_t>position)
 
 
 cdef struct Place:
@@ -112,11 +153,7 @@ cdef class Changes:
             self._room = self._room * 2 + 8
         PyByteArray_Resize(self.operations, at + 2 * size)
         place = <unsigned char*>PyByteArray_AS_STRING(self.operations)
-        place[have] = MODIFICATION
-        store_little_u32(place + have + 1, <uint32_t>(MODIFICATION_HEAD_BYTES + 2 * size))
-        store_little_u64(place + have + 5, <uint64_t>page)
-        store_little_u16(place + have + 13, <uint32_t>offset)
-        store_little_u16(place + have + 15, <uint32_t>size)
+        store_modification_head(place + have, page, offset, size)
         self._load(place + at, table, start, size)
         memcpy(place + at + size, data, size)
         self._places[self._count] = Place(start, size, at + size)
@@ -160,16 +197,10 @@ cdef class Changes:
             found.append((change.place, bytes(self.operations[change.at : change.at + change.size])))
         return found
 
-    cdef uint32_t _checksum(self, int64_t previous, int64_t timestamp) except? 0:
-        cdef unsigned char covered[16]
-        store_little_u64(covered, <uint64_t>previous)
-        store_little_u64(covered + 8, <uint64_t>timestamp)
-        return _crc32c(self.operations, _crc32c(PyBytes_FromStringAndSize(<char*>covered, 16)))
-
     def encode(self, int64_t previous, int64_t timestamp):
         """The whole transaction as the journal has it."""
         cdef int64_t size = PyByteArray_GET_SIZE(self.operations)
-        cdef uint32_t checksum = self._checksum(previous, timestamp)
+        cdef uint32_t checksum = checksum_of(self.operations, previous, timestamp)
         cdef bytes found = PyBytes_FromStringAndSize(NULL, size + <int64_t>AROUND_BYTES)
         self._encode(<unsigned char*>PyBytes_AS_STRING(found), previous, timestamp, checksum, size)
         return found
@@ -196,7 +227,7 @@ cdef class Changes:
         """Store the transaction in the journal behind the last one, and then in the table, and say so in both."""
         cdef Py_buffer pages, log
         cdef int64_t size = PyByteArray_GET_SIZE(self.operations)
-        cdef uint32_t checksum = self._checksum(previous, timestamp)
+        cdef uint32_t checksum = checksum_of(self.operations, previous, timestamp)
         PyObject_GetBuffer(journal, &log, PyBUF_WRITABLE)
         try:
             PyObject_GetBuffer(self._table, &pages, PyBUF_WRITABLE)
@@ -226,29 +257,15 @@ cdef class Changes:
     cdef void _encode(
         self, unsigned char* place, int64_t previous, int64_t timestamp, uint32_t checksum, int64_t size
     ) noexcept:
-        store_little_u64(place, <uint64_t>previous)
-        store_little_u64(place + NEXT_AT, 0)
-        store_little_u64(place + TIMESTAMP_AT, <uint64_t>timestamp)
-        place[FLAGS_AT] = 0
-        place += TRANSACTION_HEAD_BYTES
-        memcpy(place, PyByteArray_AS_STRING(self.operations), size)
-        place += size
-        place[0] = COMPLETION
-        store_little_u32(place + 1, <uint32_t>SEAL_BYTES)
-        memcpy(place + 5, PyBytes_AS_STRING(MARK), 4)
-        store_little_u32(place + 9, checksum)
+        store_head(place, previous, timestamp)
+        memcpy(place + TRANSACTION_HEAD_BYTES, PyByteArray_AS_STRING(self.operations), size)
+        store_end(place + TRANSACTION_HEAD_BYTES + size, checksum)
 
     cdef void _record(
         self, unsigned char* log, int64_t position, int64_t previous, int64_t timestamp, uint32_t checksum, int64_t size
     ) noexcept:
         self._encode(log + position, previous, timestamp, checksum, size)
-        IN_ORDER()
-        if previous:
-            store_little_u64(log + previous + NEXT_AT, <uint64_t>position)
-        else:
-            store_little_u64(log + FIRST_AT, <uint64_t>position)
-        IN_ORDER()
-        store_little_u64(log + LAST_AT, <uint64_t>position)
+        store_name(log, position, previous)
 
     cdef void _apply(self, unsigned char* table) noexcept:
         memcpy(table, PyBytes_AS_STRING(UNFINISHED), 4)
@@ -266,3 +283,59 @@ cdef class Changes:
                 operations + self._places[number].at,
                 self._places[number].size,
             )
+
+
+def modify_at_once(
+    table, journal, int64_t page, int64_t offset, bytes data, int64_t position, int64_t previous, int64_t timestamp
+):
+    """Commit a transaction of one modification; where it ends in the journal."""
+    cdef Py_buffer pages, log
+    cdef int64_t size = PyBytes_GET_SIZE(data)
+    cdef int64_t end = position + <int64_t>AROUND_BYTES + OPERATION_HEAD_BYTES + MODIFICATION_HEAD_BYTES + 2 * size
+    cdef int64_t start = page + PAGE_HEAD_BYTES + offset
+    PyObject_GetBuffer(journal, &log, PyBUF_WRITABLE)
+    try:
+        PyObject_GetBuffer(table, &pages, PyBUF_WRITABLE)
+        try:
+            if page < 0 or not 0 <= offset <= MAX_IMAGE_BYTES or size > MAX_IMAGE_BYTES:
+                raise IndexError("no modification has so many bytes")
+            if start < TABLE_HEAD_BYTES or start > pages.len - size:
+                raise IndexError("the table ends before the page does")
+            if position < HEADER_BYTES or end > log.len:
+                raise IndexError("there is no room in the journal")
+            if previous and not HEADER_BYTES <= previous < position:
+                raise IndexError("the previous transaction is not in the journal")
+            _store_at_once(
+                <unsigned char*>log.buf, <unsigned char*>pages.buf, page, offset, data, position, previous, timestamp, end
+            )
+        finally:
+            PyBuffer_Release(&pages)
+    finally:
+        PyBuffer_Release(&log)
+    return end
+
+
+cdef int _store_at_once(
+    unsigned char* log, unsigned char* table, int64_t page, int64_t offset, bytes data,
+    int64_t position, int64_t previous, int64_t timestamp, int64_t end,
+) except -1:
+    cdef int64_t size = PyBytes_GET_SIZE(data)
+    cdef unsigned char* operation = log + position + TRANSACTION_HEAD_BYTES
+    cdef unsigned char* before = operation + OPERATION_HEAD_BYTES + MODIFICATION_HEAD_BYTES
+    cdef unsigned char* place = table + page + PAGE_HEAD_BYTES + offset
+    store_head(log + position, previous, timestamp)
+    store_modification_head(operation, page, offset, size)
+    memcpy(before, place, size)
+    memcpy(before + size, PyBytes_AS_STRING(data), size)
+    operations = PyMemoryView_FromMemory(<char*>operation, before + 2 * size - operation, PyBUF_READ)
+    store_end(before + 2 * size, checksum_of(operations, previous, timestamp))
+    store_name(log, position, previous)
+    IN_ORDER()
+    memcpy(table, PyBytes_AS_STRING(UNFINISHED), 4)
+    IN_ORDER()
+    memcpy(place, PyBytes_AS_STRING(data), size)
+    IN_ORDER()
+    memcpy(table, PyBytes_AS_STRING(WHOLE), 4)
+    IN_ORDER()
+    log[position + FLAGS_AT] = COMPLETE
+    return 0

@@ -107,3 +107,13 @@ class Changes:
         self.apply(table)
         table[: len(WHOLE)] = WHOLE
         journal[position + FLAGS_AT] = COMPLETE
+
+
+def modify_at_once(
+    table: Memory, journal: Memory, page: int, offset: int, data: bytes, position: int, previous: int, timestamp: int
+) -> int:
+    """Commit a transaction of one modification; where it ends in the journal."""
+    changes = Changes(table)
+    changes.modify(page, offset, data)
+    changes.commit(journal, position, previous, timestamp)
+    return position + changes.size

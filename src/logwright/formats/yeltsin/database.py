@@ -41,15 +41,15 @@ from typing import Final
 
 from ...core.appending import Appending
 from ...core.disk import REAL_DISK, Buffer, Disk
-from ...core.durability import NONE, SyncLike
+from ...core.durability import NONE, GroupCommit, SyncLike
 from ...core.errors import Closed, DamagedJournal, NotFound, WrongUse, is_no_space
 from ...core.outcome import Damage
 from ...core.report import Report
 from .held import HeldArea
-from .layout import HEADER_BYTES, TRANSACTION_HEAD_BYTES
+from .layout import HEADER_BYTES, MAX_MODIFICATION_BYTES, OPERATION_HEAD_BYTES, TRANSACTION_HEAD_BYTES
 from .overlay import Changeable, Overlay
 from .page_links import check_page
-from .shortcut import Changes
+from .shortcut import Changes, modify_at_once
 from .table import TableFile, as_bytes, check_range, create_table, lock_table, open_file
 from .table_check import check_table, walk_free, walk_pages
 from .table_layout import PAGE_DATA_BYTES
@@ -58,8 +58,8 @@ from .transaction_log import TransactionLog
 
 INTERVAL_CHECKPOINT_BYTES: Final = 16 << 20
 """With `interval`, so many bytes of journal are the most that wait for the background thread."""
-AHEAD_BYTES: Final = 1 << 20
-"""How far ahead zeros are written in a journal that is synced for each commit, or never."""
+AHEAD_BYTES: Final = 1 << 19
+"""How far ahead zeros are written in a journal that is synced for each commit, or never; at most twice as far."""
 NOTHING_BYTES: Final = Changes(bytearray()).size
 """How large a transaction is that modifies nothing."""
 END_BYTES: Final = NOTHING_BYTES - TRANSACTION_HEAD_BYTES
@@ -125,6 +125,7 @@ class Database(Appending):
         self._table_memory: bytearray | None = None
         self._look_at_memory()
         self._start()
+        self._group = GroupCommit(self._sync_commits)
         _open_databases.add(self)
 
     @classmethod
@@ -222,26 +223,42 @@ class Database(Appending):
         """Replace bytes of a page's data, by a transaction of its own."""
         if type(data) is not bytes:
             data = as_bytes(data)
-        alone = self._alone
-        changes = self._enter(alone)
-        if changes is None:
-            self._leave(alone)
+        if self._table_memory is None or self._held is not None:
             with self.transaction() as tx:
                 tx.modify(page, offset, data)
             return
+        alone = self._alone
+        self._take_turn(alone)
         try:
             size = len(data)
             if offset < 0 or offset + size > PAGE_DATA_BYTES or page not in self._known:
                 self._know(page, offset, size)
             if size:
-                changes.modify(page, offset, data)
-        except BaseException:
+                self._modify_at_once(self._table_memory, page, offset, data)
+        finally:
             self._leave(alone)
+
+    def _modify_at_once(self, table: bytearray, page: int, offset: int, data: bytes) -> None:
+        """Commit one modification, unsynced, by one call that stores all of it."""
+        try:
+            log, journal = self._log, self._log_memory
+            position = log.end
+            most = position + NOTHING_BYTES + OPERATION_HEAD_BYTES + MAX_MODIFICATION_BYTES
+            if most > len(journal):
+                journal = self._log_memory = log.make_room(most)
+            now = int(time.time())
+            log.take_in(position, modify_at_once(table, journal, page, offset, data, position, log.last, now))
+        except BaseException as error:
+            self._failure, self._failure_told, self.refusing = error, True, True
             raise
-        self._commit_shortly(alone, changes)
 
     def _enter(self, transaction: Transaction) -> Changes | None:
         """Wait for a transaction's turn; what its modifications are gathered in if they can take the short way."""
+        self._take_turn(transaction)
+        return None if self._table_memory is None else Changes(self._table_memory)
+
+    def _take_turn(self, transaction: Transaction) -> None:
+        """Wait until no other transaction is running, and let this one run."""
         me = threading.get_ident()
         if self._running_in == me:
             raise WrongUse(f"{self.path}: a transaction is running in this thread already")
@@ -252,7 +269,6 @@ class Database(Appending):
                 self._refuse()
             finally:
                 self._leave(transaction)
-        return None if self._table_memory is None else Changes(self._table_memory)
 
     def _leave(self, transaction: Transaction) -> None:
         """Let the next transaction run; a second call for the same one does nothing."""
@@ -404,9 +420,7 @@ class Database(Appending):
         if syncs:
             table.area.sync()
         table.finish()
-        log.link()  # together with the flags, which lie in the same places
-        for position in self._waiting:
-            log.complete(position)
+        log.complete(*self._waiting)
         self._waiting.clear()
         self._waiting_bytes = 0
         if syncs:
@@ -441,6 +455,13 @@ class Database(Appending):
 
     def _to_sync(self) -> Callable[[], None]:
         return self._log.sync_appended
+
+    def _sync_commits(self) -> None:
+        """What `sync` does, for commits that wait for it: nothing is to be written before."""
+        with self._syncing:
+            if self._failure is not None:
+                self._refuse()  # another thread's sync failed meanwhile: ours could succeed and mean nothing
+            self._or_poison(self._log.sync_appended)
 
     def _sync_in_background(self) -> None:
         try:

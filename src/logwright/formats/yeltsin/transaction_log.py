@@ -44,6 +44,7 @@ from .layout import (
     OPERATION_HEAD,
     OPERATION_HEAD_BYTES,
     ROLLBACK,
+    TIMESTAMP_AT,
     TRANSACTION_HEAD,
 )
 from .opening import open_for_writing
@@ -82,8 +83,8 @@ class TransactionLog:
         self._ahead_bytes = ahead_bytes
         self._syncs_each = syncs and not names_later
         self._names_later = names_later
-        self._unlinked: list[int] = []
-        """The transactions that the one before them does not name yet."""
+        self._unlinked: list[tuple[int, bytes]] = []
+        """The transactions that the one before them does not name yet, and the bytes of their time."""
         self._linked = self.last
         """The last transaction that can be reached by links."""
         self._unknown_flags: dict[int, int] = {}
@@ -159,7 +160,7 @@ class TransactionLog:
         ahead_bytes = self._ahead_bytes
         try:
             # Up to a multiple: the system keeps what is written in order, and begins so, in large pieces.
-            self._area.add_zeros((end // ahead_bytes + 1) * ahead_bytes)
+            self._area.add_zeros((end // ahead_bytes + 2) * ahead_bytes)
         except StorageFailed as error:
             if not is_no_space(error):
                 raise
@@ -189,7 +190,7 @@ class TransactionLog:
         try:
             area.store(position, data)
             if self._names_later:
-                self._unlinked.append(position)
+                self._unlinked.append((position, data[TIMESTAMP_AT:FLAGS_AT]))
             elif self.last:
                 area.store(self.last + NEXT_AT, LINK.pack(position))
         except BaseException:
@@ -222,20 +223,32 @@ class TransactionLog:
 
     def link(self) -> None:
         """Let each transaction name the next one."""
-        for position in self._unlinked:
-            if self._linked:
-                self._area.store(self._linked + NEXT_AT, LINK.pack(position))
-            self._linked = position
-            self._is_synced = False
-        self._unlinked.clear()
+        self._link(set())
 
-    def complete(self, position: int) -> None:
-        """Say that a transaction is in the table, which must have been synced."""
-        flags = _COMPLETE_FLAG
-        if position in self._unknown_flags:
-            flags = bytes([COMPLETE | self._unknown_flags.pop(position)])
-        self._area.store(position + FLAGS_AT, flags)
-        self._is_synced = False
+    def _link(self, due: set[int]) -> None:
+        """Let each transaction name the next one, and flag those of them that are due: then they are due no more."""
+        before, rest = self._linked, b""
+        for position, timestamp in self._unlinked:
+            if before:
+                self._area.store(before + NEXT_AT, LINK.pack(position) + rest)
+                if rest:
+                    due.discard(before)
+            before, rest = position, timestamp + (_COMPLETE_FLAG if position in due else b"\0")
+        if self._unlinked:
+            self._linked = before
+            self._unlinked.clear()
+            self._is_synced = False
+
+    def complete(self, *positions: int) -> None:
+        """Say that transactions are in the table, which must have been synced. What is to be linked is linked."""
+        due = set(positions)
+        self._link(due)
+        for position in due:
+            flags = _COMPLETE_FLAG
+            if position in self._unknown_flags:
+                flags = bytes([COMPLETE | self._unknown_flags.pop(position)])
+            self._area.store(position + FLAGS_AT, flags)
+            self._is_synced = False
 
     def sync_appended(self) -> None:
         """Make all transactions so far durable, whether the header names them or not."""
