@@ -270,6 +270,13 @@ def read_to_the_end(memory: mmap.mmap, place: int) -> None:
                 if not cut:
                     kernel.columns(view, start, page, count)
                 kernel.Latest().walk(view, start, page)
+        for size in range(200):  # entries of one shape, which is compared with more bytes than they have
+            data = codec.pack_entry(1 << 60, "key", ["x" * size, 7]) * 3
+            view[page - len(data) : page] = data
+            assert kernel.walk(view, page - len(data), page)[1] == 3
+            latest = kernel.Latest()
+            latest.walk(view, page - len(data), page)
+            assert latest.state() == {"key": (["x" * size, 7], 1 << 60)}
 
 
 def test_no_byte_is_read_behind_the_end() -> None:

@@ -13,6 +13,7 @@ from libc.stdint cimport int64_t, uint64_t
 from libc.stdlib cimport free
 from libc.string cimport memset, strlen
 
+from ...core._bytes cimport load_little_u64, store_little_u64
 from ._growing cimport Growing, append, make_room, put, put_one
 from .bonjson._bytes cimport double_of, load_number, single_of
 from .bonjson._kernel cimport Source, Text, read_document, set_range, take_long_string
@@ -44,9 +45,31 @@ cdef extern from *:
         for (word = JSON_EACH(0x61); at < size; at++) word = word << 8 | p[at];
         return json_escapes(word);
     }
-    /* Copy a short string, of which only `room` bytes may be read, to where 16 may be written. */
-    static inline void copy_short(unsigned char *to, const unsigned char *from, Py_ssize_t size, Py_ssize_t room) {
-        if (room >= 16) memcpy(to, from, 16); else memcpy(to, from, size);
+    /* Up to 15 bytes as two words, filled up with a letter; from `p` on `room` bytes may be read. */
+    static inline void load_short(
+        const unsigned char *p, Py_ssize_t size, Py_ssize_t room, uint64_t *low, uint64_t *high
+    ) {
+        unsigned char copied[16] = {0};
+        uint64_t kept;
+        if (room < 16) {
+            memcpy(copied, p, (size_t)size);
+            p = copied;
+        }
+        *low = load_little_u64(p);
+        *high = load_little_u64(p + 8);
+        if (size < 8) {
+            kept = (1ULL << 8 * size) - 1;
+            *low = (*low & kept) | (JSON_EACH(0x61) & ~kept);
+            *high = JSON_EACH(0x61);
+        } else {
+            kept = (1ULL << 8 * (size - 8)) - 1;
+            *high = (*high & kept) | (JSON_EACH(0x61) & ~kept);
+        }
+    }
+    static inline uint64_t hash_of_short(uint64_t low, uint64_t high, Py_ssize_t size) {
+        uint64_t hash = (low ^ (uint64_t)size) * 0x9E3779B97F4A7C15ULL;
+        hash = (hash ^ hash >> 32 ^ high) * 0xC4CEB9FE1A85EC53ULL;
+        return hash ^ hash >> 29;
     }
     static inline uint64_t hash_of_key(const unsigned char *p, Py_ssize_t size) {
         uint64_t hash = 0xCBF29CE484222325ULL ^ (uint64_t)size, word;
@@ -77,8 +100,12 @@ cdef extern from *:
         return -1;
     }
     """
+    bint json_escapes(uint64_t word) noexcept nogil
     bint needs_escapes(const unsigned char *p, Py_ssize_t size) noexcept nogil
-    void copy_short(unsigned char *to, const unsigned char *source, Py_ssize_t size, Py_ssize_t room) noexcept nogil
+    void load_short(
+        const unsigned char *p, Py_ssize_t size, Py_ssize_t room, uint64_t *low, uint64_t *high
+    ) noexcept nogil
+    uint64_t hash_of_short(uint64_t low, uint64_t high, Py_ssize_t size) noexcept nogil
     uint64_t hash_of_key(const unsigned char *p, Py_ssize_t size) noexcept nogil
     int few_decimals(double number, uint64_t *digits) noexcept nogil
 
@@ -100,6 +127,7 @@ cdef enum:
     UNSIGNED_CODE = 0x70
     SIGNED_CODE = 0x78
     SHORT_STRING_CODE = 0x80
+    SHORT_BYTES = 15  # strings of so many, whatever their type code, are taken as two words
     MOST_LEVELS = 32
     SMALL_BYTES = 40  # whatever is neither a string nor a container has fewer, and a comma
 
@@ -115,15 +143,23 @@ for _name, _ours in {
 cdef int64_t DEPTH = DEFAULT_LIMITS.depth
 
 
-cdef bint note_key(Level *level, const unsigned char *data, Py_ssize_t size) noexcept nogil:
-    """Note that an object has a key; whether it may have had it before."""
-    cdef uint64_t hash = hash_of_key(data, size)
+cdef bint note_hash(Level *level, uint64_t hash) noexcept nogil:
+    """Note that an object has a key of this hash; whether it may have had it before."""
     cdef int one = <int>(hash & 255)
     cdef int other = <int>(hash >> 8 & 255)
     cdef bint before = (level.keys[one >> 6] >> (one & 63) & 1) and (level.keys[other >> 6] >> (other & 63) & 1)
     level.keys[one >> 6] |= <uint64_t>1 << (one & 63)
     level.keys[other >> 6] |= <uint64_t>1 << (other & 63)
     return before
+
+
+cdef bint note_key(Level *level, const unsigned char *data, Py_ssize_t size) noexcept nogil:
+    """Note that an object has a key; whether it may have had it before."""
+    cdef uint64_t low, high
+    if size > SHORT_BYTES:
+        return note_hash(level, hash_of_key(data, size))
+    load_short(data, size, size, &low, &high)
+    return note_hash(level, hash_of_short(low, high, size))
 
 
 # --- strings and numbers ----------------------------------------------------------------------------------------------
@@ -158,8 +194,8 @@ cdef void put_escaped(Growing *growing, const unsigned char *data, Py_ssize_t si
             put_one(growing, digits[byte & 15])
 
 
-cdef int append_string(Growing *growing, const unsigned char *data, Py_ssize_t size, Py_ssize_t room) except -1 nogil:
-    """A string, and room for a sign behind it; from `data` on `room` bytes may be read."""
+cdef int append_string(Growing *growing, const unsigned char *data, Py_ssize_t size) except -1 nogil:
+    """A string, and room for a sign behind it."""
     if needs_escapes(data, size):
         make_room(growing, 6 * size + SMALL_BYTES)
         put_one(growing, c'"')
@@ -167,13 +203,19 @@ cdef int append_string(Growing *growing, const unsigned char *data, Py_ssize_t s
     else:
         make_room(growing, size + SMALL_BYTES)
         put_one(growing, c'"')
-        if size < 16:
-            copy_short(growing.data + growing.size, data, size, room)
-            growing.size += size
-        else:
-            put(growing, data, size)
+        put(growing, data, size)
     put_one(growing, c'"')
     return 0
+
+
+cdef inline void put_short(Growing *growing, uint64_t low, uint64_t high, Py_ssize_t size) noexcept nogil:
+    """A string of at most 15 bytes, none of which needs to be escaped; there is room for SMALL_BYTES."""
+    cdef unsigned char *into = growing.data + growing.size
+    into[0] = c'"'
+    store_little_u64(into + 1, low)
+    store_little_u64(into + 9, high)
+    into[1 + size] = c'"'
+    growing.size += size + 2
 
 
 cdef void put_unsigned(Growing *growing, uint64_t number) noexcept nogil:
@@ -285,6 +327,8 @@ cdef bint append_fast(Growing *growing, Source *source, Py_ssize_t end) except -
     cdef Py_ssize_t at
     cdef int code
     cdef Text text
+    cdef uint64_t low, high
+    cdef bint is_key, had_before
     while True:
         at = source.position
         code = data[at]
@@ -329,13 +373,23 @@ cdef bint append_fast(Growing *growing, Source *source, Py_ssize_t end) except -
             if depth == 0:
                 return True
             continue
-        append_string(growing, text.data, text.size, data + end - text.data)
+        is_key = depth > 0 and level.is_object and not key_read
+        if text.size <= SHORT_BYTES:
+            load_short(text.data, text.size, data + end - text.data, &low, &high)
+            if json_escapes(low) or json_escapes(high):
+                append_string(growing, text.data, text.size)
+            else:
+                put_short(growing, low, high, text.size)
+            had_before = is_key and note_hash(level, hash_of_short(low, high, text.size))
+        else:
+            append_string(growing, text.data, text.size)
+            had_before = is_key and note_hash(level, hash_of_key(text.data, text.size))
         if depth == 0:
             return True
-        if not level.is_object or key_read:
+        if not is_key:
             key_read = False
             continue
-        if note_key(level, text.data, text.size):
+        if had_before:
             return False
         put_one(growing, c":")
         key_read = True
@@ -344,7 +398,7 @@ cdef bint append_fast(Growing *growing, Source *source, Py_ssize_t end) except -
 cdef int append_json(
     Growing *growing, Source *source, const unsigned char *data, Py_ssize_t start, Py_ssize_t end
 ) except -1:
-    """The value that fills a range, which has been passed before, as JSON; see codec.to_json."""
+    """The value at `start`, which has been passed before, as JSON; see codec.to_json. Up to `end` may be read."""
     cdef Py_ssize_t before = growing.size
     cdef bytes text
     set_range(source, data, start, end)

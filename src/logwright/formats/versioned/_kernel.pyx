@@ -14,8 +14,9 @@ from libc.string cimport memset
 
 from ...core._buffers cimport View, check_count, check_range, not_walked
 from ._entries cimport Fields, take_quickly
-from ._growing cimport Growing, append
+from ._growing cimport Growing, append, drop, take_bytes
 from ._json cimport append_json
+from ._shapes cimport Shape, open_shape
 from .bonjson._bytes cimport load_number
 from .bonjson._kernel cimport (
     Out,
@@ -272,6 +273,7 @@ def walk(buffer, Py_ssize_t start, Py_ssize_t end, Py_ssize_t most=-1):
     cdef View view = View(buffer)
     check_range(view, start, end)
     cdef Source source
+    cdef Shape shape
     cdef Fields fields
     cdef const unsigned char *data = view.data
     cdef Py_ssize_t position = start
@@ -280,9 +282,10 @@ def walk(buffer, Py_ssize_t start, Py_ssize_t end, Py_ssize_t most=-1):
     cdef uint64_t largest = 0
     cdef int answer = WHOLE
     open_source(&source)
+    open_shape(&shape)
     with nogil:
         while position < end and count != most:
-            answer = take_entry(&source, data, position, end, &fields)
+            answer = take_next(&source, &shape, data, position, end, &fields)
             if answer != WHOLE:
                 break
             if count == 0 or fields.t < smallest:
@@ -297,10 +300,10 @@ def walk(buffer, Py_ssize_t start, Py_ssize_t end, Py_ssize_t most=-1):
 
 
 cdef int walked_entry(
-    Source *source, const unsigned char *data, Py_ssize_t position, Py_ssize_t stop, Fields *fields
+    Source *source, Shape *shape, const unsigned char *data, Py_ssize_t position, Py_ssize_t stop, Fields *fields
 ) except -1:
     """The entry at a position of a walked range."""
-    cdef int answer = take_entry(source, data, position, stop, fields)
+    cdef int answer = take_next(source, shape, data, position, stop, fields)
     if answer == NO_MEMORY:
         raise MemoryError()
     if answer != WHOLE:
@@ -314,13 +317,15 @@ def spans(buffer, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t count):
     cdef array starts = clone(array("q"), count + 1, False)
     cdef long long *into = starts.data.as_longlongs
     cdef Source source
+    cdef Shape shape
     cdef Fields fields
     cdef Py_ssize_t position = start
     cdef Py_ssize_t row
     open_source(&source)
+    open_shape(&shape)
     for row in range(count):
         into[row] = position
-        walked_entry(&source, view.data, position, stop, &fields)
+        walked_entry(&source, &shape, view.data, position, stop, &fields)
         position = source.position
     into[count] = position
     return starts
@@ -330,14 +335,16 @@ def entries(buffer, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t count):
     """The entries of a walked range."""
     cdef View view = walked_range(buffer, start, stop, count)
     cdef Source source
+    cdef Shape shape
     cdef Fields fields
     cdef Text text
     cdef Py_ssize_t position = start
     cdef Py_ssize_t row, after
     cdef list found = []
     open_source(&source)
+    open_shape(&shape)
     for row in range(count):
-        walked_entry(&source, view.data, position, stop, &fields)
+        walked_entry(&source, &shape, view.data, position, stop, &fields)
         after = source.position
         if not fields.plain:
             found.append(decode_entry(buffer, position, stop)[0])
@@ -370,7 +377,7 @@ cdef class Strings:
         self.ends.data.as_ints[0] = 0
 
     def __dealloc__(self):
-        free(self.bytes.data)
+        drop(&self.bytes)
 
     cdef int end_row(self, Py_ssize_t row) except -1:
         if self.bytes.size > MAX_COLUMN_BYTES:
@@ -379,13 +386,14 @@ cdef class Strings:
         return 0
 
     cdef tuple take(self):
-        return self.ends.tobytes(), PyBytes_FromStringAndSize(<const char *>self.bytes.data, self.bytes.size)
+        return self.ends.tobytes(), take_bytes(&self.bytes)
 
 
 def columns(buffer, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t count, int want=127, uint64_t base=0):
     """The entries of a walked range as columns; see codec.columns."""
     cdef View view = walked_range(buffer, start, stop, count)
     cdef Source source
+    cdef Shape shape
     cdef Fields fields
     cdef Text text
     cdef Py_ssize_t position = start
@@ -400,8 +408,9 @@ def columns(buffer, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t count, int wan
     cdef Strings values = Strings(count if want & VALUES else 0)
     cdef Strings raw_values = Strings(count if want & RAW_VALUES else 0)
     open_source(&source)
+    open_shape(&shape)
     for row in range(count):
-        walked_entry(&source, data, position, stop, &fields)
+        walked_entry(&source, &shape, data, position, stop, &fields)
         after = source.position
         if want & TIMESTAMPS:
             timestamps.data.as_ulonglongs[row] = fields.t
@@ -424,7 +433,7 @@ def columns(buffer, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t count, int wan
             append(&raw_values.bytes, data + fields.value_start, fields.value_end - fields.value_start)
             raw_values.end_row(row)
         if want & VALUES:
-            append_json(&values.bytes, &source, data, fields.value_start, fields.value_end)
+            append_json(&values.bytes, &source, data, fields.value_start, stop)
             values.end_row(row)
         position = after
     found = Columns(count)

@@ -96,8 +96,11 @@ cdef extern from *:
         return !((load_little_u64(p) & MASKS[size]) | (size > 8 ? load_little_u64(p + 8) & MASKS[size - 8] : 0));
     }
 
-    /* Behind the long string at `at`, of which 17 bytes may be read; 0 unless it is whole, valid and one chunk. */
-    static inline Py_ssize_t pass_long_string(const unsigned char *p, Py_ssize_t at, Py_ssize_t end) {
+    /* Behind the long string at `at`, of which 17 bytes may be read, and where its text begins; 0 unless it is whole and
+       one chunk. */
+    static inline Py_ssize_t find_long_string(
+        const unsigned char *p, Py_ssize_t at, Py_ssize_t end, Py_ssize_t *text
+    ) {
         uint64_t field = 0;
         unsigned char first = p[at + 1]; /* once: another process may write to these bytes */
         int bytes, n;
@@ -108,7 +111,14 @@ cdef extern from *:
         field >>= bytes;
         at += 1 + bytes;
         if ((field & 1) || field >> 1 > (uint64_t)(end - at)) return 0;
-        return find_bad_utf8(p + at, (Py_ssize_t)(field >> 1)) < 0 ? at + (Py_ssize_t)(field >> 1) : 0;
+        *text = at;
+        return at + (Py_ssize_t)(field >> 1);
+    }
+
+    /* Behind the long string at `at`, of which 17 bytes may be read; 0 unless it is whole, valid and one chunk. */
+    static inline Py_ssize_t pass_long_string(const unsigned char *p, Py_ssize_t at, Py_ssize_t end) {
+        Py_ssize_t text = 0, stop = find_long_string(p, at, end, &text);
+        return stop && find_bad_utf8(p + text, stop - text) < 0 ? stop : 0;
     }
 
     static inline Py_ssize_t pass_quickly(const unsigned char *p, Py_ssize_t at, Py_ssize_t end) {

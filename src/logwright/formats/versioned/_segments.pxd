@@ -1,0 +1,64 @@
+"""Memory for many small blocks that stay where they are, and are given back all at once. All of it is inline.
+
+Blocks lie one behind the other in segments, in the order in which they were made: whoever goes through them in this
+order goes through memory forwards. A block that is no longer needed stays there as waste; `used` less what is needed
+tells how much, and who has too much of it copies what is needed to new segments.
+"""
+
+from libc.stdlib cimport free, malloc
+
+
+cdef enum:
+    FIRST_SEGMENT_BYTES = 4096
+    MOST_SEGMENT_BYTES = 1 << 20
+    BLOCK_BYTES = 16  # blocks are multiples of this
+    SPARE_BYTES = 16  # behind each block so many may be read, whatever they are
+
+
+cdef struct Segment:
+    Segment *before
+    void *unused
+
+
+cdef struct Segments:
+    Segment *last
+    unsigned char *free_at
+    Py_ssize_t free_bytes
+    Py_ssize_t used  # bytes of all blocks
+
+
+cdef inline void *make_block(Segments *segments, Py_ssize_t size) noexcept nogil:
+    """A block of so many bytes, or a few more; NULL when there is no memory. All zeros are segments without blocks."""
+    cdef Py_ssize_t room
+    cdef bint is_alone
+    cdef Segment *segment
+    cdef void *block
+    size = (size + BLOCK_BYTES - 1) & -BLOCK_BYTES
+    if size <= segments.free_bytes:
+        block = segments.free_at
+        segments.free_at += size
+        segments.free_bytes -= size
+        segments.used += size
+        return block
+    room = max(FIRST_SEGMENT_BYTES, min(segments.used, MOST_SEGMENT_BYTES))
+    is_alone = size > room - segments.free_bytes  # else less would be left for others than there is now
+    segment = <Segment *>malloc(sizeof(Segment) + (size if is_alone else room) + SPARE_BYTES)
+    if segment == NULL:
+        return NULL
+    segment.before = segments.last
+    segments.last = segment
+    segments.used += size
+    if not is_alone:
+        segments.free_at = <unsigned char *>(segment + 1) + size
+        segments.free_bytes = room - size
+    return segment + 1
+
+
+cdef inline void free_blocks(Segments *segments) noexcept nogil:
+    """Give back all blocks."""
+    cdef Segment *segment
+    while segments.last != NULL:
+        segment = segments.last
+        segments.last = segment.before
+        free(segment)
+    segments.free_bytes = segments.used = 0
