@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from benchmarks import appendfile, kestrel, report, spark, yeltsin
+from benchmarks import appendfile, hub, kestrel, report, spark, yeltsin
 from benchmarks.__main__ import SUBJECTS, main
 from benchmarks.measure import Figure, Plan, Turns
 from rich.console import Console
@@ -127,6 +127,18 @@ def test_the_journal_with_checkpoints_is_measured_in_every_way(tmp_path: Path) -
     assert grown.keys() == {1000}
     assert grown[1000].keys() == {"append", "register", "check"}
     assert list(tmp_path.iterdir()) == []
+
+
+# --- the hub ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_copy_to_a_hub_and_back_is_measured_beside_its_limits(tmp_path: Path) -> None:
+    size = hub.write_source(tmp_path / "source", 1000)
+    assert size == 139_000
+    assert hub.there_and_back(tmp_path, size).keys() == {"copy", "restore"}
+    assert hub.written(tmp_path / "source", tmp_path / "file") > 0
+    assert hub.streamed(1 << 20) > 0
+    assert [path.name for path in tmp_path.iterdir()] == ["source"]
 
 
 # --- databases and SQLite ---------------------------------------------------------------------------------------------
