@@ -196,11 +196,11 @@ class Plan:
         return sum(step.end - step.start for step in self.steps if isinstance(step, Cut))
 
     def describe(self) -> list[str]:
-        """A line for each step, and for each thing that stays as it is."""
+        """A line for each step, and for each thing that none can mend: what is missing, or was lost with bad bytes."""
         lines = [step.describe() for step in self.steps]
         if self.interrupted:
             lines.insert(0, "finish the repair that was interrupted:")
-        return lines + [f"left as it is: {line}" for line in self.left]
+        return lines + [f"cannot be mended: {line}" for line in self.left]
 
     def as_json(self) -> dict[str, Any]:
         return {

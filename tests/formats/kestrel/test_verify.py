@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from logwright.core.errors import DamagedJournal
 from logwright.core.look import MOST_SHOWN_BYTES
 from logwright.core.report import Problem
+from logwright.formats.kestrel import Queue
 from logwright.formats.kestrel.reader import Reader
 from logwright.formats.kestrel.replay import MOST_ANOMALIES
 from tests.formats.kestrel.samples import REMOVE, RESERVE, addx, confirm, encoded, state_dump, unremove, write
@@ -65,6 +69,25 @@ def test_what_lies_beside_the_files_is_told(tmp_path: Path) -> None:
         ("cars.crc", 0, "foreign_file"),
         ("cars~~70", 0, "temporary_file"),
     ]
+
+
+def test_no_writer_is_promised_for_a_pack_while_a_file_is_damaged(tmp_path: Path) -> None:
+    write(tmp_path / "cars.50", A)
+    pack = write(tmp_path / "cars.50.pack", A, B, behind=b"\x7f")
+    write(tmp_path / "cars", A)
+    report = Reader(tmp_path / "cars").verify()
+    assert kinds(report.problems) == [("cars.50.pack", 44, "malformed")]
+    assert sorted(anomaly.message for anomaly in report.anomalies) == [
+        "a pack that was not finished: no writer does that while there are problems",
+        "cars.50.pack stands for it; it stays while there are problems",
+    ]
+    with pytest.raises(DamagedJournal), Queue(tmp_path, "cars"):
+        pass
+    assert sorted(one.name for one in tmp_path.glob("cars*")) == ["cars", "cars.50", "cars.50.pack"]
+    pack.write_bytes(encoded([A, B]))
+    assert "the next writer takes it over" in Reader(tmp_path / "cars").verify().anomalies[0].message
+    with Queue(tmp_path, "cars") as queue:
+        assert len(queue) == 3
 
 
 def test_what_cannot_be_read_is_a_problem_and_hides_nothing(tmp_path: Path) -> None:

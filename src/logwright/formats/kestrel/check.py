@@ -104,6 +104,10 @@ def _check_names(reader: Reader, report: Report) -> None:
     if listing.pack is not None and listing.pack.flaw is not None:  # then no writer opens the queue
         for name in listing.dead:
             odd(name, "dead_file", f"it does not count as long as {listing.pack.name} is there")
+    elif listing.pack is not None and any(problem.kind != "torn_tail" for problem in report.problems):
+        odd(listing.pack.name, "pack", "a pack that was not finished: no writer does that while there are problems")
+        for name in listing.dead:
+            odd(name, "dead_file", f"{listing.pack.name} stands for it; it stays while there are problems")
     elif listing.pack is not None:
         odd(listing.pack.name, "pack", "a pack that was not finished: the next writer takes it over")
         known = known_dead(reader.disk, reader.directory, listing)
