@@ -241,6 +241,9 @@ def test_requests_wait_for_each_other_where_all_together_are_too_large(tmp_path:
 def test_a_limit_that_lets_nothing_through_is_refused(tmp_path: Path) -> None:
     with pytest.raises(WrongUse, match="makes no sense for calls"):
         Hub(tmp_path, parse_address("127.0.0.1:0"), limits=Limits(calls=0))
+    with pytest.raises(WrongUse, match="are too large"):
+        Hub(tmp_path, parse_address("127.0.0.1:0"), limits=Limits(request_bytes=2**31))
+    assert list(tmp_path.iterdir()) == []
 
 
 # --- a disk that fails ----------------------------------------------------------------------------------------------

@@ -1,8 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """The hot loops of the hub's wire: the same functions as in protobuf.py, which says what they mean. Buffers only.
 
-Bytes from the wire are gone through twice: once to check and count everything, once to put it where it goes. Every
-advance is checked against the end of the bytes first.
+Bytes are gone through twice, in both directions: once to check and count everything, once to put it where it goes.
+Every advance is checked against the end of the bytes first.
 """
 
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize
@@ -25,7 +25,6 @@ cdef enum:
     KNOWN_FIELDS = 32
     MOST_DEPTH = 64
     MOST_KEY = 127
-    MOST_MORE = 13  # how much longer a message can be on the wire than in a segment
 
 cdef int64_t NO_TIMESTAMP = <int64_t>0x8000000000000000ULL
 cdef int64_t MAX_TIMESTAMP = 0x7FFFFFFFFFFFFFFF
@@ -80,38 +79,62 @@ cdef inline Py_ssize_t number_size(uint64_t number) noexcept nogil:
     return 1 + varint_size(number) if number else 0
 
 
-cdef Py_ssize_t c_to_wire(
-    const unsigned char *data, Py_ssize_t *at, Py_ssize_t stop, Py_ssize_t count, unsigned char tag,
-    unsigned char *start, Py_ssize_t room,
+cdef inline uint64_t inner_size(const unsigned char *frame, int64_t size) noexcept nogil:
+    """How many bytes the fields of a message take on the wire."""
+    cdef int64_t key_size = frame[17]
+    cdef int64_t value_size = size - OVERHEAD - key_size
+    cdef uint64_t inner = (
+        number_size(load_big_u64(frame)) + number_size(load_big_u64(frame + 8)) + number_size(frame[16])
+    )
+    if key_size:
+        inner += 2 + key_size
+    if value_size:
+        inner += 1 + varint_size(value_size) + value_size
+    return inner
+
+
+cdef Py_ssize_t c_wire_size(
+    const unsigned char *data, Py_ssize_t *at, Py_ssize_t stop, Py_ssize_t count
 ) noexcept nogil:
-    """Put messages onto the wire; how many bytes, -1 at bytes that no walk has passed. There is room for all."""
-    cdef unsigned char *out = start
-    cdef unsigned char *end = start + room
-    cdef Py_ssize_t position = at[0]
+    """How many bytes messages take on the wire, -1 at bytes that no walk has passed."""
+    cdef Py_ssize_t total = 0
+    cdef Py_ssize_t row
+    cdef int64_t size
+    cdef uint64_t inner
+    for row in range(count):
+        size = claimed(data, at[0], stop)
+        if size <= 0 or stop - at[0] < size:
+            return -1
+        inner = inner_size(data + at[0], size)
+        total += 1 + varint_size(inner) + <Py_ssize_t>inner
+        at[0] += size
+    return total
+
+
+cdef void c_to_wire(
+    const unsigned char *data, Py_ssize_t position, Py_ssize_t stop, Py_ssize_t count, unsigned char tag,
+    unsigned char *out, Py_ssize_t room,
+) noexcept nogil:
+    """Put messages onto the wire, whose size was counted before. Never more than there is room for."""
+    cdef unsigned char *end = out + room
     cdef Py_ssize_t row
     cdef int64_t size, key_size, value_size
-    cdef uint64_t offset, timestamp
     cdef const unsigned char *frame
     cdef uint64_t inner
     for row in range(count):
         size = claimed(data, position, stop)
         if size <= 0 or stop - position < size:
-            at[0] = position
-            return -1
+            return
         frame = data + position
-        offset = load_big_u64(frame)
-        timestamp = load_big_u64(frame + 8)
+        inner = inner_size(frame, size)
+        if <uint64_t>(end - out) < 1 + varint_size(inner) + inner:
+            return
         key_size = frame[17]
         value_size = size - OVERHEAD - key_size
-        inner = number_size(offset) + number_size(timestamp) + number_size(frame[16])
-        if key_size:
-            inner += 2 + key_size
-        if value_size:
-            inner += 1 + varint_size(value_size) + value_size
         out[0] = tag
         out = put_varint(out + 1, inner)
-        out = put_number(out, 0x08, offset)
-        out = put_number(out, 0x10, timestamp)
+        out = put_number(out, 0x08, load_big_u64(frame))
+        out = put_number(out, 0x10, load_big_u64(frame + 8))
         out = put_number(out, 0x18, frame[16])
         if key_size:
             out[0] = 0x22
@@ -126,27 +149,25 @@ cdef Py_ssize_t c_to_wire(
             )
             out += value_size
         position += size
-    at[0] = position
-    return out - start
 
 
 def to_wire(buffer, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t count, int field):
     cdef View view = View(buffer)
     cdef Py_ssize_t at = start
-    cdef Py_ssize_t used
-    cdef Py_ssize_t room
+    cdef Py_ssize_t size
     cdef unsigned char *out
     check_range(view, start, stop)
     check_count(start, stop, count, OVERHEAD)
     _check_field(field)
-    room = stop - start + MOST_MORE * count
-    cdef object made = PyBytes_FromStringAndSize(NULL, room)
+    with nogil:
+        size = c_wire_size(view.data, &at, stop, count)
+    if size < 0:
+        raise not_walked(at)
+    cdef bytes made = PyBytes_FromStringAndSize(NULL, size)
     out = <unsigned char *>PyBytes_AS_STRING(made)
     with nogil:
-        used = c_to_wire(view.data, &at, stop, count, <unsigned char>(field << 3 | BYTES), out, room)
-    if used < 0:
-        raise not_walked(at)
-    return made if used == room else made[:used]
+        c_to_wire(view.data, start, stop, count, <unsigned char>(field << 3 | BYTES), out, size)
+    return made
 
 
 # --- from the wire --------------------------------------------------------------------------------------------------

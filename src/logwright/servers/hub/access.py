@@ -19,7 +19,8 @@ from .errors import Conflict, HubError, OutOfStep, Refused, Unreachable
 
 EXPECTED_KEY: Final = "logwright-expected"
 """The metadata, behind an error, that says where a copy goes on."""
-_LARGEST_ANSWER_BYTES: Final = 64 << 20
+_LARGEST_ANSWER_BYTES: Final = 2**31 - 1
+"""As much as one message of sej can have: what a hub has taken it must be able to give back."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)

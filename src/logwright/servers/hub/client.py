@@ -30,7 +30,7 @@ Result = TypeVar("Result")
 
 ANSWER_SECONDS: Final = 60.0
 """How long a hub may take for an answer: far longer than a sync takes."""
-_MOST_FRAMES_BYTES: Final = 256 << 20
+_MOST_FRAMES_BYTES: Final = 2**32
 
 
 class HubClient:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -36,6 +36,8 @@ from .requests import Get, Put
 logger = logging.getLogger("logwright.hub")
 
 _SEGMENTS: Final = "jnl"
+_MOST_PLACES: Final = 256
+"""How many places are remembered for those who read copies piece by piece."""
 Answer = int | LogwrightError
 """Where a copy goes on after a put, or why the put failed."""
 
@@ -205,6 +207,7 @@ class Copies:
         self._copies: dict[Path, Copy] = {}
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="logwright-hub")
         self._tasks: set[asyncio.Task[None]] = set()
+        self._places: dict[tuple[Path, int], tuple[int, int]] = {}
         self._closing = False
         make_directories(disk, self.root)
 
@@ -275,20 +278,48 @@ class Copies:
         messages: list[bytes] = []
         segment: int | None = None
         size = 0
-        for chunk in reader.chunks(get.offset):
-            assert isinstance(chunk, Chunk)  # damage is raised
+        for chunk in self._chunks(reader, get.offset):
             more = chunk.stop - chunk.start
             if size and (segment != chunk.segment.first_offset or size + more > self.limits.answer_bytes):
                 break
             segment = chunk.segment.first_offset
             messages.append(requests.get_messages(chunk.data[chunk.start : chunk.stop], chunk.count))
             size += more
+            place = segment, chunk.position + more
+            following = directory, chunk.first_offset + chunk.count
             if size + more > self.limits.answer_bytes:  # the next one would be about as large: do not even read it
                 break
+        if messages:
+            self._remember(following, place)
         if segment is None:  # perhaps it ends with a segment that is empty
             last = reader.segments()[-1:]
             segment = last[0].first_offset if last and last[0].first_offset >= get.offset else None
         return requests.get_answer(messages, segment)
+
+    def _chunks(self, reader: Reader, offset: int) -> Iterator[Chunk]:
+        """The messages from an offset on; where the last answer ended, they need not be looked for."""
+        place = self._places.pop((reader.path, offset), None)
+        segments = reader.segments()
+        for number, segment in enumerate(segments if place is not None else ()):
+            if place is None or segment.first_offset != place[0]:
+                continue
+            following = segments[number + 1] if number + 1 < len(segments) else None
+            found = False
+            for chunk in reader.segment_chunks(segment, following, offset, None, "failfast", at=place[1]):
+                assert isinstance(chunk, Chunk)  # damage is raised
+                found = True
+                yield chunk
+            if found:
+                return
+        for chunk in reader.chunks(offset):
+            assert isinstance(chunk, Chunk)
+            yield chunk
+
+    def _remember(self, following: tuple[Path, int], place: tuple[int, int]) -> None:
+        """Where the message is that will be asked for next: its segment, and the position in there."""
+        self._places[following] = place
+        while len(self._places) > _MOST_PLACES:
+            self._places.pop(next(iter(self._places)), None)
 
     def journals_of(self, client: str) -> list[str]:
         """The journals of a client. In a thread."""

@@ -18,7 +18,7 @@ class Limits:
     connections: int = 64
     calls: int = 64
     calls_of_one_connection: int = 32
-    requests_in_flight: int = 32
+    requests_in_flight: int = 64
     open_journals: int = 128
     journals: int = 10_000
     name_characters: int = 100

@@ -31,7 +31,7 @@ from .errors import Conflict, OutOfStep, Unreachable
 
 logger = logging.getLogger("logwright.hub")
 
-IN_FLIGHT: Final = 16
+IN_FLIGHT: Final = 32
 """How many requests are on their way at most."""
 PATIENCE_SECONDS: Final = 30.0
 _FIRST_PAUSE_SECONDS: Final = 0.05

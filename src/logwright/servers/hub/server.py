@@ -45,6 +45,7 @@ from .limits import Limits
 
 logger = logging.getLogger("logwright.hub")
 
+_MOST_REQUEST_BYTES: Final = 2**31 - 1
 _METHODS: Final = ("Put", "Get", "List")
 _Handle = Callable[[bytes], Awaitable["asyncio.Future[bytes]"]]
 
@@ -64,6 +65,8 @@ class Hub:
         self.limits = Limits() if limits is None else limits
         self.protection = Protection() if protection is None else protection
         check_limits(self.limits)
+        if self.limits.request_bytes > _MOST_REQUEST_BYTES:
+            raise WrongUse(f"requests of {self.limits.request_bytes} bytes are too large: the limit is 2^31 - 1")
         self.protection.check(address)
         self.address = address
         self.copies = Copies(directory, self.limits, segment_size=segment_size)
