@@ -134,29 +134,39 @@ def server(context: ForkServerContext, directory: Path, sync: str) -> Iterator[i
     process.close()
 
 
-@pytest.mark.parametrize("sync", ["none", "always"])
-def test_a_server_that_is_killed_under_load_loses_nothing_and_repeats_nothing_confirmed(
-    sync: str, tmp_path: Path
-) -> None:
+def kill_again_and_again(sync: str, directory: Path, kills: int) -> None:
     context = fork_server()
     chance = random.Random(sync)
     ledger = Ledger()
     queue = b"work"
-    for _ in range(KILLS // 2):
-        with server(context, tmp_path, sync) as port:
+    for _ in range(kills):
+        with server(context, directory, sync) as port:
             workers = work_until(port, ledger, chance.choice((1, 5, 20, 100, 300)), queue)
         for worker in workers:
             with contextlib.suppress(ConnectionResetError):  # answers that were sent before it died count as well
                 while True:
                     worker.hear()
             worker.close()
-    with server(context, tmp_path, sync) as port:
+    with server(context, directory, sync) as port:
         drain(port, ledger, queue)
     assert ledger.acknowledged <= ledger.delivered
     assert ledger.confirmed <= ledger.delivered
-    assert len(ledger.confirmed) > KILLS
+    assert len(ledger.confirmed) > kills
     deliveries = ledger.deliveries
-    with server(context, tmp_path, sync) as port:
+    with server(context, directory, sync) as port:
         drain(port, ledger, queue)
     assert ledger.deliveries == deliveries  # nothing is left
-    COUNTS.add("kill -9", KILLS // 2, "kestrel")
+    COUNTS.add("kill -9", kills, "kestrel")
+
+
+@pytest.mark.parametrize("sync", ["none", "always"])
+def test_a_server_that_is_killed_under_load_loses_nothing_and_repeats_nothing_confirmed(
+    sync: str, tmp_path: Path
+) -> None:
+    kill_again_and_again(sync, tmp_path, KILLS // 2)
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize("sync", ["none", "interval(5)", "always"])
+def test_a_server_is_killed_hundreds_of_times(sync: str, tmp_path: Path) -> None:
+    kill_again_and_again(sync, tmp_path, 300)

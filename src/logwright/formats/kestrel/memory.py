@@ -163,6 +163,25 @@ class Memory(QueueFiles, quick.Shelf):
                 self._pour()
             self._rewire()
 
+    def gather(self) -> None:
+        """Let the operations of all callers gather until `pour`, so that they are written together."""
+        with self.mutex:
+            if self._writes_through and not self._is_gathering:
+                self._is_gathering = True
+                self._rewire()
+
+    def pour(self) -> None:
+        """Write what has gathered since `gather`, and write at once from now on."""
+        with self.mutex:
+            if self.refusing:
+                self._refuse()
+            if self._writes_through and self._is_gathering:
+                self._is_gathering = False
+                try:
+                    self._pour()
+                finally:
+                    self._rewire()
+
     def _pour(self) -> None:
         """Write what has gathered."""
         with self._writing:

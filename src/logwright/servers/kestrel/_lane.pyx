@@ -71,6 +71,16 @@ cdef class Lane:
             queue.is_dirty = True
             self.changed.append(queue)
             self.become_due()
+            if not self.is_at_once:
+                queue.gather()
+
+    def taken(self):
+        """What was changed and who is talking; nothing and nobody then."""
+        found = self.changed, self.talking
+        self.changed = []
+        self.talking = []
+        self.is_due = False
+        return found
 
     cpdef become_due(self):
         """Ask for a commit, once."""

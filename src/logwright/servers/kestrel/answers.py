@@ -40,12 +40,12 @@ def failure(error: BaseException) -> bytes:
         return NOT_STORED
     if isinstance(error, TooLarge):
         return TOO_LARGE
-    if _is_of_full_disk(error):
+    if is_of_full_disk(error):
         return NO_SPACE
     return FAILED
 
 
-def _is_of_full_disk(error: BaseException | None) -> bool:
+def is_of_full_disk(error: BaseException | None) -> bool:
     """Whether it comes from a full disk, now or earlier."""
     while isinstance(error, LogwrightError):
         if isinstance(error, StorageFailed):

@@ -58,10 +58,7 @@ class Commits:
         if self._under_way:
             return  # the end of that sync is the beginning of the next
         lane = self.lane
-        lane.is_due = False
-        changed, talking = lane.changed[:], lane.talking[:]
-        lane.changed.clear()
-        lane.talking.clear()
+        changed, talking = lane.taken()
         for queue in changed:
             queue.is_dirty = False
         self.count += bool(changed)
@@ -74,7 +71,7 @@ class Commits:
         failed: Failed = {}
         for queue in changed:
             try:
-                queue.engine.flush()
+                queue.engine.pour()
             except Exception as error:
                 _note(failed, queue, error)
         if failed:

@@ -56,6 +56,15 @@ class Lane:
             queue.is_dirty = True
             self.changed.append(queue)
             self.become_due()
+            if not self.is_at_once:
+                queue.gather()  # others will follow before the commit
+
+    def taken(self) -> tuple[list[Served], list[Line]]:
+        """What was changed and who is talking; nothing and nobody then."""
+        found = self.changed, self.talking
+        self.changed, self.talking = [], []
+        self.is_due = False
+        return found
 
     def become_due(self) -> None:
         """Ask for a commit, once."""

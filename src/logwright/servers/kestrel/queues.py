@@ -41,6 +41,7 @@ class Served:
         "created_ms",
         "engine",
         "flushes",
+        "gather",
         "handle",
         "is_changing",
         "is_dirty",
@@ -60,6 +61,7 @@ class Served:
         self.engine: Engine = handle.engine
         self.put: Callable[..., None] = self.engine.put  # looked up once: these are called all the time
         self.take: Callable[[], bytes | None] = self.engine.get
+        self.gather: Callable[[], None] = self.engine.gather
         self.waiters: deque[Waiter] = deque() if before is None else before.waiters
         self.is_changing = False
         """Whether its files are being changed: then it is not to be used."""

@@ -24,7 +24,7 @@ from ... import __version__
 from ...core import keep
 from ...core.disk import REAL_DISK, Disk
 from ...core.durability import ALWAYS, NONE, Sync
-from ...core.errors import LogwrightError, Poisoned, StorageFailed, is_no_space
+from ...core.errors import LogwrightError, Poisoned, StorageFailed
 from ...core.lock import Lock
 from ...formats.kestrel.hub import Settings
 from ...formats.kestrel.limits import Limits
@@ -49,7 +49,6 @@ DEFAULT_ADDRESS: Final = Address("127.0.0.1", 22133)
 STATUSES: Final = ("UP", "READONLY", "QUIESCENT")
 _RELATIVE_SECONDS: Final = 60 * 60 * 24 * 30
 """An expiry of more seconds than this is a time, one of fewer is from now on."""
-_GATHER_BYTES: Final = 1 << 20
 _LONGEST_SWEEP_SECONDS: Final = 1.0
 _DISK_SHARE: Final = 16
 
@@ -106,7 +105,6 @@ class QueueServer:
                 sync=ALWAYS
                 if settings.sync == ALWAYS
                 else NONE,  # the server syncs by itself what is to be synced later
-                buffer_bytes=_GATHER_BYTES,
                 clock=settings.clock,
                 disk=settings.disk,
             ),
@@ -232,7 +230,7 @@ class QueueServer:
                     self._failed(queue, error)
 
     def _failed(self, queue: Served, error: BaseException) -> None:
-        if isinstance(error, StorageFailed) and is_no_space(error):
+        if answers.is_of_full_disk(error):
             self.suspended[queue.key] = answers.NO_SPACE
             self._decide()
             asyncio.get_running_loop().call_later(self.limits.retry_seconds, self._resume, queue.key)
