@@ -18,6 +18,7 @@ import errno
 import mmap
 import os
 import stat
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal, Protocol, TypeAlias, runtime_checkable
@@ -42,6 +43,8 @@ _FLAGS: dict[str, int] = {
     "create": os.O_RDWR | os.O_CREAT | os.O_EXCL | _ALWAYS,
 }
 _PIECE_BYTES = 1 << 20
+_NO_RESERVE = 0x4000 if sys.platform == "linux" and os.uname().machine in ("x86_64", "aarch64") else 0
+"""MAP_NORESERVE: a private mapping may be larger than the memory that there is, for little of it will be stored to."""
 _ZEROS = memoryview(bytes(_PIECE_BYTES))
 """Made once: nobody writes to them, so they cost no memory, and to make them each time would cost more than writing."""
 _NOT_SUPPORTED = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
@@ -191,8 +194,9 @@ class RealFile:
             raise StorageFailed("write", self.path, error) from error
 
     def map(self, size: int, *, private: bool = False) -> mmap.mmap:
+        flags = mmap.MAP_PRIVATE | _NO_RESERVE if private else mmap.MAP_SHARED
         with translated("map", self.path):
-            return mmap.mmap(self.descriptor, size, mmap.MAP_PRIVATE if private else mmap.MAP_SHARED)
+            return mmap.mmap(self.descriptor, size, flags)
 
     def allocate(self, size: int) -> None:
         with translated("allocate", self.path):

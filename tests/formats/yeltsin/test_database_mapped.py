@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import logging
+import mmap
 import random
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from logwright.core.disk import REAL_DISK
+from logwright.core.disk import REAL_DISK, RealFile
+from logwright.core.errors import StorageFailed
 from logwright.formats.yeltsin import database, held
 from logwright.formats.yeltsin.database import Database
 from logwright.formats.yeltsin.held import HeldArea, joined
 from logwright.formats.yeltsin.table import Table
+from logwright.formats.yeltsin.writer import TransactionJournal
 from tests.formats.yeltsin.databases import Story
 from tests.formats.yeltsin.tables import page_at
 from tests.formats.yeltsin.test_database_crash import GROWING, MODIFYING, check, fresh
+from tests.support.counting_disk import CountingDisk
 from tests.support.mapping_disk import MappingDisk
 from tests.support.simulated_disk import SimulatedDisk
 
@@ -99,6 +104,46 @@ def test_what_waits_goes_along_when_the_file_cannot_grow_in_place(tmp_path: Path
     assert path.read_bytes() == bytes(100) + b"waits" + bytes(8893) + b"and grows"
     assert not area.holds
     area.close()
+
+
+class _Unmappable:
+    """A disk that has no memory for a private mapping."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(REAL_DISK, name)
+
+    def open(self, path: Path, mode: Any) -> Any:
+        class File(RealFile):
+            def map(self, size: int, *, private: bool = False) -> mmap.mmap:
+                if private:
+                    raise StorageFailed("map", self.path, OSError(errno.ENOMEM, "no memory"))
+                return super().map(size)
+
+        file = REAL_DISK.open(path, mode)
+        descriptor, file.descriptor = file.descriptor, -1
+        return File(path, descriptor)
+
+
+def test_where_there_is_no_memory_for_a_private_mapping_changes_wait_elsewhere(tmp_path: Path) -> None:
+    disk: Any = _Unmappable()
+    with Database.open(tmp_path / "t.ydb", tmp_path / "t.jrnl", checkpoint_bytes=1 << 20, disk=disk) as db:
+        db.modify(page_at(0), 0, b"waits")
+        with Table.open(tmp_path / "t.ydb", read_only=True) as table:
+            assert (db.read(page_at(0), 0, 5), table.read(page_at(0), 0, 5)) == (b"waits", bytes(5))
+    with Table.open(tmp_path / "t.ydb", read_only=True) as table:
+        assert table.read(page_at(0), 0, 5) == b"waits"
+    with TransactionJournal(tmp_path / "t.jrnl", disk=disk) as journal:
+        assert journal.count == 1
+
+
+def test_large_transactions_are_counted_without_a_call_for_each(tmp_path: Path) -> None:
+    with Database.open(tmp_path / "t.ydb", tmp_path / "t.jrnl", sync="none") as db:
+        for number in range(100):
+            db.modify(page_at(0), 0, bytes([number]) * 9000)
+    disk: Any = CountingDisk(".jrnl")
+    with TransactionJournal(tmp_path / "t.jrnl", disk=disk) as journal:
+        assert journal.count == 100
+    assert disk.bytes_read < 4 * 9000 * 3
 
 
 def test_ranges_that_overlap_or_touch_become_one() -> None:

@@ -28,16 +28,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from ...core.disk import Disk, File, make_directories, replace_file, write_all
-from ...core.errors import DamagedJournal, NotFound, WrongUse
+from ...core.disk import Disk, File, Mappable, make_directories, replace_file, write_all
+from ...core.errors import DamagedJournal, NotFound, StorageFailed, WrongUse
 from ...core.keep import keep_range
 from ...core.lock import Lock
 from ...core.outcome import Damage, Malformed
 from ...core.repair import find_interrupted
-from . import codec
+from . import codec, kernel
 from .cursor import Cursor, judge
 from .files import Head, Header, Hopped, JournalFile, find_redo, hop, is_whole, measure, read_head, read_header
-from .layout import COMPLETE, HEADER_BYTES, HOME_DIRECTORY, LAST_AT, LINK, NEXT_AT, lock_name
+from .layout import (
+    COMPLETE,
+    HEADER_BYTES,
+    HOME_DIRECTORY,
+    LAST_AT,
+    LINK,
+    NEXT_AT,
+    TRANSACTION_HEAD_BYTES,
+    lock_name,
+)
 from .naming import believed
 from .reader import read_transaction
 from .records import Transaction
@@ -102,7 +111,7 @@ def _bring_in_order(disk: Disk, path: Path, opened: Opened, *, counts: bool) -> 
     header = believed(file, header, size)
     if header != named:
         write_all(file, LAST_AT, LINK.pack(header.last))
-    hopped = _arrived(header) if not counts and _is_last(file, header, size) else hop(file, header)
+    hopped = _arrived(header) if not counts and _is_last(file, header, size) else _hop(file, header, size)
     if hopped.last != header.last:
         hopped = _mend_link(file, header, hopped, size)
     opened.first, opened.count = header.first, hopped.count
@@ -127,6 +136,19 @@ def _bring_in_order(disk: Disk, path: Path, opened: Opened, *, counts: bool) -> 
 
 def _arrived(header: Header) -> Hopped:
     return Hopped(header.last, 0, 0, codec.JUMP)
+
+
+def _hop(file: File, header: Header, size: int) -> Hopped:
+    """Go to the last transaction, through memory where the system can map files.
+
+    Where transactions are large, a call for each of their heads takes twenty times as long.
+    """
+    if isinstance(file, Mappable) and HEADER_BYTES <= header.first <= size - TRANSACTION_HEAD_BYTES:
+        with contextlib.suppress(StorageFailed), file.map(size, private=True) as memory, memoryview(memory) as view:
+            following, count, ending, last = kernel.hop(view, header.first, size, 0, 0, header.last)
+            if last == header.last:
+                return Hopped(last, count, following, ending)
+    return hop(file, header)
 
 
 def _is_last(file: File, header: Header, size: int) -> bool:

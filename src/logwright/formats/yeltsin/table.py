@@ -27,7 +27,7 @@ from typing import TypeVar
 
 from ...core.closing import Closing
 from ...core.disk import REAL_DISK, Buffer, Disk, Mappable, make_directories, replace_file
-from ...core.errors import Closed, DamagedJournal, Poisoned, WrongUse
+from ...core.errors import Closed, DamagedJournal, Poisoned, StorageFailed, WrongUse
 from ...core.lock import Lock
 from ...core.report import Report
 from .area import Area
@@ -365,7 +365,8 @@ def open_file(
     file = disk.open(path, "read" if read_only else "update")
     try:
         if held and isinstance(file, Mappable):
-            return TableFile(path, HeldArea(file))
+            with contextlib.suppress(StorageFailed):  # there may be no memory to be promised for all of it
+                return TableFile(path, HeldArea(file))
         return TableFile(path, Area(file, mapped=not read_only, written=written))
     except BaseException:
         file.close()
