@@ -210,6 +210,21 @@ def test_a_store_that_is_rotated_before_its_clock_goes_on_gives_each_change_once
     assert [value for _, _, value in found] == [str(number) for number in range(7)]
 
 
+def test_offsets_without_marks_are_numbers_that_are_believed(tmp_path: Path) -> None:
+    """As checkpoints have them that are older than marks, and as people write them."""
+    with VersionedKVStore.open(tmp_path / "stores", "cars", clock=Clock(), background=False) as store:
+        for number in range(3):
+            store.insert(f"k{number}", number)
+        stream = stream_of(tmp_path / "stores")
+        end = following(stream, stream.initialOffset())
+        assert end["stores"]["cars"]["mark"]
+        plain = {"stores": {"cars": end["stores"]["cars"]["next"]}}
+        store.rotate()
+        store.insert("k3", 3)
+        again = stream_of(tmp_path / "stores")
+        assert changes_of(again, plain, following(again, plain)) == [("cars", "k3", "3")]
+
+
 def test_a_journal_that_was_cut_is_told_and_read_again(tmp_path: Path) -> None:
     directory = tmp_path / "stores"
     directory.mkdir()

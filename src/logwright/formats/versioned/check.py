@@ -219,6 +219,7 @@ def _leftovers(reader: Reader, listing: Any) -> list[tuple[str, bool]]:
 def _look(reader: Reader, files: Snapshot[JournalFile]) -> _Look:
     look = _Look()
     done = 0
+    ended: int | None = None
     for source in files.files:
         if done >= MOST_LOOKED_AT_BYTES:
             look.complete = False
@@ -226,10 +227,13 @@ def _look(reader: Reader, files: Snapshot[JournalFile]) -> _Look:
         with look.reading(source.name):
             for item in reader.file_items(source, files.file(source), None, None, "permissive"):
                 _note(reader, look, item)
+                if isinstance(item, Head) and (gap := item.gap_behind(ended)) is not None:
+                    look.note_damage(gap)
                 if isinstance(item, Chunk) and done + item.end >= MOST_LOOKED_AT_BYTES:
                     look.complete = False
                     break
             done += files.size(source)
+        ended = source.timestamp
     return look
 
 
