@@ -43,14 +43,16 @@ def test_every_operation_is_a_row_in_both_kinds_of_columns(spark: Any, tmp_path:
 
 def test_the_tables_tell_transactions_and_pages_after_each_of_them(spark: Any, tmp_path: Path) -> None:
     void = transaction(modify(b"x", b"y"), timestamp=CREATED + 90, end=0xFE, flags=0)
-    path = write(tmp_path / "journals" / "t.jrnl", *numbered(40), void)
+    items = [*numbered(40), transaction(timestamp=CREATED + 80, data=b"nothing else"), void]
+    path = write(tmp_path / "journals" / "t.jrnl", *items)
     events = tables.events(spark.read.format("logwright").load(str(path.parent)))
-    _, starts = linked([*numbered(40), void])
+    _, starts = linked(items)
 
     rows = tables.transactions(events).orderBy("transaction").collect()
     assert [(row.transaction, row.offset, row.operations) for row in rows] == [
-        (index, starts[index], len(item.operations)) for index, item in enumerate([*numbered(40), void])
+        (index, starts[index], len(item.operations)) for index, item in enumerate(items)
     ]
+    assert (rows[40].operations, rows[40].pages, rows[40].bytes, rows[40].outcome) == (0, 0, 0, "completed")
     assert (rows[-1].outcome, rows[-1].complete, rows[0].complete, rows[0].journal) == (
         "rolled_back",
         False,

@@ -3,7 +3,7 @@
     events = tables.events(spark.read.format("logwright").load("journals"))
     page_versions(events).where("page = 65566").orderBy("transaction").show()
 
-`transactions` has a row for every transaction that has operations:
+`transactions` has a row for every transaction:
 
     journal, file, transaction      which one: its number in its file, from 0 on
     offset, timestamp               where it begins in the file, and when it was created
@@ -45,7 +45,7 @@ _COMMON: Final = ("journal", "file", "page")
 
 
 def _operations(events: DataFrame) -> DataFrame:
-    """Every operation of all journals of page transactions."""
+    """Every operation of all journals of page transactions, and a row `end` for a transaction without any."""
     details = {"offset": "bigint", "flags": "smallint", "outcome": "string", "page": "bigint", "page_offset": "int"}
     found = (F.get_json_object("detail", f"$.{name}").try_cast(kind).alias(name) for name, kind in details.items())
     place = ("journal", "file", F.col("sequence").alias("transaction"), "position", "timestamp", "op", "value")
@@ -53,12 +53,12 @@ def _operations(events: DataFrame) -> DataFrame:
 
 
 def transactions(events: DataFrame) -> DataFrame:
-    """Every transaction that has operations."""
+    """Every transaction."""
     return (
         _operations(events)
         .groupBy("journal", "file", "transaction", "offset", "timestamp", "flags", "outcome")
         .agg(
-            F.count("*").alias("operations"),
+            F.count_if(F.col("op") != "end").alias("operations"),
             F.count_distinct("page").alias("pages"),
             F.coalesce(F.sum(F.octet_length("value")), F.lit(0)).cast("bigint").alias("bytes"),
         )

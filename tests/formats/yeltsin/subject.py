@@ -146,7 +146,7 @@ class YeltsinSubject(Subject):
         stop, count, _, _ = TWINS.answers("walk", data, start, end, base, previous, last, most)
         TWINS.answers("hop", data, start, end, base, previous, last, most)
         TWINS.answers("skim", data, start, end, chance.choice((-1, start, end + 5)))
-        want = chance.choice((codec.ALL_COLUMNS, chance.randrange(1 << 15)))
+        want = chance.choice((codec.ALL_COLUMNS, chance.randrange(1 << 16)))
         for here, rows in ((stop, count), (end, chance.choice((0, 1, 2, count + 1, end)))):
             TWINS.answers("spans", data, start, here, rows, base)
             TWINS.answers("transactions", data, start, here, rows, base)

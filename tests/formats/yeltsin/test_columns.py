@@ -18,7 +18,7 @@ from logwright.formats.yeltsin.columns import COLUMN_NAMES, Collector
 from logwright.formats.yeltsin.journal import open_reader, open_target
 from logwright.formats.yeltsin.reader import Reader
 from logwright.formats.yeltsin.records import Allocate, Modify, Remove
-from tests.formats.yeltsin.samples import CREATED, journal, linked, modify, numbered, transaction, write
+from tests.formats.yeltsin.samples import CREATED, PAGE, journal, linked, modify, numbered, transaction, write
 from tests.formats.yeltsin.test_reader import DATA, STARTS, with_link
 
 
@@ -28,7 +28,9 @@ def expected_rows(count: int) -> list[dict[str, Any]]:
     rows = []
     for index, item in enumerate(items):
         for number, operation in enumerate(item.operations):
-            row: dict[str, Any] = dict.fromkeys(("page_offset", "before", "after", "free_before", "free_after"))
+            row: dict[str, Any] = dict.fromkeys(
+                ("page_offset", "before", "after", "free_before", "free_after", "end_data")
+            )
             row |= {"transaction": index, "offset": starts[index], "operation": number, "op": operation.op}
             row |= {"flags": 1, "complete": True, "outcome": "completed", "page": operation.page}
             match operation:
@@ -83,7 +85,13 @@ def test_outcomes_flags_and_parquet(tmp_path: Path) -> None:
     found = pq.read_table(tmp_path / "t.parquet").to_pylist()
     assert [(row["transaction"], row["outcome"], row["flags"], row["complete"]) for row in found] == [
         (0, "rolled_back", 0x82, False),
+        (1, "completed", 1, True),
         (2, "completed", 1, True),
+    ]
+    assert [(row["op"], row["page"], row["operation"]) for row in found] == [
+        ("modify", PAGE, 0),
+        ("end", None, 0),
+        ("remove", 9, 0),
     ]
 
 
@@ -96,7 +104,13 @@ def test_what_a_63_bit_number_cannot_hold_is_null_on_spark(tmp_path: Path) -> No
 
 
 def test_a_table_becomes_the_same_journal_again(tmp_path: Path) -> None:
-    items = [*numbered(20), transaction(modify(b"a", b"b"), end=0xFE, flags=0x82)]
+    items = [
+        *numbered(20),
+        transaction(data=b"nothing else"),
+        transaction(modify(b"a", b"b"), end=0xFE, flags=0x82),
+        transaction(modify(b"b", b"c"), Remove(9, 8), data=b"carried"),
+        transaction(end=0xFE, flags=0),
+    ]
     path = write(tmp_path / "t.jrnl", *items)
     with open_target(tmp_path / "out", "u") as target:
         for batch in arrow.batches(path, batch_bytes=300):

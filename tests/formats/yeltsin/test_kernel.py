@@ -11,7 +11,7 @@ import pytest
 from logwright.core.outcome import Malformed
 from logwright.formats.yeltsin import codec, kernel
 from tests.contract.twins import Twins
-from tests.formats.yeltsin.samples import CREATED, journal, linked, numbered, transaction
+from tests.formats.yeltsin.samples import CREATED, journal, linked, modify, numbered, transaction
 
 pytestmark = pytest.mark.skipif(not kernel.COMPILED, reason="the kernel is not built: there is nothing to compare")
 
@@ -29,7 +29,7 @@ def assert_twins_agree(data: bytes, chance: random.Random) -> None:
     stop, count, _, _ = TWINS.answers("walk", data, start, end, base, previous, last, most)
     TWINS.answers("hop", data, start, end, base, previous, last, most)
     TWINS.answers("skim", data, start, end, chance.choice((-1, start, end + 5)))
-    want = chance.choice((codec.ALL_COLUMNS, chance.randrange(1 << 15)))
+    want = chance.choice((codec.ALL_COLUMNS, chance.randrange(1 << 16)))
     for here, rows in ((stop, count), (end, chance.choice((0, 1, 2, count + 1, end)))):  # and where nobody has walked
         for function in ("spans", "transactions"):
             TWINS.answers(function, data, start, here, rows, base)
@@ -48,7 +48,10 @@ def mutated(data: bytes, chance: random.Random) -> bytes:
 def test_both_say_the_same_of_damaged_journals(seed: int) -> None:
     chance = random.Random(seed)
     for _ in range(25):
-        whole = journal(numbered(chance.randrange(1, 8)), gap_bytes=chance.choice((0, 0, 3)))
+        items = numbered(chance.randrange(1, 8))
+        items.insert(chance.randrange(len(items)), chance.choice((transaction(), transaction(end=0xFE, data=b"why"))))
+        items.append(transaction(modify(b"a", b"b"), data=chance.choice((b"", b"carried", bytes(40)))))
+        whole = journal(items, gap_bytes=chance.choice((0, 0, 3)))
         assert_twins_agree(mutated(whole, chance), chance)
 
 
@@ -75,9 +78,23 @@ def test_columns_have_a_row_for_every_operation() -> None:
     assert numbers("i", found.after_ends) == [sum(map(len, images[:row])) for row in range(len(images) + 1)]
 
 
-def test_a_transaction_without_operations_has_no_row() -> None:
-    data = journal([transaction(), transaction(end=0xFE)])
-    assert kernel.columns(data, 20, len(data), 2, 0).count == 0
+def test_a_transaction_without_operations_has_a_row_and_ends_carry_data() -> None:
+    items = [transaction(data=b"one"), transaction(modify(b"a", b"b"), modify(b"b", b"c"), data=b"two")]
+    items += [transaction(end=0xFE), transaction(end=None), transaction(modify(b"d", b"e"))]
+    data = journal(items)
+    found = kernel.columns(data, 20, len(data), 5, 0)
+    _, starts = linked(items)
+    assert numbers("q", found.transactions) == [0, 1, 1, 2, 3, 4]
+    assert numbers("B", found.kinds) == [0, 2, 2, 0, 0, 2]
+    assert numbers("i", found.operations) == [0, 0, 1, 0, 0, 0]
+    assert numbers("B", found.endings) == [0xFF, 0xFF, 0xFF, 0xFE, 0, 0xFF]
+    assert numbers("q", found.sizes) == [8, 19, 19, 5, 0, 19]
+    positions = [starts[0] + 25, starts[1] + 25, starts[1] + 44, starts[2] + 25, starts[3] + 25, starts[4] + 25]
+    assert numbers("Q", found.positions) == positions
+    assert bytes(found.end_data or b"") == b"onetwo"
+    assert numbers("i", found.end_data_ends) == [0, 3, 3, 6, 6, 6, 6]
+    without = kernel.columns(data, 20, len(data), 5, 0, 0, codec.ALL_COLUMNS & ~codec.END_DATA)
+    assert (without.count, without.end_data) == (6, None)
 
 
 def test_columns_of_what_was_not_walked_are_refused() -> None:

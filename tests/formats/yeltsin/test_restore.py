@@ -5,12 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from logwright import arrow
 from logwright.core.errors import DamagedJournal, WrongUse
 from logwright.core.restore import Written
 from logwright.formats.yeltsin.columns import COLUMN_NAMES
+from logwright.formats.yeltsin.database import Database
 from logwright.formats.yeltsin.reader import Reader
 from logwright.formats.yeltsin.restore import FileWriter, is_single_file, missing, part_of, write_consumers
 from logwright.formats.yeltsin.tables import column
@@ -39,8 +41,15 @@ def restore(rows: pa.Table, target: Path, *, batch_rows: int = 1000) -> Written:
 
 @pytest.mark.parametrize("batch_rows", [1, 3, 1000])
 def test_a_journal_comes_back_byte_for_byte(tmp_path: Path, batch_rows: int) -> None:
-    void = transaction(modify(b"a", b"b"), end=0xFE, flags=0x82)
-    path = write(tmp_path / "source" / "t.jrnl", *numbered(50), void)
+    items = [
+        transaction(),
+        *numbered(50),
+        transaction(modify(b"a", b"b"), end=0xFE, flags=0x82),
+        transaction(end=0xFE, data=b"why"),
+        transaction(modify(b"a", b"b"), modify(b"b", b"c"), data=b"carried\0\xff"),
+        transaction(flags=0),
+    ]
+    path = write(tmp_path / "source" / "t.jrnl", *items)
     written = restore(events_of(path), tmp_path / "target", batch_rows=batch_rows)
     data = (tmp_path / "target" / "t.jrnl").read_bytes()
     assert data == path.read_bytes()
@@ -49,20 +58,28 @@ def test_a_journal_comes_back_byte_for_byte(tmp_path: Path, batch_rows: int) -> 
 
 
 def test_transactions_that_are_not_in_tables_are_counted_and_the_pages_are_the_same(tmp_path: Path) -> None:
-    items = [
-        transaction(),
-        *numbered(3),
-        transaction(),
-        transaction(),
-        transaction(modify(b"a", b"b"), data=b"carried"),
-    ]
+    items = [*numbered(3), transaction(), transaction(), transaction(modify(b"a", b"b"), data=b"carried")]
     path = write(tmp_path / "source" / "t.jrnl", *items)
-    written = restore(events_of(path), tmp_path / "target")
-    assert written.problems == ("3 transactions between these are not in the tables, or had no operations",)
+    rows = events_of(path)
+    written = restore(rows.filter(pc.not_equal(rows["op"], "end")), tmp_path / "target")
+    assert written.problems == ("2 transactions between these are not in the tables",)
     after = Reader(tmp_path / "target" / "t.jrnl")
     assert after.verify().problems == []
     assert after.state()["pages"] == Reader(path).state()["pages"]
     assert after.count() == 4
+
+
+@pytest.mark.parametrize("checkpoint_bytes", [0, 1 << 20])
+def test_the_journal_of_a_database_comes_back_with_its_seals(tmp_path: Path, checkpoint_bytes: int) -> None:
+    source, table = tmp_path / "source" / "t.jrnl", tmp_path / "t.ydb"
+    with Database.open(table, source, checkpoint_bytes=checkpoint_bytes) as db:
+        for number in range(5):
+            with db.transaction() as tx:
+                tx.modify(tx.allocate(), 0, bytes([number]) * number)
+                if number == 3:
+                    tx.rollback()
+    restore(events_of(source), tmp_path / "target")
+    assert (tmp_path / "target" / "t.jrnl").read_bytes() == source.read_bytes()
 
 
 def test_without_rows_an_empty_journal_comes_back(tmp_path: Path) -> None:

@@ -51,6 +51,7 @@ cdef enum:
     FREE_AFTER = 4096
     POSITIONS = 8192
     SIZES = 16384
+    END_DATA = 32768
 
 if (
     _layout.TRANSACTION_HEAD_BYTES, _layout.OPERATION_HEAD_BYTES, _layout.ALLOCATION_DATA.size,
@@ -337,26 +338,27 @@ cdef struct Room:
     uint64_t *free_after
     uint64_t *positions
     int64_t *sizes
+    BytesColumn end_data
     int64_t row
 
 
 cdef void c_put(
     Room *room, const unsigned char *data, int64_t at, int64_t size, int64_t stop, uint64_t base
 ) noexcept nogil:
-    """Put what is an operation's own. It was walked, so all of it is there."""
+    """Put what is an operation's own, or the end's of a transaction without any. It was walked, so all of it is there."""
     cdef const unsigned char *item = data + at + OPERATION_HEAD
-    cdef int kind = data[at]
+    cdef int kind = 0 if size == 0 or is_end(data[at]) else data[at]
     cdef int64_t row = room.row
     cdef int64_t image = load_little_u16(item + 10) if kind == MODIFICATION else 0
     cdef int64_t left = stop - at - OPERATION_HEAD
     if room.kinds != NULL:
         room.kinds[row] = <uint8_t>kind
     if room.pages != NULL:
-        room.pages[row] = load_little_u64(item)
+        room.pages[row] = 0 if kind == 0 else load_little_u64(item)
     if room.page_offsets != NULL:
         room.page_offsets[row] = load_little_u16(item + 8) if kind == MODIFICATION else 0
     if room.free_before != NULL:
-        room.free_before[row] = 0 if kind == MODIFICATION else load_little_u64(item + 8)
+        room.free_before[row] = 0 if kind == 0 or kind == MODIFICATION else load_little_u64(item + 8)
     if room.free_after != NULL:
         room.free_after[row] = load_little_u64(item + 16) if kind == ALLOCATION else 0
     if room.positions != NULL:
@@ -364,11 +366,22 @@ cdef void c_put(
     if room.sizes != NULL:
         room.sizes[row] = size
     if image == 0:  # then there may be nothing behind the head to copy from
-        put_bytes(&room.before, row, item, 0, left)
-        put_bytes(&room.after, row, item, 0, left)
+        put_bytes(&room.before, row, data, 0, 0)
+        put_bytes(&room.after, row, data, 0, 0)
     else:
         put_bytes(&room.before, row, item + MODIFICATION_HEAD, image, left - MODIFICATION_HEAD)
         put_bytes(&room.after, row, item + MODIFICATION_HEAD + image, image, left - MODIFICATION_HEAD - image)
+
+
+cdef inline void c_put_end(
+    Room *room, const unsigned char *data, int64_t at, int64_t end, int64_t stop
+) noexcept nogil:
+    """Put what the end of a transaction carries, if that is what begins here."""
+    cdef int64_t place = at + OPERATION_HEAD
+    if at < end and is_end(data[at]) and place < end:
+        put_bytes(&room.end_data, room.row, data + place, end - place, stop - place)
+    else:
+        put_bytes(&room.end_data, room.row, data, 0, 0)
 
 
 cdef void c_gather(
@@ -383,8 +396,8 @@ cdef void c_gather(
         end = position + transaction_size(data, position, stop, base, &ending)
         at = position + TRANSACTION_HEAD
         operation = 0
-        while at < end and not is_end(data[at]):
-            size = OPERATION_HEAD + <int64_t>load_little_u32(data + at + 1)
+        while operation == 0 or (at < end and not is_end(data[at])):
+            size = OPERATION_HEAD + <int64_t>load_little_u32(data + at + 1) if at < end else 0
             if room.transactions != NULL:
                 room.transactions[room.row] = number + index
             if room.offsets != NULL:
@@ -398,6 +411,7 @@ cdef void c_gather(
             if room.operations != NULL:
                 room.operations[room.row] = operation
             c_put(room, data, at, size, stop, base)
+            c_put_end(room, data, at if size and is_end(data[at]) else at + size, end, stop)
             room.row += 1
             operation += 1
             at += size
@@ -405,11 +419,12 @@ cdef void c_gather(
 
 
 cdef int64_t c_measure(
-    const unsigned char *data, int64_t *at, int64_t stop, int64_t count, uint64_t base, int64_t *image_bytes
+    const unsigned char *data, int64_t *at, int64_t stop, int64_t count, uint64_t base, int64_t *image_bytes,
+    int64_t *end_bytes,
 ) noexcept nogil:
-    """How many operations the transactions have, and how many bytes their images; -1 where nobody has walked."""
+    """How many rows the transactions have, and how many bytes their images and ends; -1 where nobody has walked."""
     cdef int64_t rows = 0
-    cdef int64_t index, place, size
+    cdef int64_t index, place, size, before
     cdef int ending = 0
     for index in range(count):
         size = transaction_size(data, at[0], stop, base, &ending)
@@ -417,19 +432,25 @@ cdef int64_t c_measure(
             return -1
         place = at[0] + TRANSACTION_HEAD
         at[0] += size
+        before = rows
         while place < at[0] and not is_end(data[place]):
             if data[place] == MODIFICATION:
                 image_bytes[0] += load_little_u16(data + place + OPERATION_HEAD + 10)
             rows += 1
             place += OPERATION_HEAD + <int64_t>load_little_u32(data + place + 1)
+        if rows == before:
+            rows += 1
+        if place < at[0]:
+            end_bytes[0] += at[0] - place - OPERATION_HEAD
     return rows
 
 
 cdef class _Gatherer(Gathering):
     cdef Room _room
 
-    def __init__(self, int want, Py_ssize_t rows, Py_ssize_t image_bytes):
-        self._begin(Columns(0), rows, {"before": image_bytes, "after": image_bytes}, bytearray)
+    def __init__(self, int want, Py_ssize_t rows, Py_ssize_t image_bytes, Py_ssize_t end_bytes):
+        room = {"before": image_bytes, "after": image_bytes, "end_data": end_bytes}
+        self._begin(Columns(0), rows, room, bytearray)
         self._room.transactions = <int64_t *>self._numbers(want & TRANSACTIONS, "transactions", 8)
         self._room.offsets = <uint64_t *>self._numbers(want & OFFSETS, "offsets", 8)
         self._room.timestamps = <int64_t *>self._numbers(want & TIMESTAMPS, "timestamps", 8)
@@ -445,6 +466,7 @@ cdef class _Gatherer(Gathering):
         self._room.free_after = <uint64_t *>self._numbers(want & FREE_AFTER, "free_after", 8)
         self._room.positions = <uint64_t *>self._numbers(want & POSITIONS, "positions", 8)
         self._room.sizes = <int64_t *>self._numbers(want & SIZES, "sizes", 8)
+        self._bytes(want & END_DATA, "end_data", "end_data_ends", &self._room.end_data)
 
     def gather(self, View view, int64_t start, int64_t stop, int64_t count, uint64_t base, int64_t number):
         """Put all operations of walked transactions, and hand the columns over."""
@@ -454,16 +476,19 @@ cdef class _Gatherer(Gathering):
 
 
 def columns(
-    buffer, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t count, uint64_t base, int64_t number=0, int want=32767
+    buffer, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t count, uint64_t base, int64_t number=0, int want=65535
 ):
     cdef View view = View(buffer)
     cdef int64_t at = start
     cdef int64_t image_bytes = 0
+    cdef int64_t end_bytes = 0
     cdef int64_t rows
     check_range(view, start, stop)
     check_count(start, stop, count, TRANSACTION_HEAD)
     with nogil:
-        rows = c_measure(view.data, &at, stop, count, base, &image_bytes)
+        rows = c_measure(view.data, &at, stop, count, base, &image_bytes, &end_bytes)
     if rows < 0:
         raise not_walked(at)
-    return _Gatherer(want, rows, image_bytes).gather(view, start, stop, count, base, number)
+    if not want & END_DATA:
+        end_bytes = 0
+    return _Gatherer(want, rows, image_bytes, end_bytes).gather(view, start, stop, count, base, number)

@@ -331,20 +331,23 @@ def transactions(buffer: Buffer, start: int, stop: int, count: int, base: int) -
     FREE_AFTER,
     POSITIONS,
     SIZES,
-) = (1 << bit for bit in range(15))
+    END_DATA,
+) = (1 << bit for bit in range(16))
 """Which columns to decode, added up."""
-ALL_COLUMNS: Final = (1 << 15) - 1
+ALL_COLUMNS: Final = (1 << 16) - 1
 
 
 @dataclass(slots=True)
 class Columns:
     """Operations as columns of plain buffers in the machine's byte order; a column that was not asked for is None.
 
+    A transaction without operations has a row as well, of the kind 0, whose position and size are those of its end.
     Of its transaction a row has `transactions`, its number in the journal (i64), `offsets`, where it begins (u64),
     `timestamps` (i64), `flags` and `endings`, the operation that ends it, 0 for none (u8). `operations` counts within
     the transaction (i32), `kinds` says which (u8), `pages`, `free_before` and `free_after` are u64, `page_offsets` i32;
     `positions` (u64) and `sizes` (i64) are those of the operation in the file. What an operation does not have is 0, or
-    no bytes. The n-th image is between `before_ends[n]` and `before_ends[n + 1]` (i32), and so for `after`.
+    no bytes. The n-th image is between `before_ends[n]` and `before_ends[n + 1]` (i32), and so for `after`, and for
+    `end_data`: what the end of a transaction carries, which its last row has.
     """
 
     count: int
@@ -365,6 +368,8 @@ class Columns:
     free_after: Buffer | None = None
     positions: Buffer | None = None
     sizes: Buffer | None = None
+    end_data_ends: Buffer | None = None
+    end_data: Buffer | None = None
 
 
 _LAYOUT: Final = (
@@ -383,19 +388,21 @@ _LAYOUT: Final = (
     Numbers(FREE_AFTER, "free_after", "Q"),
     Numbers(POSITIONS, "positions", "Q"),
     Numbers(SIZES, "sizes", "q"),
+    Bytes(END_DATA, "end_data", "end_data_ends"),
 )
 
 
 class _Gatherer(Gathering[Columns]):
     """Gathers the operations of transactions as rows."""
 
-    def __init__(self, want: int, rows: int, image_bytes: int) -> None:
-        room = {"before": image_bytes, "after": image_bytes}
+    def __init__(self, want: int, rows: int, image_bytes: int, end_bytes: int) -> None:
+        room = {"before": image_bytes, "after": image_bytes, "end_data": end_bytes}
         super().__init__(Columns(0), _LAYOUT, want, rows, room, bytearray)
 
     def add(self, record: Transaction, number: int, offset: int, places: list[tuple[int, int]]) -> None:
-        """Add the operations of one transaction; `places` are where they are in the file, and their sizes."""
-        for row, operation in enumerate(record.operations):
+        """Add the operations of one transaction; `places` are where they and its end are in the file, and how large."""
+        operations = record.operations or (None,)
+        for row, operation in enumerate(operations):
             numbers = {
                 "transactions": number,
                 "offsets": offset,
@@ -403,16 +410,17 @@ class _Gatherer(Gathering[Columns]):
                 "flags": record.flags,
                 "endings": record.end or 0,
                 "operations": row,
-                "kinds": operation.number,
-                "pages": operation.page,
+                "kinds": 0 if operation is None else operation.number,
+                "pages": 0 if operation is None else operation.page,
                 "page_offsets": operation.page_offset if isinstance(operation, Modify) else 0,
-                "free_before": 0 if isinstance(operation, Modify) else operation.free_before,
+                "free_before": operation.free_before if isinstance(operation, Allocate | Remove) else 0,
                 "free_after": operation.free_after if isinstance(operation, Allocate) else 0,
                 "positions": places[row][0],
                 "sizes": places[row][1],
             }
             before, after = (operation.before, operation.after) if isinstance(operation, Modify) else (b"", b"")
-            self._put(numbers, {"before": before, "after": after})
+            end_data = record.end_data if row == len(operations) - 1 else b""
+            self._put(numbers, {"before": before, "after": after, "end_data": end_data})
 
 
 def columns(
@@ -422,19 +430,22 @@ def columns(
     starts = spans(buffer, start, stop, count, base)
     found = [_transaction(buffer, starts[row], starts[row + 1]) for row in range(count)]
     image_bytes = sum(len(item.after) for record in found for item in record.operations if isinstance(item, Modify))
-    gatherer = _Gatherer(want, sum(len(record.operations) for record in found), image_bytes)
+    end_bytes = sum(len(record.end_data) for record in found) if want & END_DATA else 0
+    gatherer = _Gatherer(want, sum(len(record.operations) or 1 for record in found), image_bytes, end_bytes)
     for row, record in enumerate(found):
-        gatherer.add(record, number + row, base + starts[row], list(_places(buffer, starts[row], record, base)))
+        places = list(_places(buffer, starts[row], starts[row + 1], base))
+        gatherer.add(record, number + row, base + starts[row], places)
     return gatherer.take()
 
 
-def _places(buffer: Buffer, start: int, record: Transaction, base: int) -> Iterator[tuple[int, int]]:
-    """Where the operations of a transaction are in the file, and how large."""
+def _places(buffer: Buffer, start: int, stop: int, base: int) -> Iterator[tuple[int, int]]:
+    """Where the operations of a transaction are in the file, and how large; its end, or none, is the last of them."""
     at = start + TRANSACTION_HEAD_BYTES
-    for _ in record.operations:
+    while at < stop:
         size = OPERATION_HEAD_BYTES + OPERATION_HEAD.unpack_from(buffer, at)[1]
         yield base + at, size
         at += size
+    yield base + at, 0
 
 
 assert LEAST_TRANSACTION_BYTES > TRANSACTION_HEAD_BYTES

@@ -7,13 +7,14 @@
     page         uint64                            page_offset  int32
     before       binary                            after        binary
     free_before  uint64                            free_after   uint64
+    end_data     binary, what the end of the transaction carries, if anything: in its last row
 
 and where they are asked for
 
     file         dictionary of string              position     uint64, of the operation in that file
     size         int64, of the operation           journal      dictionary of string, the name of the file
 
-What an operation does not have is null. A transaction that has no operations has no row.
+What an operation does not have is null. A transaction that has no operations has one row, whose `op` is `end`.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from . import codec, kernel
 from .codec import Columns
 from .cursor import Chunk
 from .layout import ALLOCATION, COMPLETE, COMPLETION, MODIFICATION, REMOVAL, ROLLBACK
-from .records import OPS, OUTCOMES
+from .records import END, OPS, OUTCOMES
 
 __all__ = ["Collector", "as_messages", "record_batches", "schema"]
 
@@ -53,19 +54,20 @@ _FIELDS: Final = {
     "outcome": pa.field("outcome", NAMES, nullable=False),
     "operation": pa.field("operation", pa.int32(), nullable=False),
     "op": pa.field("op", NAMES, nullable=False),
-    "page": pa.field("page", pa.uint64(), nullable=False),
+    "page": pa.field("page", pa.uint64()),
     "page_offset": pa.field("page_offset", pa.int32()),
     "before": pa.field("before", pa.binary()),
     "after": pa.field("after", pa.binary()),
     "free_before": pa.field("free_before", pa.uint64()),
     "free_after": pa.field("free_after", pa.uint64()),
+    "end_data": pa.field("end_data", pa.binary()),
     "file": pa.field("file", NAMES, nullable=False),
     "position": pa.field("position", pa.uint64(), nullable=False),
     "size": pa.field("size", pa.int64(), nullable=False),
     "journal": pa.field("journal", NAMES, nullable=False),
 }
 COLUMN_NAMES: Final = tuple(_FIELDS)
-DEFAULT_NAMES: Final = COLUMN_NAMES[:14]
+DEFAULT_NAMES: Final = COLUMN_NAMES[:15]
 _WANT: Final = {
     "transaction": codec.TRANSACTIONS,
     "offset": codec.OFFSETS,
@@ -75,17 +77,19 @@ _WANT: Final = {
     "outcome": codec.ENDINGS,
     "operation": codec.OPERATIONS,
     "op": codec.KINDS,
-    "page": codec.PAGES,
+    "page": codec.PAGES | codec.KINDS,
     "page_offset": codec.PAGE_OFFSETS | codec.KINDS,
     "before": codec.BEFORE | codec.KINDS,
     "after": codec.AFTER | codec.KINDS,
     "free_before": codec.FREE_BEFORE | codec.KINDS,
     "free_after": codec.FREE_AFTER | codec.KINDS,
+    "end_data": codec.END_DATA,
     "position": codec.POSITIONS,
     "size": codec.SIZES,
 }
 """What to decode for a column: which operation has it, the kind of the operation says."""
 _HAS: Final = {
+    "page": (ALLOCATION, MODIFICATION, REMOVAL),
     "page_offset": (MODIFICATION,),
     "before": (MODIFICATION,),
     "after": (MODIFICATION,),
@@ -93,7 +97,8 @@ _HAS: Final = {
     "free_after": (ALLOCATION,),
 }
 _KINDS: Final = pa.array(list(OPS.values()), pa.uint8())
-_OP_NAMES: Final = pa.array(list(OPS), pa.string())
+_OP_NAMES: Final = pa.array([*OPS, END], pa.string())
+"""The names of these, and of what stands for a transaction without any."""
 _ENDINGS: Final = pa.array([0, ROLLBACK, COMPLETION], pa.uint8())
 _OUTCOMES: Final = pa.array([OUTCOMES[None], OUTCOMES[ROLLBACK], OUTCOMES[COMPLETION]], pa.string())
 
@@ -116,13 +121,17 @@ def _array(columns: Columns, kinds: pa.Array | None, name: str, file: str) -> pa
         return repeated([(file, count)])
     if name == "op":
         assert kinds is not None
-        return pa.DictionaryArray.from_arrays(pc.index_in(kinds, _KINDS), _OP_NAMES)
+        indices = pc.fill_null(pc.index_in(kinds, _KINDS), len(_KINDS))
+        return pa.DictionaryArray.from_arrays(indices, _OP_NAMES)
     if name == "outcome":
         endings = fixed_array(pa.uint8(), columns.endings, count)
         return pa.DictionaryArray.from_arrays(pc.index_in(endings, _ENDINGS), _OUTCOMES)
     if name == "complete":
         flags = fixed_array(pa.uint8(), columns.flags, count)
         return pc.not_equal(pc.bit_wise_and(flags, pa.scalar(COMPLETE, pa.uint8())), 0)
+    if name == "end_data":
+        carried = binary_array(columns.end_data_ends, columns.end_data, count, None)
+        return pc.if_else(pc.greater(pc.binary_length(carried), 0), carried, pa.scalar(None, kind))
     validity = None
     if name in _HAS:
         assert kinds is not None

@@ -30,6 +30,8 @@ OUTCOMES: Final[dict[int | None, Outcome]] = {COMPLETION: "completed", ROLLBACK:
 """What becomes of a transaction, by the operation that ends it."""
 OPS: Final[dict[str, int]] = {"allocate": ALLOCATION, "modify": MODIFICATION, "remove": REMOVAL}
 """The names of the operations, and their numbers."""
+END: Final = "end"
+"""What tables call the row of a transaction that has no operations."""
 
 
 _MOST_SHOWN_BYTES: Final = 32

@@ -1,9 +1,9 @@
 """Restoring journals of page transactions from tables: the same transactions, with the same operations and outcomes.
 
-A table has a row for each operation, so what comes back is every transaction that has any, with its time, its flags and
-its end, one behind the other and linked anew. What the end of a transaction carried (a seal, see `seal.py`) is not in a
-table, and neither are transactions without operations: those that are missing between others are counted and told. A
-journal that has none of either comes back byte for byte. The pages that it stands for are the same in any case.
+A table has a row for each operation, and one for a transaction without any. What comes back is every transaction with
+its time, its flags, its end and what that carries (such as a seal, see `seal.py`), one behind the other and linked
+anew. So a journal whose transactions lie one behind the other comes back byte for byte. Transactions that are missing
+between others are counted and told.
 
 A journal comes back in a directory, under the name of its file. Locks and what was cut off and kept (`.logwright/`) are
 not restored, and no table of pages is. Journals have no consumers.
@@ -24,7 +24,7 @@ from ...core.restore import Missing, Written
 from ...core.times import NANOSECONDS
 from . import codec
 from .layout import HEADER_BYTES, LINK, NEXT_AT
-from .records import Operation, Transaction
+from .records import END, Operation, Transaction
 from .target import ENDS, operation_of
 
 _BUFFER_BYTES: Final = 256 * 1024
@@ -57,6 +57,7 @@ class FileWriter:
         self._buffer = bytearray()
         self._last = 0
         self._head: dict[str, Any] = {}
+        self._end_data = b""
         self._operations: list[Operation] = []
         self._rows = 0
         self._next = 0
@@ -77,21 +78,24 @@ class FileWriter:
                 self._unknown += number - self._next
                 self._next = number + 1
                 self._head = {**detail, "timestamp_ns": fields["timestamp_ns"]}
-            given = {**detail, "op": fields["op"], "after": fields["value"]}
-            self._operations.append(operation_of(self._rows, given))
+            if fields["op"] != END:
+                given = {**detail, "op": fields["op"], "after": fields["value"]}
+                self._operations.append(operation_of(self._rows, given))
+            self._end_data = detail.get("end_data", b"")
             self._rows += 1
 
     def _finish_transaction(self) -> None:
-        if not self._operations:
+        if not self._head:
             return
         head, operations = self._head, tuple(self._operations)
-        self._operations = []
+        self._head, self._operations = {}, []
         outcome, flags = head.get("outcome"), head.get("flags")
         if outcome not in ENDS or not isinstance(flags, int) or head["timestamp_ns"] is None:
             raise WrongUse(f"the transaction {self._next - 1} has no outcome, no flags or no time that can be written")
         timestamp = head["timestamp_ns"] // NANOSECONDS
         position = self._written + len(self._buffer)
-        data = bytearray(codec.encode(Transaction(self._last, 0, timestamp, flags, operations, ENDS[outcome])))
+        record = Transaction(self._last, 0, timestamp, flags, operations, ENDS[outcome], self._end_data)
+        data = bytearray(codec.encode(record))
         LINK.pack_into(data, NEXT_AT, position + len(data))
         self._buffer += data
         self._last = position
@@ -113,7 +117,7 @@ class FileWriter:
         self._file.sync()
         self._file.close()
         self._disk.sync_directory(self._directory)
-        told = f"{self._unknown} transactions between these are not in the tables, or had no operations"
+        told = f"{self._unknown} transactions between these are not in the tables"
         problems = (told,) if self._unknown else ()
         return [Written(self._name, 0, self._written, self._rows, self._written, problems=problems)]
 
@@ -129,8 +133,8 @@ def _detail(row: int, text: str | None) -> dict[str, Any]:
         found = json.loads(text or "")
         if not isinstance(found, dict):
             raise ValueError("it is no object")
-        if "before" in found:
-            found["before"] = base64.b64decode(found["before"], validate=True)
+        for name in {"before", "end_data"} & found.keys():
+            found[name] = base64.b64decode(found[name], validate=True)
     except (ValueError, TypeError) as error:
         raise WrongUse(f"row {row}: the details are none of an operation: {error}") from None
     return found

@@ -6,7 +6,8 @@
 
 A row is an operation; what it does not have is null, and so is a number or a time that 63 bits cannot hold. Of the
 shared columns `sequence` is the transaction, `key` the page in decimal digits, `value` the image after a modification,
-and `detail` the rest of it in JSON, with the image before in base64. Operations are in order by `position`.
+and `detail` the rest of it in JSON, with the image before in base64, and so what the end of its transaction carries, if
+the operation is its last one. Operations are in order by `position`. A transaction without any has a row `end`.
 """
 
 from __future__ import annotations
@@ -40,16 +41,18 @@ TYPED: Final = pa.schema(
 )
 
 DETAILS: Final = ("offset", "flags", "outcome", "operation", "page", "page_offset", "free_before", "free_after")
-"""What the column `detail` has of an operation, as far as it has it; and `before`."""
+"""What the column `detail` has of an operation, as far as it has it; and"""
+_ENCODED: Final = ("before", "end_data")
+"""these, in base64."""
 _SOURCES: Final = {
     "value": ("after",),
     "timestamp_ns": ("timestamp",),
     "key": ("page",),
     "sequence": ("transaction",),
-    "detail": (*DETAILS, "before"),
+    "detail": (*DETAILS, *_ENCODED),
 }
 """From which of the format's own columns a column is made, where those have other names."""
-_OWN: Final = (*TYPED.names, "file", "position", "size")
+_OWN: Final = (*TYPED.names, "end_data", "file", "position", "size")
 _COLUMNS: Final = OwnColumns(_OWN, _SOURCES)
 sources = _COLUMNS.sources
 
@@ -79,11 +82,12 @@ def column(batch: pa.RecordBatch, name: str) -> pa.Array | None:
 
 
 def _detail(batch: pa.RecordBatch) -> pa.Array:
-    columns = {name: batch.column(name).to_pylist() for name in (*DETAILS, "before")}
+    columns = {name: batch.column(name).to_pylist() for name in (*DETAILS, *_ENCODED)}
     found = []
     for row in range(batch.num_rows):
         fields = {name: values[row] for name, values in columns.items() if values[row] is not None}
-        if "before" in fields:
-            fields["before"] = base64.b64encode(fields["before"]).decode()
+        for name in _ENCODED:
+            if name in fields:
+                fields[name] = base64.b64encode(fields[name]).decode()
         found.append(json.dumps(fields, separators=(",", ":")))
     return pa.array(found, pa.string())

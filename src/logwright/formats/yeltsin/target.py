@@ -1,7 +1,7 @@
 """JournalTarget: the rows of tables become transactions of a journal again, those with one number one transaction.
 
-A table has a row for each operation, so transactions without any are not in it. What ends a transaction carries no data
-then: that is not in a table either.
+A table has a row for each operation, and a row `end` for a transaction without any. What the end of a transaction
+carries comes from its last row, if the table has the column `end_data`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ...core.closing import Closing
 from ...core.disk import REAL_DISK, Disk, make_directories
 from ...core.errors import WrongUse
 from .layout import COMPLETE, COMPLETION, JOURNAL_SUFFIX
-from .records import OUTCOMES, Allocate, Modify, Operation, Remove, Transaction
+from .records import END, OUTCOMES, Allocate, Modify, Operation, Remove, Transaction
 from .writer import TransactionJournal
 
 _FIELDS: Final[dict[str, tuple[Callable[..., Operation], tuple[str, ...]]]] = {
@@ -30,8 +30,8 @@ class JournalTarget(Closing):
     """Appends the operations of rows to the journal `name` of a directory.
 
     Columns: `op` and `page`, and of `page_offset`, `before`, `after`, `free_before` and `free_after` those that the
-    operations have; `transaction`, whose numbers part one from the next, and if present `timestamp`, `flags` and
-    `outcome`. Without `transaction` every row is one.
+    operations have; `transaction`, whose numbers part one from the next, and if present `timestamp`, `flags`, `outcome`
+    and `end_data`. Without `transaction` every row is one.
     """
 
     def __init__(self, directory: Path | str, name: str, *, disk: Disk = REAL_DISK) -> None:
@@ -43,6 +43,7 @@ class JournalTarget(Closing):
         self._number: int | None = None
         self._operations: list[Operation] = []
         self._head: dict[str, Any] = {}
+        self._end_data = b""
 
     def append_batch(self, batch: Any) -> int:
         """Take the rows of an Arrow record batch; how many those were."""
@@ -59,23 +60,25 @@ class JournalTarget(Closing):
                 self._finish()
                 self._number = index
                 self._head = {**row, "timestamp": times[number] if times else None}
-            self._operations.append(operation_of(number, row))
+            if row["op"] != END:
+                self._operations.append(operation_of(number, row))
+            self._end_data = row.get("end_data") or b""
             self._rows += 1
         return int(batch.num_rows)
 
     def _finish(self) -> None:
-        if not self._operations:
+        if not self._head:
             return
-        head, operations = self._head, tuple(self._operations)
-        self._operations = []
+        head, operations, end_data = self._head, tuple(self._operations), self._end_data
+        self._head, self._operations = {}, []
         outcome = head.get("outcome") or OUTCOMES[COMPLETION]
         if outcome not in ENDS:
             raise WrongUse(f"a transaction that is {outcome} cannot be written: it would be cut off")
         flags = COMPLETE if head.get("flags") is None else head["flags"]
         if head["timestamp"] is None:
-            self._journal.append(operations, end=ENDS[outcome], flags=flags)
+            self._journal.append(operations, end=ENDS[outcome], end_data=end_data, flags=flags)
         else:
-            record = Transaction(0, 0, head["timestamp"], flags, operations, ENDS[outcome])
+            record = Transaction(0, 0, head["timestamp"], flags, operations, ENDS[outcome], end_data)
             self._journal.append_transaction(record)
 
     def close(self) -> None:
