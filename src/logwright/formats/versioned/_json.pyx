@@ -143,7 +143,7 @@ for _name, _ours in {
 cdef int64_t DEPTH = DEFAULT_LIMITS.depth
 
 
-cdef bint note_hash(Level *level, uint64_t hash) noexcept nogil:
+cdef inline bint note_hash(Level *level, uint64_t hash) noexcept nogil:
     """Note that an object has a key of this hash; whether it may have had it before."""
     cdef int one = <int>(hash & 255)
     cdef int other = <int>(hash >> 8 & 255)
@@ -208,14 +208,13 @@ cdef int append_string(Growing *growing, const unsigned char *data, Py_ssize_t s
     return 0
 
 
-cdef inline void put_short(Growing *growing, uint64_t low, uint64_t high, Py_ssize_t size) noexcept nogil:
-    """A string of at most 15 bytes, none of which needs to be escaped; there is room for SMALL_BYTES."""
-    cdef unsigned char *into = growing.data + growing.size
+cdef inline unsigned char *put_short(unsigned char *into, uint64_t low, uint64_t high, Py_ssize_t size) noexcept nogil:
+    """A string of at most 15 bytes, none of which needs to be escaped; where it ends. 18 bytes may be written."""
     into[0] = c'"'
     store_little_u64(into + 1, low)
     store_little_u64(into + 9, high)
     into[1 + size] = c'"'
-    growing.size += size + 2
+    return into + size + 2
 
 
 cdef void put_unsigned(Growing *growing, uint64_t number) noexcept nogil:
@@ -318,42 +317,53 @@ cdef int append_small(Growing *growing, Source *source, int code, Py_ssize_t end
 
 
 cdef bint append_fast(Growing *growing, Source *source, Py_ssize_t end) except -1:
-    """The JSON of the whole value at the source's position; False where Python must do it."""
+    """The JSON of the whole value at the source's position; False where Python must do it.
+
+    Where to read and where to write are at hand here; `growing` and `source` know it only while others go on with them.
+    """
     cdef Level levels[MOST_LEVELS]
     cdef Level *level = NULL  # the innermost one
     cdef Py_ssize_t depth = 0
     cdef bint key_read = False
     cdef const unsigned char *data = source.data
-    cdef Py_ssize_t at
+    cdef Py_ssize_t at = source.position
+    cdef unsigned char *into = growing.data + growing.size
+    cdef unsigned char *full = growing.data + growing.room - SMALL_BYTES
     cdef int code
     cdef Text text
     cdef uint64_t low, high
     cdef bint is_key, had_before
+    text.gathered = NULL
     while True:
-        at = source.position
+        if growing.data == NULL or into > full:
+            growing.size = into - growing.data
+            make_room(growing, SMALL_BYTES)
+            into = growing.data + growing.size
+            full = growing.data + growing.room - SMALL_BYTES
         code = data[at]
-        source.position = at + 1
-        make_room(growing, SMALL_BYTES)
+        at += 1
         if code == END_CODE:
-            put_one(growing, c"}" if level.is_object else c"]")
+            into[0] = c"}" if level.is_object else c"]"
+            into += 1
             depth -= 1
             if depth == 0:
-                return True
+                break
             level = &levels[depth - 1]
             continue
         if depth > 0 and not key_read:
-            if level.has_items:
-                put_one(growing, c",")
+            into[0] = c","
+            into += level.has_items
             level.has_items = True
         if code & 0xF0 == SHORT_STRING_CODE:
-            text.gathered = NULL
-            text.data = data + at + 1
+            text.data = data + at
             text.size = code & 15
-            source.position += text.size
+            at += text.size
         elif code == LONG_STRING_CODE:
-            if take_long_string(source, at, &text) < 0:
+            source.position = at
+            if take_long_string(source, at - 1, &text) < 0:
                 free(text.gathered)
                 raise MemoryError()
+            at = source.position
             if text.gathered != NULL:
                 free(text.gathered)
                 return False
@@ -363,36 +373,46 @@ cdef bint append_fast(Growing *growing, Source *source, Py_ssize_t end) except -
             level = &levels[depth]
             memset(level, 0, sizeof(Level))
             level.is_object = code == OBJECT_CODE
-            put_one(growing, c"{" if level.is_object else c"[")
+            into[0] = c"{" if level.is_object else c"["
+            into += 1
             depth += 1
             key_read = False
             continue
         else:
+            growing.size = into - growing.data
+            source.position = at
             append_small(growing, source, code, end)
+            at = source.position
+            into = growing.data + growing.size
+            full = growing.data + growing.room - SMALL_BYTES
             key_read = False
             if depth == 0:
-                return True
+                break
             continue
         is_key = depth > 0 and level.is_object and not key_read
+        had_before = False
         if text.size <= SHORT_BYTES:
             load_short(text.data, text.size, data + end - text.data, &low, &high)
-            if json_escapes(low) or json_escapes(high):
-                append_string(growing, text.data, text.size)
-            else:
-                put_short(growing, low, high, text.size)
-            had_before = is_key and note_hash(level, hash_of_short(low, high, text.size))
-        else:
-            append_string(growing, text.data, text.size)
-            had_before = is_key and note_hash(level, hash_of_key(text.data, text.size))
-        if depth == 0:
-            return True
-        if not is_key:
-            key_read = False
-            continue
+            if is_key:
+                had_before = note_hash(level, hash_of_short(low, high, text.size))
+        elif is_key:
+            had_before = note_hash(level, hash_of_key(text.data, text.size))
         if had_before:
             return False
-        put_one(growing, c":")
-        key_read = True
+        if text.size <= SHORT_BYTES and not json_escapes(low) and not json_escapes(high):
+            into = put_short(into, low, high, text.size)
+        else:
+            growing.size = into - growing.data
+            append_string(growing, text.data, text.size)
+            into = growing.data + growing.size
+            full = growing.data + growing.room - SMALL_BYTES
+        if depth == 0:
+            break
+        into[0] = c":"
+        into += is_key
+        key_read = is_key
+    growing.size = into - growing.data
+    return True
 
 
 cdef int append_json(

@@ -31,6 +31,7 @@ import os
 from ...core.errors import TooLarge, WrongUse
 from . import codec as _codec
 from .bonjson.layout import NULL_CODE as _NULL_CODE
+from .bonjson.layout import SHORT_STRING_CODE as _SHORT_STRING_CODE
 from .codec import Columns
 from .layout import LEAST_ENTRY_BYTES as _LEAST_ENTRY_BYTES
 
@@ -47,6 +48,7 @@ cdef int RAW_VALUES = _codec.RAW_VALUES
 cdef Py_ssize_t MAX_COLUMN_BYTES = _codec.MAX_COLUMN_BYTES
 cdef Py_ssize_t LEAST_ENTRY_BYTES = _LEAST_ENTRY_BYTES
 cdef unsigned char NULL_CODE = _NULL_CODE
+cdef unsigned char SHORT_STRING_CODE = _SHORT_STRING_CODE
 
 cdef enum:
     RING = 32  # so many entries are taken before the first of them is applied
@@ -177,7 +179,11 @@ cdef class Latest:
                 smallest = min(smallest, fields.t)
                 largest = max(largest, fields.t)
                 if fields.t <= self.at:
-                    if take_key(&source, &fields, &key) < 0:
+                    key.gathered = NULL
+                    if data[fields.key_at] & 0xF0 == SHORT_STRING_CODE:
+                        key.data = data + fields.key_at + 1
+                        key.size = data[fields.key_at] & 15
+                    elif take_key(&source, &fields, &key) < 0:
                         free(key.gathered)
                         answer = NO_MEMORY
                         break
