@@ -170,7 +170,7 @@ def test_pipelined_requests_of_other_queues_are_answered_beside_one_that_failed(
 
 def test_when_little_is_left_nothing_is_put_and_reading_goes_on(tmp_path: Path) -> None:
     disk = FickleDisk()
-    limits = ServerLimits(idle_seconds=0.02, keep_free_bytes=1 << 20)  # which has it look often
+    limits = ServerLimits(handshake_seconds=0.02, keep_free_bytes=1 << 20)  # which has it look often
     with serving(tmp_path, disk=disk, limits=limits) as served:
 
         def ask(request: bytes) -> bytes:

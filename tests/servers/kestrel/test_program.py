@@ -19,6 +19,7 @@ from pymemcache import serde
 from pymemcache.client.base import Client as Memcache
 from pymemcache.exceptions import MemcacheClientError, MemcacheServerError, MemcacheUnknownCommandError
 
+from logwright.cli import every_verb
 from logwright.formats.kestrel.queue import Queue
 from logwright.servers.safety import Address, parse_address
 from tests.cli.support import run as command_line
@@ -72,6 +73,20 @@ def test_it_says_where_it_is_and_what_its_limits_are(tmp_path: Path) -> None:
     assert "clients: plain text, no tokens\n" in err
     assert "max connections 7, " in err
     assert "max item 64.0 KiB, " in err
+
+
+def test_an_example_of_the_help_runs(tmp_path: Path) -> None:
+    line = dict(every_verb())["serve kestrel"].examples[1][1]
+    command = [sys.executable, "-m", *line.split()]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        assert process.stdout is not None
+        told = json.loads(process.stdout.readline())
+        with Client(parse_address(told["address"])) as client:
+            assert client.ask(b"set q 0 0 1\r\n1\r\n") == b"STORED\r\n"
+        process.terminate()
+    assert process.returncode == 0
+    assert told["serving"] == "the queue server of queues"
+    assert (tmp_path / "queues" / "q").stat().st_size == 22
 
 
 @pytest.mark.parametrize(

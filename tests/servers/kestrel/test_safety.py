@@ -125,13 +125,14 @@ def test_a_request_that_is_never_finished_ends_the_connection(begun: bytes, tmp_
 
 
 def test_a_client_that_says_nothing_is_dropped_but_not_one_that_waits(tmp_path: Path) -> None:
-    with serving(tmp_path, limits=ServerLimits(idle_seconds=0.02)) as served, Client(served) as waiting:
+    with serving(tmp_path, limits=ServerLimits(idle_seconds=0.2)) as served, Client(served) as waiting:
         waiting.say(b"get q/t=60000\r\n")
+        queues = served.server.queues.by_key
+        served.until(lambda: b"q" in queues and queues[b"q"].waiters)
         with Client(served) as silent:
             assert silent.hear_all() == b""
-        with Client(served) as other:
-            other.say(b"set q 0 0 1\r\n1\r\n")
-            assert waiting.line() == b"VALUE q/t=60000 0 1\r\n"
+        served.call(lambda: served.server.put(queues[b"q"], b"1", 0))
+        assert waiting.line() == b"VALUE q/t=60000 0 1\r\n"
 
 
 def test_a_stranger_that_shows_no_token_is_dropped(tmp_path: Path) -> None:
