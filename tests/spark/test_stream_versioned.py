@@ -188,6 +188,16 @@ def test_each_change_comes_once_when_the_archive_before_gets_a_later_name_and_go
     assert sequences == {2000}, "when the journal became the active one, whatever its neighbours are called"
 
 
+def test_what_is_available_is_so_under_another_name_as_well(tmp_path: Path) -> None:
+    renamed = Renamed(tmp_path / "stores")
+    stream = stream_of(tmp_path / "stores", mode="dropmalformed")
+    start = stream.initialOffset()
+    stream.prepareForTriggerAvailableNow()
+    renamed.insert("d", 4)
+    changes = changes_of(stream, start, following(stream, start))
+    assert [key for _, key, _ in changes] == ["a", "b", "c"], "what came later is for another run"
+
+
 def rows_of(path: Path) -> list[dict[str, Any]]:
     reader = JournalReader(spark_schema(None), {"path": str(path)}, None)
     return [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]

@@ -162,7 +162,7 @@ class PipelineStream(JournalStream):
 
     def note_target(self) -> None:
         """Let all batches from now on end with what there is now."""
-        self._target = {place: standing.next for place, standing in looking_again(self._look).items()}
+        self._note_target(looking_again(self._look))
 
     def _look(self) -> dict[Place, Standing]:
         if self._seen is not None:

@@ -79,6 +79,14 @@ class Standing:
         tell = getattr(self.splits, "mark", None)
         return "" if tell is None else str(tell(self.reader, self.part, number))
 
+    def find(self, number: int, mark: str) -> int:
+        """The number that a place has now which had this one; the same where that cannot be told."""
+        if not mark:
+            return number
+        following: int
+        following, reason = self.splits.resume(self.reader, self.part, number, mark)
+        return number if reason else following
+
 
 # --- offsets ----------------------------------------------------------------------------------------------------------
 
@@ -190,7 +198,7 @@ class JournalStream(Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
             raise WrongUse("say startingOffsets or startingTimestamp, not both")
         if self.starting_timestamp is None and self.starting_offsets not in ("earliest", "latest"):
             _given_offset(self.starting_offsets)
-        self._target: dict[Place, int] | None = None
+        self._target: dict[Place, tuple[int, str]] | None = None
         self._turn = 0
         self._told: set[str] = set()
 
@@ -231,7 +239,12 @@ class JournalStream(Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         """Note what there is: what comes later is for another run."""
-        self._target = {place: standing.next for place, standing in self._look().items()}
+        self._note_target(self._look())
+
+    def _note_target(self, standings: Mapping[Place, Standing]) -> None:
+        """Let all batches from now on end with what there is, each place with what it is known by."""
+        ends = {place: standing.next for place, standing in standings.items()}
+        self._target = {place: (number, standings[place].mark(number)) for place, number in ends.items()}
 
     # --- what a batch holds -------------------------------------------------------------------------------------------
 
@@ -306,7 +319,9 @@ class JournalStream(Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
             _LOG.warning("%s; the stream goes on without them", what)
 
     def _end(self, place: Place, standing: Standing) -> int:
-        return standing.next if self._target is None else min(standing.next, self._target.get(place, 0))
+        if self._target is None:
+            return standing.next
+        return min(standing.next, standing.find(*self._target.get(place, (0, ""))))
 
     def _in_turn(self, begins: Mapping[Place, int], ends: Mapping[Place, int]) -> list[Place]:
         """The parts that have something, the one whose turn it is first."""

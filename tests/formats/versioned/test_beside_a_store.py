@@ -15,6 +15,7 @@ import pytest
 
 from logwright.core.errors import DamagedJournal, HistoryUnavailable, WrongUse
 from logwright.formats.versioned.reader import Reader
+from logwright.formats.versioned.records import Entry
 from logwright.formats.versioned.recovery import VersionedRecovery
 from logwright.formats.versioned.retention import Retention
 from logwright.formats.versioned.scanner import Scanner
@@ -241,6 +242,8 @@ def test_a_scanner_gives_each_change_once_when_the_archive_before_gets_a_later_n
     renamed.insert("d", 4)
     assert (tmp_path / "stores" / "cars.jrn.t2001.zz").exists()
     assert [entry.k for entry in scanner] == ["d"]
+    whole = Reader(tmp_path / "stores" / "cars.jrn").entries(mode="dropmalformed")
+    assert [entry.k for entry in whole if isinstance(entry, Entry)] == ["a", "b", "c", "d"], "copies are none of them"
     renamed.remove_archives()
     renamed.insert("e", 5)
     renamed.insert("f", 6)

@@ -26,7 +26,7 @@ from . import kernel
 from .archives import DEFAULT_LIMITS, ArchiveLimits
 from .codec import plain_value
 from .cursor import Chunk, Cursor, Head
-from .files import POSITION_BITS, JournalFile, Kind, Listing, arrange, list_files, parse_name
+from .files import MOST_TAKEN_NS, POSITION_BITS, JournalFile, Kind, Listing, arrange, list_files, parse_name
 from .layout import HEADER_BYTES
 from .records import Entry, Metadata
 from .recovery import is_compressed
@@ -241,19 +241,20 @@ class Reader(FilesReader[Chunk, JournalFile]):
 
     def _find_changes(self, files: Snapshot[JournalFile], source: JournalFile, before: JournalFile) -> int | None:
         keys = self._keys_at_end(files, before)
-        if keys is None:
+        if keys is None or before.timestamp is None:
             return None
-        left, position = keys, 0
+        left, position, begun = keys, 0, 0
         for item in Cursor(files.file(source), source, limits=self.limits).items():
             if isinstance(item, Damage):
                 return None
             if isinstance(item, Head):
                 position = item.span.end
-                if item.metadata is None or item.metadata.initialized != before.timestamp:
+                begun = 0 if item.metadata is None else item.metadata.initialized
+                if not 0 <= before.timestamp - begun <= MOST_TAKEN_NS:  # its name may be later than it ended
                     return None
                 continue
             end, count, _, _, largest = kernel.walk(item.data, item.start, item.stop, left)
-            if before.timestamp is None or largest > before.timestamp:
+            if largest > begun:
                 return None
             left -= count
             position = item.base + end
