@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
+from logwright.formats.yeltsin.database import Database
 from logwright.formats.yeltsin.journal import TransactionJournal
 from logwright.formats.yeltsin.reader import Reader
 from logwright.formats.yeltsin.repair import apply, plan, undo
 from logwright.formats.yeltsin.seal import seal
+from logwright.formats.yeltsin.table_layout import new_table
 from tests.formats.yeltsin.samples import CREATED, journal, modify, numbered, transaction
 from tests.formats.yeltsin.test_reader import COUNT, DATA, HOSTILE, STARTS, with_link
 
@@ -92,6 +94,25 @@ def test_a_last_transaction_that_is_not_what_was_sealed_is_cut_at_once(tmp_path:
     data = bytearray(journal([*kept, sealed]))
     data[at] ^= 0x81
     assert repaired(tmp_path / "t.jrnl", bytes(data)) == list(range(count))
+
+
+@pytest.mark.parametrize("header", [b"", b"JRNK"], ids=["", "without its header"])
+def test_transactions_that_a_killed_database_has_not_linked_are_kept(tmp_path: Path, header: bytes) -> None:
+    path, copy = tmp_path / "t.jrnl", tmp_path / "copy" / "t.jrnl"
+    copy.parent.mkdir()
+    with Database.open(tmp_path / "t.ydb", path, checkpoint_bytes=1 << 20) as db:
+        for number in range(4):
+            with db.transaction() as tx:
+                tx.modify(30, number, b"x")
+        data = path.read_bytes()
+    copy.write_bytes(header + data[len(header) :])
+    copy.with_name("t.ydb").write_bytes(new_table())
+    made = plan(copy)
+    assert made.empty == (not header)
+    apply(copy, made)
+    assert Reader(copy).verify().problems == []
+    with Database.open(copy.with_name("t.ydb"), copy) as db:
+        assert (len(db.redone), db.read(30, 0, 5)) == (4, b"xxxx\0")
 
 
 def test_bad_bytes_stay_and_are_led_over(tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ class _Salvage:
             self.end = self.size  # nothing is known of what is there: nothing is cut
             return
         cursor = Cursor(self.file, self.source, header, knows_last=self.knows_last)
-        is_broken = True  # the way to the first transaction is checked, and from then on what follows damage
+        is_broken = True  # the way to the first transaction is checked, and from then on where no link may have led
         goes_on = True
         while goes_on:
             while (chunk := cursor.read(load=False)) is not None:
@@ -75,9 +75,9 @@ class _Salvage:
                 self.before = (starts[-3], starts[-2]) if chunk.count > 1 else (self.last, self.end)
                 self.last, self.end = starts[-2], starts[-1]
             damage, goes_on = judge(cursor)
+            is_broken = True
             if damage is not None:
                 self.reason = self.reason or damage.reason
-                is_broken = True
                 self._take_mended(damage)
         self._finish(header)
 
@@ -153,10 +153,15 @@ class _Salvage:
             self._patch(self.last + NEXT_AT, bytes(LINK.size), reason)
 
     def steps(self) -> list[Step]:
-        """The steps that leave a chain of whole transactions."""
+        """The steps that leave a chain of whole transactions; none where nothing is wrong.
+
+        That transactions which are sealed are neither linked nor named is nothing wrong: the next writer does that.
+        """
+        if not self.reason:
+            return []
         steps: list[Step] = [*self.patches]
-        if self.size > self.end and self.size >= HEADER_BYTES and (self.last or self.reason):
-            steps.append(Cut(self.source.name, self.end, self.size, self.reason or "nothing leads here"))
+        if self.size > self.end and self.size >= HEADER_BYTES:
+            steps.append(Cut(self.source.name, self.end, self.size, self.reason))
         return steps
 
 
