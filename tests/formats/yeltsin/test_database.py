@@ -227,8 +227,9 @@ def test_wrong_use_is_told_and_rolls_back(tmp_path: Path) -> None:
         pass
     with pytest.raises(WrongUse, match="as well"):
         Database.open(tmp_path / "t.ydb", tmp_path / "t.ydb")
-    with pytest.raises(WrongUse):
-        opened(tmp_path, checkpoint_bytes=-1)
+    for wrong_bytes in (-1, 2**70, 0.5, "many", None):
+        with pytest.raises(WrongUse, match="make no sense"):
+            opened(tmp_path, checkpoint_bytes=wrong_bytes)  # type: ignore[arg-type]
 
 
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="the system does not tell what is mapped")

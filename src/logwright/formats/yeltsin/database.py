@@ -79,7 +79,7 @@ class Database(Appending):
         """Use `open`."""
         if table == journal:
             raise WrongUse(f"{table} cannot be a table and its journal as well")
-        if not 0 <= checkpoint_bytes < 2**62:
+        if not isinstance(checkpoint_bytes, int) or not 0 <= checkpoint_bytes < 2**62:
             raise WrongUse(f"{checkpoint_bytes} bytes of journal between checkpoints make no sense")
         self.path = table
         self.journal_path = journal
