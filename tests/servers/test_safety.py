@@ -12,7 +12,8 @@ import pytest
 from logwright.core.errors import NotFound, WrongUse
 from logwright.servers.metrics import MOST_REQUEST_BYTES, Metrics, serve_metrics
 from logwright.servers.safety import Address, Protection, check_limits, limits_of, parse_address, read_tokens
-from tests.servers.hub.certificates import Authority, write_secret
+from tests.servers.hub.support import write_secret
+from tests.support.certificates import Authority
 
 TOKEN = b"a token of enough characters"[:20].replace(b" ", b"_")
 
@@ -45,7 +46,8 @@ def test_what_is_no_address_is_refused(text: str) -> None:
 
 
 def test_beyond_loopback_tls_and_tokens_or_certificates_are_needed_or_the_word(tmp_path: Path) -> None:
-    certificate, key = Authority(tmp_path).sign("server")
+    own = Authority(tmp_path).issue("server")
+    certificate, key = own.certificate, own.key
     tokens = write_secret(tmp_path / "tokens", TOKEN)
     elsewhere = parse_address("0.0.0.0:1")
     Protection().check(parse_address("127.0.0.1:1"))
@@ -66,10 +68,10 @@ def test_beyond_loopback_tls_and_tokens_or_certificates_are_needed_or_the_word(t
 
 def test_wrong_files_are_told_at_the_start(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
-    certificate, key = authority.sign("server")
-    _, other_key = authority.sign("other")
+    own, other = authority.issue("server"), authority.issue("other")
+    certificate, key = own.certificate, own.key
     with pytest.raises(WrongUse, match="do not fit"):
-        Protection.load(certificate=certificate, key=other_key)
+        Protection.load(certificate=certificate, key=other.key)
     with pytest.raises(WrongUse, match="needs both"):
         Protection.load(certificate=certificate)
     with pytest.raises(WrongUse, match="needs the server's own"):

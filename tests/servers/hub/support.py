@@ -43,6 +43,14 @@ def write_journal(directory: Path, count: int, *, segment_size: int = 1 << 30, s
             writer.append(chance.randbytes(chance.choice([0, 10, 100, 300])), key, number % 256, timestamp)
 
 
+def write_secret(path: Path, data: bytes) -> Path:
+    """A file that only its owner may read."""
+    path.touch(mode=0o600)
+    path.chmod(0o600)
+    path.write_bytes(data)
+    return path
+
+
 @asynccontextmanager
 async def running(directory: Path, **options: Any) -> AsyncIterator[Hub]:
     """A hub on a free port of loopback."""

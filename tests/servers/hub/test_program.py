@@ -20,8 +20,8 @@ from logwright.cli import every_verb
 from logwright.formats.sej import Scanner
 from tests.cli.conftest import samples  # noqa: F401  # the sample journals
 from tests.cli.support import environment, run
-from tests.servers.hub.certificates import Authority, write_secret
-from tests.servers.hub.support import unlike, write_journal
+from tests.servers.hub.support import unlike, write_journal, write_secret
+from tests.support.certificates import Authority
 from tests.support.children import DEADLINE_SECONDS
 
 EXAMPLES = {name: verb.examples for name, verb in every_verb()}
@@ -112,18 +112,18 @@ def test_following_ends_by_sigterm_with_what_it_has_sent(tmp_path: Path) -> None
 
 def test_a_hub_with_tls_and_tokens_by_its_options(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
-    certificate, key = authority.sign("hub")
+    own = authority.issue("hub")
     tokens = write_secret(tmp_path / "tokens", b"a-token-of-twenty-chars")
     write_journal(tmp_path / "orders", 10)
     serving = ("serve", "hub", tmp_path / "hub", "--listen", "127.0.0.1:0", "--json")
-    secured = ("--tls-certificate", certificate, "--tls-key", key, "--tokens", tokens)
+    secured = ("--tls-certificate", own.certificate, "--tls-key", own.key, "--tokens", tokens)
     with program(*serving, *secured) as (ready, _):
         assert ready["protection"] == "TLS, tokens (1)"
         copying = ("copy", tmp_path / "orders", ready["address"], "--client", "web", "--json")
-        refused = run(*copying, "--tls-authority", authority.certificate)
+        refused = run(*copying, "--tls-authority", authority.path)
         assert refused.code == 2
         assert "asks for a token" in refused.err
-        sent = run(*copying, "--tls-authority", authority.certificate, "--token", tokens)
+        sent = run(*copying, "--tls-authority", authority.path, "--token", tokens)
         assert (sent.code, sent.object["messages"]) == (0, 10)
 
 

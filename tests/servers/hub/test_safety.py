@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,19 +21,20 @@ from logwright.servers.hub import Access, Hub, Limits, Protection, Refused, Unre
 from logwright.servers.hub.client import HubClient
 from logwright.servers.hub.copies import Copies, Copy
 from logwright.servers.hub.requests import Put
-from tests.servers.hub.certificates import Authority, write_secret
-from tests.servers.hub.support import Wire, access_to, in_loop, message, running, unlike, write_journal
+from tests.servers.hub.support import Wire, access_to, in_loop, message, running, unlike, write_journal, write_secret
 from tests.servers.hub.wire_messages import PutRequest
+from tests.support.certificates import Authority
 from tests.support.counts import COUNTS
 from tests.support.faulty_disk import FaultyDisk
+from tests.support.simulated_disk import SimulatedDisk
 from tests.support.small_disk import small_disk
+from tests.support.trees import read_tree
 
 TOKEN = b"a-token-of-twenty-chars"
 
 
 @pytest.fixture
 def authority(tmp_path: Path) -> Authority:
-    (tmp_path / "tls").mkdir()
     return Authority(tmp_path / "tls")
 
 
@@ -65,10 +66,9 @@ def test_without_one_of_the_tokens_nobody_gets_in_and_nothing_is_written(tmp_pat
 
 
 def test_tls_with_a_token_and_with_certificates_of_clients(authority: Authority, tmp_path: Path) -> None:
-    certificate, key = authority.sign("hub")
+    own_files, stranger_files = authority.issue("web"), Authority(tmp_path / "tls", "other").issue("stranger")
+    served = asdict(authority.issue("hub"))
     tokens = write_secret(tmp_path / "tokens", TOKEN)
-    own = dict(zip(("certificate", "key"), authority.sign("web"), strict=True))
-    stranger = dict(zip(("certificate", "key"), Authority(tmp_path / "tls", "other").sign("stranger"), strict=True))
     source = tmp_path / "orders"
     write_journal(source, 20)
 
@@ -76,24 +76,24 @@ def test_tls_with_a_token_and_with_certificates_of_clients(authority: Authority,
         await send_path(Access.load(hub.address, **files), source, client="web", patience_seconds=0)
 
     async def with_tokens() -> None:
-        protection = Protection.load(certificate=certificate, key=key, tokens=tokens)
+        protection = Protection.load(**served, tokens=tokens)
         async with running(tmp_path / "one", protection=protection) as hub:
-            await send(hub, authority=authority.certificate, token=tokens)
+            await send(hub, authority=authority.path, token=tokens)
             with pytest.raises(Refused, match="asks for a token"):
-                await send(hub, authority=authority.certificate)
+                await send(hub, authority=authority.path)
             with pytest.raises(Unreachable):
                 await send(hub, token=tokens)  # plain text
             with pytest.raises(Unreachable):
                 await send(hub, authority=tmp_path / "tls" / "other.crt", token=tokens)
 
     async def with_certificates() -> None:
-        protection = Protection.load(certificate=certificate, key=key, client_authority=authority.certificate)
+        protection = Protection.load(**served, client_authority=authority.path)
         async with running(tmp_path / "two", protection=protection) as hub:
-            await send(hub, authority=authority.certificate, **own)
+            await send(hub, authority=authority.path, **asdict(own_files))
             with pytest.raises(Unreachable):
-                await send(hub, authority=authority.certificate)
+                await send(hub, authority=authority.path)
             with pytest.raises(Unreachable):
-                await send(hub, authority=authority.certificate, **stranger)
+                await send(hub, authority=authority.path, **asdict(stranger_files))
 
     in_loop(with_tokens())
     in_loop(with_certificates())
@@ -308,6 +308,39 @@ def test_whichever_call_fails_what_was_answered_is_there_and_sending_again_compl
         copies._threads.shutdown()
         COUNTS.add("k-th call fails", 1, "hub")
     assert failed_at > 20
+
+
+def test_after_a_power_cut_everything_that_was_answered_is_there_and_the_copy_can_be_completed(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    write_journal(source, 12, segment_size=900)
+    puts = puts_of(source)
+    root = Path("/hub")
+    disk = SimulatedDisk()
+    copies = Copies(root, Limits(), disk=disk)
+    copy = Copy(copies, root / "web.source")
+    for first in range(0, len(puts), 2):
+        (*_, answer) = copy.take(puts[first : first + 2])
+        assert isinstance(answer, int)
+        disk.mark(answer)
+    copy.close()
+    copies._threads.shutdown()
+    states = 0
+    for after in disk.crash_states(most=12, format="hub"):
+        answered = max(after.marks, default=0)
+        again = Copies(root, Limits(), disk=after)
+        copy = Copy(again, root / "web.source")
+        question = Put("web", "source", replace(puts[0].batch, frames=b"", count=0, segment=None), False)
+        (place,) = copy.take([question])
+        assert isinstance(place, int), after.story
+        assert place >= answered, after.story
+        assert copy.take(puts)[-1] == 12, after.story
+        copy.close()
+        again._threads.shutdown()
+        found = {name: data for name, data in read_tree(after, copy.directory).items() if name.endswith(".jnl")}
+        assert found == {name: data for name, data in read_tree(REAL_DISK, source).items() if name.endswith(".jnl")}
+        states += 1
+    assert states > 100
+    COUNTS.add("crash states", states, "hub")
 
 
 def puts_of(source: Path) -> list[Put]:

@@ -13,6 +13,8 @@ Where nobody tells of segments, a copy rolls over by its own size, as every writ
 
 from __future__ import annotations
 
+import contextlib
+import struct
 from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -20,8 +22,10 @@ from pathlib import Path
 from typing import Final
 
 from ...core.closing import Closing
-from ...core.disk import REAL_DISK, Disk
-from ...core.errors import DamagedJournal, TooLarge, WrongUse
+from ...core.disk import REAL_DISK, Disk, make_directories, replace_file
+from ...core.errors import DamagedJournal, LogwrightError, NotFound, TooLarge, WrongUse
+from ...core.keep import DIRECTORY as KEPT_DIRECTORY
+from ...core.keep import cut_tail
 from ...core.outcome import Damage
 from ...core.watch import Watch
 from . import kernel
@@ -29,12 +33,16 @@ from .ending import End
 from .layout import DEFAULT_SEGMENT_BYTES, MAX_OFFSET
 from .reader import Reader
 from .scanner import Scanner
-from .segment import Chunk, list_segments
+from .segment import Chunk, Cursor, Segment, list_segments
 from .writer import Writer
 
 SEGMENT_BYTES: Final = DEFAULT_SEGMENT_BYTES
 BATCH_BYTES: Final = 1 << 20
 """How much a batch has by default: enough for the way to cost little, and little enough to have many on their way."""
+
+_NOTE_NAME: Final = "copying"
+_NOTE: Final = struct.Struct(">QQQ")
+"""The first offset of a segment, a position in it, and the offset of the message there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +80,12 @@ class CopyWriter(Writer):
     """Writes messages that have their offsets already. Everything else is as in `Writer`: lock, recovery, sync.
 
     `first_offset` is where a journal begins that is not there yet.
+
+    A power cut may take any part of what was not synced, and leave what was written behind it. A journal goes on behind
+    its last whole message all the same, and has damage then; but a copy that goes on there is believed to have all that
+    is before. So a note (`.logwright/copying`) says, until the writer is closed, up to where all was durable when it
+    was opened. The next one walks from there on, and cuts everything off from the first bad byte on: nobody was told
+    that it is there, and whoever sent it will send it again.
     """
 
     def __init__(
@@ -83,13 +97,70 @@ class CopyWriter(Writer):
         disk: Disk = REAL_DISK,
     ) -> None:
         self._first_offset = first_offset
+        self._noted = False
         super().__init__(directory, segment_size=segment_size, buffer_bytes=1, disk=disk)
 
     def _open_last_segment(self) -> End:
-        if self._first_offset and not list_segments(self._disk, self.directory):
+        segments = list_segments(self._disk, self.directory)
+        note = self._read_note()
+        if segments and note is not None:
+            self._cut_what_is_unsure(segments[-1], note)
+        if segments or not self._first_offset:
+            end = super()._open_last_segment()
+        else:
             self._create_segment(self._first_offset)
-            return End(0, self._first_offset)
-        return super()._open_last_segment()
+            end = End(0, self._first_offset)
+        if note is None:  # an earlier one still holds: and a disk that is full has no room for another
+            self._write_note(end)
+        self._noted = True
+        return end
+
+    @property
+    def _note_path(self) -> Path:
+        return self.directory / KEPT_DIRECTORY / _NOTE_NAME
+
+    def _write_note(self, end: End) -> None:
+        """Say, durably and before anything is written, up to where everything is."""
+        if self._disk.exists(self._note_path.parent):
+            self._disk.make_directory(self._note_path.parent)  # creates nothing, and refuses a link
+        make_directories(self._disk, self._note_path.parent)
+        data = _NOTE.pack(self._segment.first_offset, end.position, end.next_offset)
+        replace_file(self._disk, self._note_path, data, self._note_path.with_name(f"{_NOTE_NAME}.new"))
+
+    def _read_note(self) -> tuple[int, int, int] | None:
+        """The first offset of a segment, and a position in it and the offset there; None when all was closed."""
+        try:
+            file = self._disk.open(self._note_path, "read")
+        except NotFound:
+            return None
+        try:
+            data = file.read_at(0, _NOTE.size)
+        finally:
+            file.close()
+        return _NOTE.unpack(data) if len(data) == _NOTE.size else (0, 0, 0)
+
+    def _cut_what_is_unsure(self, segment: Segment, note: tuple[int, int, int]) -> None:
+        """Walk over what the writer before may not have synced, and cut everything off from the first bad byte on."""
+        file = self._disk.open(segment.path, "update")
+        try:
+            position, offset = 0, segment.first_offset
+            if note[0] == segment.first_offset and note[1] <= file.size():
+                position, offset = note[1:]
+            cursor = Cursor(file, segment, position, offset)
+            while cursor.read() is not None:
+                pass
+            size = file.size()
+            if cursor.position < size:
+                self.recovered = Damage(segment.name, cursor.position, size, cursor.reason, "torn_tail")
+                self.kept = cut_tail(self._disk, self.directory, file, cursor.position)
+        finally:
+            file.close()
+
+    def _release(self) -> None:
+        if self._noted and self._failure is None:
+            with contextlib.suppress(LogwrightError):  # it costs the next one a walk, and nothing else
+                self._disk.remove(self._note_path)
+        super()._release()
 
     @property
     def failed(self) -> bool:

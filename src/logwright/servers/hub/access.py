@@ -15,7 +15,7 @@ import grpc.aio
 
 from ...core.errors import LogwrightError, NotFound, WrongUse
 from ..safety import Address, parse_address, read_bounded, read_secret, read_tokens
-from .errors import Conflict, HubError, OutOfStep, Refused, Unreachable
+from .errors import Broken, Conflict, HubError, OutOfStep, Refused, Unreachable
 
 EXPECTED_KEY: Final = "logwright-expected"
 """The metadata, behind an error, that says where a copy goes on."""
@@ -99,7 +99,6 @@ _PASSING: Final = (
     grpc.StatusCode.DEADLINE_EXCEEDED,
     grpc.StatusCode.CANCELLED,
     grpc.StatusCode.UNKNOWN,
-    grpc.StatusCode.INTERNAL,
     grpc.StatusCode.RESOURCE_EXHAUSTED,
 )
 """What gRPC says when a connection breaks, or when a hub has as many calls as it takes."""
@@ -118,4 +117,6 @@ def translated(address: Address, code: Any, details: str | None, metadata: Any =
         return NotFound(words)
     if code in _REFUSALS or (code == grpc.StatusCode.RESOURCE_EXHAUSTED and "larger than max" in words):
         return Refused(words)
+    if code == grpc.StatusCode.INTERNAL:
+        return Broken(words)
     return Unreachable(words) if code in _PASSING else HubError(words)

@@ -41,3 +41,7 @@ class Refused(HubError):
 
 class Unreachable(HubError):
     """Nobody answers there, or the hub cannot at the moment."""
+
+
+class Broken(Unreachable):
+    """A call has ended while something was being sent, and why got lost: ask again."""

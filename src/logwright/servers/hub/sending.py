@@ -27,7 +27,7 @@ from ...formats.sej.aio import changed
 from ...formats.sej.copying import BATCH_BYTES, Feed
 from . import requests
 from .client import HubClient, PutStream
-from .errors import Conflict, OutOfStep, Unreachable
+from .errors import Broken, Conflict, OutOfStep, Unreachable
 
 logger = logging.getLogger("logwright.hub")
 
@@ -148,7 +148,7 @@ class Sender:
                 except Unreachable as error:
                     if self.sent.next_offset != before:
                         before, moved_at, pause_seconds = self.sent.next_offset, time.monotonic(), _FIRST_PAUSE_SECONDS
-                    if not follow and time.monotonic() - moved_at > self._patience_seconds:
+                    elif not follow and time.monotonic() - moved_at > self._patience_seconds:
                         raise
                     self.sent.failures += 1
                     logger.warning("%s; trying again in %g seconds", error, pause_seconds)
@@ -210,6 +210,7 @@ class Sender:
         room = asyncio.Semaphore(in_flight)
         on_the_way: deque[_Request | None] = deque()
         sent = asyncio.Event()
+        unanswered = first
 
         async def send() -> None:
             request: _Request | None = first
@@ -234,11 +235,18 @@ class Sender:
                 request = on_the_way.popleft()
                 if request is None:
                     return
+                nonlocal unanswered
+                unanswered = request
                 await stream.answer()
                 room.release()
                 self._note(request)
 
-        await _both(receive(), send())
+        try:
+            await _both(receive(), send())
+        except Broken:
+            await self._hub.put(unanswered.data)  # by itself, so that we are told what is wrong with it, if anything is
+            self._note(unanswered)
+            raise
 
     def _note(self, request: _Request) -> None:
         """A request was answered: all of it is on the hub's disk. What was sent once more is not counted again."""
