@@ -220,6 +220,47 @@ def test_a_journal_that_was_opened_and_not_written_to_is_empty(tmp_path: Path) -
         reader.find_place("somewhere")
 
 
+def test_a_segment_that_has_lost_records_is_not_complete_once_it_is_repaired(tmp_path: Path) -> None:
+    with_bad_bytes(tmp_path)
+    before = Reader(tmp_path).segments()
+    assert before == [Segment(0, [b"a"], False), Segment(1, [b"b", b"c"], True), Segment(2, [b"d"], False)]
+    repairs.apply(tmp_path, repairs.plan(tmp_path))
+    repaired = Reader(tmp_path)
+    assert repaired.segments(mode="failfast") == before
+    report = repaired.verify()
+    assert report.sound
+    assert [(each.file, each.kind) for each in report.anomalies] == [("0.journal", "lost_records")]
+    assert repairs.plan(tmp_path).empty
+    with Writer.open(tmp_path)[0]:
+        pass
+    writer, recovery = Writer.open(tmp_path)
+    with writer:
+        assert list(recovery) == before
+    assert (tmp_path / ".logwright" / "lost-0-0").exists()
+    with Writer(tmp_path):
+        assert not (tmp_path / ".logwright" / "lost-0-0").exists(), "its file is gone"
+
+
+def test_taking_a_repair_back_takes_back_what_it_says_of_segments(tmp_path: Path) -> None:
+    with_bad_bytes(tmp_path)
+    repairs.apply(tmp_path, repairs.plan(tmp_path))
+    assert (tmp_path / ".logwright" / "lost-0-0").exists()
+    repairs.undo(tmp_path)
+    assert not (tmp_path / ".logwright" / "lost-0-0").exists()
+    assert Reader(tmp_path).verify().anomalies == []
+
+
+def test_a_segment_whose_next_file_has_lost_its_beginning_is_not_complete(tmp_path: Path) -> None:
+    write(tmp_path, {0: [HINT, *data("a")], 1: [Checkpoint(0, 0), *data("b"), Checkpoint(0, 1), *data("c")]})
+    file = tmp_path / "1.journal"
+    file.write_bytes(BAD + file.read_bytes()[4:])
+    expected = [Segment(0, [b"a"], False), Segment(1, [b"c"], False)]
+    assert Reader(tmp_path).segments() == expected
+    repairs.apply(tmp_path, repairs.plan(tmp_path))
+    assert (tmp_path / ".logwright" / "lost-1-first").exists()
+    assert Reader(tmp_path).segments(mode="failfast") == expected
+
+
 def payloads(records: Iterable[Any]) -> list[bytes]:
     return [record.data for record in records if isinstance(record, Data)]
 

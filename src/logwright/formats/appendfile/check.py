@@ -4,7 +4,7 @@ A problem is something that costs records: bytes that are none, a file that is m
 odd and costs nothing: the journal stays sound. What is wrong in one place never hides the next: reading goes on behind.
 
     problems    torn_tail malformed gap doubled_id unreadable
-    anomalies   checkpoint_order empty_record large_file recovery unfinished_move foreign_file repair
+    anomalies   checkpoint_order empty_record large_file recovery unfinished_move foreign_file lost_records repair
 """
 
 from __future__ import annotations
@@ -130,6 +130,10 @@ def _check_directory(reader: Reader, report: Report) -> None:
     listing = reader.listing()
     for file in listing.left_behind:
         odd(file.name, "unfinished_move", "a recovery was interrupted before it had moved this; the next writer does")
+    for file in listing.files:
+        for segment in file.lost:
+            of = "the segment that goes on there" if segment is None else f"segment {segment}"
+            odd(file.name, "lost_records", f"a repair has taken records of {of} out of it, which is not complete")
     older = listing.older
     if older:
         message = f"{len(older)} files wait to be recovered; the next program that opens the journal gets them first"

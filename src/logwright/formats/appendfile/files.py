@@ -18,7 +18,7 @@ from ...core.chunk import POSITION_BITS as POSITION_BITS
 from ...core.chunk import NumberedFile
 from ...core.disk import Disk
 from ...core.snapshot import Snapshot
-from .layout import HOME_DIRECTORY, RECOVERY_DIRECTORY, parse_boundary, parse_done, parse_name
+from .layout import HOME_DIRECTORY, RECOVERY_DIRECTORY, parse_boundary, parse_done, parse_lost, parse_name
 
 CURRENT: Final = -1
 """The boundary of the generation that is being written: there is none."""
@@ -29,7 +29,8 @@ class JournalFile(NumberedFile):
     """A file of a journal; `name` is relative to the journal's directory.
 
     `before` is its own id, and `timestamp` the next one: None for the last file, which is written to. `generation` is
-    the boundary behind it. `missing` ids should be before this one and are not there; `others` have the same id.
+    the boundary behind it. `missing` ids should be before this one and are not there; `others` have the same id. `lost`
+    are segments that a repair has taken records out of here; None is the one that the first record belongs to.
     """
 
     name: str
@@ -39,6 +40,7 @@ class JournalFile(NumberedFile):
     generation: int = CURRENT
     missing: int = 0
     others: tuple[str, ...] = ()
+    lost: tuple[int | None, ...] = ()
 
     @property
     def file_id(self) -> int:
@@ -67,6 +69,8 @@ class Listing:
     """Names in the journal's directory of files that are, or should be, in one of those."""
     done: list[tuple[int, int]] = field(default_factory=list)
     """The ids of files and segments with which the journal goes on behind recoveries that have come to their end."""
+    lost: list[tuple[int, int | None]] = field(default_factory=list)
+    """Files, and segments that a repair has taken records out of there. The files may be gone by now."""
 
     @property
     def current(self) -> list[JournalFile]:
@@ -95,7 +99,9 @@ def list_files(disk: Disk, directory: Path) -> Listing:
     listing = Listing(directory)
     home, recovery = directory / HOME_DIRECTORY, directory / RECOVERY_DIRECTORY
     if disk.is_directory(home) and not disk.is_link(home):
-        listing.done = [ids for name in disk.list_directory(home) if (ids := parse_done(name)) is not None]
+        names = disk.list_directory(home)
+        listing.done = [ids for name in names if (ids := parse_done(name)) is not None]
+        listing.lost = [lost for name in names if (lost := parse_lost(name)) is not None]
     if disk.is_directory(recovery) and not disk.is_link(home) and not disk.is_link(recovery):
         found = (parse_boundary(name) for name in disk.list_directory(recovery) if not disk.is_link(recovery / name))
         listing.boundaries = sorted(boundary for boundary in found if boundary is not None)
@@ -113,7 +119,14 @@ def list_files(disk: Disk, directory: Path) -> Listing:
     if current:
         current[-1] = replace(current[-1], timestamp=None)
     listing.files += current
+    if listing.lost:
+        listing.files = [_with_losses(file, listing.lost) for file in listing.files]
     return listing
+
+
+def _with_losses(file: JournalFile, lost: list[tuple[int, int | None]]) -> JournalFile:
+    found = tuple(segment for file_id, segment in lost if file_id == file.file_id)
+    return replace(file, lost=found) if found else file
 
 
 def _moved(disk: Disk, directory: Path, boundary: int) -> list[JournalFile]:

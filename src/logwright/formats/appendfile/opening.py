@@ -30,7 +30,7 @@ from ...core.outcome import Damage
 from . import codec
 from .cursor import Chunk, Cursor, judge
 from .files import JournalFile, Listing, generation_directory, list_files, wrong_names
-from .layout import CHECKPOINT_BYTES, MAX_ID, RECOVERY_DIRECTORY, done_name
+from .layout import CHECKPOINT_BYTES, MAX_ID, RECOVERY_DIRECTORY, done_name, lost_name
 from .records import Checkpoint
 
 logger = logging.getLogger("logwright.appendfile")
@@ -100,6 +100,7 @@ def open_end(disk: Disk, directory: Path, *, recovering: bool) -> End:
     end = _open_last(disk, directory, listing)
     try:
         forget_done(disk, directory)
+        _forget_lost(disk, directory, listing)
     except BaseException:
         if end.file is not None:
             end.file.close()
@@ -182,6 +183,14 @@ def forget_done(disk: Disk, directory: Path) -> None:
     for file_id, segment in listing.done:
         if segment <= told and any(file.file_id >= file_id for file in listing.files):
             remove_tree(disk, directory / done_name(file_id, segment))
+
+
+def _forget_lost(disk: Disk, directory: Path, listing: Listing) -> None:
+    """Remove what tells of losses in files that are gone by now."""
+    present = {file.file_id for file in listing.files}
+    for file_id, segment in listing.lost:
+        if file_id not in present:
+            disk.remove(directory / lost_name(file_id, segment))
 
 
 def _following(disk: Disk, listing: Listing) -> int:

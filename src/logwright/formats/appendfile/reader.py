@@ -150,6 +150,7 @@ class Reader(FilesReader[Chunk, JournalFile]):
                 break
             if source.missing:
                 parts.lose()
+            parts.begin_file(source.lost)
             for item in self.file_chunks(source, files.file(source), None, at, "permissive"):
                 if isinstance(item, Damage):
                     list(self.report(item, mode))  # which raises, or not: a segment must know what it has lost

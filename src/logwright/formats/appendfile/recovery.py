@@ -67,6 +67,7 @@ class Recovery(Iterator[Segment]):
         checked, _ = pair_of(self._writer.disk, files)
         parts = Segments(files[0].put_aside)
         for source in files:
+            parts.begin_file(source.lost)
             for found in self._read(source, parts):
                 yield [segment for segment in found if segment.id >= checked or parts.went_back]
         last = parts.finish()

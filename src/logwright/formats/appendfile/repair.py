@@ -5,12 +5,15 @@
     other bad bytes                 go: the file is put together anew from the whole records before and behind them
 
 Every byte that goes is kept in `.logwright/cut/`. Nothing is invented: behind bad bytes records begin again at the next
-checkpoint (see `cursor.py`). But nothing in the format can say that a segment has lost records: once repaired it looks
-as complete as any other, so the plan names it. A file that is missing cannot be brought back; that is told as well.
+checkpoint (see `cursor.py`). Nothing in the format can say that a segment has lost records: so a file beside the
+journal does, by its name (see `layout.py`), and the segment never comes back as a complete one. A file that is missing
+cannot be brought back; that is told.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -18,18 +21,19 @@ from ...core.disk import Disk
 from ...core.errors import WrongUse
 from ...core.outcome import Span
 from ...core.patched import PatchedFile
-from ...core.repair import Plan, Repair, Step
+from ...core.repair import Create, Plan, Repair, Step
 from ...core.repairing import PiecesSalvage, SideBySideRepair
 from . import codec
 from .cursor import Cursor, judge
 from .files import list_files, wrong_names
-from .layout import LOCK_NAME, parse_name
+from .layout import LOCK_NAME, lost_name, parse_name
 from .mend import find_fixes
 from .reader import Reader
 
 __all__ = ["Plan", "Repair", "apply", "plan", "undo"]
 
 _MOST_FIXES: Final = 1000
+_MOST_NOTES: Final = 1000
 
 
 def _names(disk: Disk, directory: Path) -> list[str]:
@@ -43,8 +47,11 @@ def _readers(path: Path, disk: Disk) -> list[Reader]:
     return [reader]
 
 
+@dataclass(slots=True)
 class _Salvage(PiecesSalvage):
-    """A file gone through: the stretches of whole records."""
+    """A file gone through: the stretches of whole records, and the segments that have lost some."""
+
+    lost: list[int | None] = field(default_factory=list)
 
     def walk(self) -> None:
         """Go through the file."""
@@ -70,17 +77,27 @@ class _Salvage(PiecesSalvage):
             stopped, segment = cursor.position, cursor.segment
             damage, goes_on = judge(cursor)
             assert damage is not None
-            self.lose(
-                damage, f"the records in them are lost, which were of segment {segment}, and perhaps of later ones"
-            )
+            of = f"segment {segment}" if stopped else "the segment that the file before ends with"
+            self.lose(damage, f"the records in them are lost, which were of {of}, and perhaps of later ones")
+            if damage.kind != "torn_tail":
+                self.lost.append(segment if stopped else None)
             self.pieces.append(Span(start, stopped))
             if not goes_on:
                 return
             start = cursor.position
 
     def steps(self) -> list[Step]:
-        """The steps that leave whole records only."""
-        return self.steps_to_pieces(f"{self.source.name}.repair", "records")
+        """The steps that leave whole records only; first what says that some are not there any more."""
+        return [*self._notes(), *self.steps_to_pieces(f"{self.source.name}.repair", "records")]
+
+    def _notes(self) -> Iterator[Step]:
+        if self.reader.is_single_file:
+            return
+        lost = [segment for segment in dict.fromkeys(self.lost) if segment not in self.source.lost]
+        for segment in lost[:_MOST_NOTES]:
+            name = lost_name(self.source.file_id, segment)
+            text = f"A repair has taken records of this segment out of {self.source.path.name}.\n"
+            yield Create(name, "", (), "it says that the segment is not complete any more", text.encode())
 
 
 _REPAIR: Final = SideBySideRepair(

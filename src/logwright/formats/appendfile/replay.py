@@ -50,6 +50,7 @@ class Segments:
         self.checked = 0
         self.current: int | None = None
         self.went_back = False
+        self._repaired: set[int] = set()
         self._records: list[bytes] = []
         self._lost = False
 
@@ -77,12 +78,21 @@ class Segments:
         """Something could not be read here: what it belonged to is not complete."""
         self._lost = True
 
+    def begin_file(self, lost: Iterable[int | None]) -> None:
+        """The next file; a repair has taken records of these segments out of it. None is the one that goes on here."""
+        for segment in lost:
+            if segment is None:
+                self.lose()
+            else:
+                self._repaired.add(segment)
+
     def finish(self) -> Segment | None:
         """The segment that nothing has closed, unless it is empty."""
         return self._closed(self.current or 0, complete=False) if self._records else None
 
     def _closed(self, segment: int, *, complete: bool) -> Segment:
-        found = Segment(segment, self._records, complete and not self._lost, generation=self.generation)
+        is_whole = complete and not self._lost and segment not in self._repaired
+        found = Segment(segment, self._records, is_whole, generation=self.generation)
         self._records, self._lost = [], False
         return found
 
