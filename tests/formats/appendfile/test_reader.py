@@ -15,6 +15,7 @@ from logwright.formats.appendfile import Checkpoint, Data, Reader, Scanner, Segm
 from logwright.formats.appendfile import repair as repairs
 from logwright.formats.appendfile.files import POSITION_BITS
 from tests.formats.appendfile.samples import HINT, data, encoded, write
+from tests.support.counting_disk import CountingDisk
 from tests.support.damage import flip_bit
 
 BAD = b"\xff\xff\xff\xff"
@@ -259,6 +260,16 @@ def test_a_segment_whose_next_file_has_lost_its_beginning_is_not_complete(tmp_pa
     repairs.apply(tmp_path, repairs.plan(tmp_path))
     assert (tmp_path / ".logwright" / "lost-1-first").exists()
     assert Reader(tmp_path).segments(mode="failfast") == expected
+
+
+def test_damage_in_a_great_many_places_is_read_past_in_small_steps(tmp_path: Path) -> None:
+    pieces = [encoded(Checkpoint(0, number), *data("x" * 2000 if number % 500 == 0 else "y")) for number in range(3000)]
+    (tmp_path / "0.journal").write_bytes(BAD.join(pieces))
+    disk = CountingDisk()
+    found = list(Reader(tmp_path, disk=disk).scan(mode="permissive"))
+    assert sum(isinstance(item, Damage) for item in found) == 2999
+    assert len(found) == 2999 + 2 * 3000
+    assert disk.bytes_read < 2 * 3000 * 2000
 
 
 def payloads(records: Iterable[Any]) -> list[bytes]:

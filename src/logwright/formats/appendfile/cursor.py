@@ -30,6 +30,9 @@ from .mend import find_fixes
 
 READ_BYTES: Final = 256 * 1024
 """Small enough to stay in a processor's second cache between being read and being decoded."""
+_FIRST_BYTES: Final = 512
+"""So much is read at first behind damage, and then more: a file may be damaged in a great many places."""
+assert READ_BYTES % _FIRST_BYTES == 0
 _SEARCH_BYTES: Final = 1 << 20
 _MOST_CHECKPOINTS: Final = MAX_FILE_BYTES // CHECKPOINT_BYTES
 """How many segments can begin in what is left of a file."""
@@ -97,13 +100,14 @@ class Cursor:
         self._end = end
         self._seen: int | None = None
         self._empty_until = 0
+        self._reach = READ_BYTES
         self._buffer = memoryview(bytearray(READ_BYTES))
 
     def read(self, most: int = -1) -> Chunk | None:
         """The next whole records, at most `most`; None when there are none, and `ending` says why."""
         room = self._buffer
         while True:
-            stop = min(len(room), (2**63 if self._end is None else self._end) - self.position)
+            stop = min(len(room), self._reach, (2**63 if self._end is None else self._end) - self.position)
             if self.position < self._empty_until:
                 stop = min(stop, self._empty_until - self.position)
             have = self.file.read_into(self.position, room[:stop]) if stop > 0 else 0
@@ -112,6 +116,9 @@ class Cursor:
             end, count, ending, segment = kernel.walk(room, 0, have, self.segment, most, checks_empty)
             if self.position == 0 and have >= HEADER_BYTES and room[0] != CHECKPOINT and ending != codec.EMPTY:
                 count, ending = 0, codec.MALFORMED
+            can_reach_further = have == self._reach < len(room)
+            if can_reach_further:
+                self._reach *= 2
             if count:
                 chunk = Chunk(self.source, room, 0, end, self.position, count, self.segment)
                 self.position += end
@@ -121,10 +128,18 @@ class Cursor:
                 continue
             if ending == codec.INCOMPLETE and have == len(room) < MAX_RECORD_BYTES:
                 room = self._buffer = memoryview(bytearray(MAX_RECORD_BYTES))
+                self._reach = MAX_RECORD_BYTES
+                continue
+            if ending == codec.INCOMPLETE and can_reach_further:
                 continue
             self.ending = ending
             self.reason = self._explained(room, have)
             return None
+
+    def go_on(self, position: int) -> None:
+        """Go on behind damage."""
+        self.position = self.begin = position
+        self._reach = _FIRST_BYTES
 
     def _passes_empty(self) -> bool:
         """Whether the empty records here are meant to be there; then they are passed as far as they go."""
@@ -180,7 +195,7 @@ def judge(cursor: Cursor) -> tuple[Damage | None, bool]:
     found = find_next(cursor.file, start, size, cursor.segment if start else None)
     name = cursor.source.name
     if found is not None:
-        cursor.position = cursor.begin = found
+        cursor.go_on(found)
         return Damage(name, start, found, cursor.reason), True
     cursor.position = size
     if not cursor.source.is_newest:
@@ -197,9 +212,10 @@ def find_next(file: File, start: int, size: int, segment: int | None) -> int | N
     `segment` is the one that was being written before them, if that is known: ids only grow, and by one each time.
     """
     least, most = (0, MAX_ID) if segment is None else (segment, min(MAX_ID, segment + _MOST_CHECKPOINTS))
-    position = start
+    position, reach = start, _FIRST_BYTES
     while size - position >= CHECKPOINT_BYTES:
-        window = file.read_at(position, min(_SEARCH_BYTES, size - position))
+        window = file.read_at(position, min(reach, size - position))
+        reach = min(2 * reach, _SEARCH_BYTES)
         found = kernel.find_checkpoint(window, 0, len(window), 0, least, most)
         if found >= 0:
             return position + found

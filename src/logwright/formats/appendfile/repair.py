@@ -32,7 +32,8 @@ from .reader import Reader
 
 __all__ = ["Plan", "Repair", "apply", "plan", "undo"]
 
-_MOST_FIXES: Final = 1000
+_MOST_TRIED: Final = 1000
+"""In so many places of a file a flipped bit is looked for: each of them costs a look at the rest of the file."""
 _MOST_NOTES: Final = 1000
 
 
@@ -61,14 +62,15 @@ class _Salvage(PiecesSalvage):
             self.left.append(f"{self.source.name} @ 0: {wrong[1]}")
         view = PatchedFile(self.file)
         cursor = Cursor(view, self.source, end=self.size)
-        start = 0
+        start = tried = 0
         while True:
             while cursor.read() is not None:
                 pass
             if cursor.ending == codec.CLEAN:
                 self.pieces.append(Span(start, self.size))
                 return
-            fixes = find_fixes(view, cursor.begin, cursor.position, self.size) if len(self.fixes) < _MOST_FIXES else []
+            tried += 1
+            fixes = find_fixes(view, cursor.begin, cursor.position, self.size) if tried <= _MOST_TRIED else []
             if len(fixes) == 1:
                 self.fixes += fixes
                 view.add(fixes[0].position, fixes[0].new)
