@@ -136,7 +136,8 @@ def _check_directory(reader: Reader, report: Report) -> None:
             odd(file.name, "lost_records", f"a repair has taken records of {of} out of it, which is not complete")
     older = listing.older
     if older:
-        message = f"{len(older)} files wait to be recovered; the next program that opens the journal gets them first"
+        waiting = "1 file waits" if len(older) == 1 else f"{len(older)} files wait"
+        message = f"{waiting} to be recovered: the next program that opens the journal gets that first"
         odd(older[0].name, "recovery", message)
     for name in reader.disk.list_directory(reader.directory):
         if name.endswith(SUFFIX) and parse_name(name) is None:

@@ -166,9 +166,9 @@ class Reader(FilesReader[Chunk, JournalFile]):
             return
         following = self.next_of(files)
         if not 0 <= at <= following:
-            raise WrongUse(f"{self.path}: there is no record {at}; the next one gets {following}")
+            raise WrongUse(f"{self.path}: there is no record {place_of(at)}; the next one gets {place_of(following)}")
         if at >> POSITION_BITS not in {source.file_id for source in files.files} and at != following:
-            raise HistoryUnavailable(f"{self.path}: what was at {at} was checked, and its file removed")
+            raise HistoryUnavailable(f"{self.path}: what was at {place_of(at)} was checked, and its file removed")
 
     def state(self, at: int | None = None) -> dict[str, Any]:
         """The segments as JSON, now or before the record with the number `at`.
@@ -184,6 +184,11 @@ class Reader(FilesReader[Chunk, JournalFile]):
     def as_json(self, located: Located) -> dict[str, Any]:
         """A record as `dump --json` prints it."""
         return record_as_json(located)
+
+
+def place_of(number: int) -> str:
+    """The number of a record as people write it."""
+    return f"{file_name(number >> POSITION_BITS)}@{number & (1 << POSITION_BITS) - 1}"
 
 
 def is_opened(disk: Disk, directory: Path) -> bool:

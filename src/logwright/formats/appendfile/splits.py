@@ -46,7 +46,8 @@ def resume(reader: AnyReader, part: str, number: int, mark: str) -> tuple[int, s
     first = files[0].first_number
     before, following = number >> POSITION_BITS, first >> POSITION_BITS
     gone = f"file {before}" if before + 1 == following else f"the files {before} to {following - 1}"
-    return first, f"{gone} went before all of it was read, because it was checked; it goes on with file {following}"
+    reason = f"{gone} went, checked or recovered, perhaps before all was read; it goes on with file {following}"
+    return first, reason
 
 
 # --- planning ---------------------------------------------------------------------------------------------------------
