@@ -15,7 +15,7 @@ from ..core.format import find_format
 from .arguments import chosen_format, damage_placed, format_option, json_option, path_argument, verb
 from .output import print_json, print_line, progress_bar
 from .serve_hub import hub_package
-from .serving import until_stopped
+from .serving import logged_aloud, until_stopped
 from .times import format_size
 
 
@@ -101,7 +101,8 @@ def command(
             for done in asyncio.run(room.restore_path(access, path, client=client, name=name)):
                 _print(done, {"restored": str(done.directory)}, as_json)
             return
-        asyncio.run(_send(room, access, path, client, name, follow, as_json))
+        with logged_aloud():
+            asyncio.run(_send(room, access, path, client, name, follow, as_json))
 
 
 async def _send(room: Any, access: Any, path: Path, client: str, name: str | None, follow: bool, as_json: bool) -> None:

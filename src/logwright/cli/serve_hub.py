@@ -14,7 +14,7 @@ from ..core.errors import WrongUse
 from ..servers.metrics import serve_metrics
 from ..servers.safety import Address, Protection
 from .arguments import json_option, verb
-from .serving import announce, protection_of, safety_options, until_stopped
+from .serving import announce, logged_aloud, protection_of, safety_options, until_stopped
 from .times import parse_size
 
 DEFAULT_PORT = 7878
@@ -72,7 +72,8 @@ def hub(
     limits = room.Limits() if max_request is None else room.Limits(request_bytes=parse_size(max_request))
     options = {} if segment_size is None else {"segment_size": parse_size(segment_size)}
     server = room.Hub(directory, address, protection=protection, limits=limits, **options)
-    asyncio.run(_serve(server, metrics_address, protection, as_json))
+    with logged_aloud():
+        asyncio.run(_serve(server, metrics_address, protection, as_json))
 
 
 async def _serve(server: Any, metrics_address: Address | None, protection: Protection, as_json: bool) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 import resource
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +15,7 @@ from ..core.errors import WrongUse
 from ..servers.kestrel.limits import ServerLimits
 from .arguments import Decorated, json_option, verb
 from .output import warn
-from .serving import announce, protection_of, safety_options, until_stopped
+from .serving import announce, logged_aloud, protection_of, safety_options, until_stopped
 from .times import parse_size
 
 if TYPE_CHECKING:
@@ -146,12 +145,8 @@ def kestrel(directory: Path, sync: str, kestrel_names: bool, as_json: bool, **op
         kestrel_names=kestrel_names,
     )
     _raise_file_limit(limits)
-    talk = _Talk(logging.WARNING)
-    logging.getLogger("logwright").addHandler(talk)
-    try:
+    with logged_aloud():
         run(_serve(settings, as_json))
-    finally:
-        logging.getLogger("logwright").removeHandler(talk)
 
 
 async def _serve(settings: ServerSettings, as_json: bool) -> None:
@@ -180,10 +175,3 @@ def _raise_file_limit(limits: ServerLimits) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (possible, hard))
     if possible < needed:
         warn(f"this process may open {possible} files, and so many clients and queues could need {needed} (ulimit -n)")
-
-
-class _Talk(logging.Handler):
-    """What the server logs, as the lines of this program."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        warn(record.getMessage())

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -123,3 +124,22 @@ async def until_stopped() -> AsyncIterator[asyncio.Event]:
     finally:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(number)
+
+
+@contextlib.contextmanager
+def logged_aloud() -> Iterator[None]:
+    """Let what the library logs meanwhile be lines of this program."""
+    talking = _Talk(logging.WARNING)
+    logger = logging.getLogger("logwright")
+    logger.addHandler(talking)
+    try:
+        yield
+    finally:
+        logger.removeHandler(talking)
+
+
+class _Talk(logging.Handler):
+    """What is logged, on stderr, in one line each."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        warn(record.getMessage())

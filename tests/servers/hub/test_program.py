@@ -157,6 +157,19 @@ def test_without_grpcio_it_says_what_to_install(arguments: tuple[str, ...], tmp_
     assert done.stderr == "logwright: error: this needs grpcio, which is not installed: pip install 'logwright[hub]'\n"
 
 
+def test_a_hub_that_is_not_there_is_told_in_lines_of_ours_until_somebody_stops_it(tmp_path: Path) -> None:
+    write_journal(tmp_path / "orders", 1)
+    command = [sys.executable, "-m", "logwright", "copy", str(tmp_path / "orders"), "127.0.0.1:1", "--client", "web"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    first = process.stderr.readline()
+    process.send_signal(signal.SIGTERM)
+    out, _ = process.communicate(timeout=DEADLINE_SECONDS)
+    assert first.startswith("logwright: warning: 127.0.0.1:1: ")
+    assert first.endswith("; trying again in 0.05 seconds\n")
+    assert (process.returncode, out) == (130, "")
+
+
 def test_a_hub_takes_no_other_formats(samples: Path) -> None:  # noqa: F811
     outcome = run("copy", samples / "queues" / "jobs", "127.0.0.1:1", "--client", "web")
     assert outcome.code == 2

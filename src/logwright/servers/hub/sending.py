@@ -124,6 +124,8 @@ class Sender:
         progress: Progress | None = None,
     ) -> None:
         self.sent = Sent(journal)
+        self.reached = False
+        """Whether a hub has said how far the copy is."""
         self._hub = hub
         self._directory = Path(directory)
         self._journal = journal
@@ -167,7 +169,7 @@ class Sender:
         feed = await self._in_thread(opened)
         try:
             begins = await self._in_thread(partial(self._check_place, feed, expected))
-            self.sent.next_offset = expected
+            self.sent.next_offset, self.reached = expected, True
             self._total_bytes = feed.size_from(expected)
             packer = Packer(feed, self._hub.client, self._journal, begins=begins, request_bytes=self._request_bytes)
             while True:

@@ -89,7 +89,8 @@ async def send_path(
 ) -> list[Sent]:
     """Copy a journal, or every shard below a root, to a hub. With `follow` until cancelled, new shards as well.
 
-    `told` is called with what was sent of each journal, when it is done, cancelled, or has failed.
+    `told` is called with what was sent of each journal, when it is done, cancelled, or has failed,
+    unless no hub was reached.
     """
     path, together = Path(path), _Sum(progress)
     options: dict[str, Any] = {
@@ -106,7 +107,7 @@ async def send_path(
                 async with turns if not follow else contextlib.nullcontext():
                     return await sender.run(follow=follow)
             finally:
-                if told is not None:
+                if told is not None and sender.reached:
                     told(sender.sent)
 
         started: dict[str, asyncio.Task[Sent]] = {}
