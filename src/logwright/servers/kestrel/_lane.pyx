@@ -49,6 +49,9 @@ cdef class Lane:
     cdef public int64_t fresh_bytes
     cdef public object last
     cdef public bint is_at_once
+    cdef public bint is_direct
+    cdef public int64_t look_bytes
+    cdef public int64_t commits
     cdef readonly object commit_now
     cdef dict _queues
     cdef object _commit_later
@@ -57,6 +60,7 @@ cdef class Lane:
 
     def __init__(self, dict queues not None, commit_later, commit_now, int64_t max_line, int64_t max_item):
         self.is_open = True
+        self.look_bytes = <int64_t>1 << 62
         self.changed = []
         self.talking = []
         self._queues = queues
@@ -74,13 +78,18 @@ cdef class Lane:
             if not self.is_at_once:
                 queue.gather()
 
-    def taken(self):
+    cpdef tuple taken(self):
         """What was changed and who is talking; nothing and nobody then."""
-        found = self.changed, self.talking
+        cdef list changed = self.changed
+        cdef list talking = self.talking
         self.changed = []
         self.talking = []
         self.is_due = False
-        return found
+        for queue in changed:
+            queue.is_dirty = False
+        if changed:
+            self.commits += 1
+        return changed, talking
 
     cpdef become_due(self):
         """Ask for a commit, once."""
@@ -136,7 +145,9 @@ cdef class Line:
         finally:
             if lane.is_at_once:
                 lane.is_at_once = False
-                if lane.is_due:
+                if lane.is_due and lane.is_direct and lane.fresh_bytes <= lane.look_bytes:
+                    send_all(<list>lane.taken()[1])
+                elif lane.is_due:
                     lane.commit_now()
 
     cdef int _do(self, bytes data) except -1:
@@ -293,7 +304,7 @@ cdef bytes _value(const char *key, Py_ssize_t key_size, bytes item):
     return answer
 
 
-def send_all(list lines not None):
+cpdef send_all(list lines):
     """Send the answers of clients for whom nothing has failed."""
     cdef Line line
     cdef list answers

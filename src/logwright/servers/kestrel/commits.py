@@ -42,12 +42,12 @@ class Commits:
         self._timer: asyncio.TimerHandle | None = None
         self._under_way = 0
         """How many syncs of a batch have not ended."""
+        self._batch: list[Waiting] = []
+        """Whose answers wait for them."""
         self._threads = ThreadPoolExecutor(_SYNC_THREADS, thread_name_prefix="logwright-sync")
         self._idle: asyncio.Future[None] | None = None
-        self.look_bytes = 1 << 62
-        """After so many bytes from clients `look` is called: they may have filled the disk."""
         self.look: Callable[[], None] = lambda: None
-        self.count = 0
+        """Called after the lane's `look_bytes` from clients: they may have filled the disk."""
 
     def ask(self) -> None:
         """Commit at the end of this turn of the loop."""
@@ -59,10 +59,7 @@ class Commits:
             return  # the end of that sync is the beginning of the next
         lane = self.lane
         changed, talking = lane.taken()
-        for queue in changed:
-            queue.is_dirty = False
-        self.count += bool(changed)
-        if lane.fresh_bytes > self.look_bytes:
+        if lane.fresh_bytes > lane.look_bytes:
             lane.fresh_bytes = 0
             self.look()
         if changed and self._policy == ALWAYS:
@@ -99,7 +96,7 @@ class Commits:
 
     def _sync(self, changed: list[Served], batch: list[Waiting]) -> None:
         failed: Failed = {}
-        self._under_way = len(changed)
+        self._under_way, self._batch = len(changed), batch
 
         def synced(queue: Served, done: asyncio.Future[None]) -> None:
             error = done.exception()
@@ -107,6 +104,7 @@ class Commits:
                 _note(failed, queue, error)
             self._under_way -= 1
             if not self._under_way:
+                self._batch = []  # before they are sent: whoever has ended is closed then
                 self._release(batch, failed)
                 self._go_on()
 
@@ -124,6 +122,10 @@ class Commits:
             lane.is_due = False
             if self._idle is not None and not self._idle.done():
                 self._idle.set_result(None)
+
+    def is_answering(self, line: Line) -> bool:
+        """Whether answers of a client wait for a sync."""
+        return any(other is line for other, _, _ in self._batch)
 
     def _release(self, batch: list[Waiting], failed: Failed) -> None:
         for queue, error in failed.items():

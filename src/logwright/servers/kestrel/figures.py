@@ -155,7 +155,7 @@ class QueueMetrics(Metrics):
         self.gauge("connections", "Clients that are connected.", lambda: len(server.connections))
         self.gauge("queues", "Queues that are open.", lambda: len(server.queues.by_key))
         self.gauge("arriving_bytes", "Data of items that have arrived in part.", lambda: server.arriving.bytes)
-        self.gauge("commits", "Writes, or syncs, that carried one request or many.", lambda: server.commits.count)
+        self.gauge("commits", "Writes, or syncs, that carried one request or many.", lambda: server.lane.commits)
         self.gauge("disk_is_low", "Whether nothing is put because the disk is full.", lambda: int(server.is_low))
 
     def _is_up(self) -> float:

@@ -47,6 +47,11 @@ class Lane:
         """Who was heard last."""
         self.is_at_once = False
         """Whether the commit is at the end of these requests, and not at the end of the turn of the loop."""
+        self.is_direct = False
+        """Whether what was done at once needs no commit any more, only answers: it is with the system already."""
+        self.look_bytes = 1 << 62
+        """After so many fresh bytes the commit looks at the disk."""
+        self.commits = 0
         self.commit_now = commit_now
         self._commit_later = commit_later
 
@@ -64,6 +69,9 @@ class Lane:
         found = self.changed, self.talking
         self.changed, self.talking = [], []
         self.is_due = False
+        for queue in found[0]:
+            queue.is_dirty = False
+        self.commits += bool(found[0])
         return found
 
     def become_due(self) -> None:
@@ -105,7 +113,9 @@ class Line:
         finally:
             if lane.is_at_once:
                 lane.is_at_once = False
-                if lane.is_due:
+                if lane.is_due and lane.is_direct and lane.fresh_bytes <= lane.look_bytes:
+                    send_all(lane.taken()[1])
+                elif lane.is_due:
                     lane.commit_now()
 
     def receive(self, data: bytes) -> None:

@@ -132,6 +132,7 @@ class QueueServer:
             self.queues.by_key, self.commits.ask, self.commits.turn, limits.max_line_bytes, limits.max_item_bytes
         )
         self.lane.now = self.now
+        self.lane.is_direct = self.settings.sync == NONE
         self.commits.lane = self.lane
         try:
             await asyncio.to_thread(self._open)
@@ -248,7 +249,7 @@ class QueueServer:
             return  # the next write will tell
         if self._keep_free is None:
             self._keep_free = min(self.limits.keep_free_bytes, free // _DISK_SHARE)
-            self.commits.look_bytes, self.commits.look = self._keep_free // 4, self._look_at_disk
+            self.lane.look_bytes, self.commits.look = self._keep_free // 4, self._look_at_disk
         is_low = free < self._keep_free
         if is_low != self.is_low:
             logger.warning("%s: %d bytes are free: %s", directory, free, "nothing is put" if is_low else "all is well")
