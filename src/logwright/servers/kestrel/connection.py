@@ -94,8 +94,10 @@ class Connection(Reading, Line, asyncio.Protocol):
     def eof_received(self) -> bool:
         """Half of a connection has ended: what was asked for is still answered, but nobody is waited for."""
         self.has_ended = True
-        if self.holds & WAITING or self.transport is None or self.transport.get_extra_info("sslcontext") is not None:
+        if self.transport is None or self.transport.get_extra_info("sslcontext") is not None:
             return False
+        if self._waiter is not None:
+            self._waiter.give_up()
         self._close_if_done()
         return True
 
@@ -155,6 +157,13 @@ class Connection(Reading, Line, asyncio.Protocol):
     def hold(self, reason: int) -> None:
         """Do nothing more for this client until the reason is released."""
         self.holds |= reason
+
+    def go_on(self) -> None:
+        """A wait is over. What is behind it may serve others who wait, and so on: each takes a turn of the loop."""
+        if self._backlog:
+            asyncio.get_running_loop().call_soon(self.release, WAITING)
+        else:
+            self.release(WAITING)
 
     def release(self, reason: int) -> None:
         """Go on, unless there are other reasons not to."""
@@ -294,7 +303,7 @@ class Connection(Reading, Line, asyncio.Protocol):
         """Close the connection of a client that will not ask for more, once it has its answers."""
         if not (self.has_ended or self.holds & ENDED) or self.answers or self.transport is None:
             return
-        if self.holds & ENDED or not self.holds:
+        if (self.holds & ENDED or not self.holds) and not self.server.commits.is_answering(self):
             self.transport.close()
 
     # --- clients that are slow, or not there ------------------------------------------------------------------------

@@ -188,7 +188,8 @@ class Queues:
         done: Callable[[BaseException | None], None],
     ) -> None:
         if self._is_closed:
-            done(Closed(f"{self.directory}: the server stops"))
+            stopping = Closed(f"{self.directory}: the server stops")
+            asyncio.get_running_loop().call_soon(done, stopping)  # many requests may meet that, one behind the other
             return
         self._changing[key] = []
         served = self.by_key.get(key)

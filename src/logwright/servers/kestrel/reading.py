@@ -26,6 +26,7 @@ class Reading:
     """The reads of one client."""
 
     answer: Callable[..., None]
+    has_ended: bool
 
     def __init__(self, server: QueueServer) -> None:
         self.server = server
@@ -37,6 +38,8 @@ class Reading:
         self._with_number = False
         self._is_single = True
         self._parts: list[bytes] = []
+        self._parts_bytes = 0
+        """Of data: a `get` of many keys stops to hand out items when there is as much as may be held for a client."""
         self._sources: list[Served] = []
 
     # --- what a connection has --------------------------------------------------------------------------------------
@@ -47,7 +50,7 @@ class Reading:
     def hold(self, reason: int) -> None:
         raise NotImplementedError
 
-    def release(self, reason: int) -> None:
+    def go_on(self) -> None:
         raise NotImplementedError
 
     def with_queue(self, key: bytes, request: Request, *, quiet: bool = False) -> None:
@@ -84,6 +87,7 @@ class Reading:
 
     def _get_wishes(self, keys: list[bytes], request: Request) -> None:
         wishes = [parse_wish(key) for key in keys]
+        counts: dict[bytes, int] = {}
         refusal = None
         for key, wish in zip(keys, wishes, strict=True):
             if len(key) > self.server.limits.max_key_bytes:
@@ -93,7 +97,7 @@ class Reading:
             elif name_of(wish.name) is None:
                 refusal = answers.BAD_NAME
             else:
-                refusal = self._refusal(wish)
+                refusal = self._refusal(wish, counts)
             if refusal is not None:
                 self.refuse(refusal)
                 return
@@ -104,16 +108,19 @@ class Reading:
                 return
         self._wishes = deque(found)
         self._with_number = request[2]
-        self._parts, self._sources = [], []
+        self._parts, self._parts_bytes, self._sources = [], 0, []
         self._grant()
 
-    def _refusal(self, wish: Wish) -> bytes | None:
-        """What is wrong with a wish of this client."""
+    def _refusal(self, wish: Wish, counts: dict[bytes, int]) -> bytes | None:
+        """What is wrong with a wish of this client. `counts` is what it may have open of each queue by then."""
+        count = counts.get(wish.name, len(self.opens.get(wish.name, ())))
+        if wish.closes or wish.aborts:
+            count = max(0, count - 1)
+        counts[wish.name] = count + wish.opens
         if self.server.no_gets is not None and (wish.fetches or wish.aborts):
             return self.server.no_gets
         if not wish.fetches or wish.peeks:
             return None
-        count = len(self.opens.get(wish.name, ())) - wish.closes
         if wish.opens:
             return answers.ERROR if count >= self.server.limits.max_open_reads else None
         return answers.ERROR if count > 0 else None
@@ -141,10 +148,11 @@ class Reading:
                 self._sources += self.confirm(wish.name, 1) or ()
             if wish.fetches:
                 self._count(wish)
-                item = None if queue is None else self.fetch(queue, wish)
+                has_room = self._parts_bytes < self.server.limits.output_buffer_bytes
+                item = self.fetch(queue, wish) if queue is not None and has_room else None
                 if item is not None and queue is not None:
                     self._gather(queue, wish, *item)
-                elif wish.wait_ms and queue is not None:
+                elif wish.wait_ms and queue is not None and has_room and not self.has_ended:
                     seconds = min(wish.wait_ms / 1000, self.server.limits.max_wait_seconds)
                     self._waiter = Waiter(self, queue, wish, seconds)
                     self.hold(_WAITING)
@@ -185,6 +193,7 @@ class Reading:
         number = b" %d" % self.server.next_number() if self._with_number else b""
         key = wish.name if self.server.answers_with_names else wish.key
         self._parts.append(b"VALUE %b 0 %d%b\r\n%b\r\n" % (key, len(data), number, data))
+        self._parts_bytes += len(data)
         self._sources.append(queue)
 
     def hand_out(self, queue: Served, wish: Wish, data: bytes) -> None:
@@ -210,7 +219,7 @@ class Reading:
                 self.refuse(answers.failure(error))
                 self.server.notice(error)
         if self._waiter is None:
-            self.release(_WAITING)
+            self.go_on()
 
     # --- open reads -------------------------------------------------------------------------------------------------
 
@@ -256,6 +265,8 @@ class Reading:
         self._waiter = Waiter(self, queue, wish, seconds, min(most, room))
         self.hold(_WAITING)
         serve_waiters(queue)
+        if self.has_ended and self._waiter is not None:
+            self._waiter.give_up()
 
     def leave(self) -> None:
         """The client is gone: it waits no more, and what it had open goes back to the heads of the queues."""
