@@ -201,4 +201,6 @@ _FIELDS = {
 
 
 def _label(key: bytes) -> str:
-    return key.decode("utf-8", "replace").replace("\\", "\\\\").replace('"', '\\"')
+    """A label of its own for each name: two that are alike make Prometheus refuse everything. No name has a `~`."""
+    text = key.decode("utf-8", "surrogateescape").replace("\\", "\\\\").replace('"', '\\"')
+    return "".join(f"~{ord(one) - 0xDC00:02x}" if "\udc80" <= one <= "\udcff" else one for one in text)
