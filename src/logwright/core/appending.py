@@ -44,6 +44,8 @@ class Appending(Closing):
         self._failure: BaseException | None = None
         self._failure_told = False
         self._closed = False
+        self._is_released = False
+        """Whether the files are closed, which is the last step of closing."""
         self._process = os.getpid()
         self._interval: IntervalSync | None = None
         _writers.add(self)
@@ -101,7 +103,8 @@ class Appending(Closing):
         with self._syncing:
             if self._failure is not None:
                 self._refuse()  # another thread's sync failed meanwhile: ours could succeed and mean nothing
-            self._or_poison(make_durable)
+            if not self._is_released:  # else it was closed meanwhile, and synced for that
+                self._or_poison(make_durable)
 
     def _sync_in_background(self) -> None:
         try:
@@ -159,6 +162,7 @@ class Appending(Closing):
                 self._refuse()
         finally:
             with self._writing, self._syncing, contextlib.ExitStack() as stack:
+                self._is_released = True
                 stack.callback(self._release)
 
 

@@ -1,0 +1,43 @@
+"""A writer that one thread closes while another waits for its turn to sync: closing has synced for both."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from logwright.formats import kestrel, sej
+
+
+class ClosesFirst:
+    """The lock of a writer's syncs, which another thread gets first, to close the writer."""
+
+    def __init__(self, writer: Any) -> None:
+        self._writer = writer
+        self._lock: threading.Lock = writer._syncing
+        writer._syncing = self
+
+    def __enter__(self) -> None:
+        self._writer._syncing = self._lock
+        self._writer.close()
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
+@pytest.mark.parametrize("kind", ["messages", "queue"])
+def test_a_sync_that_comes_after_the_end_of_closing_is_done(kind: str, tmp_path: Path) -> None:
+    if kind == "messages":
+        writer: Any = sej.Writer(tmp_path / "messages")
+        writer.append(b"value")
+    else:
+        writer = kestrel.Writer(tmp_path / "queue")
+        writer.addx(b"value", added=1)
+    ClosesFirst(writer)
+    writer.sync()
+    written = [path for path in tmp_path.rglob("*") if path.is_file() and b"value" in path.read_bytes()]
+    assert len(written) == 1
+    writer.close()
