@@ -164,14 +164,36 @@ def _context(certificate: Path, key: Path, client_authority: bytes | None) -> ss
     """The server's side of TLS; `WrongUse` for a key that is not the certificate's: told now, not to every client."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
+    _load(context, certificate, key)
+    if client_authority is not None:
+        context.verify_mode = ssl.CERT_REQUIRED
+        _trust(context, client_authority, "who signs the clients' certificates")
+    return context
+
+
+def check_client_files(authority: Path | None, certificate: Path | None, key: Path | None) -> None:
+    """Raise `WrongUse` for files that TLS cannot use: else it looks as if the server could not be reached."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    if authority is not None:
+        _trust(context, read_bounded(authority), str(authority))
+    if certificate is not None and key is not None:
+        read_bounded(certificate)  # a file that is missing, or others' to use, is told in words of ours
+        read_secret(key)
+        _load(context, certificate, key)
+
+
+def _load(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
     try:
         context.load_cert_chain(certificate, key, password="")
-        if client_authority is not None:
-            context.verify_mode = ssl.CERT_REQUIRED
-            context.load_verify_locations(cadata=client_authority.decode("ascii", "replace"))
     except (ssl.SSLError, ValueError) as error:
-        raise WrongUse(f"{certificate} and {key}, and who signs the clients' ones, do not fit ({error})") from None
-    return context
+        raise WrongUse(f"{certificate} and {key} do not fit ({error})") from None
+
+
+def _trust(context: ssl.SSLContext, authority: bytes, name: str) -> None:
+    try:
+        context.load_verify_locations(cadata=authority.decode("ascii", "replace"))
+    except (ssl.SSLError, ValueError) as error:
+        raise WrongUse(f"{name}: this is no certificate ({error})") from None
 
 
 # --- files ----------------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -40,7 +41,7 @@ def program(*arguments: object, code: int = 0) -> Iterator[tuple[Any, subprocess
         process.send_signal(signal.SIGTERM)
         out, err = process.communicate(timeout=DEADLINE_SECONDS)
         assert (process.returncode, out) == (code, ""), err
-        assert "Traceback" not in err
+        assert all(line.startswith("logwright: ") for line in err.splitlines()), err
     finally:
         if process.poll() is None:
             process.kill()
@@ -125,6 +126,11 @@ def test_a_hub_with_tls_and_tokens_by_its_options(tmp_path: Path) -> None:
         assert "asks for a token" in refused.err
         sent = run(*copying, "--tls-authority", authority.path, "--token", tokens)
         assert (sent.code, sent.object["messages"]) == (0, 10)
+        host, _, port = ready["address"].rpartition(":")
+        with socket.create_connection((host, int(port)), DEADLINE_SECONDS) as stranger:
+            stranger.sendall(b"this is no handshake of TLS")
+            while stranger.recv(1000):  # the hub has had enough of it
+                pass
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import grpc.aio
 import pytest
 
 from logwright.core.disk import REAL_DISK
-from logwright.core.errors import WrongUse
+from logwright.core.errors import NotFound, WrongUse
 from logwright.formats.sej import Reader
 from logwright.formats.sej.copying import Feed
 from logwright.servers.hub import Access, Hub, Limits, Protection, Refused, Unreachable, parse_address, send_path
@@ -99,6 +99,19 @@ def test_tls_with_a_token_and_with_certificates_of_clients(authority: Authority,
     in_loop(with_certificates())
     for copies in ("one", "two"):
         assert unlike(source, tmp_path / copies / "web.orders") == []
+
+
+def test_files_that_tls_cannot_use_are_told_at_once_by_the_client_too(authority: Authority, tmp_path: Path) -> None:
+    own, other = authority.issue("web"), authority.issue("other")
+    with pytest.raises(WrongUse, match=r"web\.crt and .*other\.key do not fit"):
+        Access.load("127.0.0.1:1", authority=authority.path, certificate=own.certificate, key=other.key)
+    with pytest.raises(NotFound, match=r"missing\.crt"):
+        Access.load("127.0.0.1:1", certificate=tmp_path / "missing.crt", key=own.key)
+    with pytest.raises(WrongUse, match=r"web\.key: this is no certificate"):
+        Access.load("127.0.0.1:1", authority=own.key)
+    with pytest.raises(WrongUse, match="signs the clients' certificates: this is no certificate"):
+        Protection.load(**asdict(own), client_authority=own.key)
+    assert Access.load("127.0.0.1:1", authority=authority.path, **asdict(own)).tls is True
 
 
 def test_neither_side_goes_beyond_loopback_unprotected(tmp_path: Path) -> None:

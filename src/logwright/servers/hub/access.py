@@ -14,7 +14,7 @@ import grpc
 import grpc.aio
 
 from ...core.errors import LogwrightError, NotFound, WrongUse
-from ..safety import Address, parse_address, read_bounded, read_secret, read_tokens
+from ..safety import Address, check_client_files, parse_address, read_bounded, read_secret, read_tokens
 from .errors import Broken, Conflict, HubError, OutOfStep, Refused, Unreachable
 
 EXPECTED_KEY: Final = "logwright-expected"
@@ -56,6 +56,8 @@ class Access:
                 f"{address} is elsewhere: what goes there needs TLS (--tls, or --tls-authority), "
                 "or --insecure if nobody on the way can listen in"
             )
+        files = [None if file is None else Path(file) for file in (authority, certificate, key)]
+        check_client_files(*files)
         return cls(
             address,
             None if token is None else read_tokens(Path(token))[0],
