@@ -8,8 +8,10 @@ import pytest
 
 from logwright.core.disk import REAL_DISK
 from logwright.formats.sej import Reader
-from logwright.servers.hub import Limits
-from tests.servers.hub.support import Wire, in_loop, message, running
+from logwright.formats.sej.wire import number_field
+from logwright.servers.hub import HubClient, Limits, Refused, requests
+from tests.servers.hub.support import Wire, access_to, in_loop, message, running
+from tests.servers.hub.wire_messages import PutRequest
 from tests.support.counts import COUNTS
 from tests.support.trees import read_tree
 
@@ -52,6 +54,19 @@ def test_a_first_message_must_be_number_0_and_a_question_creates_nothing(tmp_pat
             gap = await wire.refused(wire.put("web", "orders", message(3)))
             assert (gap[0], gap[2]["logwright-expected"]) == ("OUT_OF_RANGE", "0")
             assert (await wire.refused(wire.get("web", "orders")))[0] == "NOT_FOUND"
+
+    in_loop(talk())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_message_behind_the_last_offset_there_is_begins_no_copy(tmp_path: Path) -> None:
+    last = PutRequest(ClientID="web", JournalDir="orders", Messages=[message(2**64 - 1)]).SerializeToString()
+    begins = number_field(requests.BEGINS, 1)
+
+    async def talk() -> None:
+        async with running(tmp_path) as hub, HubClient(access_to(hub), "web") as client:
+            with pytest.raises(Refused, match="1 messages from offset 18446744073709551615 on are more than"):
+                await client.put(last + begins)
 
     in_loop(talk())
     assert list(tmp_path.iterdir()) == []
