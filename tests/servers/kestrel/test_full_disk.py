@@ -16,6 +16,7 @@ import pytest
 from logwright.core.disk import REAL_DISK
 from logwright.core.durability import ALWAYS, NONE, Sync, interval
 from logwright.core.errors import StorageFailed
+from logwright.formats.kestrel.limits import Limits
 from logwright.servers.kestrel import ServerLimits
 from tests.servers.kestrel.support import Client, Serving, serving
 
@@ -228,6 +229,59 @@ def test_a_real_disk_that_is_full_loses_nothing(keep_free: int, tmp_path: Path) 
                 stored = 0
         with serving(directory / "queues", limits=limits) as served:
             assert [int(data[:10]) for data in served.items("q")] == list(range(stored))
+
+
+def fill(client: Client, item: bytes) -> int:
+    """Put items until there is no space; how many those were."""
+    stored = 0
+    while (answer := client.ask(b"set q 0 0 %d\r\n%b\r\n" % (len(item), item))) == b"STORED\r\n":
+        stored += 1
+    assert answer == NO_SPACE
+    return stored
+
+
+@pytest.mark.parametrize("drain", ["get", "flush", "open"])
+@pytest.mark.parametrize("memory_bytes", [128 << 20, 1 << 18], ids=["one file", "rotated files"])
+def test_a_disk_that_was_nearly_full_takes_items_again_once_the_queue_is_empty(
+    drain: str, memory_bytes: int, tmp_path: Path
+) -> None:
+    limits = ServerLimits(retry_seconds=0.01, answer_seconds=0.01)
+    queues = Limits(max_memory_bytes=memory_bytes)
+    with small_disk(tmp_path / "small", 2 << 20) as directory:
+        with serving(directory / "queues", limits=limits, queues=queues) as served, Client(served) as client:
+            stored = fill(client, bytes(5000))
+            assert stored > 300
+            assert served.server.is_low
+            if drain == "flush":
+                assert client.ask(b"flush q\r\n") == b"END\r\n"
+            request = b"get q/open\r\nget q/close\r\n" if drain == "open" else b"get q\r\n"
+            assert client.ask(request * stored).count(b"VALUE") == (0 if drain == "flush" else stored)
+            served.until(lambda: not served.server.is_low)
+            assert fill(client, bytes(5000)) >= stored - 8
+        with serving(directory / "queues", limits=limits) as served:
+            assert len(served.items("q")) >= stored - 8
+
+
+def test_a_write_that_found_no_space_succeeds_later_once_the_queues_are_empty(tmp_path: Path) -> None:
+    limits = ServerLimits(retry_seconds=0.01, keep_free_bytes=1)
+    item = bytes(300_000)
+    with small_disk(tmp_path / "small", 2 << 20) as directory:
+        with serving(directory / "queues", limits=limits) as served, Client(served) as client:
+            assert client.ask(b"set other 0 0 300000\r\n%b\r\nget other/open\r\n" % item).startswith(b"STORED")
+            stored = fill(client, item)
+            back(served)
+            assert not served.server.is_low
+            assert client.ask(b"get q\r\n" * stored).count(b"VALUE") == stored
+            again = fill(client, item)  # nothing, unless the queue had failed a while before
+            back(served)
+            assert again + fill(client, item) == stored
+            assert client.ask(b"get other/close\r\n") == b"END\r\n"
+            more = fill(client, item)
+            served.until(lambda: served.server.queues.by_key[b"other"].engine.journal_bytes < 100)
+            back(served)
+            assert more + fill(client, item) == 1
+        with serving(directory / "queues", limits=limits) as served:
+            assert served.state() == {"other": ([], 0), "q": ([item] * (stored + 1), 0)}
 
 
 def test_a_parent_and_its_children_fail_and_come_back_together(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
     erase       the queue is empty, and the journal is `default_journal_bytes` large
     rewrite     the journal is larger than `max_journal_bytes`, and would be half as large or less
     rotate      the newest file is larger than `max_memory_bytes`
+    shrink      somebody says that the disk is full: then an empty queue's journal is erased, however small it is
 
 A journal of one file whose state is small is restated at once: what stands for the queue is written to a temporary
 file, synced, and renamed over the newest. A crash leaves the one or the other. Otherwise the newest file is rotated,
@@ -51,6 +52,8 @@ logger = logging.getLogger("logwright.kestrel")
 SMALL_BYTES: Final = 1 << 20
 """A state so large is written while everybody waits, and so much is synced."""
 _STEP_BYTES: Final = 1 << 16
+_PAGE_BYTES: Final = 1 << 12
+"""What a file system gives at a time: a file that is no larger leaves nothing to be gained."""
 
 
 class JournalCare(Memory):
@@ -64,6 +67,8 @@ class JournalCare(Memory):
         self._caretaker = Caretaker(path.name, self._care_in_background) if background else None
         self._restated_bytes = 0
         self._is_closing = False
+        self._is_pressed = False
+        """Whether the journal is to be erased as soon as the queue is empty, however small it is."""
         self._cares = True
         """False after a failure that only opening the queue again will put right."""
         self._open_journal(path, sync, dialect, buffer_bytes, disk)
@@ -103,7 +108,7 @@ class JournalCare(Memory):
     def _due(self) -> Callable[[], None] | None:
         """What has to be done to the journal, if anything has."""
         total, live = self.journal_bytes, self.live_bytes()
-        is_idle = not self.items and total >= self.limits.default_journal_bytes
+        is_idle = not self.items and (self._is_pressed or total >= self.limits.default_journal_bytes)
         if is_idle and total >= 2 * min(live, self._restated_bytes):  # so that it is not done again and again
             return self._restate if self._is_small(live) else self._rewrite
         if total > self.limits.max_journal_bytes and total >= 2 * live:
@@ -117,6 +122,24 @@ class JournalCare(Memory):
         """What a call does at its end that has taken items away."""
         if self.position > self.care_bytes or (not self.items and self.position >= self.erase_bytes):
             self._care()
+
+    @property
+    def can_shrink(self) -> bool:
+        """Whether the queue is empty and its journal is not, so that erasing it makes room on the disk."""
+        if self.items or self.refusing or self.care_bytes == NO_LIMIT:  # then it is being cared for
+            return False
+        total = self.journal_bytes
+        return total != self._restated_bytes and total > 2 * self.live_bytes() + _PAGE_BYTES
+
+    def shrink(self) -> None:
+        """Erase the journal of an empty queue at once, as the disk is full. If that fails, it stays as it is."""
+        with self.mutex:
+            if self.can_shrink:
+                self._is_pressed = True
+                try:
+                    self._care()
+                finally:
+                    self._is_pressed &= self.care_bytes == NO_LIMIT  # then the thread was asked to do it
 
     def _refill(self) -> None:
         super()._refill()
@@ -210,6 +233,7 @@ class JournalCare(Memory):
     def _pack(self, mutex: contextlib.AbstractContextManager[Any]) -> None:
         """Rotate, and pack all that was rotated. `mutex` is held where others must wait."""
         with mutex:
+            self._is_pressed = False
             upto = self.rotate()
             added = self.added
         name: Dialect = "kestrel2" if self._dialect == KESTREL2 else "documented"

@@ -180,6 +180,12 @@ class Queues:
 
         self._change(served.key, lambda: _flush(served.engine), flushed, done)
 
+    def shrink_idle(self, done: Callable[[BaseException | None], None]) -> None:
+        """Erase the journals of empty queues, as the disk is full; `done` is called for each of them."""
+        for served in list(self.by_key.values()):
+            if not self.is_changing(served.key) and served.engine.can_shrink:
+                self._change(served.key, served.engine.shrink, lambda _: None, done)
+
     def _change(
         self,
         key: bytes,

@@ -238,8 +238,24 @@ class QueueServer:
         self.queues.fail(queue, error)
 
     def _resume(self, key: bytes) -> None:
+        """Let a queue whose disk was full take items again. What is empty by now makes room for them first."""
+        if self.queues.is_changing(key):
+            self.queues.when_settled(key, lambda: self._resume(key))
+            return
         self.suspended.pop(key, None)
         self._decide()
+        self._make_room()
+
+    def _make_room(self) -> None:
+        """The disk is full, or nearly: erase the journals of queues that are empty."""
+
+        def shrunk(error: BaseException | None) -> None:
+            if error is not None:
+                self.notice(error)
+            self._look_at_disk()
+
+        if self.status != "DOWN":
+            self.queues.shrink_idle(shrunk)
 
     def _look_at_disk(self) -> None:
         disk, directory = self.settings.disk, self.queues.directory
@@ -283,6 +299,8 @@ class QueueServer:
                 self.figures.dropped_connections += 1
                 client.drop()
         self._look_at_disk()
+        if self.is_low:
+            self._make_room()
         limits = self.limits
         shortest = min(limits.handshake_seconds, limits.command_seconds, limits.answer_seconds, limits.idle_seconds)
         seconds = min(shortest / 4, _LONGEST_SWEEP_SECONDS)
