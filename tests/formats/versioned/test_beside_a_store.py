@@ -223,7 +223,11 @@ def test_questions_that_make_no_sense_are_refused_at_once(tmp_path: Path, ask: C
             ask(VersionedRecovery.load(tmp_path))
 
 
-@pytest.mark.parametrize("paths", [5, None, [5], b"stores", [b"stores"], object()], ids=str)
+@pytest.mark.parametrize(
+    "paths",
+    [5, None, [5], b"stores", [b"stores"], object()],
+    ids=["number", "nothing", "numbers", "bytes", "many bytes", "object"],
+)
 def test_what_is_no_path_is_refused_with_a_word_about_it(paths: Any) -> None:
     with pytest.raises(WrongUse, match="is neither a path nor a list of paths"):
         VersionedRecovery.load(paths)
