@@ -30,10 +30,12 @@ class FickleDisk:
 
     def __init__(self) -> None:
         self.failing: dict[str, int] = {}
+        self.failing_file: str | None = None
+        """The name of the one file that they are to fail for; None for all."""
         self.free = 1 << 40
 
     def check(self, kind: str, path: Path) -> None:
-        if kind in self.failing:
+        if kind in self.failing and self.failing_file in (None, path.name):
             raise StorageFailed(kind, path, OSError(self.failing[kind], "as it was told to"))
 
     def open(self, path: Path, mode: Any) -> Any:
@@ -108,6 +110,36 @@ def test_an_item_whose_removal_failed_is_not_handed_out(kind: str, tmp_path: Pat
         # A removal that was written and not synced may be there: nobody knows, and nobody was told that it is done.
         gone = [b"END\r\n"] if kind == "sync" else []
         assert client.ask(b"get q\r\n") in [b"VALUE q 0 1\r\n1\r\nEND\r\n", *gone]
+
+
+@pytest.mark.parametrize("at_once", [True, False], ids=["alone", "with others"])
+@pytest.mark.parametrize(("sync", "kind"), [(NONE, "write"), (ALWAYS, "write"), (ALWAYS, "sync")], ids=str)
+@pytest.mark.parametrize("request_line", [b"get a q c", b"get a c q", b"get a/open q c/open", b"gets q a q c"])
+def test_items_of_other_queues_are_handed_out_when_one_of_several_fails(
+    request_line: bytes, sync: Sync, kind: str, at_once: bool, tmp_path: Path
+) -> None:
+    disk = FickleDisk()
+    with serving(tmp_path, disk=disk, limits=QUICK, sync=sync) as served, Client(served) as client:
+        for name in (b"a", b"q", b"c"):
+            client.ask(b"set %b 0 0 3\r\n1\r\n\r\nset %b 0 0 1\r\n2\r\n" % (name, name))
+        disk.failing, disk.failing_file = {kind: errno.EIO}, "q"
+        if at_once:
+            client.say(request_line + b"\r\n")
+            answer = client.line()
+            while not answer.endswith((b"END\r\n", FAILED)):
+                answer += client.line()
+        else:
+            answer = client.ask(b"get nobody\r\n" + request_line + b"\r\n").removeprefix(b"END\r\n")
+        disk.failing = {}
+        back(served)
+        taken = [line.split()[1].partition(b"/")[0].decode() for line in answer.splitlines() if line[:5] == b"VALUE"]
+        assert b"VALUE q" not in answer
+        assert answer.count(b"END\r\n") + answer.count(FAILED) == 1
+        assert bool(taken) != (answer == FAILED)
+        for name in ("a", "c"):
+            assert served.items(name) == ([b"2"] if name in taken else [b"1\r\n", b"2"])
+        if kind == "write":
+            assert served.items("q") == [b"1\r\n", b"2"]
 
 
 def test_what_was_open_when_the_journal_failed_comes_back_and_cannot_be_closed(tmp_path: Path) -> None:

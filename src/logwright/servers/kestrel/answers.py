@@ -1,7 +1,11 @@
-"""The lines that go back to clients. Whatever begins with ERROR, CLIENT_ERROR or SERVER_ERROR has changed nothing."""
+"""The lines that go back to clients. Whatever begins with ERROR, CLIENT_ERROR or SERVER_ERROR has changed nothing.
+
+So a `get` of several keys, one of which failed, is answered with the items of the others: these are gone.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Final
 
 from ...core.errors import Full, LogwrightError, StorageFailed, TooLarge, is_no_space
@@ -43,6 +47,20 @@ def failure(error: BaseException) -> bytes:
     if is_of_full_disk(error):
         return NO_SPACE
     return FAILED
+
+
+def without(answer: bytes, names: Container[bytes]) -> bytes:
+    """The answer to a `get` without the items of some queues; another answer is nothing without them."""
+    kept = []
+    position = 0
+    while answer.startswith(b"VALUE ", position):
+        end = answer.index(b"\r\n", position) + 2
+        words = answer[position:end].split()
+        after = end + int(words[3]) + 2
+        if words[1].partition(b"/")[0] not in names:
+            kept.append(answer[position:after])
+        position = after
+    return b"".join([*kept, END]) if kept else b""
 
 
 def is_of_full_disk(error: BaseException | None) -> bool:

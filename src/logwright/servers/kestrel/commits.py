@@ -4,7 +4,8 @@ All that is done in one turn of the event loop is written together at its end, a
 and the answers leave. A client that is alone does not wait for the end of the turn. With `sync=always` a thread syncs
 what was done, while the next turns gather what goes with the next sync.
 
-What fails is told to those whose requests were for that queue, in the place of their answers.
+What fails is told to those whose requests were for that queue, in the place of their answers; but a `get` of several
+keys is answered with what it took from the others, which is gone from there.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import TypeAlias
 
 from ...core.durability import ALWAYS, Sync
 from ...core.errors import Closed
-from .answers import failure
+from .answers import failure, without
 from .queues import Served
 from .quick import Lane, Line, send_all
 
@@ -159,6 +160,6 @@ def _corrected(lines: list[bytes], owners: list[tuple[Served, ...]], failed: Fai
     """The answers, but for those that depend on a queue that has failed."""
     found = []
     for line, queues in zip(lines, owners, strict=True):
-        errors = [failed[queue] for queue in queues if queue in failed]
-        found.append(failure(errors[0]) if errors else line)
+        errors = {queue.key: failed[queue] for queue in queues if queue in failed}
+        found.append((without(line, errors) or failure(next(iter(errors.values())))) if errors else line)
     return found

@@ -138,30 +138,42 @@ class Reading:
         return b"+" in wish.name or wish.wait_ms > 0
 
     def _grant(self) -> None:
-        """Do the wishes that are left, until one has to wait."""
+        """Do the wishes that are left, until one has to wait. When one fails, those before it are answered."""
         while self._wishes:
-            wish = self._wishes[0]
-            queue = self.server.queues.by_key.get(wish.name)
-            if wish.aborts:
-                self._abort(wish.name)
-            elif wish.closes:
-                self._sources += self.confirm(wish.name, 1) or ()
-            if wish.fetches:
-                self._count(wish)
-                has_room = self._parts_bytes < self.server.limits.output_buffer_bytes
-                item = self.fetch(queue, wish) if queue is not None and has_room else None
-                if item is not None and queue is not None:
-                    self._gather(queue, wish, *item)
-                elif wish.wait_ms and queue is not None and has_room and not self.has_ended:
-                    seconds = min(wish.wait_ms / 1000, self.server.limits.max_wait_seconds)
-                    self._waiter = Waiter(self, queue, wish, seconds)
-                    self.hold(_WAITING)
+            try:
+                if not self._grant_one(self._wishes[0]):
                     return
-                else:
-                    self.server.figures.get_misses += not wish.peeks
+            except LogwrightError as error:
+                if not self._parts:
+                    raise
+                self.server.notice(error)
+                break  # what was taken is gone, or open: whoever asked must get it
             self._wishes.popleft()
         parts, self._parts = self._parts, []
         self.answer(b"".join([*parts, answers.END]), tuple(dict.fromkeys(self._sources)))
+
+    def _grant_one(self, wish: Wish) -> bool:
+        """Do a wish; False when it has to wait."""
+        queue = self.server.queues.by_key.get(wish.name)
+        if wish.aborts:
+            self._abort(wish.name)
+        elif wish.closes:
+            self._sources += self.confirm(wish.name, 1) or ()
+        if not wish.fetches:
+            return True
+        self._count(wish)
+        has_room = self._parts_bytes < self.server.limits.output_buffer_bytes
+        item = self.fetch(queue, wish) if queue is not None and has_room else None
+        if item is not None and queue is not None:
+            self._gather(queue, wish, *item)
+        elif wish.wait_ms and queue is not None and has_room and not self.has_ended:
+            seconds = min(wish.wait_ms / 1000, self.server.limits.max_wait_seconds)
+            self._waiter = Waiter(self, queue, wish, seconds)
+            self.hold(_WAITING)
+            return False
+        else:
+            self.server.figures.get_misses += not wish.peeks
+        return True
 
     def _count(self, wish: Wish) -> None:
         figures = self.server.figures
