@@ -330,6 +330,29 @@ def test_a_parent_and_its_children_fail_and_come_back_together(tmp_path: Path) -
         assert served.state() == {"q": ([b"1", b"2", b"4"], 0), "q+a": ([b"2", b"4"], 0), "q+b": ([b"2", b"4"], 0)}
 
 
+@pytest.mark.parametrize("is_stray", [False, True], ids=["served", "not served again yet"])
+@pytest.mark.parametrize(("sync", "kind"), [(NONE, "write"), (ALWAYS, "write"), (ALWAYS, "sync")], ids=str)
+def test_a_set_to_a_parent_is_stored_only_when_every_child_has_it(
+    sync: Sync, kind: str, is_stray: bool, tmp_path: Path
+) -> None:
+    disk = FickleDisk()
+    with serving(tmp_path, disk=disk, limits=QUICK, sync=sync) as served, Client(served) as client:
+        assert client.ask(b"get q+a\r\nget q+b\r\nset q 0 0 1\r\n1\r\n").endswith(b"STORED\r\n")
+        queues = served.server.queues
+        if is_stray:
+            served.call(lambda: queues._by_engine.pop(queues.by_key[b"q+a"].engine))
+        assert client.ask(b"get nobody\r\nset q 0 0 1\r\n2\r\n") == b"END\r\nSTORED\r\n"
+        disk.failing, disk.failing_file = {kind: errno.EIO}, "q+a"
+        assert client.ask(b"get nobody\r\nset q 0 0 1\r\n3\r\n") == b"END\r\n" + FAILED
+        disk.failing = {}
+        served.until(lambda: sorted(queues.by_key) == [b"q", b"q+a", b"q+b"] and not queues._changing)
+        state = served.state()
+        if kind == "write":
+            assert state["q+a"] == ([b"1", b"2"], 0)
+        assert client.ask(b"set q 0 0 1\r\n4\r\n") == b"STORED\r\n"
+        assert served.state() == {name: ([*items, b"4"], 0) for name, (items, _) in state.items()}
+
+
 def test_a_sync_that_fails_later_has_the_queue_opened_again(tmp_path: Path) -> None:
     disk = FickleDisk()
     with serving(tmp_path, disk=disk, limits=QUICK, sync=interval(5)) as served, Client(served) as client:

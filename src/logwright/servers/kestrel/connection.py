@@ -196,14 +196,14 @@ class Connection(Reading, Line, asyncio.Protocol):
             return
         server.figures.cmd_set += 1
         try:
-            server.put(queue, data, expiry)
+            changed = server.put(queue, data, expiry)
         except LogwrightError as error:
             answer = answers.failure(error)
             self.refuse(b"" if quiet else answer)
             server.notice(error)
             return
         if not quiet:
-            self.answer(answers.STORED, queue.alone)
+            self.answer(answers.STORED, changed)
 
     def _set_elsewhere(self, request: Request) -> None:
         """The queue is not there, or takes nothing for a while."""

@@ -26,6 +26,7 @@ from ...core.disk import REAL_DISK, Disk
 from ...core.durability import ALWAYS, NONE, Sync
 from ...core.errors import LogwrightError, Poisoned, StorageFailed
 from ...core.lock import Lock
+from ...formats.kestrel.engine import Engine
 from ...formats.kestrel.hub import Settings
 from ...formats.kestrel.limits import Limits
 from ..metrics import serve_metrics
@@ -172,21 +173,32 @@ class QueueServer:
 
     # --- what clients ask for ---------------------------------------------------------------------------------------
 
-    def put(self, queue: Served, data: bytes, expiry: int) -> None:
-        """Add an item, and hand it to whoever waits. `expiry` is as memcached has it."""
+    def put(self, queue: Served, data: bytes, expiry: int) -> tuple[Served, ...]:
+        """Add an item, and hand it to whoever waits; the queues that have it. `expiry` is as memcached has it."""
         expires = None if expiry == 0 else _expires(expiry)
         if queue.handle.has_children:
-            changed = [self.queues.of_engine(engine) for engine in queue.handle.put_to_all([data], expires)]
+            family = queue.handle.put_to_all([data], expires)
         else:
             queue.engine.put(data, expires)
-            changed = [queue]
+            family = []
         self.figures.total_items += 1
+        changed = queue.alone if not family else tuple(filter(None, map(self.queues.of_engine, family)))
         for found in changed:
-            if found is None:
-                continue
             self.lane.change(found)
             if found.waiters:
                 serve_waiters(found)
+        if len(changed) < len(family):
+            self._write_strays(family)
+        return changed
+
+    def _write_strays(self, family: list[Engine]) -> None:
+        """Write what was put to children that are not served again yet after a failure: no commit comes by there."""
+        for engine in family:
+            if self.queues.of_engine(engine) is None:
+                if self.settings.sync == ALWAYS:
+                    engine.sync()
+                else:
+                    engine.flush()
 
     def tally(self) -> Figures:
         """The figures, with what has taken the lane."""
