@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -24,6 +25,7 @@ CASES: list[tuple[bytes, list[Request]]] = [
     (b"get\r\ngets \r\n", [(REFUSED, b"ERROR\r\n")] * 2),
     (b"set q 0 0 3\r\nabcd\r\nget q\r\n", [(REFUSED, BAD_DATA), (GET, [b"q"], False)]),
     (b"set q 0 0 3\r\nabc\n\nget q\r\n", [(REFUSED, BAD_DATA), (REFUSED, b"ERROR\r\n"), (GET, [b"q"], False)]),
+    (b"set q 0 0 1\r\na\nget q\r\nset q 0 0 0\r\n\r\r\nget q\r\n", [(REFUSED, BAD_DATA), (GET, [b"q"], False)] * 2),
     (b"set q 0 0 3 noreply\r\nabcdef\nget q\r\n", [(REFUSED, b""), (GET, [b"q"], False)]),
     (b"set q 0 0 101\r\n" + b"x" * 101 + b"\r\nget q\r\n", [(REFUSED, TOO_LARGE), (GET, [b"q"], False)]),
     (b"set q 0 0 101 noreply\r\n" + b"\n" * 101 + b"\r\nget q\r\n", [(REFUSED, b""), (GET, [b"q"], False)]),
@@ -75,6 +77,34 @@ def test_noise_is_parsed_and_never_raises(pieces: list[bytes]) -> None:
     whole = parsed([b"".join(pieces)])[0]
     assert parsed(pieces)[0] == whole
     assert all(request[0] in (SET, GET, OTHER, REFUSED, HANG_UP) for request in whole)
+
+
+class Counted(bytes):
+    """Bytes that know how many of them were copied."""
+
+    copied = 0
+
+    def __getitem__(self, key: Any) -> Any:
+        found = super().__getitem__(key)
+        Counted.copied += len(found)
+        return found
+
+
+@pytest.mark.parametrize(
+    ("piece", "answer"),
+    [
+        (b"set a 0 0 0\r\nxx\r\n", BAD_DATA),
+        (b"set a 0 0 1\r\nxx\r\n", BAD_DATA),
+        (b"add a 0 0 1\r\nx\r\n", b"ERROR\r\n"),
+        (b"set a x 0 1\r\nx\r\n", BAD_LINE),
+        (b"set a 0 0 101\r\n" + b"x" * 101 + b"\r\n", TOO_LARGE),
+    ],
+)
+def test_many_blocks_that_are_refused_are_each_copied_once(piece: bytes, answer: bytes) -> None:
+    data = Counted(piece * 2000)
+    Counted.copied = 0
+    assert Parser(LIMITS, Arriving(1000)).feed(data) == [(REFUSED, answer)] * 2000
+    assert Counted.copied < 2 * len(data)
 
 
 def test_a_block_is_within_a_request_and_a_line_is() -> None:

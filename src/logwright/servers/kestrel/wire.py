@@ -107,12 +107,13 @@ class Parser:
         return found
 
     def _parse(self, data: bytes, found: list[Request]) -> None:
+        position = 0
         if self._in_block or self._passing:
-            data = self._go_on(data, found)
+            position = self._go_on(data, 0, found)
         elif self._left:
             data = self._left + data
             self._left = b""
-        position, size = 0, len(data)
+        size = len(data)
         while position < size:
             end = data.find(b"\n", position)
             if (size if end < 0 else end) - position > self._max_line:
@@ -181,35 +182,39 @@ class Parser:
             else:
                 answer = NO_MEMORY
         self._in_block, self._need, self._request, self._answer = True, size, request, answer
-        rest = self._go_on(data[start:], found)
-        return len(data) - len(rest)
+        return self._go_on(data, start, found)
 
-    def _go_on(self, data: bytes, found: list[Request]) -> bytes:
-        """Go on with a block, or with the rest of a line that is passed over; what is behind it."""
+    def _go_on(self, data: bytes, position: int, found: list[Request]) -> int:
+        """Go on with a block, or with the rest of a line that is passed over; where that ends.
+
+        What is behind is not touched: there may be very many blocks in what a client sends at once.
+        """
         if self._in_block:
             if self._need:
-                part = data[: self._need]
+                part = data[position : position + self._need]
                 if self._block is not None:
                     self._block += part
                 self._need -= len(part)
-                data = data[len(part) :]
+                position += len(part)
                 if self._need:
-                    return b""
-            data = self._left + data
+                    return position
+            begun = self._left
+            end = begun + data[position : position + 2 - len(begun)]
+            if len(end) < 2:
+                self._left = end
+                return len(data)
             self._left = b""
-            if len(data) < 2:
-                self._left = data
-                return b""
-            self._finish_block(data[:2] == _END, found)
+            self._finish_block(end == _END, found)
             if not self._passing:
-                data = data[2:]
+                return position + 2 - len(begun)
+            self._passing = begun != b"\n"
         if self._passing:
-            end = data.find(b"\n")
-            if end < 0:
-                return b""
+            stop = data.find(b"\n", position)
+            if stop < 0:
+                return len(data)
             self._passing = False
-            data = data[end + 1 :]
-        return data
+            position = stop + 1
+        return position
 
     def _finish_block(self, ends_well: bool, found: list[Request]) -> None:
         key, expiry, quiet = self._request
