@@ -132,6 +132,11 @@ def is_refusal(error: BaseException) -> bool:
     return isinstance(error, StorageFailed) and error.action == "open" and error.errno not in _NO_FILE
 
 
+def is_no_file(error: BaseException) -> bool:
+    """Whether a directory, a link or the like was in the place of a plain file."""
+    return isinstance(error, StorageFailed) and error.action == "open" and error.errno in _NO_FILE
+
+
 def is_no_space(error: BaseException) -> bool:
     """Whether a disk was full, which says nothing about what is on it."""
     return isinstance(error, StorageFailed) and error.errno in _NO_SPACE

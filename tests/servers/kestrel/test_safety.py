@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 import ssl
 from pathlib import Path
 
 import pytest
 
 from logwright.core.errors import Locked, WrongUse
+from logwright.formats.kestrel.layout import MAX_NAME_BYTES
 from logwright.servers.kestrel import QueueServer, ServerLimits, ServerSettings
 from logwright.servers.safety import Address, Protection
 from tests.servers.kestrel.support import VERSION, Client, serving
@@ -202,6 +204,37 @@ def tree(root: Path) -> dict[str, tuple[int, bytes | str]]:
         )
         found[str(path.relative_to(root))] = (path.lstat().st_mode, content)
     return found
+
+
+@pytest.mark.parametrize("kind", ["directory", "link", "dangling link", "link to a directory", "pipe"])
+def test_what_is_no_file_in_the_place_of_a_queue_is_called_that(kind: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with serving(tmp_path / "queues") as served, Client(served) as client:
+        place = tmp_path / "queues" / "q"
+        if kind == "directory":
+            place.mkdir()
+        elif kind == "pipe":
+            os.mkfifo(place)
+        else:
+            targets = {"link": "file", "dangling link": "nothing", "link to a directory": "queues"}
+            place.symlink_to(tmp_path / targets[kind])
+        answer = b"SERVER_ERROR a directory or a link has the name of the queue\r\n"
+        for request in (b"set q 0 0 1\r\n1\r\n", b"get q/t=1\r\n", b"monitor q 1\r\n"):
+            assert client.ask(request) == answer
+        assert client.ask(b"set r 0 0 1\r\n1\r\n") == b"STORED\r\n"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "queues"]
+    assert (tmp_path / "file").read_bytes() == b""
+
+
+def test_the_longest_name_of_a_queue_is_the_one_that_the_page_tells(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "queue-server.md").read_text("utf-8")
+    assert f"The name alone has {MAX_NAME_BYTES} bytes at most" in page
+    with serving(tmp_path) as served, Client(served) as client:
+        assert client.ask(b"set %b 0 0 1\r\n1\r\n" % (b"q" * MAX_NAME_BYTES)) == b"STORED\r\n"
+        for size in (MAX_NAME_BYTES + 1, 250):
+            refused = b"CLIENT_ERROR invalid queue name\r\n"
+            assert client.ask(b"set %b 0 0 1\r\n1\r\n" % (b"q" * size)) == refused
+        assert client.ask(b"get %b/peek\r\n" % (b"q" * MAX_NAME_BYTES)).endswith(b"\r\n1\r\nEND\r\n")
 
 
 def test_hostile_names_leave_everything_outside_as_it_was(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Container
 from typing import Final
 
-from ...core.errors import Full, LogwrightError, StorageFailed, TooLarge, is_no_space
+from ...core.errors import Full, LogwrightError, StorageFailed, TooLarge, is_no_file, is_no_space
 
 STORED: Final = b"STORED\r\n"
 NOT_STORED: Final = b"NOT_STORED\r\n"
@@ -32,6 +32,7 @@ TOO_LARGE: Final = b"SERVER_ERROR object too large for cache\r\n"
 NO_MEMORY: Final = b"SERVER_ERROR out of memory storing object\r\n"
 NO_SPACE: Final = b"SERVER_ERROR out of disk space\r\n"
 FAILED: Final = b"SERVER_ERROR the queue's journal failed\r\n"
+NO_FILE: Final = b"SERVER_ERROR a directory or a link has the name of the queue\r\n"
 MANY_CLIENTS: Final = b"SERVER_ERROR too many connections\r\n"
 MANY_QUEUES: Final = b"SERVER_ERROR too many queues\r\n"
 READ_ONLY: Final = b"SERVER_ERROR the server is read-only\r\n"
@@ -46,7 +47,7 @@ def failure(error: BaseException) -> bytes:
         return TOO_LARGE
     if is_of_full_disk(error):
         return NO_SPACE
-    return FAILED
+    return NO_FILE if is_no_file(error) else FAILED
 
 
 def without(answer: bytes, names: Container[bytes]) -> bytes:

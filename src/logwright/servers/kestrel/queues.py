@@ -10,6 +10,7 @@ clients had open come back then, and their reads are over.
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 from collections import deque
 from collections.abc import Callable
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from ...core import keep
 from ...core.disk import make_directories
-from ...core.errors import Closed, LogwrightError
+from ...core.errors import Closed, LogwrightError, StorageFailed
 from ...formats.kestrel.engine import Engine
 from ...formats.kestrel.files import list_queues
 from ...formats.kestrel.hub import Handle, Settings, can_open
@@ -118,6 +119,9 @@ class Queues:
             raise
 
     def _open(self, name: str) -> Handle:
+        path = self.directory / name
+        if self._settings.disk.is_directory(path):
+            raise StorageFailed("open", path, OSError(errno.EISDIR, "is a directory, and no queue"))
         return Handle(self.directory, name, self._options, self._settings)
 
     def _add(self, key: bytes, handle: Handle, before: Served | None = None) -> Served:
