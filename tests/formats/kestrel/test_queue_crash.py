@@ -15,12 +15,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
 from logwright.core.disk import Disk
 from logwright.core.errors import LogwrightError
-from logwright.formats.kestrel import hub
+from logwright.formats.kestrel import care, hub
 from logwright.formats.kestrel.queue import Queue
 from logwright.formats.kestrel.reader import Reader
 from logwright.formats.kestrel.survey import Survey
@@ -45,6 +46,10 @@ FILLING = [
     *("get", "get", "open", "get", "get", "abort 1", "get", "get", "get", "put i", "get", "put j", "open", "put k"),
 ]
 RESTARTING = ["put a", "put b", "put c", "open", "open", "reopen", "open", "confirm 3", "reopen", "put d", "get"]
+SHRINKING = [
+    *(f"put {'a' * 40}", "put b", "get", "open", "shrink", "put c", "shrink", "get", "confirm 1", "shrink"),
+    *(f"put {'d' * 40}", "get", "shrink", "put e", "shrink", "open", "abort 2"),
+]
 
 
 @dataclass
@@ -114,6 +119,10 @@ class Scenario:
                 forget(disk)
                 disk._locks.clear()  # type: ignore[attr-defined]
             return self.opened(disk, sync)
+        elif verb == "shrink":
+            if self.limits:
+                with mock.patch.object(care, "_PAGE_BYTES", 20):  # in larger items a power cut leaves holes
+                    queue._engine.shrink()
         else:
             getattr(queue, verb)(*map(int, words))
         return queue
@@ -164,6 +173,8 @@ SCENARIOS = [
     Scenario("restated", MIXED, SMALL),
     Scenario("restated in kestrel2", MIXED, SMALL, "kestrel2"),
     Scenario("erased", EMPTYING, {"default_journal_bytes": 30}),
+    Scenario("erased for want of space", SHRINKING, {"max_attempts": 9}),
+    Scenario("rotated and erased for want of space", SHRINKING, {"max_memory_bytes": 30}),
     Scenario("rotated", FILLING, {"max_memory_bytes": 70}),
     Scenario("packed", FILLING, {"max_memory_bytes": 70, "max_journal_bytes": 200}),
     Scenario("packed in kestrel2", MIXED, {"max_memory_bytes": 3, "max_journal_bytes": 60}, "kestrel2"),
@@ -195,6 +206,19 @@ def test_the_actions_lead_to_the_same_queue_whatever_becomes_of_the_journal(scen
     scenario.run(disk, disk.mark, closes=False)
     assert state_after_restart(disk, scenario.dialect) == scenario.states[-1]
     forget(disk)
+
+
+@pytest.mark.parametrize("memory_bytes", [1 << 20, 3000], ids=["one file", "rotated files"])
+def test_shrinking_erases_the_journal_of_an_empty_queue_and_of_no_other(memory_bytes: int) -> None:
+    disk = SimulatedDisk()
+    disk.make_directory(HOME)
+    with Queue(HOME, "cars", max_memory_bytes=memory_bytes, background=False, disk=disk) as queue:
+        queue.put_many([b"a" * 5000, b"b"])
+        for least, most in ((5000, 6000), (5000, 6000), (0, 100), (0, 100)):
+            queue._engine.shrink()
+            assert least <= queue._engine.journal_bytes <= most
+            queue.get()
+            disk.settle()
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=IDS)
