@@ -65,6 +65,12 @@ class Batch:
         """The offset of what comes behind it."""
         return self.first_offset + self.count
 
+    def check_offsets(self) -> None:
+        """Raise `TooLarge` for messages that no journal could hold."""
+        if self.next_offset > MAX_OFFSET:
+            what = f"{self.count} messages from offset {self.first_offset} on"
+            raise TooLarge(f"{what} are more than a journal's 64-bit offsets are for")
+
     def behind(self, offset: int) -> Batch:
         """The messages from an offset on, which must be one of them or the next."""
         with memoryview(self.frames) as view:

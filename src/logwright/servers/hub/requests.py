@@ -17,10 +17,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from ...core.errors import TooLarge, WrongUse
+from ...core.errors import WrongUse
 from ...formats.sej import wire
 from ...formats.sej.copying import Batch
-from ...formats.sej.layout import MAX_OFFSET
 
 PUT: Final = "/hub.Hub/Put"
 GET: Final = "/hub.Hub/Get"
@@ -99,9 +98,8 @@ def read_put(data: bytes, most_bytes: int) -> Put:
         first = segment or 0
     elif segment is not None and segment > first:
         raise WrongUse(f"offset {first} cannot be in the segment that begins with {segment}")
-    if count and first + count > MAX_OFFSET:  # here, so that no copy is begun for what it could not hold
-        raise TooLarge(f"{count} messages from offset {first} on are more than a journal's 64-bit offsets are for")
     batch = Batch(frames, first, count, smallest, largest, segment)
+    batch.check_offsets()  # here, so that no copy is begun for what it could not hold
     return Put(_text(fields, CLIENT), _text(fields, JOURNAL), batch, bool(_number(fields, BEGINS)))
 
 
