@@ -24,9 +24,7 @@ def queues(figures: Figures) -> Markup:
     highest = max(queue.waiting + queue.open + queue.expired for queue in figures.queues)
     rows = [_queue_row(columns, queue, highest) for queue in figures.queues]
     says = "The items of queues; those with most that are not done first."
-    if figures.queue_count > len(rows):
-        says = f"The {len(rows)} with most items that are not done, of {units.whole(figures.queue_count)}."
-    return section("Queues", says, table(columns, rows))
+    return _chapter("Queues", columns, rows, figures.queue_count, says, "items that are not done")
 
 
 def _queue_row(columns: _Columns, queue: QueueFigures, highest: int) -> Markup:
@@ -51,9 +49,7 @@ def stores(figures: Figures) -> Markup:
     highest = max(store.keys or 0 for store in figures.stores)
     rows = [_store_row(columns, store, highest) for store in figures.stores]
     says = "The stores; those with most keys first."
-    if figures.store_count > len(rows):
-        says = f"The {len(rows)} with most keys, of {units.whole(figures.store_count)}."
-    return section("Stores", says, table(columns, rows))
+    return _chapter("Stores", columns, rows, figures.store_count, says, "keys")
 
 
 def _store_row(columns: _Columns, store: StoreRow, highest: int) -> Markup:
@@ -75,9 +71,7 @@ def segments(figures: Figures) -> Markup:
     highest = max(one.segments - one.checked for one in figures.segmented)
     rows = [_segment_row(columns, one, highest) for one in figures.segmented]
     says = "Journals with checkpoints; those with most segments that a recovery would give back first."
-    if figures.segmented_count > len(rows):
-        says = f"The {len(rows)} with most segments that are not checked, of {units.whole(figures.segmented_count)}."
-    return section("Segments", says, table(columns, rows))
+    return _chapter("Segments", columns, rows, figures.segmented_count, says, "segments that are not checked")
 
 
 def _segment_row(columns: _Columns, one: SegmentRow, highest: int) -> Markup:
@@ -104,9 +98,7 @@ def pages(figures: Figures) -> Markup:
     highest = max(sum(one.outcomes.values()) for one in figures.paged)
     rows = [_page_row(columns, one, highest) for one in figures.paged]
     says = "Files of page transactions; those with most of them first."
-    if figures.paged_count > len(rows):
-        says = f"The {len(rows)} with most transactions, of {units.whole(figures.paged_count)}."
-    return section("Pages", says, table(columns, rows))
+    return _chapter("Pages", columns, rows, figures.paged_count, says, "transactions")
 
 
 def _page_row(columns: _Columns, one: PageRow, highest: int) -> Markup:
@@ -123,6 +115,13 @@ def _page_row(columns: _Columns, one: PageRow, highest: int) -> Markup:
         *map(_known, (one.pages, one.versions, one.removals)),
         plots.bar(total, highest, "c0", describe=units.counted(total, "transaction")),
     )
+
+
+def _chapter(name: str, columns: _Columns, rows: Sequence[Content], count: int, says: str, most: str) -> Markup:
+    """A table of the foremost; what is said of all of them, or which these are of so many."""
+    if count > len(rows):
+        says = f"The {len(rows)} with most {most}, of {units.whole(count)}."
+    return section(name, says, table(columns, rows))
 
 
 def _known(count: int | None) -> str:
