@@ -14,9 +14,9 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
+from logwright.core.closing import Closing
 from logwright.servers.kestrel import QueueServer, ServerSettings, run
 from logwright.servers.safety import Address
 from tests.support.threads import DEADLINE_SECONDS, in_a_thread
@@ -104,7 +104,7 @@ def serving(directory: Path, **settings: Any) -> Iterator[Serving]:
         thread.result(DEADLINE_SECONDS)
 
 
-class Client:
+class Client(Closing):
     """A client that says what it is told to."""
 
     def __init__(self, served: Serving | Address, context: ssl.SSLContext | None = None) -> None:
@@ -159,11 +159,3 @@ class Client:
 
     def close(self) -> None:
         self.socket.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

@@ -120,18 +120,6 @@ def test_without_compiled_kernels_and_without_uvloop_the_answers_are_the_same(tm
 # --- beside the tables ----------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def served(tmp_path: Path) -> Iterator[Serving]:
-    with serving(tmp_path / "queues") as found:
-        yield found
-
-
-@pytest.fixture
-def client(served: Serving) -> Iterator[Client]:
-    with Client(served) as found:
-        yield found
-
-
 def test_lines_may_end_with_a_line_feed_alone(client: Client) -> None:
     assert client.ask(b"set q 0 0 2\nab\r\nget q\nversion\n") == b"STORED\r\nVALUE q 0 2\r\nab\r\nEND\r\n" + VERSION
 

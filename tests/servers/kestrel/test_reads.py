@@ -13,18 +13,6 @@ from tests.servers.kestrel.support import Client, Serving, serving
 
 
 @pytest.fixture
-def served(tmp_path: Path) -> Iterator[Serving]:
-    with serving(tmp_path / "queues") as found:
-        yield found
-
-
-@pytest.fixture
-def client(served: Serving) -> Iterator[Client]:
-    with Client(served) as found:
-        yield found
-
-
-@pytest.fixture
 def other(served: Serving) -> Iterator[Client]:
     with Client(served) as found:
         yield found
