@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import logging
-import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +16,7 @@ from logwright.core.errors import StorageFailed
 from logwright.formats.kestrel.limits import Limits
 from logwright.servers.kestrel import ServerLimits
 from tests.servers.kestrel.support import Client, Serving, serving
+from tests.support.small_disk import small_disk
 
 NO_SPACE = b"SERVER_ERROR out of disk space\r\n"
 FAILED = b"SERVER_ERROR the queue's journal failed\r\n"
@@ -219,20 +217,6 @@ def test_when_little_is_left_nothing_is_put_and_reading_goes_on(tmp_path: Path) 
         served.until(lambda: not served.server.is_low)
         assert ask(b"set q 0 0 1\r\n5\r\n") == b"STORED\r\n"
         assert served.items("q") == [b"3", b"5"]
-
-
-@contextlib.contextmanager
-def small_disk(directory: Path, size: int) -> Iterator[Path]:
-    """A file system that is full soon."""
-    directory.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(directory)]
-    mount = shutil.which("mount")
-    if mount is None or subprocess.run(command, capture_output=True, check=False).returncode:
-        pytest.skip("mounting a tmpfs is not allowed here")
-    try:
-        yield directory
-    finally:
-        subprocess.run(["umount", str(directory)], check=True)
 
 
 @pytest.mark.parametrize("keep_free", [1, 1 << 20], ids=["to the last byte", "with something left"])
