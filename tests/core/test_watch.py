@@ -130,6 +130,33 @@ def test_one_watch_looks_after_several_directories(tmp_path: Path) -> None:
 
 
 @needs_inotify
+def test_a_watch_of_several_directories_tells_which_have_changed(tmp_path: Path) -> None:
+    directories = [tmp_path / name for name in ("a", "b", "c")]
+    for directory in directories:
+        directory.mkdir()
+    watch = watch_directories(directories)
+    assert watch.drain() == set()
+    for directory in (directories[0], directories[2], directories[0]):
+        append(directory / "file")
+        append(directory / "a longer name than the other one")
+    assert watch.drain() == {directories[0], directories[2]}
+    assert watch.drain() == set()
+    watch.close()
+
+
+@needs_inotify
+def test_more_changes_than_the_system_keeps_are_told_as_not_known(tmp_path: Path) -> None:
+    most = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())
+    watch = watch_directory(tmp_path)
+    for _ in range(most // 2 + 1):  # two events each, that of a file between two others is not merged with them
+        (tmp_path / "file").touch()
+        (tmp_path / "file").unlink()
+    assert watch.drain() is None
+    assert watch.drain() == set()
+    watch.close()
+
+
+@needs_inotify
 def test_a_closed_watch_holds_no_descriptor(tmp_path: Path) -> None:
     watch = watch_directory(tmp_path)
     descriptor = watch.descriptor()

@@ -13,6 +13,7 @@ import contextlib
 import ctypes
 import os
 import select
+import struct
 import sys
 import time
 from collections.abc import Sequence
@@ -29,6 +30,8 @@ _IN_CREATE = 0x100
 _IN_DELETE = 0x200
 _EVENTS = _IN_MODIFY | _IN_MOVED_FROM | _IN_MOVED_TO | _IN_CREATE | _IN_DELETE
 _EVENT_BUFFER_BYTES = 64 * 1024
+_EVENT = struct.Struct("iIII")
+"""The number of a directory, what happened, a cookie, and how many bytes of a name follow."""
 
 
 class Watch(Protocol):
@@ -40,8 +43,8 @@ class Watch(Protocol):
     def descriptor(self) -> int | None:
         """A descriptor that becomes readable on a change, for event loops; None where there is none."""
 
-    def drain(self) -> None:
-        """Forget the notifications so far."""
+    def drain(self) -> set[Path] | None:
+        """Forget the notifications so far; the directories that they were about, None where that is not known."""
 
     def add(self, path: Path) -> None:
         """Watch one more directory."""
@@ -81,12 +84,15 @@ class InotifyWatch:
         self._descriptor = library.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
         if self._descriptor < 0:
             raise OSError(ctypes.get_errno(), "inotify_init1")
+        self._paths: dict[int, Path] = {}
         self._poll = select.poll()
         self._poll.register(self._descriptor, select.POLLIN)
 
     def add(self, path: Path) -> None:
-        if self._library.inotify_add_watch(self._descriptor, os.fsencode(path), _EVENTS) < 0:
+        number = self._library.inotify_add_watch(self._descriptor, os.fsencode(path), _EVENTS)
+        if number < 0:
             raise OSError(ctypes.get_errno(), "inotify_add_watch", str(path))
+        self._paths[number] = path
 
     def wait(self, timeout_seconds: float) -> bool:
         events = self._poll.poll(max(0.0, min(timeout_seconds, POLL_SECONDS)) * 1000)
@@ -97,10 +103,16 @@ class InotifyWatch:
     def descriptor(self) -> int | None:
         return self._descriptor if self._descriptor >= 0 else None
 
-    def drain(self) -> None:
+    def drain(self) -> set[Path] | None:
+        found: set[Path | None] = set()
         with contextlib.suppress(BlockingIOError):
-            while os.read(self._descriptor, _EVENT_BUFFER_BYTES):
-                pass
+            while data := os.read(self._descriptor, _EVENT_BUFFER_BYTES):
+                position = 0
+                while position < len(data):
+                    number, _, _, name_bytes = _EVENT.unpack_from(data, position)
+                    position += _EVENT.size + name_bytes
+                    found.add(self._paths.get(number))  # None: there were more than the system keeps
+        return None if None in found else {path for path in found if path is not None}
 
     def close(self) -> None:
         descriptor, self._descriptor = self._descriptor, -1
