@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import logging
+import math
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ from logwright.core.disk import REAL_DISK
 from logwright.core.durability import ALWAYS, NONE, Sync, interval
 from logwright.core.errors import StorageFailed
 from logwright.formats.kestrel.limits import Limits
-from logwright.servers.kestrel import ServerLimits
+from logwright.servers.kestrel import ServerLimits, commits
 from tests.servers.kestrel.support import Client, Serving, serving
 from tests.support.small_disk import small_disk
 
@@ -31,6 +33,8 @@ class FickleDisk:
         self.failing_file: str | None = None
         """The name of the one file that they are to fail for; None for all."""
         self.free = 1 << 40
+        self.syncs: list[tuple[str, bool]] = []
+        """The files that were synced, and whether a thread for that has done it."""
 
     def check(self, kind: str, path: Path) -> None:
         if kind in self.failing and self.failing_file in (None, path.name):
@@ -58,6 +62,7 @@ class FickleFile:
 
     def sync(self) -> None:
         self._disk.check("sync", self._file.path)
+        self._disk.syncs.append((self._file.path.name, "sync" in threading.current_thread().name))
         self._file.sync()
 
     def __getattr__(self, name: str) -> Any:
@@ -70,6 +75,13 @@ def quiet() -> Iterator[None]:
     logging.getLogger("logwright").setLevel(logging.CRITICAL)
     yield
     logging.getLogger("logwright").setLevel(logging.NOTSET)
+
+
+@pytest.fixture(params=["in the loop", "by threads"])
+def sync_place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Where a commit syncs: every disk is a quick one, or none is."""
+    monkeypatch.setattr(commits, "QUICK_SECONDS", math.inf if request.param == "in the loop" else 0.0)
+    return str(request.param)
 
 
 def back(served: Serving) -> None:
@@ -96,6 +108,7 @@ def test_a_write_that_fails_is_told_and_what_was_acknowledged_is_there(sync: Syn
         assert served.items("q") == [b"2", b"4"]
 
 
+@pytest.mark.usefixtures("sync_place")
 @pytest.mark.parametrize("kind", ["write", "sync"])
 def test_an_item_whose_removal_failed_is_not_handed_out(kind: str, tmp_path: Path) -> None:
     disk = FickleDisk()
@@ -335,6 +348,20 @@ def test_a_set_to_a_parent_is_stored_only_when_every_child_has_it(
             assert state["q+a"] == ([b"1", b"2"], 0)
         assert client.ask(b"set q 0 0 1\r\n4\r\n") == b"STORED\r\n"
         assert served.state() == {name: ([*items, b"4"], 0) for name, (items, _) in state.items()}
+
+
+def test_one_queue_is_synced_in_the_loop_if_the_disk_is_quick_and_several_are_by_threads(
+    sync_place: str, tmp_path: Path
+) -> None:
+    disk = FickleDisk()
+    with serving(tmp_path, disk=disk, sync=ALWAYS) as served, Client(served) as client:
+        client.ask(b"set q 0 0 1\r\n1\r\nset r 0 0 1\r\n1\r\n")
+        disk.syncs.clear()
+        assert client.ask(b"get nobody\r\nset q 0 0 1\r\n2\r\nset q 0 0 1\r\n3\r\n") == b"END\r\nSTORED\r\nSTORED\r\n"
+        assert disk.syncs == [("q", sync_place == "by threads")]
+        disk.syncs.clear()
+        assert client.ask(b"get q r\r\n").count(b"VALUE") == 2
+        assert sorted(disk.syncs) == [("q", True), ("r", True)]
 
 
 def test_a_sync_that_fails_later_has_the_queue_opened_again(tmp_path: Path) -> None:

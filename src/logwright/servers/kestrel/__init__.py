@@ -8,7 +8,7 @@
     figures     what is counted: `stats`, `dump_stats`, Prometheus
     server      listening, limits, the end
 
-Everything but files that have to wait for the disk is done by one thread, that of the event loop.
+Everything is done by one thread, that of the event loop, but for what has to wait long for the disk.
 """
 
 from __future__ import annotations

@@ -1,8 +1,11 @@
 """Commits: many requests share one write, or one sync, and their answers wait for it.
 
 All that is done in one turn of the event loop is written together at its end, a write for each queue that has changed,
-and the answers leave. A client that is alone does not wait for the end of the turn. With `sync=always` a thread syncs
-what was done, while the next turns gather what goes with the next sync.
+and the answers leave. A client that is alone does not wait for the end of the turn.
+
+With `sync=always` the one queue that has changed is synced in the same place if the last sync was quick: handing it to
+a thread and being woken by it costs as much again. Several queues, and those on a disk that is slow, are synced by
+threads, while the next turns gather what goes with the next sync.
 
 What fails is told to those whose requests were for that queue, in the place of their answers; but a `get` of several
 keys is answered with what it took from the others, which is gone from there.
@@ -11,6 +14,8 @@ keys is answered with what it took from the others, which is gone from there.
 from __future__ import annotations
 
 import asyncio
+import math
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -26,6 +31,8 @@ Failed: TypeAlias = dict[Served, BaseException]
 Waiting: TypeAlias = tuple[Line, list[bytes], list[tuple[Served, ...]]]
 """A client, its answers, and the queues that each of these depends on."""
 _SYNC_THREADS = 4
+QUICK_SECONDS = 0.002
+"""A sync that takes no longer than this may hold up everybody else."""
 
 
 class Commits:
@@ -45,6 +52,8 @@ class Commits:
         """How many syncs of a batch have not ended."""
         self._batch: list[Waiting] = []
         """Whose answers wait for them."""
+        self._sync_seconds = math.inf
+        """How long the last sync took; a disk that nobody knows yet is a slow one."""
         self._threads = ThreadPoolExecutor(_SYNC_THREADS, thread_name_prefix="logwright-sync")
         self._idle: asyncio.Future[None] | None = None
         self.look: Callable[[], None] = lambda: None
@@ -63,13 +72,17 @@ class Commits:
         if lane.fresh_bytes > lane.look_bytes:
             lane.fresh_bytes = 0
             self.look()
-        if changed and self._policy == ALWAYS:
+        is_always = self._policy == ALWAYS
+        if changed and is_always and (len(changed) > 1 or self._sync_seconds > QUICK_SECONDS):
             self._sync(changed, [(line, *line.taken_answers()) for line in talking])
             return
         failed: Failed = {}
         for queue in changed:
             try:
-                queue.engine.pour()
+                if is_always:
+                    self._sync_timed(queue)
+                else:
+                    queue.engine.pour()
             except Exception as error:
                 _note(failed, queue, error)
         if failed:
@@ -95,6 +108,12 @@ class Commits:
         for queue in queues:
             self._loop.run_in_executor(self._threads, queue.engine.sync).add_done_callback(partial(synced, queue))
 
+    def _sync_timed(self, queue: Served) -> None:
+        """Sync a queue, in this thread."""
+        started = time.perf_counter()
+        queue.engine.sync()
+        self._sync_seconds = time.perf_counter() - started
+
     def _sync(self, changed: list[Served], batch: list[Waiting]) -> None:
         failed: Failed = {}
         self._under_way, self._batch = len(changed), batch
@@ -110,7 +129,7 @@ class Commits:
                 self._go_on()
 
         for queue in changed:
-            running = self._loop.run_in_executor(self._threads, queue.engine.sync)
+            running = self._loop.run_in_executor(self._threads, self._sync_timed, queue)
             running.add_done_callback(partial(synced, queue))
 
     def _go_on(self) -> None:
