@@ -52,6 +52,29 @@ def test_opening_moves_the_old_files_and_the_walk_removes_them(tmp_path: Path) -
     assert (tmp_path / "6.journal").read_bytes() == encoded(Checkpoint(2, 2))
 
 
+def test_the_records_of_a_segment_are_used_like_a_list(tmp_path: Path) -> None:
+    write(tmp_path, {0: [HINT, *data("a", "b")], 1: [HINT, *data("c"), Checkpoint(0, 1)]})
+    (segment,) = Reader(tmp_path).segments()
+    records, wanted = segment.records, [b"a", b"b", b"c"]
+    assert [list(records), list(records)] == [wanted, wanted]
+    assert (len(records), repr(records)) == (3, repr(wanted))
+    assert (records[0], records[-1], records[1:]) == (b"a", b"c", [b"b", b"c"])
+    assert (b"b" in records, b"d" in records, records.index(b"c")) == (True, False, 2)
+    assert records == wanted
+    assert wanted == records
+    for other in ([b"a", b"b"], [b"a", b"b", b"d"], [1, 2, 3], (b"a", b"b", b"c"), b"abc"):
+        assert records != other
+    with pytest.raises(IndexError):
+        records[3]
+
+
+def test_a_segment_holds_none_of_the_memory_that_its_file_is_read_into(tmp_path: Path) -> None:
+    write(tmp_path, {number: [Checkpoint(0, number), *data(f"of {number}")] for number in range(3)})
+    writer, recovery = Writer.open(tmp_path)
+    with writer:
+        assert [segment.records for segment in list(recovery)] == [[b"of 0"], [b"of 1"], [b"of 2"]]
+
+
 @pytest.mark.parametrize("moved", range(4))
 @pytest.mark.parametrize("both", [False, True], ids=["", "one by both names"])
 def test_an_interrupted_move_is_finished(tmp_path: Path, moved: int, both: bool) -> None:

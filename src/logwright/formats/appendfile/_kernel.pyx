@@ -212,13 +212,61 @@ def payloads(buffer, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t count):
     return found
 
 
+cdef class Run:
+    """The data of records that lie one behind the other; see codec.Run."""
+
+    cdef bytes _data
+    cdef Py_ssize_t _count
+
+    def __init__(self, buffer, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t count):
+        cdef View view = View(buffer)
+        check_range(view, start, stop)
+        check_count(start, stop, count, HEAD_BYTES)
+        self._data = PyBytes_FromStringAndSize(<const char *>view.data + start, stop - start)
+        self._count = count
+
+    def __len__(self):
+        return self._count
+
+    def __iter__(self):
+        return RunIterator(self)
+
+
+cdef class RunIterator:
+    """Goes through a run once. An object that nobody keeps leaves its memory to the next one."""
+
+    cdef bytes _data
+    cdef Py_ssize_t _position
+    cdef Py_ssize_t _left
+
+    def __init__(self, Run run):
+        self._data = run._data
+        self._left = run._count
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        cdef const unsigned char *data = <const unsigned char *>PyBytes_AS_STRING(self._data)
+        cdef Py_ssize_t position = self._position
+        cdef Py_ssize_t size
+        if self._left <= 0:
+            raise StopIteration
+        size = next_size(data, position, PyBytes_GET_SIZE(self._data))
+        if size < 0:
+            raise not_walked(position)
+        self._position = position + size
+        self._left -= 1
+        return PyBytes_FromStringAndSize(<const char *>data + position + HEAD_BYTES, size - HEAD_BYTES)
+
+
 def pieces(buffer, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t count):
     cdef View view = View(buffer)
     cdef Py_ssize_t position = start
+    cdef Py_ssize_t following = 0
     cdef Py_ssize_t size, row
     cdef const unsigned char *record
     cdef list found = []
-    cdef list rest = []
     check_range(view, start, stop)
     check_count(start, stop, count, HEAD_BYTES)
     for row in range(count):
@@ -226,13 +274,12 @@ def pieces(buffer, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t count):
         if size < 0:
             raise not_walked(position)
         record = view.data + position
-        if record[0] == DATA:
-            rest.append(PyBytes_FromStringAndSize(<const char *>record + HEAD_BYTES, size - HEAD_BYTES))
-        else:
-            found.append((rest, checked_at(record), current_at(record)))
-            rest = []
         position += size
-    return found, rest
+        if record[0] == CHECKPOINT:
+            run = Run(buffer, start, position - size, row - following)
+            found.append((run, checked_at(record), current_at(record)))
+            start, following = position, row + 1
+    return found, Run(buffer, start, position, count - following)
 
 
 def turns(buffer, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t count):

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from array import array
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -187,20 +187,46 @@ def payloads(buffer: Buffer, start: int, stop: int, count: int) -> list[bytes]:
     ]
 
 
-def pieces(buffer: Buffer, start: int, stop: int, count: int) -> tuple[list[tuple[list[bytes], int, int]], list[bytes]]:
+class Run:
+    """The data of records that lie one behind the other in a walked range, without a checkpoint among them.
+
+    It has a copy of their bytes. What each record holds becomes an object when it is asked for, and again the next
+    time: of those nobody keeps only one takes memory at a time.
+    """
+
+    __slots__ = ("_count", "_data")
+
+    def __init__(self, buffer: Buffer, start: int, stop: int, count: int) -> None:
+        check_range(buffer, start, stop)
+        check_count(start, stop, count, HEADER_BYTES)
+        self._data = bytes(buffer[start:stop])
+        self._count = count
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[bytes]:
+        data, position = self._data, 0
+        for _ in range(self._count):
+            size = _walked_size(data, position, len(data))
+            if size is None:
+                raise not_walked(position)
+            yield data[position + HEADER_BYTES : position + size]
+            position += size
+
+
+def pieces(buffer: Buffer, start: int, stop: int, count: int) -> tuple[list[tuple[Run, int, int]], Run]:
     """The data of the `count` records of a walked range, cut at its checkpoints.
 
     Of each checkpoint: the data before it, `checked`, `current`; and then the data behind the last one.
     """
-    found: list[tuple[list[bytes], int, int]] = []
-    rest: list[bytes] = []
-    for record in records(buffer, start, stop, count):
-        if isinstance(record, Data):
-            rest.append(record.data)
-        else:
-            found.append((rest, record.checked, record.current))
-            rest = []
-    return found, rest
+    rows, positions, checked, current = turns(buffer, start, stop, count)
+    found: list[tuple[Run, int, int]] = []
+    following = 0
+    for row, position, *pair in zip(rows, positions, checked, current, strict=True):
+        found.append((Run(buffer, start, position, row - following), pair[0], pair[1]))
+        start, following = position + CHECKPOINT_BYTES, row + 1
+    return found, Run(buffer, start, spans(buffer, start, stop, count - following)[-1], count - following)
 
 
 def turns(buffer: Buffer, start: int, stop: int, count: int) -> tuple[array[int], array[int], array[int], array[int]]:

@@ -13,6 +13,7 @@ __all__ = [
     "COMPILED",
     "AppendBuffer",
     "Gatherer",
+    "Run",
     "check_columns",
     "columns",
     "find_checkpoint",
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from .codec import (
         AppendBuffer,
         Gatherer,
+        Run,
         check_columns,
         columns,
         find_checkpoint,

@@ -15,13 +15,14 @@ behind them what was appended since.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Final
 
 from ...core.errors import DamagedJournal, Gap
 from ...core.outcome import Damage, Mode, check_mode
 from .cursor import Chunk, Cursor, judge
 from .files import JournalFile
-from .layout import CHECKPOINT_BYTES
+from .layout import CHECKPOINT_BYTES, MAX_RECORD_BYTES
 from .opening import drop_older, forget_done, pair_of
 from .reader import generations, segments_of
 from .replay import Segment, Segments
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 
 _STEP_BYTES: Final = 1 << 20
+"""So much is read at once: what has just been read is still near the processor when it is gone through."""
+assert _STEP_BYTES >= MAX_RECORD_BYTES
 
 
 class Recovery(Iterator[Segment]):
@@ -47,6 +50,9 @@ class Recovery(Iterator[Segment]):
         self._writer = writer
         self._steps: Iterator[list[Segment]] = self._each_step()
         self._ready: Iterator[Segment] = iter(())
+        self._room: memoryview | None = None
+        self._next: tuple[JournalFile, int, int] | None = None
+        self._opened: Cursor | None = None
 
     def __next__(self) -> Segment:
         while True:
@@ -58,6 +64,21 @@ class Recovery(Iterator[Segment]):
         """Segments that the next part of a file completes, perhaps none; None at the end: the old files are gone."""
         return next(self._steps, None)
 
+    def following(self) -> Cursor | None:
+        """What the next step goes through, opened: it may read ahead meanwhile. None where there is nothing to read.
+
+        `leave` closes it. Without this no file is open between two steps: nobody would close it of a walk that is left.
+        """
+        if self._opened is None and self._next is not None:
+            self._opened = self._open(*self._next)
+        return self._opened
+
+    def leave(self) -> None:
+        """Close what is open for the next step."""
+        opened, self._opened = self._opened, None
+        if opened is not None:
+            opened.file.close()
+
     def _each_step(self) -> Iterator[list[Segment]]:
         for files in generations(self._writer.older):
             yield from self._each_of(files)
@@ -66,30 +87,32 @@ class Recovery(Iterator[Segment]):
     def _each_of(self, files: list[JournalFile]) -> Iterator[list[Segment]]:
         checked, _ = pair_of(self._writer.disk, files)
         parts = Segments(files[0].put_aside)
-        for source in files:
+        for source, later in zip_longest(files, files[1:]):
             parts.begin_file(source.lost)
-            for found in self._read(source, parts):
+            position: int | None = 0
+            while position is not None:
+                found: list[Segment] = []
+                position = self._read_on(source, position, parts, found)
+                if position is not None:
+                    self._next = (source, position, parts.current or 0)
+                else:
+                    self._next = None if later is None else (later, 0, parts.current or 0)
                 yield [segment for segment in found if segment.id >= checked or parts.went_back]
         last = parts.finish()
         if last is not None and (last.id >= checked or parts.went_back):
             yield [last]
 
-    def _read(self, source: JournalFile, parts: Segments) -> Iterator[list[Segment]]:
-        """The segments that a file completes, some at a time: memory that is used again at once is the quickest.
-
-        No file is open between two steps: nobody would close it of a walk that is left.
-        """
-        position: int | None = 0
-        while position is not None:
-            found: list[Segment] = []
-            position = self._read_on(source, parts, position, found)
-            yield found
-
-    def _read_on(self, source: JournalFile, parts: Segments, position: int, found: list[Segment]) -> int | None:
-        """Read one step from a position on, into what was found; where the next one begins, None at the end."""
+    def _open(self, source: JournalFile, position: int, segment: int) -> Cursor:
+        """A cursor that reads into memory which is used again at once: that is the quickest."""
+        if self._room is None:
+            self._room = memoryview(bytearray(_STEP_BYTES))
         file = self._writer.disk.open(source.path, "read")
+        return Cursor(file, source, position, segment=segment, room=self._room)
+
+    def _read_on(self, source: JournalFile, position: int, parts: Segments, found: list[Segment]) -> int | None:
+        """Read one step from a position on, into what was found; where the next one begins, None at the end."""
+        cursor, self._opened = self._opened or self._open(source, position, parts.current or 0), None
         try:
-            cursor = Cursor(file, source, position, segment=parts.current or 0)
             while cursor.position - position < _STEP_BYTES:
                 chunk = cursor.read()
                 if chunk is not None:
@@ -108,7 +131,7 @@ class Recovery(Iterator[Segment]):
                     return None
             return cursor.position
         finally:
-            file.close()
+            cursor.file.close()
 
     def _tell(self, damage: Damage) -> None:
         if self.mode == "failfast":

@@ -11,11 +11,61 @@ so that its last one, which was never closed, and the first one of the next may 
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import chain
+from operator import eq
+from typing import Any, Protocol, overload
 
-from .records import Checkpoint, Data, Record
+from .records import Data, Record
+
+
+class Part(Protocol):
+    """Some of the data of a segment, which may be made into objects each time that somebody goes through it."""
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[bytes]: ...
+
+
+class Records(Sequence[bytes]):
+    """The data of a segment, in order: equal to a list of the same bytes, and to be used like one that nobody changes.
+
+    Who goes through it from its beginning to its end gets one record after the other, and none of them takes memory for
+    longer than somebody holds it. Who asks for one by its index makes a list of all of them, which stays.
+    """
+
+    __slots__ = ("_listed", "_parts")
+
+    def __init__(self, parts: Iterable[Part]) -> None:
+        self._parts = list(parts)
+        self._listed: list[bytes] | None = None
+
+    def __len__(self) -> int:
+        return sum(map(len, self._parts))
+
+    def __iter__(self) -> Iterator[bytes]:
+        return chain.from_iterable(self._parts)
+
+    @overload
+    def __getitem__(self, index: int) -> bytes: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[bytes]: ...
+    def __getitem__(self, index: int | slice) -> bytes | list[bytes]:
+        if self._listed is None:
+            self._listed = list(self)
+            self._parts = [self._listed]
+        return self._listed[index]
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Records | list):
+            return NotImplemented
+        return len(self) == len(other) and all(map(eq, self, other))
+
+    __hash__ = None  # type: ignore[assignment]  # as of a list
+
+    def __repr__(self) -> str:
+        return repr(list(self))
 
 
 @dataclass(slots=True)
@@ -27,7 +77,7 @@ class Segment:
     """
 
     id: int
-    records: list[bytes] = field(default_factory=list)
+    records: Sequence[bytes] = field(default_factory=list)
     complete: bool = False
     checked: bool = False
     generation: int | None = field(default=None, compare=False)
@@ -51,15 +101,13 @@ class Segments:
         self.current: int | None = None
         self.went_back = False
         self._repaired: set[int] = set()
-        self._records: list[bytes] = []
+        self._parts: list[Part] = []
         self._lost = False
 
-    def add(self, records: list[bytes]) -> None:
-        """The next data; the list is ours from now on."""
-        if self._records:
-            self._records += records
-        else:
-            self._records = records
+    def add(self, data: Part) -> None:
+        """The next data, which is ours from now on."""
+        if len(data):
+            self._parts.append(data)
 
     def turn(self, checked: int, current: int) -> Segment | None:
         """The next checkpoint; the segment that it closes."""
@@ -70,7 +118,7 @@ class Segments:
         if before == current:
             return None
         if before is None:  # what lies before the first checkpoint belongs to nothing that is known
-            self._records, self._lost = [], False
+            self._parts, self._lost = [], False
             return None
         return self._closed(before, complete=current == before + 1)
 
@@ -88,12 +136,12 @@ class Segments:
 
     def finish(self) -> Segment | None:
         """The segment that nothing has closed, unless it is empty."""
-        return self._closed(self.current or 0, complete=False) if self._records else None
+        return self._closed(self.current or 0, complete=False) if self._parts else None
 
     def _closed(self, segment: int, *, complete: bool) -> Segment:
         is_whole = complete and not self._lost and segment not in self._repaired
-        found = Segment(segment, self._records, is_whole, generation=self.generation)
-        self._records, self._lost = [], False
+        found = Segment(segment, Records(self._parts), is_whole, generation=self.generation)
+        self._parts, self._lost = [], False
         return found
 
 
@@ -107,14 +155,17 @@ def replay(records: Iterable[Record]) -> list[Segment]:
 
 
 def _each(segments: Segments, records: Iterable[Record]) -> Iterator[Segment]:
+    gathered: list[bytes] = []
     for record in records:
         if isinstance(record, Data):
-            segments.add([record.data])
-        else:
-            assert isinstance(record, Checkpoint)
-            closed = segments.turn(record.checked, record.current)
-            if closed is not None:
-                yield closed
+            gathered.append(record.data)
+            continue
+        segments.add(gathered)
+        gathered = []
+        closed = segments.turn(record.checked, record.current)
+        if closed is not None:
+            yield closed
+    segments.add(gathered)
     last = segments.finish()
     if last is not None:
         yield last
