@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 DEFAULT_PORT: Final = 22133
 """Kestrel's."""
 _OTHER_FILES: Final = 100
+_OF_ALL_QUEUES: Final = (
+    *("max_items", "max_bytes", "discard_old_when_full", "max_age", "max_memory_bytes"),
+    *("expire_to", "max_attempts"),
+)
 _ABOUT: Final = {
     "max_connections": "Clients at a time.",
     "max_queues": "Queues that there may be.",
@@ -43,6 +47,7 @@ _ABOUT: Final = {
     "stop_seconds": "How long clients have to take their last answers when the server stops.",
     "keep_free_bytes": "Space on the disk below which nothing is put.",
     "retry_seconds": "How long a queue whose disk has failed takes nothing.",
+    "sweep_seconds": "How often expired items are removed that nobody asks for.",
 }
 
 
@@ -81,6 +86,17 @@ def _queue_options(function: Decorated) -> Decorated:
         click.option("--max-age", metavar="SECONDS", type=float, help="Items expire when they are so old."),
         click.option(
             "--queue-memory", "max_memory_bytes", metavar="SIZE", type=_Size(), help="Data of a queue held in memory."
+        ),
+        click.option("--expire-to", metavar="QUEUE", help="Where expired items go, in the place of being removed."),
+        click.option(
+            "--max-attempts", metavar="N", type=int, help="An item that was put back so often goes to QUEUE_parked."
+        ),
+        click.option(
+            "--queues",
+            "named",
+            metavar="FILE",
+            type=click.Path(path_type=Path),
+            help="What is different for some queues (TOML): max_items, expire_to, max_attempts, park and others.",
         ),
     ]
     for option in reversed(options):
@@ -128,11 +144,13 @@ def kestrel(directory: Path, sync: str, kestrel_names: bool, as_json: bool, **op
     """
     from ..formats.kestrel.limits import Limits
     from ..servers.kestrel import ServerSettings, run
+    from ..servers.kestrel.options import load_named
 
     names = [field.name for field in dataclasses.fields(ServerLimits)]
     limits = ServerLimits(**{name: options.pop(name) for name in names})
-    names = ["max_items", "max_bytes", "discard_old_when_full", "max_age", "max_memory_bytes"]
-    given = {name: options.pop(name) for name in names}
+    given = {name: options.pop(name) for name in _OF_ALL_QUEUES}
+    file = options.pop("named")
+    named = {} if file is None else load_named(file, parse_size)
     address, metrics, protection = protection_of(options.pop("listen"), options.pop("metrics"), **options)
     settings = ServerSettings(
         directory=directory,
@@ -141,6 +159,7 @@ def kestrel(directory: Path, sync: str, kestrel_names: bool, as_json: bool, **op
         sync=parse_sync(sync),
         limits=limits,
         queues=Limits(**{name: value for name, value in given.items() if value is not None}),
+        named=named,
         protection=protection,
         kestrel_names=kestrel_names,
     )

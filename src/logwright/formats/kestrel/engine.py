@@ -36,10 +36,8 @@ from .layout import (
     REMOVE_TENTATIVE_XID,
     UNREMOVE,
     XID_HEAD,
-    check_queue_name,
-    parked_name,
 )
-from .limits import Limits, check_count, deadline_ms
+from .limits import Limits, check_count, check_targets, deadline_ms, park_of
 from .records import Dialect
 from .shelf import NO_LIMIT, Entry
 from .waiting import Waiting
@@ -51,6 +49,7 @@ _RESERVE: Final = bytes([REMOVE_TENTATIVE])
 _MOST_MOVES: Final = 1000
 """How many items are reserved for another queue before they are put there."""
 _SWEPT_AT_ONCE: Final = 10_000
+"""How many items are looked at by a sweep before others have their turn."""
 
 
 class Move(NamedTuple):
@@ -97,7 +96,7 @@ class Engine(Waiting):
 
     def configure(self, limits: Limits) -> None:
         """Take these limits from now on."""
-        self._check_targets(limits)
+        check_targets(self.path, limits)
         self.limits = limits
         self.max_items = NO_LIMIT if limits.max_items is None else limits.max_items
         self.max_bytes = NO_LIMIT if limits.max_bytes is None else limits.max_bytes
@@ -110,17 +109,6 @@ class Engine(Waiting):
         self.set_thresholds()
         if limits.sweep_seconds is not None and self._caretaker is not None:
             self._caretaker.repeat(limits.sweep_seconds, self.sweep)
-
-    def _check_targets(self, limits: Limits) -> None:
-        """Raise `WrongUse` for a queue that items could not move to, before one has to."""
-        parked = None if limits.max_attempts is None else limits.park or parked_name(self.queue)
-        for target in (limits.expire_to, parked):
-            if target == self.queue:
-                raise WrongUse(f"{self.path}: the items of a queue cannot move to the queue itself")
-            if target is not None and target.startswith(f"{self.queue}+"):  # which is opened with the same limits
-                raise WrongUse(f"{self.path}: the items of a queue cannot move to {target}, which gets all of them")
-            if target is not None:
-                check_queue_name(target)  # that of parked items is longer than the queue's own
 
     def keep_promises(self, policy: Sync, buffer_bytes: int) -> None:
         """Be as durable as this policy asks for: somebody else, who asked for less, may have opened the engine."""
@@ -153,7 +141,7 @@ class Engine(Waiting):
     @property
     def park(self) -> str:
         """The queue that items move to which have failed too often."""
-        return self.limits.park or parked_name(self.queue)
+        return park_of(self.queue, self.limits)
 
     def _deadline(self, expires: Any, now: int) -> int:
         return deadline_ms(expires, now)
@@ -216,15 +204,20 @@ class Engine(Waiting):
     # --- what is at the head ----------------------------------------------------------------------------------------
 
     def _ready(self) -> bool:
-        if self._is_deliverable():
-            return True
+        return self._is_deliverable() or self._reach(NO_LIMIT)
+
+    def _reach(self, most: int) -> bool:
+        """Take away up to so many items that may not be handed out; whether one is at the head then that may."""
         with self.gathered():
             while self.items and len(self.moves) < _MOST_MOVES:
                 if not self.memory_items:
                     self._refill()
                 if self._is_deliverable():
                     return True
+                if most <= 0:
+                    return False
                 self._drop_head()
+                most -= 1
         return False
 
     def _is_deliverable(self) -> bool:
@@ -512,14 +505,18 @@ class Engine(Waiting):
     def sweep(self) -> int:
         """Drop what has expired at the head, or let it move; how many items that were."""
         before = self.expired
-        while True:
-            with self.mutex:
-                if self.refusing:
-                    self._refuse()
-                self._ready()
-            if not self.moves:
-                return self.expired - before
+        while self.sweep_some(_SWEPT_AT_ONCE) or self.moves:
             self.finish_moves()
+        return self.expired - before
+
+    def sweep_some(self, most: int) -> bool:
+        """The same for up to so many items, but for `finish_moves`; whether there is more to be done."""
+        with self.mutex:
+            if self.refusing:
+                self._refuse()
+            has_reached = self._is_deliverable() or self._reach(most)
+            self.care_if_due()
+            return not has_reached and self.items > 0
 
     def commit(self) -> None:
         """Make durable what this thread has done; threads that call at the same time share one sync.

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Final, TypeAlias, TypedDict
 
 from ...core.errors import WrongUse
-from .layout import MAX_DATA_BYTES, check_queue_name
+from .layout import MAX_DATA_BYTES, PARKED_SUFFIX, check_queue_name, parked_name
 from .packing import MOST_ATTEMPTS
 
 Seconds: TypeAlias = float | timedelta
@@ -106,6 +107,28 @@ def _check_target(name: str, queue: object) -> None:
         check_queue_name(queue)
     except WrongUse as error:
         raise WrongUse(f"{name}: {error}") from None
+
+
+def park_of(queue: str, limits: Limits) -> str:
+    """The queue that items of a queue move to which have failed too often."""
+    return limits.park or parked_name(queue)
+
+
+def is_like_park(queue: str) -> bool:
+    """Whether a queue is called as one is that items are parked in, where no other name was given."""
+    return queue.endswith(PARKED_SUFFIX)
+
+
+def check_targets(path: Path, limits: Limits) -> None:
+    """Raise `WrongUse` for a queue that the items of the one at a path could not move to, before one has to."""
+    queue = path.name
+    for target in (limits.expire_to, None if limits.max_attempts is None else park_of(queue, limits)):
+        if target == queue:
+            raise WrongUse(f"{path}: the items of a queue cannot move to the queue itself")
+        if target is not None and target.startswith(f"{queue}+"):  # which is opened with the same limits
+            raise WrongUse(f"{path}: the items of a queue cannot move to {target}, which gets all of them")
+        if target is not None:
+            check_queue_name(target)  # that of parked items is longer than the queue's own
 
 
 def check_count(most: object) -> None:

@@ -104,7 +104,7 @@ cdef class Lane:
         if found == NULL:
             return None
         queue = <object>found
-        if queue.is_changing or queue.waiters or queue.handle.has_children:
+        if queue.is_changing or queue.waiters or queue.handle.has_children or queue.can_move:
             return None
         return queue
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Container
 from typing import Final
 
-from ...core.errors import Full, LogwrightError, StorageFailed, TooLarge, is_no_file, is_no_space
+from ...core.errors import Full, LogwrightError, StorageFailed, TooLarge, WrongUse, is_no_file, is_no_space
 
 STORED: Final = b"STORED\r\n"
 NOT_STORED: Final = b"NOT_STORED\r\n"
@@ -45,6 +45,8 @@ def failure(error: BaseException) -> bytes:
         return NOT_STORED
     if isinstance(error, TooLarge):
         return TOO_LARGE
+    if isinstance(error, WrongUse):
+        return BAD_NAME
     if is_of_full_disk(error):
         return NO_SPACE
     return NO_FILE if is_no_file(error) else FAILED

@@ -353,6 +353,8 @@ class Connection(Reading, Line, asyncio.Protocol):
                 self.server.notice(error)
                 continue
             queue.canceled += len(xids)
+            if queue.can_move:
+                self.server.moving.look(queue)
             self.lane.change(queue)
             serve_waiters(queue)
 

@@ -135,8 +135,7 @@ def dump_of_queues(server: QueueServer, only: bytes | None) -> bytes:
 
 def dump_of_limits(server: QueueServer) -> bytes:
     """The answer of `dump_config`."""
-    options = asdict(server.settings.queues)
-    return _dump(server, lambda queue: {"sync": server.settings.sync, **options})
+    return _dump(server, lambda queue: {"sync": server.settings.sync, **asdict(queue.engine.limits)})
 
 
 # --- Prometheus -----------------------------------------------------------------------------------------------------

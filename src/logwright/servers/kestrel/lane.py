@@ -4,8 +4,8 @@ A `Line` is the part of a client that does something for every request. A `Lane`
 and what was done since the last commit: `changed` queues, and clients that are `talking`.
 
 A request may take the lane if it is a `set` without expiry or a `get` without options, whole, plainly written, for a
-queue that is there, has no children, nobody who waits, and whose files are not being changed. What the lane does is
-what the general way, `receive`, would have done. The first request that is not simple ends it.
+queue that is there, has no children, nobody who waits, no items that may move, and whose files are not being changed.
+What the lane does is what the general way, `receive`, would have done. The first request that is not simple ends it.
 
 This is the reference; `_lane.pyx` has a twin. Here no request takes the lane.
 """

@@ -30,6 +30,7 @@ class ServerLimits:
     keep_free_bytes         space on the disk that is left for taking items out: nothing is put when there is less. No
                             more than a sixteenth of what is free at the start
     retry_seconds           how long a queue whose disk has failed takes nothing more
+    sweep_seconds           how often what has expired is removed from the heads of queues that nobody asks for items
     """
 
     max_connections: int = 1024
@@ -50,6 +51,7 @@ class ServerLimits:
     stop_seconds: float = 10.0
     keep_free_bytes: int = 16 << 20
     retry_seconds: float = 1.0
+    sweep_seconds: float = 1.0
 
     def __post_init__(self) -> None:
         check_limits(self)

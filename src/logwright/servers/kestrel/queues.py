@@ -24,7 +24,7 @@ from ...core.errors import Closed, LogwrightError, StorageFailed
 from ...formats.kestrel.engine import Engine
 from ...formats.kestrel.files import list_queues
 from ...formats.kestrel.hub import Handle, Settings, can_open
-from ...formats.kestrel.limits import Limits
+from .options import QueueLimits
 
 if TYPE_CHECKING:
     from .waiting import Waiter
@@ -38,6 +38,7 @@ class Served:
 
     __slots__ = (
         "alone",
+        "can_move",
         "canceled",
         "created_ms",
         "engine",
@@ -48,6 +49,7 @@ class Served:
         "is_dirty",
         "is_gone",
         "is_lost",
+        "is_moving",
         "key",
         "put",
         "take",
@@ -70,6 +72,10 @@ class Served:
         self.is_gone = False
         self.is_lost = False
         """Whether it is gone because it has failed: what was open has come back."""
+        self.can_move = self.engine.can_move
+        """Whether items may have to go to another queue."""
+        self.is_moving = False
+        """Whether a thread is about that."""
         self.transactions = self.canceled = self.flushes = 0
         self.created_ms = self.engine.opened
 
@@ -86,13 +92,13 @@ class Queues:
     """The queues by key, and the threads that change their files."""
 
     def __init__(
-        self, directory: Path, options: Limits, settings: Settings, max_queues: int, retry_seconds: float
+        self, directory: Path, limits: QueueLimits, settings: Settings, max_queues: int, retry_seconds: float
     ) -> None:
         self.directory = directory
         self.by_key: dict[bytes, Served] = {}
         self.refused: dict[bytes, LogwrightError] = {}
         """Those that could not be opened again, and why."""
-        self._options, self._settings = options, settings
+        self._limits, self._settings = limits, settings
         self._max_queues, self._retry_seconds = max_queues, retry_seconds
         self._by_engine: dict[Engine, Served] = {}
         self._changing: dict[bytes, list[Callable[[], None]]] = {}
@@ -122,7 +128,7 @@ class Queues:
         path = self.directory / name
         if self._settings.disk.is_directory(path):
             raise StorageFailed("open", path, OSError(errno.EISDIR, "is a directory, and no queue"))
-        return Handle(self.directory, name, self._options, self._settings)
+        return Handle(self.directory, name, self._limits.of(name), self._settings)
 
     def _add(self, key: bytes, handle: Handle, before: Served | None = None) -> Served:
         served = self.by_key[key] = Served(key, handle, before)
@@ -183,6 +189,21 @@ class Queues:
             served.flushes += 1
 
         self._change(served.key, lambda: _flush(served.engine), flushed, done)
+
+    def move(self, served: Served, done: Callable[[BaseException | None], None]) -> bool:
+        """Let items go where they belong, to queues that clients can reach then; False when the server stops.
+
+        The queue can be used meanwhile.
+        """
+        if self._is_closed:
+            return False
+        for name in {move.target for move in served.engine.moves}:
+            key = name.encode("utf-8", "surrogateescape")
+            if key not in self.by_key and key not in self.refused and not self.is_changing(key):
+                self.create(key, name, lambda error: None)
+        running = asyncio.get_running_loop().run_in_executor(self._threads, served.engine.finish_moves)
+        running.add_done_callback(lambda future: done(future.exception()))
+        return True
 
     def shrink_idle(self, done: Callable[[BaseException | None], None]) -> None:
         """Erase the journals of empty queues, as the disk is full; `done` is called for each of them."""

@@ -72,7 +72,7 @@ class Reading:
         if len(keys) == 1 and not self.opens and server.no_gets is None:
             key = keys[0]
             queue = server.queues.by_key.get(key)
-            if queue is not None and not server.queues.is_changing(key):
+            if queue is not None and not server.queues.is_changing(key) and not queue.can_move:
                 server.figures.cmd_get += 1
                 data = queue.engine.get()
                 if data is None:
@@ -184,6 +184,12 @@ class Reading:
 
     def fetch(self, queue: Served, wish: Wish) -> tuple[bytes, int] | None:
         """The item that a wish gets now, and its id if it is open now; None when there is nothing."""
+        found = self._fetch(queue, wish)
+        if queue.can_move:
+            self.server.moving.look(queue)
+        return found
+
+    def _fetch(self, queue: Served, wish: Wish) -> tuple[bytes, int] | None:
         if wish.peeks:
             item = queue.engine.peek()
             return None if item is None else (item.data, 0)

@@ -36,6 +36,8 @@ from .commits import Commits
 from .connection import Connection
 from .figures import Figures, QueueMetrics
 from .limits import ServerLimits
+from .moving import Moving
+from .options import Named, QueueLimits
 from .queues import Queues, Served
 from .quick import Lane
 from .waiting import serve_waiters
@@ -64,6 +66,8 @@ class ServerSettings:
     sync: Sync = NONE
     limits: ServerLimits = field(default_factory=ServerLimits)
     queues: Limits = field(default_factory=Limits)
+    named: Named = field(default_factory=dict)
+    """What is different for some queues."""
     protection: Protection = field(default_factory=Protection)
     kestrel_names: bool = False
     """Answer `get NAME/option` with `VALUE NAME`, as Kestrel does, and not with the key as it was asked for."""
@@ -101,7 +105,7 @@ class QueueServer:
         """About now: good enough for clients that are slow."""
         self.queues = Queues(
             settings.directory.absolute(),
-            settings.queues,
+            QueueLimits(settings.directory, settings.queues, settings.named),
             Settings(
                 sync=ALWAYS
                 if settings.sync == ALWAYS
@@ -115,6 +119,7 @@ class QueueServer:
         self.queues.on_items = serve_waiters
         self.commits: Commits
         self.lane: Lane
+        self.moving: Moving
         self._numbers = 0
         self._keep_free: int | None = None
         self._lock: Lock | None = None
@@ -137,6 +142,8 @@ class QueueServer:
         self.commits.lane = self.lane
         try:
             await asyncio.to_thread(self._open)
+            self.moving = Moving(self)
+            self._stack.callback(self.moving.stop)
             with listening(self.settings.address):
                 server = await loop.create_server(
                     lambda: Connection(self),
@@ -185,6 +192,8 @@ class QueueServer:
         changed = queue.alone if not family else tuple(filter(None, map(self.queues.of_engine, family)))
         for found in changed:
             self.lane.change(found)
+            if found.can_move:
+                self.moving.look(found)
             if found.waiters:
                 serve_waiters(found)
         if len(changed) < len(family):

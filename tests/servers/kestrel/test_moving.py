@@ -1,0 +1,220 @@
+"""Items that expire, or fail too often: swept, moved to other queues and parked there, as each queue was told."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from logwright.core.durability import ALWAYS, NONE, Sync
+from logwright.core.errors import WrongUse
+from logwright.formats.kestrel.limits import Limits
+from logwright.servers.kestrel import QueueServer, ServerLimits, ServerSettings
+from logwright.servers.kestrel.moving import MOST_SWEPT
+from logwright.servers.kestrel.options import QueueLimits, load_named
+from tests.servers.kestrel.support import Client, Serving, serving
+from tests.servers.kestrel.test_full_disk import FickleDisk
+
+OFTEN = ServerLimits(sweep_seconds=0.002, retry_seconds=0.01)
+SELDOM = ServerLimits(sweep_seconds=3600)
+
+
+class Clock:
+    """A clock that stands still until it is moved."""
+
+    def __init__(self) -> None:
+        self.now = 1_700_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def put(client: Client, queue: bytes, count: int, expiry: int = 0) -> None:
+    items = b"".join(b"set %b 0 %d 4\r\n%04d\r\n" % (queue, expiry, number) for number in range(count))
+    assert client.ask(items) == b"STORED\r\n" * count
+
+
+def fail(served: Serving, queue: bytes, times: int) -> None:
+    """Have an item read and put back so often."""
+    with Client(served) as client:
+        for _ in range(times):
+            assert client.ask(b"get %b/open\r\n" % queue).startswith(b"VALUE")
+            assert client.ask(b"get %b/abort\r\n" % queue) == b"END\r\n"
+
+
+def moved(served: Serving, queue: bytes, count: int) -> None:
+    """Wait until so many items are in a queue, and none is on its way."""
+    queues = served.server.queues.by_key
+    served.until(lambda: queue in queues and queues[queue].engine.items == count)
+    served.until(lambda: not any(found.is_moving for found in queues.values()))
+
+
+# --- sweeping ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sync", [NONE, ALWAYS], ids=str)
+def test_what_has_expired_is_removed_though_nobody_asks(sync: Sync, tmp_path: Path) -> None:
+    clock = Clock()
+    with serving(tmp_path, clock=clock, limits=OFTEN, sync=sync) as served, Client(served) as client:
+        put(client, b"a", 3 * MOST_SWEPT + 1, expiry=10)
+        put(client, b"b", 2, expiry=10)
+        client.ask(b"set b 0 0 1\r\n1\r\n")
+        clock.now += 10
+        served.until(lambda: served.server.queues.by_key[b"a"].engine.items == 0)
+        served.until(lambda: served.server.queues.by_key[b"b"].engine.items == 1)
+        assert served.state() == {"a": ([], 0), "b": ([b"1"], 0)}
+        assert b"STAT queue_a_expired_items 3001\r\n" in client.ask(b"stats\r\n")
+    with serving(tmp_path, limits=SELDOM) as served:
+        assert served.call(lambda: served.server.queues.by_key[b"a"].engine.items) == 0
+
+
+def test_a_turn_of_the_loop_sweeps_only_so_many_items(tmp_path: Path) -> None:
+    clock = Clock()
+    with serving(tmp_path, clock=clock, limits=SELDOM) as served, Client(served) as client:
+        put(client, b"a", 2 * MOST_SWEPT + 1, expiry=10)
+        clock.now += 10
+        queue = served.server.queues.by_key[b"a"]
+
+        def sweep() -> tuple[bool, int]:
+            return served.server.moving.sweep(queue), queue.engine.items
+
+        assert served.call(sweep) == (True, MOST_SWEPT + 1)
+        assert served.call(sweep) == (True, 1)
+        assert served.call(sweep) == (True, 0)
+        assert served.call(sweep) == (False, 0)
+
+
+# --- moving -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sync", [NONE, ALWAYS], ids=str)
+@pytest.mark.parametrize("limits", [OFTEN, SELDOM], ids=["swept", "asked for"])
+def test_expired_items_go_where_the_queue_says_and_to_whoever_waits_there(
+    limits: ServerLimits, sync: Sync, tmp_path: Path
+) -> None:
+    clock = Clock()
+    settings: dict[str, Any] = {"clock": clock, "limits": limits, "sync": sync}
+    settings["named"] = {"offers": {"expire_to": "missed"}}
+    with serving(tmp_path, **settings) as served, Client(served) as client, Client(served) as waiting:
+        put(client, b"offers", 3, expiry=10)
+        client.ask(b"set offers 0 0 1\r\n1\r\n")
+        waiting.say(b"get missed/t=60000\r\n")
+        served.until(lambda: b"missed" in served.server.queues.by_key)
+        clock.now += 10
+        if limits is SELDOM:
+            assert client.ask(b"get offers/peek\r\n") == b"VALUE offers/peek 0 1\r\n1\r\nEND\r\n"
+        assert [waiting.line(), waiting.line()] == [b"VALUE missed/t=60000 0 4\r\n", b"0000\r\n"]
+        moved(served, b"missed", 2)
+        assert served.state() == {"missed": ([b"0001", b"0002"], 0), "offers": ([b"1"], 0)}
+    with serving(tmp_path, limits=SELDOM) as served:
+        assert served.state() == {"missed": ([b"0001", b"0002"], 0), "offers": ([b"1"], 0)}
+
+
+def test_more_items_than_move_at_once_make_way_for_who_waits(tmp_path: Path) -> None:
+    clock = Clock()
+    settings: dict[str, Any] = {"clock": clock, "limits": SELDOM, "queues": Limits(expire_to="missed")}
+    with serving(tmp_path, **settings) as served, Client(served) as client:
+        put(client, b"q", 2500, expiry=10)
+        client.ask(b"set q 0 0 1\r\n1\r\n")
+        clock.now += 10
+        assert client.ask(b"get q/t=60000\r\n") == b"VALUE q/t=60000 0 1\r\n1\r\nEND\r\n"
+        moved(served, b"missed", 2500)
+        assert client.ask(b"get missed\r\n") == b"VALUE missed 0 4\r\n0000\r\nEND\r\n"
+        assert client.ask(b"get missed\r\n") == b"VALUE missed 0 4\r\n0001\r\nEND\r\n"
+
+
+def test_an_item_that_failed_too_often_is_parked_where_everybody_can_reach_it(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"queues": Limits(max_attempts=2), "limits": SELDOM}
+    with serving(tmp_path, **settings) as served, Client(served) as client:
+        put(client, b"mail", 2)
+        fail(served, b"mail", 2)
+        moved(served, b"mail_parked", 1)
+        assert served.state() == {"mail": ([b"0001"], 0), "mail_parked": ([b"0000"], 0)}
+        with Client(served) as gone:  # whoever goes has failed as well
+            assert gone.ask(b"get mail/open\r\n").startswith(b"VALUE")
+        served.until(lambda: served.server.queues.by_key[b"mail"].engine.items)
+    with serving(tmp_path, **settings) as served, Client(served) as client:
+        fail(served, b"mail", 1)
+        moved(served, b"mail_parked", 2)
+        fail(served, b"mail_parked", 3)  # and stays there, however often it fails again
+        assert served.state() == {"mail": ([], 0), "mail_parked": ([b"0000", b"0001"], 0)}
+
+
+def test_items_stay_while_the_queue_that_they_go_to_cannot_take_them(tmp_path: Path) -> None:
+    disk = FickleDisk()
+    settings: dict[str, Any] = {"disk": disk, "limits": OFTEN, "named": {"q": {"max_attempts": 1, "park": "p"}}}
+    with serving(tmp_path, **settings) as served, Client(served) as client:
+        put(client, b"q", 1)
+        put(client, b"p", 1)
+        before = served.server.queues.by_key[b"p"]
+        disk.failing, disk.failing_file = {"write": errno.EIO}, "p"
+        fail(served, b"q", 1)
+        served.until(lambda: before.is_lost)
+        disk.failing = {}
+        moved(served, b"p", 2)
+        assert served.state() == {"p": ([b"0000", b"0000"], 0), "q": ([], 0)}
+
+
+# --- what each queue was told -----------------------------------------------------------------------------------------
+
+
+def test_a_queue_has_what_all_have_but_for_what_its_table_says() -> None:
+    common = Limits(max_items=10, max_age=60, expire_to="missed", max_attempts=3)
+    named = {"a": {"max_items": 5, "max_age": None}, "b+c": {"max_attempts": None}, "d": {"park": "graves"}}
+    limits = QueueLimits(Path("queues"), common, named)
+    assert limits.of("other") == limits.of("other+child") == common
+    assert limits.of("a") == limits.of("a+b") == Limits(max_items=5, expire_to="missed", max_attempts=3)
+    assert limits.of("b") == common
+    assert limits.of("b+c") == Limits(max_items=10, max_age=60, expire_to="missed")
+    for target in ("missed", "graves", "a_parked", "other_parked"):
+        assert limits.of(target) == Limits(max_items=10)
+
+
+def test_a_file_says_what_is_different(tmp_path: Path) -> None:
+    file = tmp_path / "queues.toml"
+    file.write_text(
+        '[orders]\nmax_bytes = "2k"\nmax_attempts = 3\ndiscard_old_when_full = true\n["news+all"]\nmax_age = false\n'
+    )
+    found = load_named(file, lambda text: int(text.removesuffix("k")) * 1024)
+    expected = {"max_bytes": 2048, "max_attempts": 3, "discard_old_when_full": True}
+    assert found == {"orders": expected, "news+all": {"max_age": None}}
+    with serving(tmp_path / "q", named=found) as served, Client(served) as client:
+        client.ask(b"set orders 0 0 1\r\n1\r\nset other 0 0 1\r\n1\r\n")
+        first, second = client.ask(b"dump_config\r\n").split(b"queue 'other'")
+        assert b"  max_bytes=2048\r\n" in first
+        assert b"  max_bytes=None\r\n" in second
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("orders = 5", "orders is to be a queue"),
+        ("[orders]\nmax_item = 5", "'max_item' is none of max_items, max_bytes"),
+        ("[orders]\nsweep_seconds = 5", "'sweep_seconds' is none of"),
+        ("[orders]\nmax_bytes = 'many'", "is no size"),
+        ("[orders]\ndiscard_old_when_full = 1", "is true or false"),
+        ("[orders]\nmax_items = 'x'", "orders: max_items cannot be 'x'"),
+        ("[orders]\npark = 'graves'", "orders: park is where items go after max_attempts"),
+        ("[orders]\nexpire_to = 'orders'", "orders: the items of a queue cannot move to the queue itself"),
+        ("[orders]\nexpire_to = 'a/b'", "orders: expire_to"),
+        ("['../x']\nmax_items = 1", "../x"),
+        ("[orders", "Expected ']'"),
+    ],
+)
+def test_a_file_that_makes_no_sense_is_refused_with_the_reason(text: str, reason: str, tmp_path: Path) -> None:
+    from logwright.cli.times import parse_size
+
+    file = tmp_path / "queues.toml"
+    file.write_text(text)
+    with pytest.raises(WrongUse) as caught:
+        QueueServer(ServerSettings(directory=tmp_path / "q", named=load_named(file, parse_size)))
+    assert reason in str(caught.value)
+
+
+def test_a_name_that_leaves_no_room_for_that_of_parked_items_is_refused(tmp_path: Path) -> None:
+    with serving(tmp_path, queues=Limits(max_attempts=2)) as served, Client(served) as client:
+        answer = client.ask(b"set %b 0 0 1\r\n1\r\n" % (b"q" * 229))
+        assert answer == b"CLIENT_ERROR invalid queue name\r\n"
+        assert served.state() == {}
