@@ -22,8 +22,10 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from benchmarks.measure import Clock, Figure, Plan, Turns
+from logwright.core.disk import REAL_DISK
 from logwright.formats.yeltsin.database import AHEAD_BYTES, NOTHING_BYTES, Database
 from logwright.formats.yeltsin.layout import MODIFICATION, MODIFICATION_HEAD, OPERATION_HEAD, OPERATION_HEAD_BYTES
+from logwright.formats.yeltsin.opening import open_for_writing
 from logwright.formats.yeltsin.table_layout import FIRST_PAGE, PAGE_BYTES
 from logwright.formats.yeltsin.transaction_log import TransactionLog
 
@@ -151,7 +153,7 @@ def long_journal(place: Path, count: int) -> Path:
     home.mkdir()
     with Database.open(home / "t.ydb", home / "t.jrnl", sync="none"):
         pass
-    log = TransactionLog(home / "t.jrnl", ahead_bytes=1 << 20, syncs=False)
+    log = TransactionLog(open_for_writing(REAL_DISK, home / "t.jrnl"), ahead_bytes=1 << 20, syncs=False)
     head = OPERATION_HEAD.pack(MODIFICATION, MODIFICATION_HEAD.size + 16) + MODIFICATION_HEAD.pack(FIRST_PAGE, 0, 8)
     for number in range(count):
         log.append(number, head + number.to_bytes(8, "little") + (number + 1).to_bytes(8, "little"))

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future, wait
 from pathlib import Path
 
 import pytest
 
 from logwright.core.errors import Closed, WrongUse
+from logwright.formats.yeltsin import changes, database
 from logwright.formats.yeltsin.reader import Reader
 from logwright.formats.yeltsin.table_layout import PAGE_DATA_BYTES
 from tests.formats.yeltsin.tables import page_at
 from tests.formats.yeltsin.test_database import FIRST, SETTINGS, opened
+from tests.support.threads import DEADLINE_SECONDS, in_a_thread
 
 
 @pytest.mark.parametrize(("sync", "checkpoint_bytes"), SETTINGS)
@@ -35,5 +38,27 @@ def test_a_modification_by_one_call_is_a_transaction_of_its_own(
     with pytest.raises(Closed):
         db.modify(FIRST, 0, b"late")
     with Reader(tmp_path / "t.jrnl") as reader:
-        changes = [[(each.before, each.after) for each in record.operations] for record in reader]  # type: ignore[union-attr]
-    assert changes == [[(bytes(5), b"hello")], [(b"e", b"a")], [(bytes(3), b"own")]]
+        found = [[(each.before, each.after) for each in record.operations] for record in reader]  # type: ignore[union-attr]
+    assert found == [[(bytes(5), b"hello")], [(b"e", b"a")], [(bytes(3), b"own")]]
+
+
+def test_a_reader_waits_for_the_whole_of_an_unsynced_commit_without_the_kernel_as_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    readers: list[Future[bytes]] = []
+
+    class Halting(changes.Changes):
+        """Lets somebody read between two changes of the table, who may be done before the second one is made."""
+
+        def apply(self, table: changes.Memory) -> None:
+            for place, size, at in self._places:
+                table[place : place + size] = self.operations[at : at + size]
+                readers.append(in_a_thread(lambda: db.read(FIRST, 0, 9)))
+                wait(readers, 0.05)
+
+    monkeypatch.setattr(database, "Changes", Halting)
+    with opened(tmp_path, "none") as db:
+        with db.transaction() as tx:
+            tx.modify(FIRST, 0, b"one")
+            tx.modify(FIRST, 6, b"two")
+        assert [reader.result(DEADLINE_SECONDS) for reader in readers] == [b"one\0\0\0two"] * 2

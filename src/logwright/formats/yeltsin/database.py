@@ -47,8 +47,10 @@ from ...core.outcome import Damage
 from ...core.report import Report
 from .held import HeldArea
 from .layout import HEADER_BYTES, MAX_MODIFICATION_BYTES, OPERATION_HEAD_BYTES, TRANSACTION_HEAD_BYTES
+from .opening import Opened, open_for_writing
 from .overlay import Changeable, Overlay
 from .page_links import check_page
+from .redo import Redone, find_due, find_last_completed, redo
 from .shortcut import Changes, modify_at_once
 from .table import TableFile, as_bytes, check_range, create_table, lock_table, open_file
 from .table_check import check_table, walk_free, walk_pages
@@ -100,18 +102,7 @@ class Database(Appending):
         with contextlib.ExitStack() as stack:
             self._lock = lock_table(disk, table)
             stack.callback(self._lock.release)
-            self._log = TransactionLog(
-                journal,
-                ahead_bytes=0 if self.policy.name == "interval" else AHEAD_BYTES,
-                syncs=self._syncs,
-                names_later=self._syncs and self._checkpoint_bytes > 0,
-                disk=disk,
-            )
-            stack.callback(self._log.close)
-            self._table = self._open_table(table, disk)
-            stack.callback(self._table.area.close)
-            self._table.drop_unused()
-            self._overlay = Overlay(self._table)
+            self._open_files(table, journal, disk, stack)
             self._recover()
             stack.pop_all()
         area = self._table.area
@@ -143,34 +134,71 @@ class Database(Appending):
 
     # --- opening ------------------------------------------------------------------------------------------------------
 
-    def _open_table(self, path: Path, disk: Disk) -> TableFile:
-        if not disk.exists(path):
-            if self._log.end > HEADER_BYTES:
-                raise NotFound(f"{path}: the table of the transactions in {self._log.path} is missing")
+    def _open_files(self, path: Path, journal_path: Path, disk: Disk, stack: contextlib.ExitStack) -> None:
+        """Open both files, bring the journal in order, and do what the table may be missing in memory.
+
+        A file is created or changed only when nothing more can be wrong with the other one.
+        """
+        table = self._open_table(path, disk) if disk.exists(path) else None
+        if table is not None:
+            stack.callback(table.area.close)
+            if not table.is_whole and not disk.exists(journal_path):
+                raise self._unknown_change()
+        journal = open_for_writing(disk, journal_path, counts=False, settles=False)
+        stack.callback(journal.close)
+        if table is None:
+            if journal.end > HEADER_BYTES:
+                raise NotFound(f"{path}: the table of the transactions in {journal_path} is missing")
             create_table(path, disk=disk)
+            table = self._open_table(path, disk)
+            stack.callback(table.area.close)
+        self._table = table
+        used_end = table.find_unused()
+        table.end = min(table.end, used_end)
+        self._overlay = Overlay(table)
+        due = self._redo(journal)
+        journal.settle()
+        table.area.cut(used_end)
+        self.recovered: Damage | None = journal.cut
+        self.kept: Path | None = journal.kept
+        self._log = TransactionLog(
+            journal,
+            ahead_bytes=0 if self.policy.name == "interval" else AHEAD_BYTES,
+            syncs=self._syncs,
+            names_later=self._syncs and self._checkpoint_bytes > 0,
+        )
+        stack.callback(self._log.close)
+        self._waiting = [redone.position for redone in due]
+        self._log.unknown_flags = {redone.position: redone.flags for redone in due if redone.flags}
+
+    def _open_table(self, path: Path, disk: Disk) -> TableFile:
         return open_file(path, written=self._syncs, held=self._syncs and self._checkpoint_bytes > 0, disk=disk)
 
-    def _recover(self) -> None:
-        """Redo what the table may be missing."""
-        log, pages = self._log, self._overlay
-        self.recovered: Damage | None = log.recovered
-        self.kept: Path | None = log.kept
-        due = log.due()
+    def _redo(self, journal: Opened) -> list[Redone]:
+        """Do in memory what the table may be missing; the transactions of it that are not flagged."""
+        file, size = journal.file, journal.end
+        due = find_due(file, journal.last, size)
         again = due
         if not due and not self._table.is_whole:
-            last = log.last_completed()
+            last = find_last_completed(file, journal.last, size)
             if last is None:
-                raise DamagedJournal(self.path, 0, "a change was not finished (TBL?), and the journal does not know it")
+                raise self._unknown_change()
             again = [last]
         for redone in again:
-            log.redo(redone, pages)
+            redo(file, redone, size, self._overlay)
         if not self._table.is_whole:
             self._check_lists()
         self.redone = tuple(redone.position for redone in again)
-        self._waiting = [redone.position for redone in due]
-        if again:
+        return due
+
+    def _recover(self) -> None:
+        """Give the table what was redone."""
+        if self.redone:
             self._settle(syncs=True)
-            log.sync()
+            self._log.sync()
+
+    def _unknown_change(self) -> DamagedJournal:
+        return DamagedJournal(self.path, 0, "a change was not finished (TBL?), and the journal does not know it")
 
     def _check_lists(self) -> None:
         """A table that was not whole must be so after the redo, or it was changed without the journal."""
@@ -329,7 +357,8 @@ class Database(Appending):
             end = position + size
             if end > len(memory):
                 memory = self._log_memory = log.make_room(end)
-            changes.commit(memory, position, log.last, int(time.time()))
+            with self._access:  # without the kernel each change of the table is a call of its own
+                changes.commit(memory, position, log.last, int(time.time()))
             log.take_in(position, end)
         except BaseException as error:
             if not self.refusing:

@@ -30,6 +30,8 @@ class HeldArea(Area):
     def _map(self, *, reserve: bool = True) -> None:
         del reserve  # whoever writes is told that the disk is full
         assert isinstance(self.file, Mappable)
+        if not self.size:
+            return
         before = self._memory
         if before is not None:
             with contextlib.suppress(SystemError, ValueError, BufferError, OSError):

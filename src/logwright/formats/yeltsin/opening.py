@@ -9,7 +9,8 @@
 3. The last transaction that was not rolled back is whole, and not flagged to be in the storage: a redo is due. That is
    for the owner of the storage to do.
 
-Anything else is damage: it is told with its position, and nothing is changed.
+Anything else is damage: it is told with its position, and nothing is changed. So all is looked at first, and what is
+to be done to the file is a list of steps; whoever has more to look at, such as a table, does them after that.
 
 A cut is done in this order, so that a crash at any point leaves one of these states, and no byte is lost: a copy is
 written and synced; header and link are written and synced; the file is made shorter and synced.
@@ -22,9 +23,11 @@ one before it names and ends at, is what it seems. Links that are broken before 
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import logging
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn
 
@@ -33,6 +36,7 @@ from ...core.errors import DamagedJournal, NotFound, StorageFailed, WrongUse
 from ...core.keep import keep_range
 from ...core.lock import Lock
 from ...core.outcome import Damage, Malformed
+from ...core.patched import PatchedFile
 from ...core.repair import find_interrupted
 from . import codec, kernel
 from .cursor import Cursor, judge
@@ -57,7 +61,10 @@ logger = logging.getLogger("logwright.yeltsin")
 
 @dataclass(slots=True)
 class Opened:
-    """A journal that is open for writing: its transactions end at `end`, and the last of them begins at `last`."""
+    """A journal that is open for writing: its transactions end at `end`, and the last of them begins at `last`.
+
+    That is so in the file when the `steps` are done, by `settle`; `kept` is known then.
+    """
 
     file: File
     lock: Lock
@@ -68,10 +75,31 @@ class Opened:
     cut: Damage | None = None
     kept: Path | None = None
     redo: tuple[int, Transaction] | None = None
+    steps: list[Callable[[], None]] = field(default_factory=list)
+
+    def write(self, position: int, data: bytes) -> None:
+        """Have bytes put in place as the next step."""
+        self.steps.append(functools.partial(write_all, self.file, position, data))
+
+    def settle(self) -> None:
+        """Do to the file what is to be done."""
+        for step in self.steps:
+            step()
+        self.steps.clear()
+
+    def close(self) -> None:
+        """Close the file, and let others open the journal."""
+        try:
+            self.file.close()
+        finally:
+            self.lock.release()
 
 
-def open_for_writing(disk: Disk, path: Path, *, counts: bool = True) -> Opened:
-    """Lock a journal and bring it in order, creating it when there is none. `count` is right if it `counts`."""
+def open_for_writing(disk: Disk, path: Path, *, counts: bool = True, settles: bool = True) -> Opened:
+    """Lock a journal and bring it in order, creating it when there is none. `count` is right if it `counts`.
+
+    Unless this `settles` it, what is there already stays as it is until `Opened.settle` is called.
+    """
     make_directories(disk, path.parent / HOME_DIRECTORY)
     with contextlib.ExitStack() as stack:
         lock = Lock.acquire(disk, path.parent / lock_name(path.name))
@@ -84,8 +112,11 @@ def open_for_writing(disk: Disk, path: Path, *, counts: bool = True) -> Opened:
             raise WrongUse(f"{path} is a directory, and a journal is a file")
         file = disk.open(path, "update")
         stack.callback(file.close)
+        file.lock()  # it may have other names, whose locks are others
         opened = Opened(file, lock)
         _bring_in_order(disk, path, opened, counts=counts)
+        if settles:
+            opened.settle()
         disk.sync_directory(path.parent)  # whoever gave it its name may have been killed before that
         stack.pop_all()
     return opened
@@ -104,16 +135,16 @@ def _bring_in_order(disk: Disk, path: Path, opened: Opened, *, counts: bool) -> 
     except Malformed as malformed:
         raise DamagedJournal(path, malformed.position, malformed.reason) from None
     if header is None:
-        _write_header(disk, path, opened)
+        opened.steps.append(functools.partial(_write_header, disk, path, opened))
         return
     size = file.size()
     named = header
     header = believed(file, header, size)
     if header != named:
-        write_all(file, LAST_AT, LINK.pack(header.last))
+        opened.write(LAST_AT, LINK.pack(header.last))
     hopped = _arrived(header) if not counts and _is_last(file, header, size) else _hop(file, header, size)
     if hopped.last != header.last:
-        hopped = _mend_link(file, header, hopped, size)
+        hopped = _mend_link(opened, header, hopped, size)
     opened.first, opened.count = header.first, hopped.count
     found = _find_last(path, file, header, hopped, size)
     if found != header.last:
@@ -128,7 +159,7 @@ def _bring_in_order(disk: Disk, path: Path, opened: Opened, *, counts: bool) -> 
             reason = "behind the last transaction lies what was not finished"
             _cut(disk, path, opened, opened.last, opened.end, reason)
         else:
-            file.sync()  # whoever wrote it may have been killed before that
+            opened.steps.append(file.sync)  # whoever wrote it may have been killed before that
     redo = find_redo(file, opened.last, opened.end)
     if redo is not None:
         opened.redo = redo, read_transaction(file, JournalFile(path.name, path), redo)
@@ -166,9 +197,9 @@ def _is_last(file: File, header: Header, size: int) -> bool:
     )
 
 
-def _mend_link(file: File, header: Header, hopped: Hopped, size: int) -> Hopped:
+def _mend_link(opened: Opened, header: Header, hopped: Hopped, size: int) -> Hopped:
     """The way to the last transaction; the link to it is made if the sync that should have carried it did not come."""
-    last, before = header.last, hopped.last
+    file, last, before = opened.file, header.last, hopped.last
     head, before_head = read_head(file, last), read_head(file, before)
     if head is None or before_head is None or before >= last or head.previous != before:
         return hopped
@@ -177,8 +208,8 @@ def _mend_link(file: File, header: Header, hopped: Hopped, size: int) -> Hopped:
     end = find_end(file, last, size)
     if head.complete or end is None or not end.seal:  # only who seals writes the link together with what it leads to
         return hopped
-    write_all(file, before + NEXT_AT, LINK.pack(last))
-    return hop(file, header)
+    opened.write(before + NEXT_AT, LINK.pack(last))
+    return hop(PatchedFile(file).with_patch(before + NEXT_AT, LINK.pack(last)), header)
 
 
 def _adopt(path: Path, file: File, opened: Opened, size: int) -> None:
@@ -196,13 +227,17 @@ def _adopt(path: Path, file: File, opened: Opened, size: int) -> None:
         last, end = end, found.end
     if last == opened.last:
         return
+    opened.steps += functools.partial(_write_links, file, known), file.sync
+    opened.first, opened.last, opened.end = opened.first or known[1], last, end
+    opened.count += len(known) - 1
+    opened.write(0, codec.encode_header(opened.first, opened.last))
+
+
+def _write_links(file: File, known: list[int]) -> None:
+    """Let each of these transactions name the next one; the first of them is 0 where there was none."""
     for before, position in itertools.pairwise(known):
         if before:
             write_all(file, before + NEXT_AT, LINK.pack(position))
-    file.sync()
-    opened.first, opened.last, opened.end = opened.first or known[1], last, end
-    opened.count += len(known) - 1
-    write_all(file, 0, codec.encode_header(opened.first, opened.last))
 
 
 def _end_of(file: File, last: int, size: int) -> int:
@@ -299,17 +334,23 @@ def _cut(disk: Disk, path: Path, opened: Opened, last: int, start: int, reason: 
     file, size = opened.file, opened.file.size()
     if size > start and not (last == opened.last and is_room(file, last, start, size)):
         opened.cut = Damage(path.name, start, size, reason, "torn_tail")
-        opened.kept = keep_range(disk, path.parent, file, start, size)
-        logger.warning("%s: cut off, kept in %s", opened.cut, opened.kept)
+        opened.steps.append(functools.partial(_keep_cut, disk, path, opened))
     opened.first = opened.first if last else 0
     if last:
-        write_all(file, last + NEXT_AT, bytes(LINK.size))
-    write_all(file, 0, codec.encode_header(opened.first, last))
-    file.sync()
+        opened.write(last + NEXT_AT, bytes(LINK.size))
+    opened.write(0, codec.encode_header(opened.first, last))
+    opened.steps.append(file.sync)
     if size > start:
-        file.truncate(start)
-        file.sync()
+        opened.steps += functools.partial(file.truncate, start), file.sync
     opened.last, opened.end = last, start
+
+
+def _keep_cut(disk: Disk, path: Path, opened: Opened) -> None:
+    """Have a copy of what is about to be cut off."""
+    cut = opened.cut
+    assert cut is not None
+    opened.kept = keep_range(disk, path.parent, opened.file, cut.start, cut.end)
+    logger.warning("%s: cut off, kept in %s", cut, opened.kept)
 
 
 def check_is_journal(disk: Disk, path: Path) -> None:

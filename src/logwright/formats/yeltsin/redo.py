@@ -27,18 +27,22 @@ from typing import NamedTuple
 
 from ...core.disk import File
 from ...core.errors import DamagedJournal, LogwrightError
+from .files import read_head
 from .layout import (
     ALLOCATION,
     ALLOCATION_DATA,
+    COMPLETE,
+    COMPLETION,
     MODIFICATION,
     MODIFICATION_HEAD,
     REMOVAL,
     REMOVAL_DATA,
+    ROLLBACK,
 )
 from .overlay import Changeable, Overlay
 from .page_links import link_last, unlink
 from .seal import Heads, sealed_heads
-from .stretch import End, Part, read_operations
+from .stretch import End, Part, find_end, read_operations
 from .table_check import check_table
 from .table_layout import DELETED, PAGE_BYTES, PAGE_DATA_BYTES, PageHead, is_page
 
@@ -51,10 +55,48 @@ def store_heads(target: Changeable, heads: Heads) -> None:
 
 
 class Redone(NamedTuple):
-    """A transaction of the journal that is to be redone."""
+    """A transaction of the journal that is to be redone, and its flags."""
 
     position: int
     end: End
+    flags: int
+
+
+def find_due(file: File, last: int, size: int) -> list[Redone]:
+    """The transactions at the end that may be missing in the table, earliest first; `last` is the last one of all.
+
+    That is the last one, if the journal holds all of it and it is not flagged, and before it those of ours that are not
+    flagged either. Transactions that were rolled back are passed over.
+    """
+    found: list[Redone] = []
+    for position, flags in _backwards(file, last):
+        end = find_end(file, position, size)
+        if end is not None and end.kind == ROLLBACK:
+            continue
+        if end is None or flags & COMPLETE or (found and not end.seal):
+            break
+        found.append(Redone(position, end, flags))
+    return found[::-1]
+
+
+def find_last_completed(file: File, last: int, size: int) -> Redone | None:
+    """The last transaction that was not rolled back, flagged or not."""
+    for position, flags in _backwards(file, last):
+        end = find_end(file, position, size)
+        if end is not None and end.kind == COMPLETION:
+            return Redone(position, end, flags)
+    return None
+
+
+def _backwards(file: File, last: int) -> Iterator[tuple[int, int]]:
+    """Where transactions begin, the last one first, and their flags."""
+    position = last
+    while position:
+        head = read_head(file, position)
+        if head is None or head.previous >= position:
+            raise DamagedJournal(file.path, position, "the transaction names none before it as its previous")
+        yield position, head.flags
+        position = head.previous
 
 
 def redo(file: File, due: Redone, size: int, target: Overlay) -> None:

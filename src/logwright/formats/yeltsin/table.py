@@ -117,20 +117,19 @@ class TableFile:
         self.area.store(LINKS_AT, links.encode())
         self.end = pages_end(self.area.size)
 
-    def drop_unused(self) -> None:
-        """Take pages off the end of the file that were made for a transaction that never came: they are all zeros.
+    def find_unused(self) -> int:
+        """Where the file can end: pages behind that were made for a transaction that never came, and are all zeros.
 
         A page in use names the one before it, unless it is the first one; and a free page is marked.
         """
         end = self.end
         if self.area.load(end, PAGE_BYTES).strip(b"\0"):
-            return  # the beginning of a page
+            return self.area.size  # the beginning of a page
         while end - PAGE_BYTES > max(FIRST_PAGE, self.links.first):
             if self.area.load(end - PAGE_BYTES, PAGE_BYTES) != _EMPTY_PAGE:
                 break
             end -= PAGE_BYTES
-        self.area.cut(end)
-        self.end = end
+        return end
 
     # --- what pages hold ----------------------------------------------------------------------------------------------
 
@@ -364,6 +363,8 @@ def open_file(
         disk.open(path, "read")  # says that there is none; to update it would create it
     file = disk.open(path, "read" if read_only else "update")
     try:
+        if not read_only:
+            file.lock()  # it may have other names, whose locks are others
         if held and isinstance(file, Mappable):
             with contextlib.suppress(StorageFailed):  # there may be no memory to be promised for all of it
                 return TableFile(path, HeldArea(file))

@@ -25,14 +25,10 @@ Whoever uses this sees to it that one thread appends at a time, and that a failu
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Final
 
-from ...core.disk import REAL_DISK, Disk
-from ...core.errors import DamagedJournal, LogwrightError, StorageFailed, is_no_space
+from ...core.errors import LogwrightError, StorageFailed, is_no_space
 from .area import Area
-from .files import read_head
 from .layout import (
     COMPLETE,
     COMPLETION,
@@ -47,11 +43,8 @@ from .layout import (
     TIMESTAMP_AT,
     TRANSACTION_HEAD,
 )
-from .opening import open_for_writing
-from .overlay import Overlay
-from .redo import Redone, redo
+from .opening import Opened
 from .seal import MARK, seal
-from .stretch import find_end
 
 _COMPLETE_FLAG: Final = bytes([COMPLETE])
 SECTOR_BYTES: Final = 512
@@ -66,18 +59,10 @@ def lies_in_two_sectors(end: int) -> bool:
 class TransactionLog:
     """The file of a journal. `last` is the offset of the last transaction, `end` is where the next one will be."""
 
-    def __init__(
-        self, path: Path, *, ahead_bytes: int = 0, syncs: bool = True, names_later: bool = False, disk: Disk = REAL_DISK
-    ) -> None:
-        opened = open_for_writing(disk, path, counts=False)
-        with contextlib.ExitStack() as stack:
-            stack.callback(opened.lock.release)
-            stack.callback(opened.file.close)
-            self._area = Area(opened.file, mapped=bool(ahead_bytes) and not syncs)
-            stack.pop_all()
-        self.path = path
-        self._lock = opened.lock
-        self.recovered, self.kept = opened.cut, opened.kept
+    def __init__(self, opened: Opened, *, ahead_bytes: int = 0, syncs: bool = True, names_later: bool = False) -> None:
+        """Append to a journal that was brought in order; it is this one's to be closed when this has not failed."""
+        self._area = Area(opened.file, mapped=bool(ahead_bytes) and not syncs)
+        self._opened = opened
         self.last, self.end = opened.last, opened.end
         self._first, self._named = opened.first, opened.last
         self._ahead_bytes = ahead_bytes
@@ -87,52 +72,10 @@ class TransactionLog:
         """The transactions that the one before them does not name yet, and the bytes of their time."""
         self._linked = self.last
         """The last transaction that can be reached by links."""
-        self._unknown_flags: dict[int, int] = {}
-        """What other programs have flagged transactions with that are due: it is kept."""
+        self.unknown_flags: dict[int, int] = {}
+        """What other programs have flagged transactions with that are to be completed: it is kept."""
         self._is_synced = self._is_appended = True
         """Whether everything is durable, and whether everything but flags is."""
-
-    # --- what is due --------------------------------------------------------------------------------------------------
-
-    def due(self) -> list[Redone]:
-        """The transactions at the end that may be missing in the table, earliest first.
-
-        That is the last one, if the journal holds all of it and it is not flagged, and before it those of ours that are
-        not flagged either. Transactions that were rolled back are passed over.
-        """
-        found: list[Redone] = []
-        for position, flags in self._backwards():
-            end = find_end(self._area.file, position, self.end)
-            if end is not None and end.kind == ROLLBACK:
-                continue
-            if end is None or flags & COMPLETE or (found and not end.seal):
-                break
-            found.append(Redone(position, end))
-            if flags:
-                self._unknown_flags[position] = flags
-        return found[::-1]
-
-    def last_completed(self) -> Redone | None:
-        """The last transaction that was not rolled back, flagged or not."""
-        for position, _ in self._backwards():
-            end = find_end(self._area.file, position, self.end)
-            if end is not None and end.kind == COMPLETION:
-                return Redone(position, end)
-        return None
-
-    def _backwards(self) -> Iterator[tuple[int, int]]:
-        """Where transactions begin, the last one first, and their flags."""
-        position = self.last
-        while position:
-            head = read_head(self._area.file, position)
-            if head is None or head.previous >= position:
-                raise DamagedJournal(self.path, position, "the transaction names none before it as its previous")
-            yield position, head.flags
-            position = head.previous
-
-    def redo(self, due: Redone, target: Overlay) -> None:
-        """Do a transaction to the pages of an overlay."""
-        redo(self._area.file, due, self.end, target)
 
     # --- appending ----------------------------------------------------------------------------------------------------
 
@@ -245,8 +188,8 @@ class TransactionLog:
         self._link(due)
         for position in due:
             flags = _COMPLETE_FLAG
-            if position in self._unknown_flags:
-                flags = bytes([COMPLETE | self._unknown_flags.pop(position)])
+            if position in self.unknown_flags:
+                flags = bytes([COMPLETE | self.unknown_flags.pop(position)])
             self._area.store(position + FLAGS_AT, flags)
             self._is_synced = False
 
@@ -287,4 +230,4 @@ class TransactionLog:
         try:
             self._area.close()
         finally:
-            self._lock.release()
+            self._opened.close()
