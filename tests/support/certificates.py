@@ -34,17 +34,25 @@ class Authority:
         self.path = directory / f"{name}.crt"
         self.path.write_bytes(self._own.public_bytes(serialization.Encoding.PEM))
 
-    def _sign(self, subject: x509.Name, key: ec.EllipticCurvePublicKey, *, is_authority: bool) -> x509.Certificate:
+    def _sign(
+        self,
+        subject: x509.Name,
+        key: ec.EllipticCurvePublicKey,
+        *,
+        is_authority: bool,
+        address: str = "127.0.0.1",
+        days: int = 1,
+    ) -> x509.Certificate:
         now = datetime.datetime.now(datetime.UTC)
-        names = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
+        names = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address(address))]
         builder = (
             x509.CertificateBuilder()
             .subject_name(subject)
             .issuer_name(self._name)
             .public_key(key)
             .serial_number(x509.random_serial_number())
-            .not_valid_before(now - datetime.timedelta(days=1))
-            .not_valid_after(now + datetime.timedelta(days=1))
+            .not_valid_before(now - datetime.timedelta(days=3))
+            .not_valid_after(now + datetime.timedelta(days=days))
             .add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
             .add_extension(x509.SubjectAlternativeName(names), critical=False)
             .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), critical=False)
@@ -55,11 +63,11 @@ class Authority:
             builder = builder.add_extension(usage, critical=True)
         return builder.sign(self._key, hashes.SHA256())
 
-    def issue(self, name: str) -> Certificate:
-        """A certificate of this name."""
+    def issue(self, name: str, address: str = "127.0.0.1", days: int = 1) -> Certificate:
+        """A certificate of this name, for localhost at an address, that is valid for so many days from now on."""
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-        signed = self._sign(subject, key.public_key(), is_authority=False)
+        signed = self._sign(subject, key.public_key(), is_authority=False, address=address, days=days)
         found = Certificate(self._directory / f"{name}.crt", self._directory / f"{name}.key")
         found.certificate.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
         found.key.touch(0o600)

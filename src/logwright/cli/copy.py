@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from ..core.errors import WrongUse
+from ..core.errors import LogwrightError, WrongUse
 from ..core.format import find_format
 from .arguments import chosen_format, damage_placed, format_option, json_option, path_argument, verb
 from .output import print_json, print_line, progress_bar
@@ -45,6 +45,9 @@ from .times import format_size
     "--follow", is_flag=True, help="Go on with what is appended, also after failures, until SIGTERM or Ctrl-C."
 )
 @click.option("--restore", "backwards", is_flag=True, help="The other way: write the journal from the copy on the hub.")
+@click.option(
+    "--shards", is_flag=True, help="With --restore: all shards that were copied without --name, each below PATH."
+)
 @click.option("--token", metavar="FILE", type=click.Path(path_type=Path), help="A file with the token; mode 600.")
 @click.option("--tls", is_flag=True, help="Use TLS, with the authorities that this machine trusts.")
 @click.option(
@@ -67,6 +70,7 @@ def command(
     name: str | None,
     follow: bool,
     backwards: bool,
+    shards: bool,
     token: Path | None,
     tls: bool,
     tls_authority: Path | None,
@@ -83,6 +87,8 @@ def command(
     """
     if follow and backwards:
         raise WrongUse("--follow is for copies to a hub: --restore has an end")
+    if shards and (not backwards or name is not None):
+        raise WrongUse("--shards goes with --restore and without --name: it is for shards that were copied without one")
     room = hub_package()
     format = find_format("sej") if backwards and format_name is None else chosen_format(path, format_name)
     if format.name != "sej":
@@ -96,25 +102,27 @@ def command(
         key=tls_key,
         insecure=insecure,
     )
-    with damage_placed(path):
+    with damage_placed(path), logged_aloud():
         if backwards:
-            for done in asyncio.run(room.restore_path(access, path, client=client, name=name)):
+            restoring = room.restore_path(access, path, client=client, name=name, all_shards=shards)
+            for done in asyncio.run(restoring):
                 _print(done, {"restored": str(done.directory)}, as_json)
-            return
-        with logged_aloud():
+        else:
             asyncio.run(_send(room, access, path, client, name, follow, as_json))
 
 
 async def _send(room: Any, access: Any, path: Path, client: str, name: str | None, follow: bool, as_json: bool) -> None:
     """Send until it is done, or until somebody stops us: then as far as it came."""
+    failures: list[LogwrightError] = []
 
     def told(sent: Any) -> None:
         _print(sent, {"failures": sent.failures}, as_json)
 
     with _bar(path, follow) as bar:
         async with until_stopped() as stopped:
+            options = {"progress": bar, "told": told, "failed": failures.append}
             sending = asyncio.ensure_future(
-                room.send_path(access, path, client=client, name=name, follow=follow, progress=bar, told=told)
+                room.send_path(access, path, client=client, name=name, follow=follow, **options)
             )
             stopping = asyncio.ensure_future(stopped.wait())
             await asyncio.wait([sending, stopping], return_when=asyncio.FIRST_COMPLETED)
@@ -123,6 +131,8 @@ async def _send(room: Any, access: Any, path: Path, client: str, name: str | Non
                 sending.cancel()
                 with contextlib.suppress(asyncio.CancelledError):
                     await sending
+                if failures:  # of one shard of many: the others went on, but all is not well
+                    raise failures[0]
                 if not follow:
                     raise KeyboardInterrupt
                 return

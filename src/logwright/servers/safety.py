@@ -171,15 +171,21 @@ def _context(certificate: Path, key: Path, client_authority: bytes | None) -> ss
     return context
 
 
-def check_client_files(authority: Path | None, certificate: Path | None, key: Path | None) -> None:
-    """Raise `WrongUse` for files that TLS cannot use: else it looks as if the server could not be reached."""
+def client_context(authority: Path | None, certificate: Path | None, key: Path | None) -> ssl.SSLContext:
+    """The client's side of TLS; `WrongUse` for files that it cannot use: else it looks as if nobody could be reached.
+
+    Without an authority those are trusted that this machine trusts.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    if authority is not None:
+    if authority is None:
+        context.load_default_certs()
+    else:
         _trust(context, read_bounded(authority), str(authority))
     if certificate is not None and key is not None:
         read_bounded(certificate)  # a file that is missing, or others' to use, is told in words of ours
         read_secret(key)
         _load(context, certificate, key)
+    return context
 
 
 def _load(context: ssl.SSLContext, certificate: Path, key: Path) -> None:

@@ -13,7 +13,7 @@ import grpc
 import grpc.aio
 
 from logwright.core.disk import REAL_DISK
-from logwright.formats.sej import Writer
+from logwright.formats.sej import Reader, Writer
 from logwright.servers.hub import Access, Hub, parse_address
 from tests.servers.hub.wire_messages import GetRequest, GetResponse, Message, PutRequest, PutResponse
 from tests.support.trees import differences, read_tree
@@ -41,6 +41,17 @@ def write_journal(directory: Path, count: int, *, segment_size: int = 1 << 30, s
             timestamp = None if number % 7 == 3 else 1_700_000_000_000_000_000 + number
             key = chance.randbytes(chance.choice([0, 0, 8, 127]))
             writer.append(chance.randbytes(chance.choice([0, 10, 100, 300])), key, number % 256, timestamp)
+
+
+def damage(source: Path, offset: int) -> int:
+    """Damage a message of a journal of one segment; where it begins."""
+    path = source / "jnl" / f"{0:016x}.jnl"
+    data = bytearray(path.read_bytes())
+    (located,) = Reader(source).scan(offset, offset + 1)
+    start = int(located.span.start)
+    data[start : start + 18] = b"\xff" * 18
+    path.write_bytes(data)
+    return start
 
 
 def write_secret(path: Path, data: bytes) -> Path:

@@ -13,8 +13,12 @@ import pytest
 from logwright.core.errors import DamagedJournal, NotFound, WrongUse
 from logwright.formats.sej import Reader, ShardedWriter, Writer, clean
 from logwright.servers.hub import Access, Conflict, Limits, OutOfStep, Refused, restore_path, send_path
-from tests.servers.hub.support import access_to, in_loop, running, unlike, write_journal
+from tests.servers.hub.support import access_to, damage, in_loop, running, unlike, write_journal
 from tests.servers.hub.wire_messages import PutRequest, PutResponse
+
+
+def size_of(journal: Path) -> int:
+    return sum(path.stat().st_size for path in (journal / "jnl").glob("*.jnl"))
 
 
 @pytest.mark.parametrize(("segment_size", "request_bytes"), [(20_000, 1 << 20), (30_000, 3_000), (1 << 30, 500)])
@@ -32,9 +36,11 @@ def test_a_copy_is_byte_identical_file_by_file_and_so_is_what_comes_back(
             assert unlike(source, tmp_path / "hub" / "web.orders") == []
             (again,) = await send_path(access, source, client="web")
             assert (again.messages, again.bytes, again.next_offset) == (0, 0, 600)
+            before = size_of(source)
+            assert sent.bytes == before
             write_journal(source, 50, segment_size=segment_size)
             (more,) = await send_path(access, source, client="web")
-            assert (more.messages, more.next_offset) == (50, 650)
+            assert (more.messages, more.bytes, more.next_offset) == (50, size_of(source) - before, 650)
             assert unlike(source, tmp_path / "hub" / "web.orders") == []
             (back,) = await restore_path(access, tmp_path / "new" / "orders", client="web")
             assert (back.messages, back.next_offset) == (650, 650)
@@ -133,12 +139,41 @@ def test_shards_are_copied_one_by_one_and_come_back(tmp_path: Path) -> None:
             assert sorted(one.journal for one in sent) == shards
             await send_path(access_to(hub), tmp_path / "events", client="web", name="ev")
             await restore_path(access_to(hub), tmp_path / "by-name", client="web", name="ev")
-            await restore_path(access_to(hub), tmp_path / "new", client="web")
+            await restore_path(access_to(hub), tmp_path / "ev", client="web")
+            await restore_path(access_to(hub), tmp_path / "new", client="web", all_shards=True)
 
     in_loop(work())
     for shard in shards:
-        for copy in (f"hub/web.{shard}", f"hub/web.ev.{shard}", f"by-name/{shard}", f"new/{shard}"):
+        for copy in (f"hub/web.{shard}", f"hub/web.ev.{shard}", f"by-name/{shard}", f"ev/{shard}", f"new/{shard}"):
             assert unlike(tmp_path / "events" / shard, tmp_path / copy) == []
+
+
+def test_a_name_that_the_hub_does_not_have_is_an_error_that_names_what_there_is(tmp_path: Path) -> None:
+    write_journal(tmp_path / "orders", 3)
+    with ShardedWriter(tmp_path / "events", "blue", 4) as writer:
+        for number in range(200):
+            writer.append(b"%d" % number, b"key %d" % number)
+
+    async def work() -> None:
+        async with running(tmp_path / "hub") as hub:
+            access = access_to(hub)
+            with pytest.raises(NotFound, match="the hub has nothing of a client web"):
+                await restore_path(access, tmp_path / "new" / "orders", client="web")
+            await send_path(access, tmp_path / "orders", client="web")
+            with pytest.raises(NotFound, match="no shards without a name of the client web, but orders: choose by"):
+                await restore_path(access, tmp_path / "new" / "orders", client="web", all_shards=True)
+            await send_path(access, tmp_path / "events", client="web")
+            for name in (None, "typo"):
+                with pytest.raises(NotFound) as raised:
+                    await restore_path(access, tmp_path / "new" / "typo", client="web", name=name)
+                assert str(raised.value) == (
+                    f"{hub.address}: the hub has no journal typo of the client web, but "
+                    + ", ".join(f"blue.4.{number:03x}" for number in range(10))
+                    + " and 7 more: choose by --name, or all shards by --shards"
+                )
+
+    in_loop(work())
+    assert not (tmp_path / "new").exists()
 
 
 def test_following_sends_what_is_appended_across_segments_and_new_shards(tmp_path: Path) -> None:
@@ -211,11 +246,7 @@ def test_a_message_larger_than_a_request_may_be_is_refused_in_words(tmp_path: Pa
 def test_damage_in_the_source_stops_the_copy_before_it(tmp_path: Path) -> None:
     source = tmp_path / "orders"
     write_journal(source, 100)
-    path = source / "jnl" / f"{0:016x}.jnl"
-    data = bytearray(path.read_bytes())
-    (located,) = Reader(source).scan(50, 51)
-    data[located.span.start : located.span.start + 18] = b"\xff" * 18
-    path.write_bytes(data)
+    start = damage(source, 50)
 
     async def work() -> None:
         async with running(tmp_path / "hub") as hub:
@@ -223,8 +254,9 @@ def test_damage_in_the_source_stops_the_copy_before_it(tmp_path: Path) -> None:
                 await send_path(access_to(hub), source, client="web")
 
     in_loop(work())
-    copied = (tmp_path / "hub" / "web.orders" / "jnl" / path.name).read_bytes()
-    assert copied == bytes(data[: located.span.start])
+    name = f"{0:016x}.jnl"
+    copied = (tmp_path / "hub" / "web.orders" / "jnl" / name).read_bytes()
+    assert copied == (source / "jnl" / name).read_bytes()[:start]
 
 
 def test_what_cannot_be_copied_is_told_before_anything_is_sent(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from logwright.formats.sej import Reader
 from logwright.servers.hub import Access
 from logwright.servers.hub.client import HubClient
 from logwright.servers.hub.sending import Sender
+from logwright.servers.hub.turns import Turns
 from tests.servers.hub import killed_hub
 from tests.servers.hub.support import DEADLINE_SECONDS, in_loop, unlike, write_journal
 from tests.support.counts import COUNTS
@@ -56,8 +57,9 @@ async def send_while_killing(hub: HubProcess, source: Path, copy: Path, kills: i
     """Send a journal, and kill the hub every few answers; how often the client had to try again."""
     answered = asyncio.Event()
     async with HubClient(Access.load(hub.address), "web") as client:
-        options = {"in_flight": 8, "request_bytes": 1500, "progress": lambda done, total: answered.set()}
-        sender = Sender(client, source, "orders", **options)
+        turns = Turns(in_flight=8)
+        options = {"request_bytes": 1500, "progress": lambda done, total: answered.set()}
+        sender = Sender(client, source, "orders", turns, **options)
         sending = asyncio.ensure_future(sender.run())
         for _ in range(kills):
             for _ in range(chance.choice((1, 1, 2, 5, 12))):
@@ -69,6 +71,7 @@ async def send_while_killing(hub: HubProcess, source: Path, copy: Path, kills: i
             COUNTS.add("kill -9", 1, "hub")
             await asyncio.to_thread(hub.start)
         sent = await sending
+        turns.close()
     assert sent.next_offset == Reader(source).next
     return sent.failures
 

@@ -249,7 +249,8 @@ class Feed(Closing):
     """A journal in batches, from an offset on, also while it is written. `read` never waits.
 
     A batch is valid until the next one is read. Without `follow` it is judged at once whether a message at the end that
-    is not whole is damage, or has nothing valid behind it; else it is given the time to become whole.
+    is not whole is damage, or has nothing valid behind it; else it is given the time to become whole. Many feeds can
+    share a `watch`, which stays their caller's to close.
     """
 
     def __init__(
@@ -259,12 +260,13 @@ class Feed(Closing):
         *,
         batch_bytes: int = BATCH_BYTES,
         follow: bool = False,
+        watch: Watch | None = None,
         disk: Disk = REAL_DISK,
     ) -> None:
         self.directory = Path(directory)
         self._batch_bytes = batch_bytes
         self._follow = follow
-        self._scanner = Scanner(directory, offset, timeout=0, disk=disk)
+        self._scanner = Scanner(directory, offset, timeout=0, disk=disk, watch=watch)
         self._reader = Reader(directory, disk=disk)
         self._told: int | None = None
         self._pieces: Iterator[Batch] = iter(())

@@ -6,6 +6,7 @@ could read the journals, and the token as well.
 
 from __future__ import annotations
 
+import ssl
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
@@ -14,7 +15,7 @@ import grpc
 import grpc.aio
 
 from ...core.errors import LogwrightError, NotFound, WrongUse
-from ..safety import Address, check_client_files, parse_address, read_bounded, read_secret, read_tokens
+from ..safety import Address, client_context, parse_address, read_bounded, read_secret, read_tokens
 from .errors import Broken, Conflict, HubError, OutOfStep, Refused, Unreachable
 
 EXPECTED_KEY: Final = "logwright-expected"
@@ -25,7 +26,10 @@ _LARGEST_ANSWER_BYTES: Final = 2**31 - 1
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Access:
-    """The way to a hub. `tls` without an authority trusts those that this machine trusts."""
+    """The way to a hub. `tls` without an authority trusts those that this machine trusts.
+
+    `context` is the same for Python's `ssl`, which says more about what is wrong.
+    """
 
     address: Address
     token: bytes | None = None
@@ -33,6 +37,7 @@ class Access:
     authority: bytes | None = None
     certificate: bytes | None = None
     key: bytes | None = None
+    context: ssl.SSLContext | None = None
 
     @classmethod
     def load(
@@ -57,7 +62,7 @@ class Access:
                 "or --insecure if nobody on the way can listen in"
             )
         files = [None if file is None else Path(file) for file in (authority, certificate, key)]
-        check_client_files(*files)
+        context = client_context(*files) if tls else None
         return cls(
             address,
             None if token is None else read_tokens(Path(token))[0],
@@ -65,6 +70,7 @@ class Access:
             None if authority is None else read_bounded(Path(authority)),
             None if certificate is None else read_bounded(Path(certificate)),
             None if key is None else read_secret(Path(key)),
+            context,
         )
 
     def channel(self) -> Any:
@@ -80,12 +86,20 @@ class Access:
         ]
         if not self.tls:
             return grpc.aio.insecure_channel(str(self.address), options=options)
-        credentials = grpc.ssl_channel_credentials(self.authority, self.key, self.certificate)
+        credentials = grpc.ssl_channel_credentials(
+            self.authority or _trusted_by(self.context), self.key, self.certificate
+        )
         return grpc.aio.secure_channel(str(self.address), credentials, options=options)
 
     def metadata(self) -> tuple[tuple[str, str], ...]:
         """What every call carries."""
         return () if self.token is None else (("authorization", f"Bearer {self.token.decode('ascii')}"),)
+
+
+def _trusted_by(context: ssl.SSLContext | None) -> bytes | None:
+    """Those who sign certificates that this machine trusts; None where it has no list: then gRPC has one of its own."""
+    found = [] if context is None else context.get_ca_certs(binary_form=True)
+    return "".join(map(ssl.DER_cert_to_PEM_cert, found)).encode("ascii") or None
 
 
 _REFUSALS: Final = (

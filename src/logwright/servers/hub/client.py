@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
+import time
 from collections.abc import AsyncIterator, Awaitable
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
@@ -23,13 +25,16 @@ from ...core.errors import LogwrightError
 from ...formats.sej.copying import Batch
 from . import requests
 from .access import Access, translated
-from .errors import Unreachable
+from .errors import HubError, Unreachable
 from .names import MOST_CHARACTERS, check_client, check_journal
+from .probing import why_unreachable
 
 Result = TypeVar("Result")
 
 ANSWER_SECONDS: Final = 60.0
 """How long a hub may take for an answer: far longer than a sync takes."""
+_LOOK_SECONDS: Final = 1.0
+"""How often it is looked why a hub does not answer, at most: many journals ask for it at once."""
 _MOST_FRAMES_BYTES: Final = 2**32
 
 
@@ -42,6 +47,9 @@ class HubClient:
         self.client = client
         self._answer_seconds = answer_seconds
         self._channel: Any = None
+        self._looking = asyncio.Lock()
+        self._looked_at = -math.inf
+        self._why: HubError | None = None
 
     async def __aenter__(self) -> Self:
         self._channel = self.access.channel()
@@ -83,6 +91,14 @@ class HubClient:
             raise translated(address, error.code(), error.details(), error.trailing_metadata()) from None
         return answer
 
+    async def explained(self, error: HubError) -> HubError:
+        """What no answer means: gRPC says little of a hub that it gets no connection to, so we look for ourselves."""
+        async with self._looking:
+            if time.monotonic() - self._looked_at > _LOOK_SECONDS:
+                self._why = await asyncio.to_thread(why_unreachable, self.access)
+                self._looked_at = time.monotonic()
+        return error if self._why is None else self._why
+
     # --- many puts --------------------------------------------------------------------------------------------------
 
     @contextlib.asynccontextmanager
@@ -115,7 +131,7 @@ class PutStream:
         """The next answer: where the copy goes on, as in `HubClient.put`."""
         data = await self._or_why(self._call.read())
         if data is grpc.aio.EOF:
-            raise await self._why()
+            raise await self._why_ended()
         return requests.read_put_answer(data)
 
     async def _or_why(self, step: Awaitable[Result]) -> Result:
@@ -126,9 +142,9 @@ class PutStream:
             words = f"{self._client.access.address}: no answer for {self._answer_seconds:g} seconds"
             raise Unreachable(words) from None
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError):  # the latter where the call has ended before
-            raise await self._why() from None
+            raise await self._why_ended() from None
 
-    async def _why(self) -> LogwrightError:
+    async def _why_ended(self) -> LogwrightError:
         """Why the call has ended."""
         call = self._call
         address = self._client.access.address

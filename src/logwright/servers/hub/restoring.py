@@ -35,10 +35,13 @@ class Restored:
 
 
 async def restore(
-    hub: HubClient, journal: str, directory: Path | str, *, progress: Progress | None = None, disk: Disk = REAL_DISK
+    hub: HubClient, done: Restored, *, progress: Progress | None = None, disk: Disk = REAL_DISK
 ) -> Restored:
-    """Write a journal, or what it lacks, from the copy that a hub has of it. All of it is on the disk at the end."""
-    done = Restored(journal, Path(directory))
+    """Write a journal, or what it lacks, from the copy that a hub has of it. All of it is on the disk at the end.
+
+    `done` says which and where to, and is told how much has come: more, if it is tried again after a failure.
+    """
+    journal = done.journal
     there = await asyncio.to_thread(_next_of, disk, done.directory)
     # The last message is asked for once more, to be compared.
     batch = await hub.get(journal, max(0, there - 1))

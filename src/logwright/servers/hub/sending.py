@@ -12,33 +12,24 @@ moved for `patience_seconds`; following goes on for ever. What does not pass is 
 from __future__ import annotations
 
 import asyncio
-import logging
-import time
 from collections import deque
 from collections.abc import Callable, Coroutine
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any
 
+from ...core.disk import REAL_DISK
 from ...core.errors import LogwrightError
-from ...formats.sej.aio import changed
+from ...core.watch import Watch
 from ...formats.sej.copying import BATCH_BYTES, Feed
+from ...formats.sej.segment import list_segments
 from . import requests
 from .client import HubClient, PutStream
 from .errors import Broken, Conflict, OutOfStep, Unreachable
+from .patience import PATIENCE_SECONDS, Patience
+from .turns import Turns
 
-logger = logging.getLogger("logwright.hub")
-
-IN_FLIGHT: Final = 32
-"""How many requests are on their way at most."""
-PATIENCE_SECONDS: Final = 30.0
-_FIRST_PAUSE_SECONDS: Final = 0.05
-_LONGEST_PAUSE_SECONDS: Final = 5.0
-_LOOK_SECONDS: Final = 1.0
-"""How often a journal is looked at, at least, where the system does not tell of changes."""
-Result = TypeVar("Result")
 Progress = Callable[[int, int], None]
 """Told how many bytes were acknowledged since the last time, and how many there are to be sent, about."""
 
@@ -56,23 +47,26 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class _Request:
-    """A PutRequest on its way, and what it holds."""
+    """A PutRequest on its way, and what it holds. `bytes` are those of messages that the copy does not have yet."""
 
     data: bytes
     next_offset: int
-    messages: int
     bytes: int
 
 
 class Packer:
     """Makes requests of a feed: as many messages of one segment as a request should have.
 
-    Where the journal cannot be read any further, `failure` says why, and what is before it is sent.
+    What is before the offset that the copy goes on with is sent only to be compared. Where the journal cannot be read
+    any further, `failure` says why, and what is before it is sent.
     """
 
-    def __init__(self, feed: Feed, client: str, journal: str, *, begins: bool, request_bytes: int) -> None:
-        self._feed = feed
+    def __init__(
+        self, feed: Feed, client: str, journal: str, expected: int, *, begins: bool, request_bytes: int
+    ) -> None:
+        self.feed = feed
         self._head = partial(requests.put_head, client, journal)
+        self._expected = expected
         self._begins = begins
         self._request_bytes = request_bytes
         self._held: tuple[int, _Request] | None = None
@@ -84,104 +78,141 @@ class Packer:
         if found is None:
             return None
         segment, request = found
-        parts, messages, size = [request.data], request.messages, request.bytes
-        while messages and size < self._request_bytes and (more := self._next()) is not None:
+        parts, size = [request.data], request.bytes
+        while request.data and size < self._request_bytes and (more := self._next()) is not None:
             if more[0] != segment or size + more[1].bytes > self._request_bytes:
                 self._held = more
                 break
             request = more[1]
             parts.append(request.data)
-            messages, size = messages + request.messages, size + request.bytes
+            size += request.bytes
         head = self._head(segment, self._begins)
         self._begins = False
-        return _Request(b"".join([head, *parts]), request.next_offset, messages, size)
+        return _Request(b"".join([head, *parts]), request.next_offset, size)
 
     def _next(self) -> tuple[int, _Request] | None:
         try:
-            batch = self._feed.read() if self.failure is None else None
+            batch = self.feed.read() if self.failure is None else None
         except LogwrightError as error:
             self.failure = error
             return None
         if batch is None:
             return None
         assert batch.segment is not None
-        data = requests.put_messages(batch)
-        return batch.segment, _Request(data, batch.next_offset, batch.count, len(batch.frames))
+        new = batch
+        if batch.first_offset < self._expected:
+            new = batch.behind(min(self._expected, batch.next_offset))
+        return batch.segment, _Request(requests.put_messages(batch), batch.next_offset, len(new.frames))
 
 
 class Sender:
-    """Sends one journal. `sent` says how far it has come, at any time."""
+    """Sends one journal, when it is its turn. `sent` says how far it has come, at any time.
+
+    `wake` is set by whoever knows that the journal may have more; following waits for it.
+    """
 
     def __init__(
         self,
         hub: HubClient,
         directory: Path | str,
         journal: str,
+        turns: Turns,
         *,
-        in_flight: int = IN_FLIGHT,
         request_bytes: int = BATCH_BYTES,
         patience_seconds: float = PATIENCE_SECONDS,
         progress: Progress | None = None,
+        watch: Watch | None = None,
     ) -> None:
         self.sent = Sent(journal)
         self.reached = False
         """Whether a hub has said how far the copy is."""
+        self.wake = asyncio.Event()
         self._hub = hub
         self._directory = Path(directory)
         self._journal = journal
-        self._in_flight = in_flight
+        self._turns = turns
         self._request_bytes = request_bytes
         self._patience_seconds = patience_seconds
         self._progress = progress
+        self._watch = watch
+        self._packer: Packer | None = None
+        self._in_flight = turns.in_flight
         self._acknowledged: int | None = None
         self._total_bytes = 0
-        # One thread: a feed is read by one at a time, also when a task was cancelled while it read.
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="logwright-copy")
+        self._patience: Patience | None = None
+        self._ending: tuple[str, int] | None = None
 
     async def run(self, *, follow: bool = False) -> Sent:
         """Send all there is; with `follow` go on with what is appended, until cancelled."""
-        moved_at, pause_seconds = time.monotonic(), _FIRST_PAUSE_SECONDS
-        before = self.sent.next_offset
+        self._patience = Patience(self._hub, self._turns.reminders, None if follow else self._patience_seconds)
         try:
             while True:
+                self.wake.clear()  # before looking: what changes from now on wakes us up again
                 try:
-                    await self._send_from_there(follow)
-                    return self.sent
+                    async with self._turns.turn():
+                        has_more = await self._have_turn(follow)
                 except Unreachable as error:
-                    if self.sent.next_offset != before:
-                        before, moved_at, pause_seconds = self.sent.next_offset, time.monotonic(), _FIRST_PAUSE_SECONDS
-                    elif not follow and time.monotonic() - moved_at > self._patience_seconds:
-                        raise
                     self.sent.failures += 1
-                    logger.warning("%s; trying again in %g seconds", error, pause_seconds)
-                await asyncio.sleep(pause_seconds)
-                pause_seconds = min(2 * pause_seconds, _LONGEST_PAUSE_SECONDS)
-        finally:
-            self._thread.shutdown(wait=False)
-
-    async def _send_from_there(self, follow: bool) -> None:
-        """Ask how far the copy is, and send from there on."""
-        expected = await self._hub.next_offset(self._journal)
-        in_flight = self._in_flight
-        if expected is None:  # another program's hub: it takes repeats, but one request at a time
-            expected, in_flight = self._acknowledged or 0, 1
-        opened = partial(Feed, self._directory, max(0, expected - 1), batch_bytes=self._request_bytes, follow=follow)
-        feed = await self._in_thread(opened)
-        try:
-            begins = await self._in_thread(partial(self._check_place, feed, expected))
-            self.sent.next_offset, self.reached = expected, True
-            self._total_bytes = feed.size_from(expected)
-            packer = Packer(feed, self._hub.client, self._journal, begins=begins, request_bytes=self._request_bytes)
-            while True:
-                feed.watch.drain()  # before looking: what changes from now on wakes us up again
-                await self._send_all(packer, in_flight)
-                if packer.failure is not None:
-                    raise packer.failure
+                    await self._patience.bear(error, self.sent.next_offset)
+                    continue
+                if has_more:
+                    continue
                 if not follow:
-                    return
-                await changed(feed.watch, _LOOK_SECONDS)
+                    return self.sent
+                await self.wake.wait()
         finally:
-            await self._in_thread(feed.close)
+            await self._close()
+
+    async def _have_turn(self, follow: bool) -> bool:
+        """Send what there is, or until others are to come next; whether there is more."""
+        packer, ending = self._packer, None
+        try:
+            if packer is None:
+                ending = await self._turns.in_thread(self._find_ending)
+                if ending is not None and ending == self._ending:
+                    return False
+                packer = await self._begin(follow)
+            has_more = await self._send_all(packer, follow)
+            if packer.failure is not None:
+                raise packer.failure
+        except BaseException:
+            await self._close()
+            raise
+        if ending is not None and self._turns.has_too_many_feeds:
+            await self._close()
+            self._ending = None if has_more else ending
+        return has_more
+
+    def _find_ending(self) -> tuple[str, int] | None:
+        """Name and size of the last segment: nothing is new in a closed journal that still ends as it did."""
+        segments = list_segments(REAL_DISK, self._directory)
+        return (segments[-1].name, REAL_DISK.file_size(segments[-1].path)) if segments else None
+
+    async def _begin(self, follow: bool) -> Packer:
+        """Ask how far the copy is, and open the journal there."""
+        expected = await self._hub.next_offset(self._journal)
+        self._in_flight = self._turns.in_flight
+        if expected is None:  # another program's hub: it takes repeats, but one request at a time
+            expected, self._in_flight = self._acknowledged or 0, 1
+        start = max(0, expected - 1)
+        options: dict[str, Any] = {"batch_bytes": self._request_bytes, "follow": follow, "watch": self._watch}
+        feed = await self._turns.opened(partial(Feed, self._directory, start, **options))
+        try:
+            begins = await self._turns.in_thread(partial(self._check_place, feed, expected))
+            self._total_bytes = await self._turns.in_thread(partial(feed.size_from, expected))
+        except BaseException:
+            await self._turns.closed(feed)
+            raise
+        self.sent.next_offset, self.reached = expected, True
+        client, request_bytes = self._hub.client, self._request_bytes
+        self._packer = Packer(feed, client, self._journal, expected, begins=begins, request_bytes=request_bytes)
+        return self._packer
+
+    async def _close(self) -> None:
+        """Close the journal; the next turn asks the hub anew how far the copy is."""
+        packer, self._packer, self._ending = self._packer, None, None
+        if packer is not None:
+            await self._turns.closed(packer.feed)
 
     def _check_place(self, feed: Feed, expected: int) -> bool:
         """Whether the copy is to begin where the journal does, past 0; raise if what it needs next is not there."""
@@ -194,42 +225,53 @@ class Sender:
             raise OutOfStep(f"{words}: what is between is gone", expected)
         return expected == 0 and first > 0
 
-    async def _send_all(self, packer: Packer, in_flight: int) -> None:
-        """Send what there is at the moment, and wait for all answers."""
-        request = await self._in_thread(packer.read)
+    async def _send_all(self, packer: Packer, follow: bool) -> bool:
+        """Send what there is at the moment, and wait for all answers; whether the turn was over before that."""
+        request = await self._turns.in_thread(packer.read)
         if request is None:
-            return
-        if in_flight == 1:
-            while request is not None:
-                await self._hub.put(request.data)
-                self._note(request)
-                request = await self._in_thread(packer.read)
-            return
-        async with self._hub.putting() as stream:
-            await self._send_stream(stream, packer, request, in_flight)
+            return False
+        if self._in_flight > 1:
+            async with self._hub.putting() as stream:
+                return await self._send_stream(stream, packer, request, follow)
+        sent_bytes = 0
+        while request is not None:
+            await self._hub.put(request.data)
+            self._note(request)
+            sent_bytes += len(request.data)
+            if follow and self._turns.is_over(sent_bytes):
+                return True
+            request = await self._turns.in_thread(packer.read)
+        return False
 
-    async def _send_stream(self, stream: PutStream, packer: Packer, first: _Request, in_flight: int) -> None:
-        room = asyncio.Semaphore(in_flight)
+    async def _send_stream(self, stream: PutStream, packer: Packer, first: _Request, follow: bool) -> bool:
         on_the_way: deque[_Request | None] = deque()
         sent = asyncio.Event()
         unanswered = first
+        room, rooms = self._turns.room, 0
+        is_over = False
 
         async def send() -> None:
+            nonlocal rooms, is_over
             request: _Request | None = first
+            sent_bytes = 0
             while request is not None:
                 await room.acquire()
-                reading = asyncio.ensure_future(self._in_thread(packer.read))
+                rooms += 1
+                sent_bytes += len(request.data)
+                is_over = follow and self._turns.is_over(sent_bytes)
+                reading = None if is_over else asyncio.ensure_future(self._turns.in_thread(packer.read))
                 try:
                     on_the_way.append(request)
                     sent.set()
                     await stream.send(request.data)
                 finally:
-                    request = await reading
+                    request = None if reading is None else await reading
             on_the_way.append(None)
             sent.set()
             await stream.done()
 
         async def receive() -> None:
+            nonlocal rooms, unanswered
             while True:
                 while not on_the_way:
                     sent.clear()
@@ -237,10 +279,10 @@ class Sender:
                 request = on_the_way.popleft()
                 if request is None:
                     return
-                nonlocal unanswered
                 unanswered = request
                 await stream.answer()
                 room.release()
+                rooms -= 1
                 self._note(request)
 
         try:
@@ -249,17 +291,20 @@ class Sender:
             await self._hub.put(unanswered.data)  # by itself, so that we are told what is wrong with it, if anything is
             self._note(unanswered)
             raise
+        finally:
+            for _ in range(rooms):
+                room.release()
+        return is_over
 
     def _note(self, request: _Request) -> None:
         """A request was answered: all of it is on the hub's disk. What was sent once more is not counted again."""
         self.sent.messages += max(0, request.next_offset - self.sent.next_offset)
-        self.sent.bytes += request.bytes if request.next_offset > self.sent.next_offset else 0
+        self.sent.bytes += request.bytes
         self.sent.next_offset = self._acknowledged = request.next_offset
+        if self._patience is not None:
+            self._patience.moved()
         if self._progress is not None:
             self._progress(request.bytes, self._total_bytes)
-
-    async def _in_thread(self, work: Callable[[], Result]) -> Result:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
 
 async def _both(receiving: Coroutine[Any, Any, None], sending: Coroutine[Any, Any, None]) -> None:

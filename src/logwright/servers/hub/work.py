@@ -7,26 +7,32 @@ is given; two roots of one client need one.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator, Callable
+import logging
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from ...core.disk import REAL_DISK
-from ...core.errors import NotFound, WrongUse
+from ...core.errors import LogwrightError, NotFound, WrongUse
 from ...formats.sej.copying import BATCH_BYTES
 from ...formats.sej.shard import find_shards, parse_shard_name
 from . import restoring
 from .access import Access
 from .client import HubClient
 from .names import MOST_CHARACTERS, check_journal
+from .patience import PATIENCE_SECONDS, Patience
+from .reminders import Reminders
 from .restoring import Restored
-from .sending import IN_FLIGHT, PATIENCE_SECONDS, Sender, Sent
+from .senders import Senders
+from .sending import Sender, Sent
+from .turns import IN_FLIGHT
+
+logger = logging.getLogger("logwright.hub")
 
 _SEGMENTS: Final = "jnl"
-_AT_A_TIME: Final = 4
-"""How many shards are sent at the same time, where all of them have an end."""
 _NEW_SHARDS_SECONDS: Final = 2.0
+_MOST_NAMED: Final = 10
 Total = Callable[[int, int], None]
 """Told how many bytes are done, and how many there are."""
 
@@ -86,51 +92,34 @@ async def send_path(
     patience_seconds: float = PATIENCE_SECONDS,
     progress: Total | None = None,
     told: Callable[[Sent], None] | None = None,
+    failed: Callable[[LogwrightError], None] | None = None,
 ) -> list[Sent]:
     """Copy a journal, or every shard below a root, to a hub. With `follow` until cancelled, new shards as well.
 
     `told` is called with what was sent of each journal, when it is done, cancelled, or has failed,
-    unless no hub was reached.
+    unless no hub was reached. One that fails does not stop the others: `failed` is called with why, and it is raised
+    when all others are done, or have failed as well.
     """
     path, together = Path(path), _Sum(progress)
-    options: dict[str, Any] = {
-        "in_flight": in_flight,
-        "request_bytes": request_bytes,
-        "patience_seconds": patience_seconds,
-    }
-    turns = asyncio.Semaphore(_AT_A_TIME)
-    async with HubClient(access, client) as hub:
+    async with HubClient(access, client) as hub, Senders(in_flight, failed) as senders:
+        options = {"request_bytes": request_bytes, "patience_seconds": patience_seconds}
 
-        async def send(journal: str, directory: Path) -> Sent:
-            sender = Sender(hub, directory, journal, progress=together.of(journal), **options)
+        async def send(sender: Sender) -> Sent:
             try:
-                async with turns if not follow else contextlib.nullcontext():
-                    return await sender.run(follow=follow)
+                return await sender.run(follow=follow)
             finally:
                 if told is not None and sender.reached:
                     told(sender.sent)
 
-        started: dict[str, asyncio.Task[Sent]] = {}
-        async with _cancelled_at_the_end(started):
-            while True:
-                for journal, directory in await asyncio.to_thread(named_journals, path, name):
-                    if journal not in started:
-                        started[journal] = asyncio.ensure_future(send(journal, directory))
-                most_seconds = _NEW_SHARDS_SECONDS if follow else None
-                await asyncio.wait(started.values(), timeout=most_seconds, return_when=asyncio.FIRST_EXCEPTION)
-                failed = [task for task in started.values() if task.done() and task.exception() is not None]
-                if failed or not follow:
-                    return [await task for task in failed or started.values()]
-
-
-@contextlib.asynccontextmanager
-async def _cancelled_at_the_end(tasks: dict[str, asyncio.Task[Sent]]) -> AsyncIterator[None]:
-    try:
-        yield
-    finally:
-        for task in tasks.values():
-            task.cancel()
-        await asyncio.gather(*tasks.values(), return_exceptions=True)
+        while True:
+            for journal, directory in await asyncio.to_thread(named_journals, path, name):
+                if journal not in senders.tasks:
+                    watch = senders.watched(directory / _SEGMENTS) if follow else None
+                    more: dict[str, Any] = {**options, "progress": together.of(journal), "watch": watch}
+                    senders.start(Sender(hub, directory, journal, senders.turns, **more), directory / _SEGMENTS, send)
+            await senders.wait(_NEW_SHARDS_SECONDS if follow else None)
+            if senders.are_done:
+                return senders.results()
 
 
 async def restore_path(
@@ -139,22 +128,46 @@ async def restore_path(
     *,
     client: str,
     name: str | None = None,
+    all_shards: bool = False,
+    patience_seconds: float = PATIENCE_SECONDS,
     progress: Callable[[int], None] | None = None,
 ) -> list[Restored]:
-    """Write a journal from its copy on a hub; where the hub has shards of it instead, every one below the path.
+    """Write a journal from its copy on a hub; where the hub has shards of it instead, each of them below the path.
 
-    Shards are those of `name`; where none is given, and the hub has no journal of the directory's name, all there are.
+    It is the one of `name`, or of the directory's name. With `all_shards` it is those that were copied without a name.
     """
     path = Path(path).absolute()
+    wanted = path.name if name is None else name
     async with HubClient(access, client) as hub:
-        there = await hub.journals()
-        wanted = path.name if name is None else name
-        if wanted in there:
-            found = [(wanted, path)]
-        else:
-            prefix = "" if name is None else f"{name}."
-            shards = [journal.removeprefix(prefix) for journal in there if journal.startswith(prefix)]
-            found = [(prefix + shard, path / shard) for shard in shards if (parse_shard_name(shard) or ("", 0))[1] > 0]
+        reminders = Reminders(logger)
+        patience = Patience(hub, reminders, patience_seconds)
+        there = await patience.through(hub.journals, lambda: 0)
+        found = _chosen(there, None if all_shards else wanted, path)
         if not found:
-            raise NotFound(f"{access.address}: the hub has no journal {wanted} of {client}, nor shards of it")
-        return [await restoring.restore(hub, journal, directory, progress=progress) for journal, directory in found]
+            raise NotFound(f"{access.address}: {_what_is_there(there, None if all_shards else wanted, client)}")
+        restored = []
+        for journal, directory in found:
+            done = Restored(journal, directory)
+            patience = Patience(hub, reminders, patience_seconds)
+            work = partial(restoring.restore, hub, done, progress=progress)
+            restored.append(await patience.through(work, partial(getattr, done, "messages")))
+        return restored
+
+
+def _chosen(there: list[str], wanted: str | None, path: Path) -> list[tuple[str, Path]]:
+    """What is to be restored of all that a hub has, and where to: a journal or its shards; None: shards of no name."""
+    if wanted is not None and wanted in there:
+        return [(wanted, path)]
+    prefix = "" if wanted is None else f"{wanted}."
+    shards = [journal.removeprefix(prefix) for journal in there if journal.startswith(prefix)]
+    return [(prefix + shard, path / shard) for shard in shards if (parse_shard_name(shard) or ("", 0))[1] > 0]
+
+
+def _what_is_there(there: list[str], wanted: str | None, client: str) -> str:
+    """Why nothing was found, and what there is to choose from."""
+    if not there:
+        return f"the hub has nothing of a client {client}"
+    missing = "shards without a name" if wanted is None else f"journal {wanted}"
+    named = ", ".join(there[:_MOST_NAMED]) + (f" and {len(there) - _MOST_NAMED} more" if there[_MOST_NAMED:] else "")
+    also = ", or all shards by --shards" if wanted is not None and _chosen(there, None, Path()) else ""
+    return f"the hub has no {missing} of the client {client}, but {named}: choose by --name{also}"

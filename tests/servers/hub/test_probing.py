@@ -1,0 +1,183 @@
+"""A hub that cannot be reached: what waiting will not change ends a copy at once, in words that say what to do."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from logwright.servers.hub import Access, Protection, Refused, Unreachable, parse_address, restore_path, send_path
+from logwright.servers.hub.probing import why_unreachable
+from logwright.servers.safety import Address
+from tests.servers.hub.support import in_loop, running, write_journal
+from tests.support.certificates import Authority
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path / "tls")
+
+
+def refused(access: Access, source: Path, follow: bool = False) -> Any:
+    """The words with which a copy ends, and so does a restore, although both would wait for what may pass."""
+
+    async def talk() -> str:
+        with pytest.raises(Refused) as restoring:
+            await restore_path(access, source.with_name("new"), client="web", name="orders")
+        with pytest.raises(Refused) as sending:
+            await send_path(access, source, client="web", follow=follow)
+        assert str(sending.value) == str(restoring.value)
+        return str(sending.value)
+
+    return talk()
+
+
+CASES: dict[str, tuple[dict[str, str], dict[str, str], str]] = {
+    "plain text to TLS": ({"tls": "hub"}, {}, "the hub there speaks TLS: give --tls-authority FILE, or --tls"),
+    "plain text to TLS that asks for certificates": (
+        {"tls": "hub", "clients": "authority"},
+        {},
+        "the hub there speaks TLS: give --tls-authority FILE, or --tls",
+    ),
+    "TLS to plain text": ({}, {"authority": "authority"}, "does not speak TLS: leave --tls and its like out"),
+    "unknown authority": (
+        {"tls": "hub"},
+        {"authority": "other"},
+        "signed by nobody that --tls-authority names (unable to get local issuer certificate)",
+    ),
+    "an authority that this machine does not trust": (
+        {"tls": "hub"},
+        {"tls": "yes"},
+        "signed by nobody that this machine trusts: give --tls-authority FILE",
+    ),
+    "another name": (
+        {"tls": "hub", "address": "127.0.0.2"},
+        {"authority": "authority"},
+        "the hub's certificate is not for '127.0.0.1': use the name that it is for, or give the hub another one",
+    ),
+    "a certificate of yesterday": (
+        {"tls": "hub", "days": "-1"},
+        {"authority": "authority"},
+        "the hub's certificate has expired: give it another one, or set this machine's clock",
+    ),
+    "no certificate": (
+        {"tls": "hub", "clients": "authority"},
+        {"authority": "authority"},
+        "the hub asks for a certificate: give --tls-certificate and --tls-key",
+    ),
+    "another authority's certificate": (
+        {"tls": "hub", "clients": "authority"},
+        {"authority": "authority", "own": "other"},
+        "the hub does not accept this certificate: give one that its --client-authority has signed",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_peer_that_will_never_fit_ends_the_copy_at_once_and_says_what_to_do(
+    case: str, authority: Authority, tmp_path: Path
+) -> None:
+    served, used, words = CASES[case]
+    authorities = {"authority": authority, "other": Authority(tmp_path / "tls", "other")}
+    source = tmp_path / "orders"
+    write_journal(source, 1)
+    issued = authority.issue("hub", served.get("address", "127.0.0.1"), int(served.get("days", "1")))
+    hub_files: dict[str, Any] = asdict(issued) if "tls" in served else {}
+    if "clients" in served:
+        hub_files["client_authority"] = authorities[served["clients"]].path
+    files: dict[str, Any] = {}
+    if "authority" in used:
+        files["authority"] = authorities[used["authority"]].path
+    if "own" in used:
+        files |= asdict(authorities[used["own"]].issue("web"))
+
+    async def talk() -> None:
+        async with running(tmp_path / "hub", protection=Protection.load(**hub_files)) as hub:
+            access = Access.load(hub.address, tls="tls" in used, **files)
+            for follow in (False, True):
+                found = await refused(access, source, follow)
+                assert found.startswith(f"{hub.address}: ")
+                assert words in found
+
+    in_loop(talk())
+    assert not (tmp_path / "new").exists()
+
+
+def test_those_that_this_machine_trusts_are_enough_where_no_authority_is_given(
+    authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(authority.path))
+    write_journal(tmp_path / "orders", 3)
+
+    async def talk() -> None:
+        protection = Protection.load(**asdict(authority.issue("hub")))
+        async with running(tmp_path / "hub", protection=protection) as hub:
+            (sent,) = await send_path(Access.load(hub.address, tls=True), tmp_path / "orders", client="web")
+            assert sent.messages == 3
+
+    in_loop(talk())
+
+
+@asynccontextmanager
+async def answering(answer: bytes) -> AsyncIterator[Address]:
+    """Something that is no hub, says this to everybody, and hangs up."""
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.write(answer)
+        writer.close()
+
+    server = await asyncio.start_server(talk, "127.0.0.1", 0)
+    async with server:
+        yield Address("127.0.0.1", server.sockets[0].getsockname()[1])
+
+
+@pytest.mark.parametrize("tls", [False, True])
+def test_something_else_than_a_hub_is_told(tls: bool) -> None:
+    async def talk() -> None:
+        async with answering(b"HTTP/1.1 400 Bad Request\r\n\r\n") as address:
+            error = await asyncio.to_thread(why_unreachable, Access.load(address, tls=tls))
+            if tls:
+                assert isinstance(error, Unreachable)
+                assert "no connection by TLS (wrong version number)" in str(error)
+            else:
+                assert isinstance(error, Refused)
+                assert "what answers there is no hub" in str(error)
+
+    in_loop(talk())
+
+
+def test_what_may_pass_is_told_as_such_and_a_hub_that_answers_is_none_of_it(tmp_path: Path) -> None:
+    async def talk() -> None:
+        async with running(tmp_path) as hub:
+            assert await asyncio.to_thread(why_unreachable, Access.load(hub.address)) is None
+        async with answering(b"") as address:
+            closed = await asyncio.to_thread(why_unreachable, Access.load(address))
+            assert isinstance(closed, Unreachable)
+            assert str(closed) == f"{address}: the connection was closed at once"
+
+    in_loop(talk())
+    nobody = why_unreachable(Access.load("127.0.0.1:1"))
+    assert isinstance(nobody, Unreachable)
+    assert str(nobody) == "127.0.0.1:1: nobody answers there (Connection refused)"
+
+
+@pytest.mark.parametrize(
+    ("number", "kind"), [(socket.EAI_NONAME, Refused), (socket.EAI_AGAIN, Unreachable)], ids=["no name", "no answer"]
+)
+def test_a_name_that_nobody_has_does_not_pass_and_one_that_is_not_answered_may(
+    number: int, kind: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise socket.gaierror(number, "in the system's words")
+
+    monkeypatch.setattr(socket, "getaddrinfo", fail)
+    error = why_unreachable(Access.load(parse_address("hub.exmaple:7878"), insecure=True))
+    assert type(error) is kind
+    assert "hub.exmaple:7878" in str(error)

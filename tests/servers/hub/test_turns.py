@@ -1,0 +1,190 @@
+"""Many journals at once: each has its turn, whatever the others have, and all together take a bounded share."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from logwright.core.errors import DamagedJournal
+from logwright.core.watch import PollingWatch
+from logwright.formats.sej import Writer
+from logwright.servers.hub import Access, Hub, HubClient, Limits, Sent, Unreachable, send_path, senders, turns
+from logwright.servers.hub.reminders import AGAIN_SECONDS, Reminders
+from logwright.servers.hub.sending import Sender
+from logwright.servers.hub.turns import Turns
+from tests.servers.hub.support import access_to, damage, in_loop, running, unlike, write_journal
+
+SHARDS = 40
+
+
+def append_to_all(root: Path, count: int = 1) -> None:
+    for index in range(SHARDS):
+        with Writer(root / f"7.{index:03x}") as writer:
+            for _ in range(count):
+                writer.append(b"value")
+
+
+@pytest.mark.parametrize("is_watched", [True, False], ids=["watched", "polled"])
+def test_more_shards_than_a_hub_takes_calls_are_followed_without_a_failure(
+    is_watched: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "events"
+    append_to_all(root, 3)
+    monkeypatch.setattr(turns, "_MOST_FEEDS", 5)
+    if not is_watched:
+        monkeypatch.setattr(senders, "watch_directories", lambda _: PollingWatch())
+    done: list[Sent] = []
+
+    async def work() -> None:
+        async with running(tmp_path / "hub", limits=Limits(calls=10, calls_of_one_connection=8)) as hub:
+            following = asyncio.ensure_future(
+                send_path(access_to(hub), root, client="web", follow=True, told=done.append)
+            )
+            for each in (3, 4, 5):
+                if each > 3:
+                    await asyncio.to_thread(append_to_all, root)
+                while hub.copies.written_messages < SHARDS * each:
+                    assert not following.done()
+                    assert sum(thread.name.startswith("logwright-copy") for thread in threading.enumerate()) <= 4
+                    await asyncio.sleep(0.01)
+            following.cancel()
+            await asyncio.wait([following])
+
+    in_loop(work())
+    assert sorted(sent.journal for sent in done) == [f"7.{index:03x}" for index in range(SHARDS)]
+    assert sum(sent.failures for sent in done) == 0
+    for index in range(SHARDS):
+        assert unlike(root / f"7.{index:03x}", tmp_path / "hub" / f"web.7.{index:03x}") == []
+
+
+def test_a_journal_that_has_much_lets_those_that_have_little_come_in_between(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(turns, "CALLS", 1)
+    monkeypatch.setattr(turns, "TURN_BYTES", 1)
+    sizes = {"large": 2000, "small": 10, "little": 10}
+    for name, count in sizes.items():
+        write_journal(tmp_path / name, count)
+    answered: list[str] = []
+
+    async def work() -> None:
+        async with running(tmp_path / "hub") as hub, HubClient(access_to(hub), "web") as client:
+            shared = Turns()
+
+            def sender(name: str) -> Sender:
+                note: Any = lambda *_: answered.append(name)  # noqa: E731
+                return Sender(client, tmp_path / name, name, shared, request_bytes=5000, progress=note)
+
+            following = [asyncio.ensure_future(sender(name).run(follow=True)) for name in sizes]
+            while hub.copies.written_messages < sum(sizes.values()):
+                await asyncio.sleep(0.001)
+            for task in following:
+                task.cancel()
+            await asyncio.wait(following)
+            shared.close()
+
+    in_loop(work())
+    assert answered[:4] == ["large", "small", "little", "large"]
+    assert len(answered) > 30
+    for name in sizes:
+        assert unlike(tmp_path / name, tmp_path / "hub" / f"web.{name}") == []
+
+
+@pytest.mark.parametrize("follow", [False, True])
+def test_a_shard_that_is_damaged_does_not_stop_the_others_and_is_told(
+    follow: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    root = tmp_path / "events"
+    names = ["2.000", "2.001", "2.002"]
+    for name in names:
+        write_journal(root / name, 40)
+    damage(root / "2.000", 20)
+    failures: list[Exception] = []
+
+    async def work() -> None:
+        async with running(tmp_path / "hub") as hub:
+            options = {"client": "web", "follow": follow, "failed": failures.append, "request_bytes": 1000}
+            sending = asyncio.ensure_future(send_path(access_to(hub), root, **options))
+            if follow:
+                while hub.copies.written_messages < 100 or not failures:
+                    await asyncio.sleep(0.001)
+                sending.cancel()
+                await asyncio.wait([sending])
+            else:
+                with pytest.raises(DamagedJournal):
+                    await sending
+
+    in_loop(work())
+    assert [type(error) for error in failures] == [DamagedJournal]
+    assert [record.getMessage().partition(":")[0] for record in caplog.records] == ["2.000 is not copied any further"]
+    for name in names[1:]:
+        assert unlike(root / name, tmp_path / "hub" / f"web.{name}") == []
+
+
+def test_what_many_journals_wait_for_is_told_once_and_that_it_goes_on_too(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    root = tmp_path / "events"
+    for index in range(8):
+        write_journal(root / f"3.{index:03x}", 5)
+
+    async def work() -> None:
+        async with running(tmp_path / "hub") as hub:
+            address = hub.address
+        following = asyncio.ensure_future(send_path(Access.load(address), root, client="web", follow=True))
+        while not caplog.records:
+            await asyncio.sleep(0.001)
+        async with Hub(tmp_path / "hub", address) as hub:
+            while hub.copies.written_messages < 40:
+                await asyncio.sleep(0.001)
+            following.cancel()
+            await asyncio.wait([following])
+        told = [record.getMessage() for record in caplog.records]
+        assert told == [
+            f"{address}: nobody answers there (Connection refused); "
+            "waiting until that has passed, and trying again every few seconds",
+            f"{address}: the hub answers, and it goes on",
+        ]
+
+    in_loop(work())
+
+
+def test_trouble_is_told_when_it_begins_and_once_a_minute_and_its_end_only_if_it_was_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    now = 100.0
+    reminders = Reminders(logging.getLogger("logwright.hub"), lambda: now)
+    reminders.over("full", "there is room")
+    for passed in (0.0, AGAIN_SECONDS / 2, AGAIN_SECONDS / 2, 1.0):
+        now += passed
+        reminders.tell("full", f"full at {now:g}")
+    reminders.tell("another", "another")
+    reminders.over("full", "there is room")
+    reminders.tell("full", "full again")
+    assert [record.getMessage() for record in caplog.records] == [
+        "full at 100",
+        "full at 160",
+        "another",
+        "there is room",
+        "full again",
+    ]
+
+
+def test_what_is_remembered_of_trouble_is_bounded(caplog: pytest.LogCaptureFixture) -> None:
+    reminders = Reminders(logging.getLogger("logwright.hub"), lambda: 0.0)
+    for number in range(3000):
+        reminders.tell(str(number), "trouble")
+    assert len(reminders._told_at) == 1000
+
+
+def test_following_waits_for_a_hub_and_copying_once_gives_up(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    write_journal(tmp_path / "orders", 1)
+    with pytest.raises(Unreachable, match=r"127\.0\.0\.1:1: nobody answers there \(Connection refused\)"):
+        in_loop(send_path(Access.load("127.0.0.1:1"), tmp_path / "orders", client="web", patience_seconds=0.1))
+    (told,) = caplog.records
+    assert told.getMessage().endswith("; trying again for up to 0.1 seconds")
