@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from pyspark.sql.types import StructType
 
+from logwright.core.errors import HistoryUnavailable
 from logwright.formats.appendfile import Checkpoint, Data, Reader, Segment, Writer
 from logwright.pipeline import tables
 from logwright.pipeline.checks import COLUMNS
@@ -99,6 +100,28 @@ def test_whatever_happens_between_triggers_every_record_comes_once(tmp_path: Pat
         seen += rows_between(stream, offset or {}, following)
         offset = following
     assert seen == issued
+
+
+def test_a_program_that_starts_anew_stops_no_stream_that_has_read_everything(tmp_path: Path) -> None:
+    schema = StructType().add("kind", "string").add("data", "binary")
+    stream = JournalStream(schema, {"path": str(tmp_path)}, "appendfile")
+    offset: dict[str, Any] = {}
+    for records in ([b"a", b"b"], [], [b"c"], [], []):
+        writer, recovery = Writer.open(tmp_path)
+        with writer:
+            list(recovery)
+            writer.append_many(records)
+        offset = offset or stream.initialOffset()
+        following = stream.latestOffset(offset, stream.getDefaultReadLimit())
+        assert rows_between(stream, offset, following) == records
+        offset = following
+    for _ in range(2):
+        writer, recovery = Writer.open(tmp_path)
+        with writer:
+            list(recovery)
+            writer.append(b"nobody reads this in time")
+    with pytest.raises(HistoryUnavailable, match="perhaps before all was read"):
+        stream.latestOffset(offset, stream.getDefaultReadLimit())
 
 
 def rows_between(stream: JournalStream, start: dict[str, Any], end: dict[str, Any]) -> list[bytes]:

@@ -373,7 +373,7 @@ def _hostile_journals(subject: AppendfileSubject) -> dict[str, Make]:
         "an old file that is torn": beside(f"{aside}/6/5.journal", lambda path: path.write_bytes(torn)),
         "the largest boundary": beside(f"{aside}/{2**64 - 1}", lambda path: path.mkdir()),
         "a boundary too large": beside(f"{aside}/{2**64}", lambda path: path.mkdir()),
-        "what is done with is elsewhere": beside(".logwright/recovered-1-0", linked_directory),
+        "what is done with is elsewhere": beside(".logwright/recovered-1-0-0-0", linked_directory),
         "a name with a new line": beside("1.journal\n", write),
         "digits of another script": beside("٩.journal", write),
         "all zeros": file(FILE, bytes(300_000)),

@@ -128,6 +128,53 @@ def test_a_stream_is_told_of_files_that_were_checked_before_it_read_them(tmp_pat
     )
 
 
+def walked(directory: Path, *records: bytes) -> None:
+    """A program that starts, is done with what it gets back, and appends."""
+    writer, recovery = Writer.open(directory)
+    with writer:
+        list(recovery)
+        for record in records:
+            writer.append(record)
+
+
+def test_a_stream_that_has_read_all_that_a_recovery_lets_go_goes_on_by_itself(tmp_path: Path) -> None:
+    walked(tmp_path, b"a", b"b")
+    end = Reader(tmp_path).next
+    for _ in range(3):  # the files of which have nothing but a checkpoint in them
+        walked(tmp_path)
+        first = Reader(tmp_path).first
+        assert end < first
+        assert splits.resume(Reader(tmp_path), "", end, "") == (first, "")
+        assert "perhaps before all was read" in splits.resume(Reader(tmp_path), "", end - 1, "")[1]
+    walked(tmp_path, b"c")
+    assert splits.resume(Reader(tmp_path), "", end, "") == (Reader(tmp_path).first, "")
+    walked(tmp_path, b"d")
+    assert "perhaps before all was read" in splits.resume(Reader(tmp_path), "", end, "")[1]
+
+
+def test_a_stream_is_told_of_files_that_were_checked_behind_a_recovery(tmp_path: Path) -> None:
+    walked(tmp_path, b"a")
+    end = Reader(tmp_path).next
+    walked(tmp_path)
+    with Writer(tmp_path, file_bytes=60) as writer:
+        for record in (b"b" * 30, b"c" * 30):
+            writer.append(record)
+            writer.register_checkpoint()
+        writer.check_checkpoint()
+        writer.check_checkpoint()
+    assert "perhaps before all was read" in splits.resume(Reader(tmp_path), "", end, "")[1]
+
+
+def test_a_journal_whose_files_a_recovery_has_let_go_begins_where_it_goes_on(tmp_path: Path) -> None:
+    walked(tmp_path, b"a")
+    end = Reader(tmp_path).next
+    walked(tmp_path)
+    (tmp_path / "1.journal").unlink()  # as it is before the program has written anything
+    reader = Reader(tmp_path)
+    assert (reader.first, reader.next, list(reader)) == (1 << 64, 1 << 64, [])
+    assert splits.resume(reader, "", end, "") == (1 << 64, "")
+
+
 def test_damage_and_missing_files_belong_to_one_split_each(tmp_path: Path) -> None:
     write(tmp_path, {0: [HINT, *data("a")], 2: [HINT, *data("b")]}, behind=b"\x00\x01")
     (tmp_path / "0.journal").write_bytes((tmp_path / "0.journal").read_bytes() + b"\xff\xff\xff\xff")

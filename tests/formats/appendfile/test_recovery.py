@@ -151,16 +151,20 @@ def test_a_segment_is_not_complete_when_the_next_checkpoint_is_missing(tmp_path:
 
 def test_a_recovery_that_was_ended_is_gone_for_good(tmp_path: Path) -> None:
     three_files(tmp_path / "journal")
-    done = tmp_path / "journal" / ".logwright" / "recovered-3-1" / "3"
+    done = tmp_path / "journal" / ".logwright" / "recovered-3-1-2-28" / "3"
     write(done, {2: [HINT, *data("old news")]})
     assert read_view(REAL_DISK, tmp_path / "journal") == THREE
     with Writer(tmp_path / "journal"):
+        assert list(done.parent.iterdir()) == [], "only its name is of use"
+    writer, recovery = Writer.open(tmp_path / "journal")
+    with writer:
+        list(recovery)
         assert not done.parent.exists()
 
 
 @pytest.mark.parametrize("left", [[], [b""]], ids=["no file", "an empty file"])
 def test_the_name_of_what_was_ended_keeps_the_ids_until_a_file_tells_them(tmp_path: Path, left: list[bytes]) -> None:
-    done = tmp_path / ".logwright" / "recovered-6-2"
+    done = tmp_path / ".logwright" / "recovered-6-2-5-28"
     write(done / "6", {5: [HINT, *data("old news")]})
     for content in left:
         (tmp_path / "6.journal").write_bytes(content)
@@ -171,9 +175,12 @@ def test_the_name_of_what_was_ended_keeps_the_ids_until_a_file_tells_them(tmp_pa
     with Writer(tmp_path) as writer:
         writer.append(b"a")
     with Writer(tmp_path) as writer:
-        assert not done.exists()
         assert writer.register_checkpoint() == 3
-    assert names(tmp_path) == ["6.journal"]
+        assert names(tmp_path) == ["6.journal"]
+    writer, recovery = Writer.open(tmp_path)
+    with writer:
+        assert list(recovery) == [Segment(2, [b"a"], True)]
+        assert not done.exists()
 
 
 def test_a_walk_on_a_full_disk_makes_room() -> None:

@@ -68,6 +68,11 @@ class Chunk(FileChunk):
         base = self.base
         return [base + start for start in kernel.spans(self.data, self.start, self.stop, self.count)]
 
+    def has_data(self) -> bool:
+        """Whether there is data among the records."""
+        only_checkpoints = self.stop - self.start == self.count * CHECKPOINT_BYTES  # or data of the same size
+        return not only_checkpoints or len(self.turns()[0]) < self.count
+
     def turns(self) -> tuple[array[int], array[int], array[int], array[int]]:
         """The checkpoints among the records: see `codec.turns`. Positions are those in the buffer."""
         return kernel.turns(self.data, self.start, self.stop, self.count)

@@ -18,7 +18,7 @@ from ...core.chunk import POSITION_BITS as POSITION_BITS
 from ...core.chunk import NumberedFile
 from ...core.disk import Disk
 from ...core.snapshot import Snapshot
-from .layout import HOME_DIRECTORY, RECOVERY_DIRECTORY, parse_boundary, parse_done, parse_lost, parse_name
+from .layout import HOME_DIRECTORY, RECOVERY_DIRECTORY, Done, parse_boundary, parse_done, parse_lost, parse_name
 
 CURRENT: Final = -1
 """The boundary of the generation that is being written: there is none."""
@@ -67,8 +67,8 @@ class Listing:
     """The directories below the one for recovery, some of which may be empty."""
     left_behind: list[JournalFile] = field(default_factory=list)
     """Names in the journal's directory of files that are, or should be, in one of those."""
-    done: list[tuple[int, int]] = field(default_factory=list)
-    """The ids of files and segments with which the journal goes on behind recoveries that have come to their end."""
+    done: list[Done] = field(default_factory=list)
+    """The recoveries that have come to their end, as far as somebody may need to know of them."""
     lost: list[tuple[int, int | None]] = field(default_factory=list)
     """Files, and segments that a repair has taken records out of there. The files may be gone by now."""
 
@@ -83,10 +83,15 @@ class Listing:
         return [file for file in self.files if file.generation != CURRENT]
 
     @property
+    def first_number(self) -> int:
+        """The number of the first record there is, or will be."""
+        return (self.files[0].file_id if self.files else self.next_id) << POSITION_BITS
+
+    @property
     def next_id(self) -> int:
         """The id that the next file gets."""
         last = max((file.file_id + 1 for file in self.files), default=0)
-        return max([last, *self.boundaries, *(file_id for file_id, _ in self.done)])
+        return max([last, *self.boundaries, *(done.file_id for done in self.done)])
 
 
 def generation_directory(directory: Path, boundary: int) -> Path:
@@ -100,7 +105,7 @@ def list_files(disk: Disk, directory: Path) -> Listing:
     home, recovery = directory / HOME_DIRECTORY, directory / RECOVERY_DIRECTORY
     if disk.is_directory(home) and not disk.is_link(home):
         names = disk.list_directory(home)
-        listing.done = [ids for name in names if (ids := parse_done(name)) is not None]
+        listing.done = [done for name in names if (done := parse_done(name)) is not None]
         listing.lost = [lost for name in names if (lost := parse_lost(name)) is not None]
     if disk.is_directory(recovery) and not disk.is_link(home) and not disk.is_link(recovery):
         found = (parse_boundary(name) for name in disk.list_directory(recovery) if not disk.is_link(recovery / name))

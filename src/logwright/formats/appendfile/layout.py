@@ -17,7 +17,8 @@ The files of a journal in its directory:
     7.journal                           the records; ids are consecutive, and the largest is written to
     .logwright/appendfile.lck           ours: the writer's lock
     .logwright/recovery/8/5.journal     ours: an older file; everything before 8 was there when the journal was opened
-    .logwright/recovered-8-3/           ours: files that a recovery is done with; what goes on has file 8, segment 3
+    .logwright/recovered-8-3-7-35/      ours: files that a recovery is done with; what goes on has file 8, segment 3,
+                                        and no data was between it and position 35 of file 7
     .logwright/lost-5-2                 ours: a repair has taken records of segment 2 out of file 5
     .logwright/cut/                     ours: copies of what was cut
 """
@@ -26,7 +27,7 @@ from __future__ import annotations
 
 import re
 import struct
-from typing import Final
+from typing import Final, NamedTuple
 
 DATA, CHECKPOINT = range(2)
 """The types of records."""
@@ -55,7 +56,7 @@ RECOVERY_DIRECTORY: Final = f"{HOME_DIRECTORY}/recovery"
 _NAME: Final = re.compile(r"([0-9]+)\.journal", re.ASCII)
 _BOUNDARY: Final = re.compile(r"0|[1-9][0-9]{0,19}", re.ASCII)
 _LOST: Final = re.compile(rf"lost-({_BOUNDARY.pattern})-({_BOUNDARY.pattern}|first)", re.ASCII)
-_DONE: Final = re.compile(rf"recovered-({_BOUNDARY.pattern})-({_BOUNDARY.pattern})", re.ASCII)
+_DONE: Final = re.compile("recovered" + rf"-({_BOUNDARY.pattern})" * 4, re.ASCII)
 
 assert CHECKPOINT_BYTES == HEADER_BYTES + PAIR_BYTES == 20
 assert MAX_DATA_BYTES < 1 << 24
@@ -85,15 +86,28 @@ def parse_boundary(name: str) -> int | None:
     return None if found is None or found > MAX_ID else found
 
 
-def done_name(file_id: int, segment: int) -> str:
-    """What the directory for recovery is called once nobody needs it: the journal goes on with these ids."""
-    return f"{HOME_DIRECTORY}/recovered-{file_id}-{segment}"
+class Done(NamedTuple):
+    """What is known of a recovery that has come to its end: with which ids the journal goes on, and what went.
+
+    `last_file` and `last_position` are where the last of the files ended that had data: who had read up to there, or
+    further, has missed nothing by their going.
+    """
+
+    file_id: int
+    segment: int
+    last_file: int
+    last_position: int
+
+    @property
+    def name(self) -> str:
+        """What the directory for recovery is called from then on."""
+        return f"{HOME_DIRECTORY}/recovered-{'-'.join(map(str, self))}"
 
 
-def parse_done(name: str) -> tuple[int, int] | None:
-    """The ids of a file and of a segment in such a name, without the directory above; None for any other name."""
+def parse_done(name: str) -> Done | None:
+    """What such a name says, without the directory above; None for any other name."""
     match = _DONE.fullmatch(name)
-    found = None if match is None else (int(match[1]), int(match[2]))
+    found = None if match is None else Done(*map(int, match.groups()))
     return None if found is None or max(found) > MAX_ID else found
 
 

@@ -15,6 +15,8 @@ recover, and nothing is ever added to them.
 A recovery that was walked to its end is ended by one rename, of `.logwright/recovery` with all that is in it; what has
 the new name is removed, and it does not matter when. The new name says with which ids the journal goes on: so the space
 is free before the first record is written that says it too, and a full disk keeps nobody from getting rid of old files.
+It also says where the last data ended: who follows the journal, and had read that, goes on and has missed nothing. So
+it stays, an empty directory, until files behind it are gone as well.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ from ...core.outcome import Damage
 from . import codec
 from .cursor import Chunk, Cursor, judge
 from .files import JournalFile, Listing, generation_directory, list_files, wrong_names
-from .layout import CHECKPOINT_BYTES, MAX_ID, RECOVERY_DIRECTORY, done_name, lost_name
+from .layout import CHECKPOINT_BYTES, MAX_ID, RECOVERY_DIRECTORY, Done, lost_name
 from .records import Checkpoint
 
 logger = logging.getLogger("logwright.appendfile")
@@ -87,8 +89,8 @@ def open_end(disk: Disk, directory: Path, *, recovering: bool) -> End:
     With `recovering` all files that are there are put aside, and a new generation begins.
     """
     listing = list_files(disk, directory)
-    for ids in listing.done:
-        _empty(disk, directory / done_name(*ids))
+    for done in listing.done:
+        _empty(disk, directory / done.name)
     check_names(listing)
     if listing.left_behind:
         for boundary in listing.boundaries:
@@ -159,14 +161,13 @@ def _sync_names(disk: Disk, directory: Path, listing: Listing) -> None:
     disk.sync_directory(directory)
 
 
-def drop_older(disk: Disk, directory: Path, file_id: int, segment: int) -> None:
-    """End a recovery: nobody will see what was put aside any more. The journal goes on with these ids."""
+def drop_older(disk: Disk, directory: Path, done: Done) -> None:
+    """End a recovery: nobody will see what was put aside any more."""
     recovery = directory / RECOVERY_DIRECTORY
-    done = directory / done_name(file_id, segment)
-    remove_tree(disk, done)
-    disk.rename(recovery, done)
+    remove_tree(disk, directory / done.name)
+    disk.rename(recovery, directory / done.name)
     disk.sync_directory(recovery.parent)
-    _empty(disk, done)
+    _empty(disk, directory / done.name)
 
 
 def _empty(disk: Disk, done: Path) -> None:
@@ -177,12 +178,13 @@ def _empty(disk: Disk, done: Path) -> None:
 
 
 def forget_done(disk: Disk, directory: Path) -> None:
-    """Remove the directories with ids that a file tells as well."""
+    """Remove the directories with ids that a file tells as well, once more files have gone than they know of."""
     listing = list_files(disk, directory)
-    _, told = pair_of(disk, listing.files) if listing.done else (0, 0)
-    for file_id, segment in listing.done:
-        if segment <= told and any(file.file_id >= file_id for file in listing.files):
-            remove_tree(disk, directory / done_name(file_id, segment))
+    useless = [done for done in listing.done if listing.files and listing.files[0].file_id != done.file_id]
+    _, told = pair_of(disk, listing.files) if useless else (0, 0)
+    for done in useless:
+        if done.segment <= told and any(file.file_id >= done.file_id for file in listing.files):
+            remove_tree(disk, directory / done.name)
 
 
 def _forget_lost(disk: Disk, directory: Path, listing: Listing) -> None:
@@ -195,7 +197,7 @@ def _forget_lost(disk: Disk, directory: Path, listing: Listing) -> None:
 
 def _following(disk: Disk, listing: Listing) -> int:
     """The segment that a journal without a pair of its own goes on with: ids only grow."""
-    return max([pair_of(disk, listing.older)[1], *(segment for _, segment in listing.done)])
+    return max([pair_of(disk, listing.older)[1], *(done.segment for done in listing.done)])
 
 
 # --- the end of the last file -----------------------------------------------------------------------------------------

@@ -74,6 +74,15 @@ class Reader(FilesReader[Chunk, JournalFile]):
         """The files that count, oldest first."""
         return self.listing().files
 
+    @property
+    def first(self) -> int:
+        """The number of the first record there is, or will be."""
+        return self.listing().first_number
+
+    def next_of(self, files: Files) -> int:
+        """The number behind the last record of files that are open."""
+        return super().next_of(files) if files.files else self.listing().first_number
+
     # --- going through it -------------------------------------------------------------------------------------------
 
     def decoded(self, chunk: Chunk) -> list[Record]:

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Final
 from ...core.errors import DamagedJournal, Gap
 from ...core.outcome import Damage, Mode, check_mode
 from .cursor import Chunk, Cursor, judge
-from .files import JournalFile
-from .layout import CHECKPOINT_BYTES, MAX_RECORD_BYTES
+from .files import JournalFile, list_files
+from .layout import CHECKPOINT_BYTES, MAX_RECORD_BYTES, Done
 from .opening import drop_older, forget_done, pair_of
 from .reader import generations, segments_of
 from .replay import Segment, Segments
@@ -53,6 +53,7 @@ class Recovery(Iterator[Segment]):
         self._room: memoryview | None = None
         self._next: tuple[JournalFile, int, int] | None = None
         self._opened: Cursor | None = None
+        self._with_data: JournalFile | None = None
 
     def __next__(self) -> Segment:
         while True:
@@ -119,6 +120,8 @@ class Recovery(Iterator[Segment]):
                     before = (parts.checked, parts.current or 0)
                     had_gone_back = parts.went_back
                     found += segments_of(chunk, parts)
+                    if self._with_data is not source and chunk.has_data():
+                        self._with_data = source
                     if parts.went_back and not had_gone_back:
                         self._tell(_turned_back(chunk, before))
                     continue
@@ -144,11 +147,20 @@ class Recovery(Iterator[Segment]):
         if not writer.older:
             return
         writer.sync()
-        drop_older(writer.disk, writer.directory, *writer.began)
+        drop_older(writer.disk, writer.directory, Done(*writer.began, *self._last_data()))
         writer.older = []
         writer.begin()  # behind the removal, which may have made the room for it; till then that keeps the ids
         writer.sync()
         forget_done(writer.disk, writer.directory)
+
+    def _last_data(self) -> tuple[int, int]:
+        """Where the last file with data ended; where there is none, it went with an earlier recovery, or never was."""
+        writer, source = self._writer, self._with_data
+        if source is not None:
+            return source.file_id, writer.disk.file_size(source.path)
+        first = writer.older[0].file_id
+        earlier = [done for done in list_files(writer.disk, writer.directory).done if done.file_id == first]
+        return (earlier[-1].last_file, earlier[-1].last_position) if earlier else (first, 0)
 
 
 def _turned_back(chunk: Chunk, before: tuple[int, int]) -> Damage:

@@ -7,7 +7,8 @@ again by its id, so it may have been put aside by a recovery in the meantime.
 
 For streams, which go on where they stopped: `extent` says what there is, up to the last record that is there as a
 whole, `reach` how far a number of bytes goes, and `advance` a number of records. When files were checked and removed
-before they were read, `resume` says so, and where it goes on.
+before they were read, `resume` says so, and where it goes on; but not when a recovery has let them go that had come to
+its end, and all of their data had been read.
 """
 
 from __future__ import annotations
@@ -40,10 +41,13 @@ def mark(reader: AnyReader, part: str, number: int) -> str:
 
 def resume(reader: AnyReader, part: str, number: int, mark: str) -> tuple[int, str]:
     """Where to go on that had come to a number, and why that is another one: its file may be gone."""
-    files = part_of(reader, part).files()
-    if not files or files[0].first_number <= number:
+    listing = part_of(reader, part).listing()
+    first = listing.first_number
+    if first <= number:
         return number, ""
-    first = files[0].first_number
+    for done in listing.done:
+        if done.file_id << POSITION_BITS == first and (done.last_file << POSITION_BITS) + done.last_position <= number:
+            return first, ""
     before, following = number >> POSITION_BITS, first >> POSITION_BITS
     gone = f"file {before}" if before + 1 == following else f"the files {before} to {following - 1}"
     reason = f"{gone} went, checked or recovered, perhaps before all was read; it goes on with file {following}"
