@@ -208,11 +208,11 @@ def test_the_last_transaction_does_not_end_where_its_next_says() -> None:
 def test_operations_are_skimmed_as_far_as_their_heads_are_at_hand() -> None:
     data = codec.encode(transaction(modify(bytes(50), bytes(50)), Remove(30, 0), data=b"bye"))
     behind = 25 + 117
-    assert codec.skim(data, 25, len(data), -1) == (len(data), codec.CLEAN, 0xFF)
-    assert codec.skim(data, 25, 60, -1) == (behind, codec.INCOMPLETE, 0)
-    assert codec.skim(data, 25, behind + 5, -1) == (behind + 21, codec.INCOMPLETE, 0)
-    assert codec.skim(data, 25, len(data), behind) == (behind, codec.CLEAN, 0)
-    assert codec.skim(data, 25, len(data), behind - 1) == (25, codec.MALFORMED, 0)
+    assert codec.skim(data, 25, len(data), -1) == (len(data), codec.CLEAN, 0xFF, behind + 21)
+    assert codec.skim(data, 25, 60, -1) == (behind, codec.INCOMPLETE, 0, behind)
+    assert codec.skim(data, 25, behind + 5, -1) == (behind + 21, codec.INCOMPLETE, 0, behind + 21)
+    assert codec.skim(data, 25, len(data), behind) == (behind, codec.CLEAN, 0, behind)
+    assert codec.skim(data, 25, len(data), behind - 1) == (25, codec.MALFORMED, 0, 25)
     assert codec.skim(data, 24, len(data), -1)[1] == codec.MALFORMED
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import pytest
 
 from logwright.core.disk import REAL_DISK
-from logwright.formats.yeltsin import stretch
+from logwright.formats.yeltsin import nearby, stretch
 from logwright.formats.yeltsin.records import Allocate, Modify, Remove
 from logwright.formats.yeltsin.stretch import find_end, read_operations
 from logwright.formats.yeltsin.table_layout import PAGE_DATA_BYTES
@@ -65,4 +66,34 @@ def test_many_small_transactions_that_are_due_cost_no_more_than_a_few_kilobytes_
     with story.opened(killed) as recovered:
         assert len(recovered.redone) == count
         assert recovered.read(page_at(0), 0, count) == b"1" * count
-    assert killed.bytes_read < count * (32 << 10) + (1 << 20)
+    assert killed.bytes_read < 1 << 20
+
+
+@pytest.mark.parametrize("few_reads", [0, 20])
+def test_what_is_nearby_is_what_the_file_has(few_reads: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(nearby, "_PIECE_BYTES", 64)
+    monkeypatch.setattr(nearby, "_FEW_READS", few_reads)
+    chance = random.Random(5)
+    data = chance.randbytes(1000)
+    (tmp_path / "file").write_bytes(data)
+    file = REAL_DISK.open(tmp_path / "file", "read")
+    try:
+        found = nearby.Nearby(file)
+        for _ in range(500):
+            at, size = chance.randrange(1100), chance.choice((0, 1, 8, 63, 64, 65, 129))
+            assert found.read_at(at, size) == data[at : at + size]
+    finally:
+        file.close()
+
+
+def test_ranges_that_lie_close_together_are_read_by_few_calls(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(bytes(1 << 20))
+    disk = CountingDisk()
+    file = disk.open(tmp_path / "file", "read")
+    try:
+        found = nearby.Nearby(file)
+        for at in (*range(0, 1 << 20, 100), *range((1 << 20) - 100, 0, -100)):
+            found.read_at(at, 25)
+        assert 2 << 20 <= disk.bytes_read < 5 << 20  # each piece once or twice in either direction
+    finally:
+        file.close()

@@ -226,7 +226,7 @@ def hop(buffer, Py_ssize_t start, Py_ssize_t end, uint64_t base, uint64_t previo
 def skim(buffer, Py_ssize_t start, Py_ssize_t end, int64_t following):
     cdef View view = View(buffer)
     cdef int64_t at = start
-    cdef int64_t size
+    cdef int64_t size = 0
     cdef int answer = CLEAN
     cdef int kind = 0
     check_range(view, start, end)
@@ -243,7 +243,7 @@ def skim(buffer, Py_ssize_t start, Py_ssize_t end, int64_t following):
             if is_end(view.data[at - size]):
                 kind = view.data[at - size]
                 break
-    return at, answer, kind
+    return at, answer, kind, at - size if kind else at
 
 
 def spans(buffer, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t count, uint64_t base):

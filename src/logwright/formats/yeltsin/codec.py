@@ -265,13 +265,13 @@ def hop(
     return at, count, CLEAN, previous
 
 
-def skim(buffer: Buffer, start: int, end: int, following: int) -> tuple[int, int, int]:
+def skim(buffer: Buffer, start: int, end: int, following: int) -> tuple[int, int, int, int]:
     """Go over the operations of one transaction, as far as their heads are in the buffer.
 
     `following` is where in the buffer the next transaction begins, which may lie beyond it; negative: nobody knows.
     Returns where it stopped, which may lie beyond the buffer as well, and how: `CLEAN` behind the end of the
-    transaction, `INCOMPLETE` at an operation whose head is not in the buffer, `MALFORMED` at bytes that are none; and
-    the operation that ends the transaction, 0 for none.
+    transaction, `INCOMPLETE` at an operation whose head is not in the buffer, `MALFORMED` at bytes that are none; then
+    the operation that ends the transaction, 0 for none, and where that begins, or else where it stopped.
     """
     check_range(buffer, start, end)
     at = start
@@ -279,15 +279,15 @@ def skim(buffer: Buffer, start: int, end: int, following: int) -> tuple[int, int
         try:
             size = operation_size(buffer, at, end)
         except Malformed:
-            return at, MALFORMED, 0
+            return at, MALFORMED, 0, at
         if size is None:
-            return at, INCOMPLETE, 0
+            return at, INCOMPLETE, 0, at
         if 0 <= following < at + size:
-            return at, MALFORMED, 0
+            return at, MALFORMED, 0, at
+        if buffer[at] in ENDS:
+            return at + size, CLEAN, buffer[at], at
         at += size
-        if buffer[at - size] in ENDS:
-            return at, CLEAN, buffer[at - size]
-    return at, CLEAN, 0
+    return at, CLEAN, 0, at
 
 
 def spans(buffer: Buffer, start: int, stop: int, count: int, base: int) -> array[int]:

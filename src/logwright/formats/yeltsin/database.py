@@ -47,6 +47,7 @@ from ...core.outcome import Damage
 from ...core.report import Report
 from .held import HeldArea
 from .layout import HEADER_BYTES, MAX_MODIFICATION_BYTES, OPERATION_HEAD_BYTES, TRANSACTION_HEAD_BYTES
+from .nearby import Nearby
 from .opening import Opened, open_for_writing
 from .overlay import Changeable, Overlay
 from .page_links import check_page
@@ -176,8 +177,8 @@ class Database(Appending):
 
     def _redo(self, journal: Opened) -> list[Redone]:
         """Do in memory what the table may be missing; the transactions of it that are not flagged."""
-        file, size = journal.file, journal.end
-        due = find_due(file, journal.last, size)
+        file, size = Nearby(journal.file), journal.end
+        due = find_due(file, journal.last, size, journal.ends)
         again = due
         if not due and not self._table.is_whole:
             last = find_last_completed(file, journal.last, size)

@@ -25,6 +25,7 @@ from .layout import (
     TRANSACTION_HEAD,
     TRANSACTION_HEAD_BYTES,
 )
+from .nearby import Readable
 
 _LEAST_WINDOW_BYTES: Final = 512
 _MOST_WINDOW_BYTES: Final = 256 << 10
@@ -84,7 +85,7 @@ def read_header(file: File) -> Header | None:
     return Header(*found) if isinstance(found, tuple) else None
 
 
-def read_head(file: File, position: int) -> Head | None:
+def read_head(file: Readable, position: int) -> Head | None:
     """The head at a position, None when it is not there as a whole."""
     if not HEADER_BYTES <= position <= _MOST_OFFSET:
         return None
@@ -126,7 +127,7 @@ def measured(file: File, position: int, size: int, *, follow_next: bool = True) 
     window_bytes = _LEAST_WINDOW_BYTES
     while at <= size:
         window = file.read_at(at, min(window_bytes, size - at))
-        stop, ending, kind = kernel.skim(window, 0, len(window), head.next - at if bounded else -1)
+        stop, ending, kind, _ = kernel.skim(window, 0, len(window), head.next - at if bounded else -1)
         at += stop
         if ending == codec.MALFORMED:
             rest = file.read_at(at, 32)

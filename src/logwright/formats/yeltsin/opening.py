@@ -52,9 +52,10 @@ from .layout import (
     lock_name,
 )
 from .naming import believed
+from .nearby import Nearby
 from .reader import read_transaction
 from .records import Transaction
-from .stretch import find_end, has_end, is_room, is_torn_link
+from .stretch import End, find_end, has_end, is_room, is_torn_link
 
 logger = logging.getLogger("logwright.yeltsin")
 
@@ -76,6 +77,8 @@ class Opened:
     kept: Path | None = None
     redo: tuple[int, Transaction] | None = None
     steps: list[Callable[[], None]] = field(default_factory=list)
+    ends: dict[int, End] = field(default_factory=dict)
+    """How transactions end that were taken in: they may be many, and their seals have been checked."""
 
     def write(self, position: int, data: bytes) -> None:
         """Have bytes put in place as the next step."""
@@ -86,6 +89,7 @@ class Opened:
         for step in self.steps:
             step()
         self.steps.clear()
+        self.ends.clear()
 
     def close(self) -> None:
         """Close the file, and let others open the journal."""
@@ -218,12 +222,14 @@ def _adopt(path: Path, file: File, opened: Opened, size: int) -> None:
     Whoever wrote them may not have synced them, so they are named when they and their links are on the disk.
     """
     known, last, end = [opened.last], opened.last, opened.end
-    while (head := read_head(file, end)) is not None and head.previous == last:
-        found = find_end(file, end, size)
+    nearby = Nearby(file)
+    while (head := read_head(nearby, end)) is not None and head.previous == last:
+        found = find_end(nearby, end, size)
         if found is None or not found.seal:
             _refuse_known(path, file, last, end, size)
             break
         known.append(end)
+        opened.ends[end] = found
         last, end = end, found.end
     if last == opened.last:
         return

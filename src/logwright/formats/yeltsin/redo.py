@@ -21,11 +21,10 @@ to an overlay first, so nothing reaches the table of a transaction that cannot b
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from ...core.disk import File
 from ...core.errors import DamagedJournal, LogwrightError
 from .files import read_head
 from .layout import (
@@ -39,6 +38,7 @@ from .layout import (
     REMOVAL_DATA,
     ROLLBACK,
 )
+from .nearby import Readable
 from .overlay import Changeable, Overlay
 from .page_links import link_last, unlink
 from .seal import Heads, sealed_heads
@@ -62,15 +62,16 @@ class Redone(NamedTuple):
     flags: int
 
 
-def find_due(file: File, last: int, size: int) -> list[Redone]:
+def find_due(file: Readable, last: int, size: int, ends: Mapping[int, End]) -> list[Redone]:
     """The transactions at the end that may be missing in the table, earliest first; `last` is the last one of all.
 
+    `ends` are those that are known already.
     That is the last one, if the journal holds all of it and it is not flagged, and before it those of ours that are not
     flagged either. Transactions that were rolled back are passed over.
     """
     found: list[Redone] = []
     for position, flags in _backwards(file, last):
-        end = find_end(file, position, size)
+        end = ends.get(position) or find_end(file, position, size)
         if end is not None and end.kind == ROLLBACK:
             continue
         if end is None or flags & COMPLETE or (found and not end.seal):
@@ -79,7 +80,7 @@ def find_due(file: File, last: int, size: int) -> list[Redone]:
     return found[::-1]
 
 
-def find_last_completed(file: File, last: int, size: int) -> Redone | None:
+def find_last_completed(file: Readable, last: int, size: int) -> Redone | None:
     """The last transaction that was not rolled back, flagged or not."""
     for position, flags in _backwards(file, last):
         end = find_end(file, position, size)
@@ -88,7 +89,7 @@ def find_last_completed(file: File, last: int, size: int) -> Redone | None:
     return None
 
 
-def _backwards(file: File, last: int) -> Iterator[tuple[int, int]]:
+def _backwards(file: Readable, last: int) -> Iterator[tuple[int, int]]:
     """Where transactions begin, the last one first, and their flags."""
     position = last
     while position:
@@ -99,7 +100,7 @@ def _backwards(file: File, last: int) -> Iterator[tuple[int, int]]:
         position = head.previous
 
 
-def redo(file: File, due: Redone, size: int, target: Overlay) -> None:
+def redo(file: Readable, due: Redone, size: int, target: Overlay) -> None:
     """Do a transaction to the pages of an overlay."""
     heads = sealed_heads(due.end.seal)
     worker = _Redo(file.path, target, is_sealed=bool(due.end.seal))

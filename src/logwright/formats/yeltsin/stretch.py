@@ -13,7 +13,8 @@ from typing import Final, NamedTuple
 from ...core.checksum import crc32c
 from ...core.disk import File
 from ...core.outcome import Malformed
-from .codec import ENDS, operation_size
+from . import kernel
+from .codec import CLEAN, ENDS, operation_size
 from .files import is_whole
 from .layout import (
     COMPLETE,
@@ -22,11 +23,13 @@ from .layout import (
     OPERATION_HEAD_BYTES,
     TRANSACTION_HEAD_BYTES,
 )
+from .nearby import Readable
 from .seal import MARK, SEAL_HEAD, begin_seal, is_sealed
 
 _LEAST_PIECE_BYTES: Final = 4096
 _PIECE_BYTES: Final = 1 << 20
 """How much is read at once: little to begin with, for there are many small transactions, and more of a large one."""
+_NOTHING: Final = memoryview(b"")
 _MOST_HEADS_BYTES: Final = 1 << 28
 """Data of a completion that are larger than this are no seal of ours."""
 
@@ -40,13 +43,13 @@ class Part(NamedTuple):
     data: memoryview
 
 
-def read_operations(file: File, position: int, size: int) -> Iterator[Part]:
+def read_operations(file: Readable, position: int, size: int) -> Iterator[Part]:
     """The operations of the transaction at a position, its end included, in a file of so many bytes.
 
     Ends early where the file does; `Malformed` where something is no operation.
     """
     at = base = position + TRANSACTION_HEAD_BYTES
-    window, piece_bytes = memoryview(b""), _LEAST_PIECE_BYTES
+    window, piece_bytes = _NOTHING, _LEAST_PIECE_BYTES
     while True:
         try:
             length = operation_size(window, at - base, len(window))
@@ -56,7 +59,7 @@ def read_operations(file: File, position: int, size: int) -> Iterator[Part]:
             return
         start, have = at - base + OPERATION_HEAD_BYTES, base + len(window)
         if length is not None and window[at - base] in ENDS:
-            yield Part(window[at - base], at, length, memoryview(b""))
+            yield Part(window[at - base], at, length, _NOTHING)
             return
         if length is None or at + length > have:
             wanted = min(max(piece_bytes, length or 0), size - at)
@@ -80,16 +83,11 @@ class End(NamedTuple):
     seal: bytes
 
 
-def find_end(file: File, position: int, size: int) -> End | None:
+def find_end(file: Readable, position: int, size: int) -> End | None:
     """The end of the transaction at a position; None when it has none, or is not what was sealed."""
-    found: deque[Part] = deque(maxlen=1)
-    try:
-        found.extend(read_operations(file, position, size))
-    except Malformed:
+    part = _find_end_of_small(file, position, size) or _find_end_of_any(file, position, size)
+    if part is None:
         return None
-    if not found or found[0].kind not in ENDS:
-        return None
-    part = found[0]
     data = b""
     data_bytes = part.size - OPERATION_HEAD_BYTES
     if SEAL_HEAD.size <= data_bytes <= _MOST_HEADS_BYTES:
@@ -103,7 +101,26 @@ def find_end(file: File, position: int, size: int) -> End | None:
     return End(part.kind, part.position, part.position + part.size, data)
 
 
-def _holds(file: File, position: int, end: int, data: bytes) -> bool:
+def _find_end_of_small(file: Readable, position: int, size: int) -> Part | None:
+    """The operation that ends a transaction, if that is seen at a glance: there may be very many small ones."""
+    at = position + TRANSACTION_HEAD_BYTES
+    window = file.read_at(at, _LEAST_PIECE_BYTES)
+    stop, ending, kind, start = kernel.skim(window, 0, len(window), -1)
+    if ending != CLEAN or at + stop > size:
+        return None
+    return Part(kind, at + start, stop - start, _NOTHING)
+
+
+def _find_end_of_any(file: Readable, position: int, size: int) -> Part | None:
+    found: deque[Part] = deque(maxlen=1)
+    try:
+        found.extend(read_operations(file, position, size))
+    except Malformed:
+        return None
+    return found[0] if found and found[0].kind in ENDS else None
+
+
+def _holds(file: Readable, position: int, end: int, data: bytes) -> bool:
     """Whether the seal is that of the bytes before it."""
     value = begin_seal(file.read_at(position, TRANSACTION_HEAD_BYTES))
     at = position + TRANSACTION_HEAD_BYTES
