@@ -102,13 +102,26 @@ def command(
         key=tls_key,
         insecure=insecure,
     )
-    with damage_placed(path), logged_aloud():
+    with _damage_placed(path, room), logged_aloud():
         if backwards:
             restoring = room.restore_path(access, path, client=client, name=name, all_shards=shards)
             for done in asyncio.run(restoring):
                 _print(done, {"restored": str(done.directory)}, as_json)
         else:
             asyncio.run(_send(room, access, path, client, name, follow, as_json))
+
+
+@contextlib.contextmanager
+def _damage_placed(path: Path, room: Any) -> Iterator[None]:
+    """Let damage be told with the path that it is in, unless it is in the copy: the hub tells where that is."""
+    in_copy: LogwrightError | None = None
+    with damage_placed(path):
+        try:
+            yield
+        except room.DamagedCopy as error:
+            in_copy = error
+    if in_copy is not None:
+        raise in_copy
 
 
 async def _send(room: Any, access: Any, path: Path, client: str, name: str | None, follow: bool, as_json: bool) -> None:

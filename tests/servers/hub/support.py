@@ -69,6 +69,11 @@ async def running(directory: Path, **options: Any) -> AsyncIterator[Hub]:
         yield hub
 
 
+def copies_in(root: Path) -> list[Path]:
+    """The directories of the copies that a hub has; what it keeps for itself is none."""
+    return [path for path in sorted(root.iterdir()) if path.name != ".logwright"]
+
+
 def access_to(hub: Hub) -> Access:
     return Access.load(hub.address)
 
@@ -78,6 +83,7 @@ class Wire:
 
     def __init__(self, hub: Hub, *metadata: tuple[str, str], channel: Any = None) -> None:
         self._metadata = metadata
+        self._root = str(hub.copies.root)
         self._channel = grpc.aio.insecure_channel(str(hub.address)) if channel is None else channel
         self._put = self._channel.unary_unary(
             "/hub.Hub/Put",
@@ -99,12 +105,15 @@ class Wire:
         return list((await self._get(request, metadata=self._metadata, timeout=DEADLINE_SECONDS)).Messages)
 
     async def refused(self, work: Coroutine[Any, Any, Any]) -> tuple[str, str, dict[str, str]]:
-        """The code, words and metadata that a call fails with."""
+        """The code, words and metadata that a call fails with. No error tells where the hub's directory is."""
         try:
             await work
-        except grpc.aio.AioRpcError as error:
-            return error.code().name, error.details(), dict(error.trailing_metadata())
-        raise AssertionError("nothing was refused")
+        except grpc.aio.AioRpcError as raised:
+            error = raised
+        else:
+            raise AssertionError("nothing was refused")
+        assert self._root not in error.details()
+        return error.code().name, error.details(), dict(error.trailing_metadata())
 
     async def __aenter__(self) -> Wire:
         return self

@@ -266,6 +266,9 @@ def test_what_cannot_be_copied_is_told_before_anything_is_sent(tmp_path: Path) -
     write_journal(tmp_path / "odd name", 1)
     with pytest.raises(WrongUse, match="needs another name on a hub"):
         in_loop(send_path(access, tmp_path / "odd name", client="web"))
+    for name in ("x" * 101, f"{'x' * 95}.1.000"):
+        with pytest.raises(WrongUse, match=r"needs another name .* 101 characters is too long: the limit is 100"):
+            in_loop(send_path(access, tmp_path / "odd name", client="web", name=name))
     with pytest.raises(WrongUse, match="is no name of a client"):
         in_loop(send_path(access, tmp_path / "odd name", client="a.b", name="orders"))
 

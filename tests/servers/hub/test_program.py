@@ -21,7 +21,7 @@ from logwright.cli import every_verb
 from logwright.formats.sej import Scanner
 from tests.cli.conftest import samples  # noqa: F401  # the sample journals
 from tests.cli.support import environment, run
-from tests.servers.hub.support import unlike, write_journal, write_secret
+from tests.servers.hub.support import damage, unlike, write_journal, write_secret
 from tests.support.certificates import Authority
 from tests.support.children import DEADLINE_SECONDS
 
@@ -133,6 +133,29 @@ def test_a_hub_with_tls_and_tokens_by_its_options(tmp_path: Path) -> None:
                 pass
 
 
+def test_damage_in_a_copy_is_exit_code_1_and_names_the_place_below_the_hubs_directory(tmp_path: Path) -> None:
+    write_journal(tmp_path / "orders", 50)
+    serving = ("serve", "hub", tmp_path / "hub", "--listen", "127.0.0.1:0", "--json")
+    with program(*serving) as (ready, _):
+        copying = ("copy", tmp_path / "orders", ready["address"], "--client", "web")
+        assert run(*copying).code == 0
+        start = damage(tmp_path / "hub" / "web.orders", 20)
+        restored = run("copy", tmp_path / "new", ready["address"], "--client", "web", "--name", "orders", "--restore")
+        assert restored.code == 1
+        place = f"{ready['address']}: web.orders/jnl/{0:016x}.jnl @ {start}: "
+        assert restored.err.startswith(f"logwright: error: {place}")
+        assert str(tmp_path) not in restored.err
+
+
+def test_a_second_hub_of_a_directory_is_exit_code_2(tmp_path: Path) -> None:
+    serving = ("serve", "hub", tmp_path / "hub", "--listen", "127.0.0.1:0", "--json")
+    with program(*serving):
+        second = run(*serving)
+        assert second.code == 2
+        words = f"{tmp_path / 'hub'} is locked: another hub, or another server, has this directory"
+        assert second.err == f"logwright: error: {words}\n"
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -143,6 +166,8 @@ def test_a_hub_with_tls_and_tokens_by_its_options(tmp_path: Path) -> None:
         (("copy", "DIR", "127.0.0.1:1", "--client", "web"), "no sej journal is here|no format|no such"),
         (("copy", "DIR", "far.example:1", "--client", "web", "--restore"), "is elsewhere"),
         (("copy", "DIR", "127.0.0.1:1", "--client", "web", "--restore", "--follow"), "--restore has an end"),
+        (("copy", "DIR", "127.0.0.1:1", "--client", "web", "--shards"), "--shards goes with --restore"),
+        (("copy", "DIR", "127.0.0.1:1", "--client", "w" * 101, "--restore"), "101 characters is too long: the limit"),
     ],
 )
 def test_wrong_use_is_one_line_and_exit_code_2(arguments: tuple[str, ...], words: str, tmp_path: Path) -> None:

@@ -7,20 +7,31 @@ import errno
 import logging
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import grpc
 import grpc.aio
 import pytest
 
 from logwright.core.disk import REAL_DISK
-from logwright.core.errors import NotFound, WrongUse
+from logwright.core.errors import Locked, NotFound, StorageFailed, WrongUse
 from logwright.formats.sej import Reader
 from logwright.formats.sej.copying import Feed
 from logwright.servers.hub import Access, Hub, Limits, Protection, Refused, Unreachable, parse_address, send_path
 from logwright.servers.hub.client import HubClient
 from logwright.servers.hub.copies import Copies, Copy
 from logwright.servers.hub.requests import Put
-from tests.servers.hub.support import Wire, access_to, in_loop, message, running, unlike, write_journal, write_secret
+from tests.servers.hub.support import (
+    Wire,
+    access_to,
+    copies_in,
+    in_loop,
+    message,
+    running,
+    unlike,
+    write_journal,
+    write_secret,
+)
 from tests.servers.hub.wire_messages import PutRequest
 from tests.support.certificates import Authority
 from tests.support.counts import COUNTS
@@ -51,7 +62,7 @@ def test_without_one_of_the_tokens_nobody_gets_in_and_nothing_is_written(tmp_pat
                 async with Wire(hub, *metadata) as wire:
                     for call in (wire.put("web", "orders", message(0)), wire.get("web", "orders")):
                         assert (await wire.refused(call))[0] == "UNAUTHENTICATED"
-            assert list(root.iterdir()) == []
+            assert copies_in(root) == []
             async with Wire(hub, ("authorization", f"bearer {TOKEN.decode()}")) as wire:
                 await wire.put("web", "orders", message(0))
             source = tmp_path / "other"
@@ -124,6 +135,32 @@ def test_an_address_in_use_is_told(tmp_path: Path) -> None:
     in_loop(talk())
 
 
+def test_a_second_hub_of_a_directory_is_refused_until_the_first_one_has_stopped(tmp_path: Path) -> None:
+    async def talk() -> None:
+        async with running(tmp_path):
+            with pytest.raises(Locked, match=f"{tmp_path} is locked: another hub"):
+                async with running(tmp_path):
+                    pass
+        async with running(tmp_path):
+            pass
+
+    in_loop(talk())
+
+
+def test_a_link_in_the_place_of_what_a_hub_keeps_for_itself_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "hub").mkdir()
+    (tmp_path / "hub" / ".logwright").symlink_to(tmp_path / "outside")
+
+    async def talk() -> None:
+        with pytest.raises(StorageFailed, match="link"):
+            async with running(tmp_path / "hub"):
+                pass
+
+    in_loop(talk())
+    assert list((tmp_path / "outside").iterdir()) == []
+
+
 # --- slow, half-open, and too many ----------------------------------------------------------------------------------
 
 
@@ -189,24 +226,68 @@ def test_a_connection_that_says_nothing_sensible_is_closed(greeting: bytes, tmp_
     in_loop(talk())
 
 
+async def held_calls(channel: Any, name: str, count: int) -> list[Any]:
+    """Calls of one connection, each of which has been answered once and says no more."""
+    held = [channel.stream_stream("/hub.Hub/Put")() for _ in range(count)]
+    for number, call in enumerate(held):
+        request = PutRequest(ClientID=name, JournalDir=f"held{number}", Messages=[message(0)])
+        await call.write(request.SerializeToString())
+        await call.read()
+    return held
+
+
 def test_more_calls_than_a_hub_takes_are_turned_away_and_come_in_later(tmp_path: Path) -> None:
     async def talk() -> None:
-        async with running(tmp_path, limits=Limits(calls=2)) as hub, Wire(hub) as wire:
-            channel = grpc.aio.insecure_channel(str(hub.address))
-            held = [channel.stream_stream("/hub.Hub/Put")() for _ in range(2)]
-            for number, call in enumerate(held):
-                request = PutRequest(ClientID="web", JournalDir=f"held{number}", Messages=[message(0)])
-                await call.write(request.SerializeToString())
-                await call.read()
-            refused = await wire.refused(wire.put("web", "orders", message(0)))
-            assert refused[0] == "RESOURCE_EXHAUSTED"
+        limits = Limits(calls=2, idle_seconds=60)
+        async with running(tmp_path, limits=limits) as hub, Wire(hub) as wire:
+            channels = [grpc.aio.insecure_channel(str(hub.address), options=[("number", n)]) for n in range(2)]
+            held = [(await held_calls(channel, f"c{n}", 1))[0] for n, channel in enumerate(channels)]
+            code, words, _ = await wire.refused(wire.put("web", "orders", message(0)))
+            assert code == "RESOURCE_EXHAUSTED"
+            assert words == "this hub has 2 calls under way, and takes no more at the moment"
             for call in held:
                 await call.done_writing()
                 assert await call.code() == grpc.StatusCode.OK
             await wire.put("web", "orders", message(0))
-            await channel.close()
+            for channel in channels:
+                await channel.close()
 
     in_loop(talk())
+
+
+@pytest.mark.parametrize("idle_seconds", [60, 0.01], ids=["busy", "idle"])
+def test_one_client_with_all_calls_there_are_does_not_keep_out_another(idle_seconds: float, tmp_path: Path) -> None:
+    """A busy one gives up what it has more than the other; of idle ones every call is free to be taken."""
+    calls = 6
+    connections = 3 if idle_seconds > 1 else calls
+    source = tmp_path / "orders"
+    write_journal(source, 200)
+
+    async def talk() -> None:
+        limits = Limits(calls=calls, idle_seconds=idle_seconds)
+        async with running(tmp_path / "hub", limits=limits) as hub:
+            channels = [
+                grpc.aio.insecure_channel(str(hub.address), options=[("number", n)]) for n in range(connections)
+            ]
+            held = [
+                call
+                for number, channel in enumerate(channels)
+                for call in await held_calls(channel, f"c{number}", calls // connections)
+            ]
+            assert len(hub.calls) == calls
+            await asyncio.sleep(0.02 if idle_seconds < 1 else 0)  # idle for longer than it may be
+            (sent,) = await send_path(access_to(hub), source, client="web", request_bytes=2000)
+            assert (sent.next_offset, sent.failures) == (200, 0)
+            ended = [call for call in held if call.done()]
+            assert ended
+            for call in ended:
+                assert await call.code() == grpc.StatusCode.UNAVAILABLE
+                assert await call.details() == "others need the place of this call"
+            for channel in channels:
+                await channel.close()
+
+    in_loop(talk())
+    assert unlike(source, tmp_path / "hub" / "web.orders") == []
 
 
 def test_more_connections_than_a_hub_takes_are_closed_at_once(tmp_path: Path) -> None:
@@ -257,7 +338,10 @@ def _quiet(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL, logger="logwright")
 
 
-def test_a_full_disk_is_an_error_reading_goes_on_and_with_room_so_does_the_copy(tmp_path: Path) -> None:
+def test_a_full_disk_is_an_error_told_once_reading_goes_on_and_with_room_so_does_the_copy(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, logger="logwright")
     source = tmp_path / "orders"
     write_journal(source, 3000)
 
@@ -274,6 +358,9 @@ def test_a_full_disk_is_an_error_reading_goes_on_and_with_room_so_does_the_copy(
             assert [one.Offset for one in found] == [place - 1]
             with pytest.raises(Unreachable, match="No space left on device"):
                 await send_path(access_to(hub), source, client="web", patience_seconds=0)
+            told = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
+            assert len(told) == 1
+            assert told[0].endswith("No space left on device: clients are told to come again")
             ballast.unlink()
             (sent,) = await send_path(access_to(hub), source, client="web")
             assert sent.next_offset == 3000

@@ -22,7 +22,7 @@ from typing import Any
 from ..safety import Address, Protection, parse_address
 from .access import Access
 from .client import HubClient
-from .errors import Conflict, HubError, OutOfStep, Refused, Unreachable
+from .errors import Conflict, DamagedCopy, HubError, OutOfStep, Refused, Unreachable
 from .limits import Limits
 from .restoring import Restored
 from .sending import Sent
@@ -33,6 +33,7 @@ __all__ = [
     "Access",
     "Address",
     "Conflict",
+    "DamagedCopy",
     "Hub",
     "HubClient",
     "HubError",

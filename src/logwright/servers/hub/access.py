@@ -6,6 +6,7 @@ could read the journals, and the token as well.
 
 from __future__ import annotations
 
+import re
 import ssl
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,7 @@ import grpc.aio
 
 from ...core.errors import LogwrightError, NotFound, WrongUse
 from ..safety import Address, client_context, parse_address, read_bounded, read_secret, read_tokens
-from .errors import Broken, Conflict, HubError, OutOfStep, Refused, Unreachable
+from .errors import Broken, Conflict, DamagedCopy, HubError, OutOfStep, Refused, Unreachable
 
 EXPECTED_KEY: Final = "logwright-expected"
 """The metadata, behind an error, that says where a copy goes on."""
@@ -102,6 +103,8 @@ def _trusted_by(context: ssl.SSLContext | None) -> bytes | None:
     return "".join(map(ssl.DER_cert_to_PEM_cert, found)).encode("ascii") or None
 
 
+_PLACE: Final = re.compile(r"(.*?) @ (\d{1,20}): (.*)", re.DOTALL)
+"""How damage is told: the file, the position, and what is wrong there."""
 _REFUSALS: Final = (
     grpc.StatusCode.UNAUTHENTICATED,
     grpc.StatusCode.PERMISSION_DENIED,
@@ -131,6 +134,9 @@ def translated(address: Address, code: Any, details: str | None, metadata: Any =
         return Conflict(words, expected)
     if code == grpc.StatusCode.NOT_FOUND:
         return NotFound(words)
+    if code == grpc.StatusCode.DATA_LOSS:
+        place = _PLACE.fullmatch(words)
+        return DamagedCopy(words, 0, "damage") if place is None else DamagedCopy(place[1], int(place[2]), place[3])
     if code in _REFUSALS or (code == grpc.StatusCode.RESOURCE_EXHAUSTED and "larger than max" in words):
         return Refused(words)
     if code == grpc.StatusCode.INTERNAL:

@@ -26,7 +26,7 @@ from ...formats.sej.copying import Batch
 from . import requests
 from .access import Access, translated
 from .errors import HubError, Unreachable
-from .names import MOST_CHARACTERS, check_client, check_journal
+from .names import check_client, check_journal
 from .probing import why_unreachable
 
 Result = TypeVar("Result")
@@ -42,7 +42,7 @@ class HubClient:
     """A client of a hub, under the name that its copies are kept by."""
 
     def __init__(self, access: Access, client: str, *, answer_seconds: float = ANSWER_SECONDS) -> None:
-        check_client(client, MOST_CHARACTERS)
+        check_client(client)
         self.access = access
         self.client = client
         self._answer_seconds = answer_seconds
@@ -72,7 +72,7 @@ class HubClient:
 
     async def get(self, journal: str, offset: int) -> Batch:
         """Messages of the copy from an offset on, all of one segment; none behind the last. `NotFound` for no copy."""
-        check_journal(journal, MOST_CHARACTERS)
+        check_journal(journal)
         answer = await self._ask(requests.GET, requests.get_request(self.client, journal, offset))
         return requests.read_get_answer(answer, offset, _MOST_FRAMES_BYTES)
 

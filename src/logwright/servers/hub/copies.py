@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -23,7 +24,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from ...core.disk import REAL_DISK, Disk, make_directories
-from ...core.errors import Closed, LogwrightError, NotFound
+from ...core.errors import Closed, DamagedJournal, Locked, LogwrightError, NotFound
+from ...core.keep import DIRECTORY as KEPT_DIRECTORY
+from ...core.lock import Lock
 from ...formats.sej.copying import SEGMENT_BYTES, Batch, CopyWriter, find_difference
 from ...formats.sej.reader import Reader
 from ...formats.sej.segment import Chunk
@@ -36,6 +39,7 @@ from .requests import Get, Put
 logger = logging.getLogger("logwright.hub")
 
 _SEGMENTS: Final = "jnl"
+_LOCK_NAME: Final = ".server.lck"
 _MOST_PLACES: Final = 256
 """How many places are remembered for those who read copies piece by piece."""
 Answer = int | LogwrightError
@@ -89,7 +93,8 @@ class Copy:
         answers: list[Answer] = []
         for put in puts:
             try:
-                answers.append(self._put(put))
+                with _damage_named(self.directory):
+                    answers.append(self._put(put))
             except LogwrightError as error:
                 answers.append(error)
                 self._fail(answers, error)
@@ -171,6 +176,15 @@ class Copy:
         return self._writer is not None
 
 
+@contextlib.contextmanager
+def _damage_named(directory: Path) -> Iterator[None]:
+    """Let damage in a copy be told with the copy's directory."""
+    try:
+        yield
+    except DamagedJournal as error:
+        raise type(error)(directory / error.file, error.position, error.reason) from error
+
+
 def _settle(future: asyncio.Future[int], answer: Answer) -> None:
     if future.done():  # nobody waits for it any more
         return
@@ -209,7 +223,23 @@ class Copies:
         self._tasks: set[asyncio.Task[None]] = set()
         self._places: dict[tuple[Path, int], tuple[int, int]] = {}
         self._closing = False
+        self._lock: Lock | None = None
         make_directories(disk, self.root)
+
+    def lock(self) -> None:
+        """Have the root for ourselves until `close`; `Locked` when another hub has it."""
+        own = self.root / KEPT_DIRECTORY
+        if self.disk.exists(own):
+            self.disk.make_directory(own)  # creates nothing, and refuses a link
+        make_directories(self.disk, own)
+        try:
+            self._lock = Lock.acquire(self.disk, own / _LOCK_NAME)
+        except Locked:
+            raise Locked(f"{self.root} is locked: another hub, or another server, has this directory") from None
+
+    def told_outside(self, error: LogwrightError) -> str:
+        """What an error says, with names as they are below the root: where that is concerns nobody else."""
+        return str(error).replace(f"{self.root}{os.sep}", "").replace(str(self.root), "the hub's directory")
 
     # --- what copies use --------------------------------------------------------------------------------------------
 
@@ -219,7 +249,8 @@ class Copies:
 
     def check_room(self) -> None:
         """Raise `Refused` when there are as many copies as there may be."""
-        if len(self.disk.list_directory(self.root)) >= self.limits.journals:
+        names = [name for name in self.disk.list_directory(self.root) if name != KEPT_DIRECTORY]
+        if len(names) >= self.limits.journals:
             raise Refused(f"this hub has {self.limits.journals} journals, and takes no more")
 
     def count_written(self, batch: Batch) -> None:
@@ -263,8 +294,8 @@ class Copies:
                 idle.retire()
 
     def _checked(self, client: str, journal: str) -> Path:
-        check_client(client, self.limits.name_characters)
-        check_journal(journal, self.limits.name_characters)
+        check_client(client)
+        check_journal(journal)
         return directory_of(self.root, client, journal)
 
     def get(self, get: Get) -> bytes:
@@ -274,11 +305,15 @@ class Copies:
         linked = self.disk.is_link(directory) or self.disk.is_link(segments)
         if linked or not self.disk.is_directory(segments):
             raise NotFound(f"this hub has no journal {get.journal} of {get.client}")
+        with _damage_named(directory):
+            return self._messages_of(directory, get.offset)
+
+    def _messages_of(self, directory: Path, offset: int) -> bytes:
         reader = Reader(directory, disk=self.disk)
         messages: list[bytes] = []
         segment: int | None = None
         size = 0
-        for chunk in self._chunks(reader, get.offset):
+        for chunk in self._chunks(reader, offset):
             more = chunk.stop - chunk.start
             if size and (segment != chunk.segment.first_offset or size + more > self.limits.answer_bytes):
                 break
@@ -293,7 +328,7 @@ class Copies:
             self._remember(following, place)
         if segment is None:  # perhaps it ends with a segment that is empty
             last = reader.segments()[-1:]
-            segment = last[0].first_offset if last and last[0].first_offset >= get.offset else None
+            segment = last[0].first_offset if last and last[0].first_offset >= offset else None
         return requests.get_answer(messages, segment)
 
     def _chunks(self, reader: Reader, offset: int) -> Iterator[Chunk]:
@@ -323,7 +358,7 @@ class Copies:
 
     def journals_of(self, client: str) -> list[str]:
         """The journals of a client. In a thread."""
-        check_client(client, self.limits.name_characters)
+        check_client(client)
         return journals_among(self.disk.list_directory(self.root), client)
 
     @property
@@ -340,3 +375,5 @@ class Copies:
             await self.in_thread(copy.close)
         self._copies.clear()
         self._threads.shutdown()
+        if self._lock is not None:
+            self._lock.release()

@@ -4,6 +4,7 @@ LogwrightError
 └── HubError
     ├── OutOfStep       the messages do not go on where the copy ends; `expected` is where that is
     ├── Conflict        the copy has another message of the same offset; `expected` is where the copy ends
+    ├── DamagedCopy     the hub's copy is damaged (also a DamagedJournal); `verify` and `repair` it there
     ├── Refused         the hub does not let us in, or does not understand us
     └── Unreachable     nobody answers, or the hub cannot at the moment: trying again later may help
 
@@ -12,7 +13,7 @@ What else a hub cannot do for us is a `HubError` in its words.
 
 from __future__ import annotations
 
-from ...core.errors import LogwrightError
+from ...core.errors import DamagedJournal, LogwrightError
 
 
 class HubError(LogwrightError):
@@ -33,6 +34,10 @@ class Conflict(HubError):
     def __init__(self, message: str, expected: int | None) -> None:
         super().__init__(message)
         self.expected = expected
+
+
+class DamagedCopy(HubError, DamagedJournal):
+    """The copy that the hub has is damaged. `file` is told from the hub's directory on, behind the hub's address."""
 
 
 class Refused(HubError):

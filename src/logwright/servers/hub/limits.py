@@ -9,21 +9,22 @@ from dataclasses import dataclass
 class Limits:
     """Units are last in the names. A message must fit a request, so `request_bytes` is the limit of messages too.
 
-    What a hub holds in memory is at most `buffer_bytes`, and one request and one answer for each call.
+    What a hub holds in memory is at most `buffer_bytes`, and one request and one answer for each call. Where all calls
+    are taken, one that was idle for `idle_seconds`, or one of whoever has most, gives up its place: see `calls.py`.
     """
 
     request_bytes: int = 16 << 20
     answer_bytes: int = 1 << 20
     buffer_bytes: int = 128 << 20
-    connections: int = 64
+    connections: int = 256
     calls: int = 64
-    calls_of_one_connection: int = 32
+    calls_of_one_connection: int = 16
     requests_in_flight: int = 64
     open_journals: int = 128
     journals: int = 10_000
-    name_characters: int = 100
     header_bytes: int = 8192
     handshake_seconds: float = 10.0
+    idle_seconds: float = 1.0
     silence_seconds: float = 30.0
     answer_seconds: float = 30.0
     keepalive_seconds: float = 20.0

@@ -15,27 +15,27 @@ from typing import Final
 
 from ...core.errors import WrongUse
 
-MOST_CHARACTERS: Final = 127
-"""Of each name: so two of them and a dot are the name of a directory on every system."""
+MOST_CHARACTERS: Final = 100
+"""Of each name: so two of them and a dot are the name of a directory on every system. Clients and hubs agree on it."""
 _CLIENT: Final = re.compile(r"[A-Za-z0-9_-]+")
 _JOURNAL: Final = re.compile(r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*")
 
 
-def check_client(client: str, most_characters: int) -> None:
+def check_client(client: str) -> None:
     """Raise `WrongUse` for a name that is no client's."""
-    _check("client", client, _CLIENT, "letters, digits, _ and -", most_characters)
+    _check("client", client, _CLIENT, "letters, digits, _ and -")
 
 
-def check_journal(journal: str, most_characters: int) -> None:
+def check_journal(journal: str) -> None:
     """Raise `WrongUse` for a name that is no journal's."""
-    _check("journal", journal, _JOURNAL, "letters, digits, _ and -, and single dots between them", most_characters)
+    _check("journal", journal, _JOURNAL, "letters, digits, _ and -, and single dots between them")
 
 
-def _check(what: str, name: str, pattern: re.Pattern[str], allowed: str, most_characters: int) -> None:
-    if len(name) > min(most_characters, MOST_CHARACTERS):
-        raise WrongUse(f"a {what}'s name of {len(name)} characters is too long: the limit is {most_characters}")
+def _check(what: str, name: str, pattern: re.Pattern[str], allowed: str) -> None:
+    if len(name) > MOST_CHARACTERS:
+        raise WrongUse(f"a {what}'s name of {len(name)} characters is too long: the limit is {MOST_CHARACTERS}")
     if not pattern.fullmatch(name):
-        raise WrongUse(f"{name!r} is no name of a {what}: it has {allowed}")
+        raise WrongUse(f"{name!r} is no name of a {what}: that is made of {allowed}")
 
 
 def directory_of(root: Path, client: str, journal: str) -> Path:

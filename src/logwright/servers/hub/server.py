@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from types import TracebackType
@@ -39,9 +40,11 @@ from ..metrics import Metrics
 from ..safety import Address, Protection, check_limits, listening
 from . import requests
 from .access import EXPECTED_KEY
+from .calls import Busy, Call, Calls
 from .copies import Copies
 from .errors import Conflict, OutOfStep, Refused
 from .limits import Limits
+from .reminders import Reminders
 
 logger = logging.getLogger("logwright.hub")
 
@@ -71,10 +74,10 @@ class Hub:
         self.address = address
         self.copies = Copies(directory, self.limits, segment_size=segment_size)
         self.metrics = Metrics("logwright_hub")
-        self._calls = 0
+        self.calls = Calls(self.limits.calls, self.limits.idle_seconds)
         self._buffered_bytes = 0
         self._waiting_for_room: list[asyncio.Future[None]] = []
-        self._stopping = asyncio.Event()
+        self._reminders = Reminders(logger)
         self._server: Any = None
         self._describe_metrics()
 
@@ -90,15 +93,17 @@ class Hub:
         ):
             metrics.gauge(name, about, read, grows=True)
         metrics.gauge("open_journals", "Copies that are open for writing.", lambda: copies.open_count)
-        metrics.gauge("calls", "Calls that are under way.", lambda: self._calls)
+        metrics.gauge("calls", "Calls that are under way.", lambda: len(self.calls))
         metrics.gauge("buffered_bytes", "Requests that are being handled.", lambda: self._buffered_bytes)
 
     # --- starting and stopping --------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Listen; `address` has the port then."""
+        """Listen; `address` has the port then. `Locked` when another hub has the directory."""
         limits = self.limits
-        self._server = grpc.aio.server(maximum_concurrent_rpcs=limits.calls, options=_options(limits))
+        self.copies.lock()
+        # We know better than gRPC whom to turn away. Calls that give up their place are under way until they notice.
+        self._server = grpc.aio.server(maximum_concurrent_rpcs=2 * limits.calls, options=_options(limits))
         handlers = {name: grpc.stream_stream_rpc_method_handler(self._handler(name)) for name in _METHODS}
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("hub.Hub", handlers),))
         with listening(self.address):
@@ -128,7 +133,7 @@ class Hub:
 
     async def stop(self) -> None:
         """Answer what has come, take no more, and close everything. What was acknowledged is on the disk anyway."""
-        self._stopping.set()
+        self.calls.stop()
         try:
             if self._server is not None:
                 await self._server.stop(self.limits.stop_seconds)
@@ -153,30 +158,33 @@ class Hub:
     def _handler(self, method: str) -> Callable[[Any, Any], Awaitable[None]]:
         handle: _Handle = {"Put": self._put, "Get": self._get, "List": self._list}[method]
 
-        async def call(_: Any, context: Any) -> None:
-            self._calls += 1
+        async def answer(_: Any, context: Any) -> None:
+            call: Call | None = None
             try:
-                await self._answer_all(method, handle, context)
+                self._admit(context)
+                call = self.calls.enter(context.peer())
+                await self._answer_all(method, handle, context, call)
             except LogwrightError as error:
                 await self._refuse(context, error)
             except TimeoutError:
                 self.dropped.add()
                 await self._end(context, grpc.StatusCode.DEADLINE_EXCEEDED, "too slow: the hub has stopped waiting")
             finally:
-                self._calls -= 1
+                if call is not None:
+                    self.calls.leave(call)
 
-        return call
+        return answer
 
-    async def _answer_all(self, method: str, handle: _Handle, context: Any) -> None:
+    async def _answer_all(self, method: str, handle: _Handle, context: Any, call: Call) -> None:
         """Read requests and answer them in order, several at a time."""
-        self._admit(context)
         answers: asyncio.Queue[asyncio.Future[bytes] | None] = asyncio.Queue(self.limits.requests_in_flight)
-        reading = asyncio.ensure_future(self._read_all(handle, context, answers))
+        reading = asyncio.ensure_future(self._read_all(handle, context, call, answers))
         try:
             while (answer := await answers.get()) is not None:
                 data = await answer
                 async with asyncio.timeout(self.limits.answer_seconds):
                     await context.write(data)
+                self.calls.touch(call, -1)
                 self.requests.add(1, method)
             await reading
         finally:
@@ -195,20 +203,15 @@ class Hub:
             raise _NotAdmitted("this hub asks for a token, and got none that it knows")
 
     async def _read_all(
-        self, handle: _Handle, context: Any, answers: asyncio.Queue[asyncio.Future[bytes] | None]
+        self, handle: _Handle, context: Any, call: Call, answers: asyncio.Queue[asyncio.Future[bytes] | None]
     ) -> None:
         """Read requests until the client has no more, or until one cannot be handled: then that is its answer."""
-        stopping = asyncio.ensure_future(self._stopping.wait())
         try:
-            while True:
-                data = await self._next_request(context, stopping)
-                if data is None:
-                    break
+            while (data := await self._next_request(context, call)) is not None:
+                self.calls.touch(call, 1)
                 await answers.put(await self._begin(handle, data))
         except (LogwrightError, TimeoutError) as error:
             await answers.put(_failed(error))
-        finally:
-            stopping.cancel()
         await answers.put(None)
 
     async def _begin(self, handle: _Handle, data: bytes) -> asyncio.Future[bytes]:
@@ -225,15 +228,15 @@ class Hub:
         answer.add_done_callback(lambda _: self._give_room(size))
         return answer
 
-    async def _next_request(self, context: Any, stopping: asyncio.Future[Any]) -> bytes | None:
+    async def _next_request(self, context: Any, call: Call) -> bytes | None:
         """The next request; None behind the last. `TimeoutError` when there is none for too long."""
         reading = asyncio.ensure_future(context.read())
         try:
-            waiting = {reading, stopping}
+            waiting = {reading, call.leaving}
             await asyncio.wait(waiting, timeout=self.limits.silence_seconds, return_when=asyncio.FIRST_COMPLETED)
             if not reading.done():
-                if stopping.done():
-                    raise Closed("the hub is stopping")
+                if call.leaving.done():
+                    raise call.leaving.result()
                 raise TimeoutError
             data = reading.result()
         finally:
@@ -284,10 +287,14 @@ class Hub:
 
     async def _refuse(self, context: Any, error: LogwrightError) -> None:
         code = _code_of(error)
-        if code in (grpc.StatusCode.ABORTED, grpc.StatusCode.DATA_LOSS) or is_no_space(error):
-            logger.error("%s", error)
+        words = self.copies.told_outside(error)
+        if is_no_space(error):
+            words = f"the hub has no room left on its disk ({_reason_of(error)})"
+            self._reminders.tell(words, f"{error}: clients are told to come again", logging.ERROR)
+        elif code in (grpc.StatusCode.ABORTED, grpc.StatusCode.DATA_LOSS):
+            self._reminders.tell(words, str(error), logging.ERROR)
         expected = getattr(error, "expected", None)
-        await self._end(context, code, str(error), () if expected is None else ((EXPECTED_KEY, str(expected)),))
+        await self._end(context, code, words, () if expected is None else ((EXPECTED_KEY, str(expected)),))
 
     async def _end(self, context: Any, code: Any, words: str, more: tuple[tuple[str, str], ...] = ()) -> None:
         self.failures.add(1, code.name)
@@ -306,6 +313,7 @@ _CODES: Final[list[tuple[type[LogwrightError], Any]]] = [
     (Refused, grpc.StatusCode.FAILED_PRECONDITION),
     (WrongUse, grpc.StatusCode.INVALID_ARGUMENT),
     (NotFound, grpc.StatusCode.NOT_FOUND),
+    (Busy, grpc.StatusCode.RESOURCE_EXHAUSTED),
     (Locked, grpc.StatusCode.UNAVAILABLE),
     (Closed, grpc.StatusCode.UNAVAILABLE),
     (DamagedJournal, grpc.StatusCode.DATA_LOSS),
@@ -317,6 +325,11 @@ def _code_of(error: LogwrightError) -> Any:
     if is_no_space(error):
         return grpc.StatusCode.UNAVAILABLE
     return next((code for kind, code in _CODES if isinstance(error, kind)), grpc.StatusCode.ABORTED)
+
+
+def _reason_of(error: LogwrightError) -> str:
+    """Why a file operation failed, without the file's name."""
+    return os.strerror(error.errno) if isinstance(error, OSError) and error.errno is not None else str(error)
 
 
 def _failed(error: BaseException) -> asyncio.Future[bytes]:
@@ -343,6 +356,7 @@ def _options(limits: Limits) -> list[tuple[str, int]]:
         ("grpc.max_concurrent_streams", limits.calls_of_one_connection),
         ("grpc.max_allowed_incoming_connections", limits.connections),
         ("grpc.server_handshake_timeout_ms", int(limits.handshake_seconds * 1000)),
+        ("grpc.max_connection_idle_ms", int(limits.silence_seconds * 1000)),
         ("grpc.keepalive_time_ms", keepalive_ms),
         ("grpc.keepalive_timeout_ms", keepalive_ms),
         ("grpc.keepalive_permit_without_calls", 1),

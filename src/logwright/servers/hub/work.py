@@ -20,7 +20,7 @@ from ...formats.sej.shard import find_shards, parse_shard_name
 from . import restoring
 from .access import Access
 from .client import HubClient
-from .names import MOST_CHARACTERS, check_journal
+from .names import check_journal
 from .patience import PATIENCE_SECONDS, Patience
 from .reminders import Reminders
 from .restoring import Restored
@@ -51,7 +51,7 @@ def named_journals(path: Path, name: str | None) -> list[tuple[str, Path]]:
         raise NotFound(f"{path}: no sej journal is here")
     for journal, directory in found:
         try:
-            check_journal(journal, MOST_CHARACTERS)
+            check_journal(journal)
         except WrongUse as error:
             raise WrongUse(f"{directory} needs another name on a hub: {error}") from None
     return found

@@ -1,0 +1,123 @@
+"""Who gives up a call when there is no place for another: those that do nothing first, then whoever has most."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+
+from logwright.core.errors import Closed
+from logwright.servers.hub.calls import Busy, Call, Calls
+from tests.servers.hub.support import in_loop
+
+
+def in_a_loop(work: Callable[[], None]) -> None:
+    async def run() -> None:
+        work()
+
+    in_loop(run())
+
+
+def busy_call(calls: Calls, connection: str) -> Call:
+    call = calls.enter(connection)
+    calls.touch(call, 1)
+    return call
+
+
+def test_whoever_has_two_more_by_address_or_by_connection_gives_up_the_oldest() -> None:
+    def work() -> None:
+        calls = Calls(4, 60)
+        far = [busy_call(calls, f"ipv4:10.0.0.1:{port}") for port in (1, 1, 2)]
+        near = busy_call(calls, "ipv4:127.0.0.1:5")
+        busy_call(calls, "ipv4:127.0.0.1:6")
+        assert [call.leaving.done() for call in (*far, near)] == [True, False, False, False]
+        with pytest.raises(Busy, match="has 4 calls under way"):
+            calls.enter("ipv4:127.0.0.1:6")
+        calls.enter("ipv6:[::1]:7")
+        assert [call.leaving.done() for call in (*far, near)] == [True, True, False, False]
+
+    in_a_loop(work)
+
+
+def test_connections_of_one_address_share_it_alike() -> None:
+    def work() -> None:
+        calls = Calls(4, 60)
+        first = [busy_call(calls, "ipv4:127.0.0.1:1") for _ in range(4)]
+        second = [busy_call(calls, "ipv4:127.0.0.1:2") for _ in range(2)]
+        assert [call.leaving.done() for call in first] == [True, True, False, False]
+        assert not any(call.leaving.done() for call in second)
+        with pytest.raises(Busy):
+            calls.enter("ipv4:127.0.0.1:2")
+        with pytest.raises(Busy):
+            calls.enter("ipv4:127.0.0.1:1")
+        calls.enter("ipv4:127.0.0.1:3")
+
+    in_a_loop(work)
+
+
+def test_a_call_that_waits_for_nothing_is_given_up_first_and_one_that_is_not_answered_yet_is_not() -> None:
+    def work() -> None:
+        now = 0.0
+        calls = Calls(3, 1.0, lambda: now)
+        waiting, answered, fresh = (calls.enter(f"ipv4:127.0.0.1:{port}") for port in range(3))
+        calls.touch(waiting, 1)
+        calls.touch(answered, 1)
+        calls.touch(answered, -1)
+        now = 0.9
+        calls.touch(fresh, 1)
+        calls.touch(fresh, -1)
+        with pytest.raises(Busy):
+            calls.enter("ipv4:127.0.0.1:9")
+        now = 1.5
+        calls.enter("ipv4:127.0.0.1:9")
+        assert [call.leaving.done() for call in (waiting, answered, fresh)] == [False, True, False]
+        assert isinstance(answered.leaving.result(), Closed)
+        with pytest.raises(Busy):
+            calls.enter("ipv4:127.0.0.1:9")
+
+    in_a_loop(work)
+
+
+def test_when_a_hub_stops_all_calls_end_and_none_begins() -> None:
+    def work() -> None:
+        calls = Calls(3, 1.0)
+        held = [calls.enter("ipv4:127.0.0.1:1") for _ in range(2)]
+        calls.stop()
+        assert [str(call.leaving.result()) for call in held] == ["the hub is stopping"] * 2
+        with pytest.raises(Closed, match="the hub is stopping"):
+            calls.enter("ipv4:127.0.0.1:1")
+
+    in_a_loop(work)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_whatever_comes_and_goes_nobody_is_kept_out_by_one_who_has_two_more(seed: int) -> None:
+    async def work() -> None:
+        chance = random.Random(seed)
+        most = chance.choice([1, 2, 5, 16])
+        calls = Calls(most, 60)
+        held: list[Call] = []
+        for _ in range(2000):
+            if held and chance.random() < 0.3:
+                gone = held.pop(chance.randrange(len(held)))
+                calls.leave(gone)
+                continue
+            connection = f"ipv4:10.0.0.{chance.choice([1, 1, 1, 2, 3])}:{chance.randrange(3)}"
+            address = connection.rpartition(":")[0]
+            staying = [call for call in held if not call.leaving.done()]
+            addresses = Counter(call.address for call in staying)
+            own = Counter(call.connection for call in staying if call.address == address)
+            try:
+                held.append(busy_call(calls, connection))
+            except Busy:
+                assert len(staying) == most
+                assert max(addresses.values()) <= addresses[address] + 1
+                assert max(own.values(), default=0) <= own[connection] + 1
+            assert sum(not call.leaving.done() for call in held) <= most
+            assert len(calls) == len(held)
+        await asyncio.sleep(0)
+
+    in_loop(work())
