@@ -298,3 +298,35 @@ def test_a_damaged_pack_costs_no_file_that_it_was_to_replace(dialect: str, opene
             assert "cars.900" not in visible(disk)
         COUNTS.add("torn tails", 1, "kestrel")
     assert refused > 10
+
+
+# --- files that were never a journal ----------------------------------------------------------------------------------
+
+TEXTS = {
+    "a line": b"a list of things to do\n",
+    "a word": b"reminder",
+    "in another script": "ein Käse, \u4e00\n".encode() * 200,
+}
+
+
+@OPENERS
+@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
+def test_text_in_the_place_of_a_journal_is_refused_and_left_as_it_is(text: bytes, opener: Opener) -> None:
+    disk = with_files({"cars": text})
+    for _ in range(2):
+        with pytest.raises(DamagedJournal, match="this is text, and no journal of a queue, so nothing is cut off"):
+            opener(disk, "auto")
+    assert visible(disk) == {"cars": text}
+    assert not disk.exists(HOME / ".logwright" / "cut")
+
+
+@OPENERS
+@pytest.mark.parametrize(
+    "torn", [*TORN, bytes(100), b"\x89PNG\r\n\x1a\n", b"a" * 100 + b"\x07", b"a word\n"], ids=range(9)
+)
+def test_what_a_crash_may_have_left_of_a_new_journal_is_cut_and_kept(torn: bytes, opener: Opener) -> None:
+    disk = with_files({"cars": torn})
+    with opener(disk, "auto") as found:
+        assert (found.recovered.start, found.recovered.end) == (0, len(torn))
+        assert disk.open(found.kept, "read").read_at(0, 1000) == torn
+    assert visible(disk) == {"cars": b""}

@@ -8,10 +8,12 @@ files are packed. A file is synced before it is rotated, so only the newest can 
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Final
 
 from ...core.appending import Appending
 from ...core.disk import Disk, make_directories
@@ -44,6 +46,9 @@ from .reader import Reader
 from .records import DIALECTS, Dialect, check_dialect
 
 logger = logging.getLogger("logwright.kestrel")
+_LOOKED_AT_BYTES: Final = 512
+_LEAST_TEXT: Final = 8
+"""So many characters are no accident: a crash leaves no such beginning."""
 
 
 class QueueFiles(Appending):
@@ -191,6 +196,9 @@ class QueueFiles(Appending):
         if wanted != UNDECIDED:
             self._refuse_other_dialect(wanted)
         damage, goes_on = judge(cursor)
+        if damage is not None and damage.start == 0 and _is_text(self._file.read_at(0, _LOOKED_AT_BYTES)):
+            reason = f"{damage.reason}: this is text, and no journal of a queue, so nothing is cut off"
+            raise DamagedJournal(self.path, 0, reason)
         if damage is not None and goes_on:
             reason = f"{damage.reason}; items follow, so nothing is cut off (see logwright repair)"
             raise DamagedJournal(self.path, damage.start, reason)
@@ -349,6 +357,15 @@ class QueueFiles(Appending):
 
 def _hint_at(listing: Listing) -> str:
     return f"; look first at what it was to replace and is still there: {', '.join(listing.dead)}"
+
+
+def _is_text(beginning: bytes) -> bool:
+    """Whether a file that begins so is one that people write. The last character may not be whole."""
+    try:
+        text = codecs.getincrementaldecoder("utf-8")().decode(beginning)
+    except UnicodeDecodeError:
+        return False
+    return len(text) >= _LEAST_TEXT and all(character.isprintable() or character in "\t\n\r\f" for character in text)
 
 
 def _is_of(queue: str, name: str) -> bool:
