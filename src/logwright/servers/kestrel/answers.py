@@ -8,7 +8,17 @@ from __future__ import annotations
 from collections.abc import Container
 from typing import Final
 
-from ...core.errors import Full, LogwrightError, StorageFailed, TooLarge, WrongUse, is_no_file, is_no_space
+from ...core.errors import (
+    DamagedJournal,
+    Full,
+    Locked,
+    LogwrightError,
+    StorageFailed,
+    TooLarge,
+    WrongUse,
+    is_no_file,
+    is_no_space,
+)
 
 STORED: Final = b"STORED\r\n"
 NOT_STORED: Final = b"NOT_STORED\r\n"
@@ -32,6 +42,8 @@ TOO_LARGE: Final = b"SERVER_ERROR object too large for cache\r\n"
 NO_MEMORY: Final = b"SERVER_ERROR out of memory storing object\r\n"
 NO_SPACE: Final = b"SERVER_ERROR out of disk space\r\n"
 FAILED: Final = b"SERVER_ERROR the queue's journal failed\r\n"
+DAMAGED: Final = b"SERVER_ERROR the queue's journal is damaged\r\n"
+HELD: Final = b"SERVER_ERROR another process has the queue\r\n"
 NO_FILE: Final = b"SERVER_ERROR a directory or a link has the name of the queue\r\n"
 MANY_CLIENTS: Final = b"SERVER_ERROR too many connections\r\n"
 MANY_QUEUES: Final = b"SERVER_ERROR too many queues\r\n"
@@ -49,6 +61,10 @@ def failure(error: BaseException) -> bytes:
         return BAD_NAME
     if is_of_full_disk(error):
         return NO_SPACE
+    if isinstance(error, DamagedJournal):
+        return DAMAGED
+    if isinstance(error, Locked):
+        return HELD
     return NO_FILE if is_no_file(error) else FAILED
 
 

@@ -92,6 +92,9 @@ def _change(
         server.queues.when_settled(key, client.redoing(request))
         return
     queue = server.queues.by_key.get(key)
+    if queue is None and server.queues.is_there(key):
+        client.with_queue(key, request, quiet=quiet)  # which tells what is wrong with it
+        return
     if queue is None:
         if not quiet:
             client.answer(absent)

@@ -153,6 +153,7 @@ class QueueMetrics(Metrics):
         self.gauge("up", "Whether the server takes everything: 1, or 0 for another status.", self._is_up)
         self.gauge("connections", "Clients that are connected.", lambda: len(server.connections))
         self.gauge("queues", "Queues that are open.", lambda: len(server.queues.by_key))
+        self.gauge("queues_refused", "Queues that could not be opened.", lambda: len(server.queues.refused))
         self.gauge("arriving_bytes", "Data of items that have arrived in part.", lambda: server.arriving.bytes)
         self.gauge("commits", "Writes, or syncs, that carried one request or many.", lambda: server.lane.commits)
         self.gauge("disk_is_low", "Whether nothing is put because the disk is full.", lambda: int(server.is_low))

@@ -5,6 +5,9 @@ the disk, so a thread does it; requests for the queue wait until it is done, tho
 
 A queue whose journal failed, as on a full disk, is closed and opened again: what was acknowledged is there. Items that
 clients had open come back then, and their reads are over.
+
+A queue that cannot be opened, as its journal is damaged, is refused with the reason, and tried again less and less
+often: somebody may have repaired it. The others are served meanwhile.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from ...core import keep
 from ...core.disk import make_directories
-from ...core.errors import Closed, LogwrightError, StorageFailed
+from ...core.errors import Closed, Locked, LogwrightError, StorageFailed
 from ...formats.kestrel.engine import Engine
 from ...formats.kestrel.files import list_queues
 from ...formats.kestrel.hub import Handle, Settings, can_open
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("logwright.servers.kestrel")
 _FILE_THREADS = 4
+_MOST_RETRY_SECONDS = 60.0
 
 
 class Served:
@@ -97,7 +101,9 @@ class Queues:
         self.directory = directory
         self.by_key: dict[bytes, Served] = {}
         self.refused: dict[bytes, LogwrightError] = {}
-        """Those that could not be opened again, and why."""
+        """Those that could not be opened, or opened again, and why."""
+        self._delays: dict[bytes, float] = {}
+        """After how many seconds each of them is tried again."""
         self._limits, self._settings = limits, settings
         self._max_queues, self._retry_seconds = max_queues, retry_seconds
         self._by_engine: dict[Engine, Served] = {}
@@ -118,11 +124,23 @@ class Queues:
         try:
             for name in list_queues(disk, self.directory):
                 key = name.encode("utf-8", "surrogateescape")
-                if name_of(key) is not None:  # else no client could name it
+                if name_of(key) is None:  # no client could name it
+                    continue
+                try:
                     self._add(key, self._open(name))
+                except Locked:
+                    raise  # somebody uses it, and should know that the server cannot
+                except LogwrightError as error:
+                    logger.error("%s: this queue is not served: %s", name, error)
+                    self.refused[key] = error
         except BaseException:
             self.close_all()
             raise
+
+    def watch_refused(self) -> None:
+        """Try those again that could not be opened."""
+        for key, error in self.refused.items():
+            self._refuse(key, error, None)
 
     def _open(self, name: str) -> Handle:
         path = self.directory / name
@@ -158,6 +176,12 @@ class Queues:
     def when_settled(self, key: bytes, do: Callable[[], None]) -> None:
         """Do something once nobody changes the files of a queue any more."""
         self._changing[key].append(do)
+
+    def is_there(self, key: bytes) -> bool:
+        """Whether something has the name of a queue that is not open."""
+        path = self.directory / key.decode("utf-8", "surrogateescape")
+        disk = self._settings.disk
+        return key in self.refused or disk.exists(path) or disk.is_link(path)
 
     @property
     def has_room(self) -> bool:
@@ -252,20 +276,22 @@ class Queues:
         logger.error("%s: %s", served.engine.path, error)
         self._drop(served)
         served.is_lost = True
-        self._reopen(served)
+        self._reopen(served.key, served)
 
-    def _reopen(self, served: Served) -> None:
-        key, name = served.key, served.engine.queue
+    def _reopen(self, key: bytes, served: Served | None) -> None:
+        """Open a queue that has failed, or could not be opened at the start: then there is none to be closed first."""
 
         def work() -> Handle:
-            try:
-                served.handle.close()
-            except LogwrightError as error:
-                logger.error("%s: %s", served.engine.path, error)
-            return self._open(name)
+            if served is not None:
+                try:
+                    served.handle.close()
+                except LogwrightError as error:
+                    logger.error("%s: %s", served.engine.path, error)
+            return self._open(key.decode("utf-8", "surrogateescape"))
 
         def reopened(handle: Handle) -> None:
             self.refused.pop(key, None)
+            self._delays.pop(key, None)
             fresh = self._add(key, handle, served)
             for waiter in fresh.waiters:
                 waiter.queue = fresh
@@ -274,14 +300,19 @@ class Queues:
 
         def done(error: BaseException | None) -> None:
             if isinstance(error, LogwrightError) and not self._is_closed:
-                self.refused[key] = error
-                asyncio.get_running_loop().call_later(self._retry_seconds, self._try_again, served)
+                self._refuse(key, error, served)
 
         self._change(key, work, reopened, done)
 
-    def _try_again(self, served: Served) -> None:
-        if not self._is_closed and served.key in self.refused and not self.is_changing(served.key):
-            self._reopen(served)
+    def _refuse(self, key: bytes, error: LogwrightError, served: Served | None) -> None:
+        self.refused[key] = error
+        delay = self._delays.get(key, self._retry_seconds)
+        self._delays[key] = min(2 * delay, max(delay, _MOST_RETRY_SECONDS))
+        asyncio.get_running_loop().call_later(delay, self._try_again, key, served)
+
+    def _try_again(self, key: bytes, served: Served | None) -> None:
+        if not self._is_closed and key in self.refused and not self.is_changing(key):
+            self._reopen(key, served)
 
     # --- the end ----------------------------------------------------------------------------------------------------
 

@@ -142,6 +142,7 @@ class QueueServer:
         self.commits.lane = self.lane
         try:
             await asyncio.to_thread(self._open)
+            self.queues.watch_refused()
             self.moving = Moving(self)
             self._stack.callback(self.moving.stop)
             with listening(self.settings.address):

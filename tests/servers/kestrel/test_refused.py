@@ -1,0 +1,75 @@
+"""Queues that cannot be opened: they are refused with the reason and left as they are, and the others are served."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from logwright.core.errors import Locked
+from logwright.formats.kestrel.queue import Queue
+from logwright.servers.kestrel import ServerLimits
+from tests.servers.kestrel.support import Client, serving
+
+DAMAGED = b"SERVER_ERROR the queue's journal is damaged\r\n"
+HELD = b"SERVER_ERROR another process has the queue\r\n"
+NO_FILE = b"SERVER_ERROR a directory or a link has the name of the queue\r\n"
+QUICK = ServerLimits(retry_seconds=0.002)
+REQUESTS = (
+    b"set q 0 0 1\r\n1\r\n", b"get q\r\n", b"get q/open\r\n", b"get q/peek\r\n", b"get q/t=1\r\n", b"monitor q 1\r\n",
+    b"delete q\r\n", b"flush q\r\n",
+)  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """Failures are told in the log, which is not what is looked at here."""
+    logging.getLogger("logwright").setLevel(logging.CRITICAL)
+    yield
+    logging.getLogger("logwright").setLevel(logging.NOTSET)
+
+
+def test_a_file_that_is_no_journal_is_left_alone_and_the_others_are_served(tmp_path: Path) -> None:
+    text = b"hello, this is a list of things to do\n"
+    (tmp_path / "q").write_bytes(text)
+    with Queue(tmp_path, "other") as queue:
+        queue.put(b"2")
+    with serving(tmp_path, limits=QUICK) as served, Client(served) as client:
+        for request in REQUESTS:
+            assert client.ask(request) == DAMAGED, request
+        assert client.ask(b"delete q noreply\r\nget other\r\n") == b"VALUE other 0 1\r\n2\r\nEND\r\n"
+        assert (tmp_path / "q").read_bytes() == text
+        (tmp_path / "q").unlink()
+        served.until(lambda: b"q" in served.server.queues.by_key)
+        assert client.ask(b"set q 0 0 1\r\n1\r\nget q\r\n") == b"STORED\r\nVALUE q 0 1\r\n1\r\nEND\r\n"
+        assert client.ask(b"delete q\r\n") == b"DELETED\r\n"
+    assert not (tmp_path / ".logwright" / "cut").exists()
+
+
+def test_it_is_tried_again_less_and_less_often(tmp_path: Path) -> None:
+    (tmp_path / "q").write_bytes(b"no journal")
+    with serving(tmp_path, limits=QUICK) as served:
+        served.until(lambda: served.server.queues._delays[b"q"] >= 0.1)
+        assert list(served.server.queues.refused) == [b"q"]
+
+
+def test_a_directory_in_the_place_of_a_queue_is_told_by_delete_as_well(tmp_path: Path) -> None:
+    with serving(tmp_path) as served, Client(served) as client:
+        (tmp_path / "q").mkdir()
+        assert client.ask(b"delete q\r\nflush q\r\ndelete r\r\n") == NO_FILE * 2 + b"NOT_FOUND\r\n"
+
+
+def test_a_queue_that_came_after_the_start_can_be_deleted(tmp_path: Path) -> None:
+    with serving(tmp_path) as served, Client(served) as client:
+        with Queue(tmp_path, "q") as queue:
+            queue.put(b"1")
+            assert client.ask(b"delete q\r\n") == HELD
+        assert client.ask(b"delete q\r\n") == b"DELETED\r\n"
+        assert not (tmp_path / "q").exists()
+
+
+def test_a_server_does_not_start_while_somebody_has_one_of_its_queues(tmp_path: Path) -> None:
+    with Queue(tmp_path, "q"), pytest.raises(Locked), serving(tmp_path):
+        pass
