@@ -9,8 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from logwright.core.disk import REAL_DISK, Disk, OpenMode, make_directories, remove_tree, replace_file, write_all
+from logwright.core.disk import (
+    REAL_DISK,
+    Disk,
+    OpenMode,
+    behind_hole,
+    make_directories,
+    remove_tree,
+    replace_file,
+    write_all,
+)
 from logwright.core.errors import Locked, NotFound, StorageFailed
+from logwright.core.patched import PatchedFile
 from tests.support.children import Child
 from tests.support.damage import noise
 from tests.support.faulty_disk import FORGOTTEN, SHORT_WRITE, SYNCS, WRITES, FaultyDisk, every_fault, forgotten_syncs
@@ -44,6 +54,23 @@ def test_a_file_with_reserved_space_is_written_through_its_mapping(
     memory[1 << 20 : (1 << 20) + 5] = b"there"
     file.close()
     assert (tmp_path / "file").read_bytes()[1 << 20 :].startswith(b"there")
+
+
+def test_holes_in_a_file_need_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = REAL_DISK.open(tmp_path / "file", "create")
+    file.write_at(1 << 20, b"x")
+    file.truncate(2 << 20)
+    found = [behind_hole(file, position, 2 << 20) for position in (0, 1 << 20, (2 << 20) - 1)]
+    assert 0 < found[0] <= 1 << 20
+    assert found[1:] == [1 << 20, 2 << 20]
+    assert behind_hole(file, 0, 100) == 100
+    patched = PatchedFile(file)
+    patched.add(5000, b"y")
+    assert (behind_hole(patched, 0, 2 << 20), behind_hole(patched, 5000, 2 << 20)) == (5000, 5000)
+    assert behind_hole(patched, 6000, 2 << 20) == found[0]
+    monkeypatch.delattr(os, "SEEK_DATA")
+    assert behind_hole(file, 7, 2 << 20) == 7, "what no system tells must be read"
+    file.close()
 
 
 def test_space_that_is_not_there_is_not_reserved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -99,6 +99,14 @@ class Mappable(Protocol):
         """
 
 
+@runtime_checkable
+class Sparse(Protocol):
+    """A file that knows where nothing was ever written to it: there it has zeros, and takes no space."""
+
+    def data_from(self, position: int) -> int:
+        """The first place from a position on that may have been written to; the size of the file if there is none."""
+
+
 class Disk(Protocol):
     """The file operations that the library uses, and no others."""
 
@@ -186,6 +194,17 @@ class RealFile:
                     break
                 have += count
             return have
+
+    def data_from(self, position: int) -> int:
+        with translated("read", self.path):
+            try:
+                return os.lseek(self.descriptor, position, os.SEEK_DATA)
+            except (AttributeError, OSError) as error:
+                if isinstance(error, OSError) and error.errno == errno.ENXIO:
+                    return max(position, os.fstat(self.descriptor).st_size)
+                if isinstance(error, OSError) and error.errno not in _NOT_SUPPORTED:
+                    raise
+                return position  # a system or a file system that does not tell
 
     def write_at(self, position: int, data: Buffer) -> int:
         try:
@@ -369,6 +388,11 @@ class RealDisk:
 
 
 REAL_DISK = RealDisk()
+
+
+def behind_hole(file: File, position: int, end: int) -> int:
+    """Where to read on from a position, at most from `end`: up to there the file has zeros that nobody has written."""
+    return min(end, file.data_from(position)) if isinstance(file, Sparse) else position
 
 
 def write_all(file: File, position: int, data: Buffer) -> None:

@@ -16,7 +16,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from .disk import Disk, File, make_directories, write_all
+from .disk import Disk, File, behind_hole, make_directories, write_all
 from .errors import LogwrightError
 from .outcome import Damage
 
@@ -65,11 +65,14 @@ def keep_range(disk: Disk, home: Path, file: File, start: int, end: int) -> Path
     try:
         position = start
         while position < end:
-            data = file.read_at(position, min(_COPY_BYTES, end - position))
-            if not data:
+            following = behind_hole(file, position, end)
+            data = file.read_at(following, min(_COPY_BYTES, end - following))
+            if following > position:  # it shall not take more space than it did
+                copy.truncate(following - start)
+            elif not data:
                 break
-            write_all(copy, position - start, data)
-            position += len(data)
+            write_all(copy, following - start, data)
+            position = following + len(data)
         copy.sync()
     except BaseException:  # the bytes are still where they were: half a copy, at every try on a full disk, helps nobody
         copy.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from pathlib import Path
 
-from .disk import Buffer, File
+from .disk import Buffer, File, behind_hole
 from .errors import WrongUse
 
 
@@ -41,6 +41,11 @@ class PatchedFile:
         count = self.file.read_into(position, buffer)
         self._patch(position, buffer[:count])
         return count
+
+    def data_from(self, position: int) -> int:
+        found = behind_hole(self.file, position, self.size())
+        following = bisect_left(self._patches, (position - self.MOST_BYTES, b""))
+        return max(position, min([found, *(at for at, _ in self._patches[following : following + 1])]))
 
     def _patch(self, position: int, view: memoryview) -> None:
         end = position + len(view)

@@ -272,6 +272,37 @@ def test_damage_in_a_great_many_places_is_read_past_in_small_steps(tmp_path: Pat
     assert disk.bytes_read < 2 * 3000 * 2000
 
 
+HOLE_BYTES = 256 << 20
+
+
+@pytest.mark.parametrize(
+    ("behind", "problem"),
+    [(b"", "torn_tail"), (b"\x07", "torn_tail"), (encoded(Checkpoint(0, 1), *data("b")), "malformed")],
+    ids=["nothing behind it", "a byte behind it", "records behind it"],
+)
+def test_a_hole_of_any_size_is_passed_without_being_read(tmp_path: Path, behind: bytes, problem: str) -> None:
+    file = write(tmp_path, {0: [HINT, *data("a")]}) / "0.journal"
+    size = file.stat().st_size
+    with file.open("r+b") as output:
+        output.truncate(HOLE_BYTES)
+        output.seek(HOLE_BYTES)
+        output.write(behind)
+    disk = CountingDisk()
+    report = Reader(tmp_path, disk=disk).verify()
+    assert [(each.position, each.kind) for each in report.problems] == [(size, problem)]
+    assert disk.bytes_read < HOLE_BYTES // 16
+    if problem == "torn_tail":
+        with Writer(tmp_path, disk=disk) as writer:
+            kept = writer.kept
+        assert kept is not None
+        with kept.open("rb") as copy:
+            copy.seek(HOLE_BYTES - size)
+            assert copy.read() == behind
+        assert kept.stat().st_blocks * 512 < HOLE_BYTES // 16
+        assert disk.bytes_read < HOLE_BYTES // 16
+        assert file.stat().st_size == size
+
+
 def payloads(records: Iterable[Any]) -> list[bytes]:
     return [record.data for record in records if isinstance(record, Data)]
 

@@ -8,6 +8,7 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize, PyByteArray_Resize
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memchr
 
 from ...core._buffers cimport View, array_of, check_count, check_ends, check_range, column_bytes, column_memory, not_walked
 from ...core._bytes cimport copy_bytes, load_little_u32, load_little_u64, store_little_u32, store_little_u64
@@ -323,13 +324,17 @@ cdef Py_ssize_t c_find_checkpoint(
     cdef Py_ssize_t position = start
     cdef uint32_t head
     cdef uint64_t checked, current
+    cdef const void *found
     while end - position >= CHECKPOINT_BYTES:
-        if data[position] == CHECKPOINT:
-            head = load_little_u32(data + position)
-            if head == CHECKPOINT_HEADER or head == CHECKPOINT:
-                checked, current = checked_at(data + position), current_at(data + position)
-                if least_checked <= checked <= current and least_current <= current <= most_current:
-                    return position
+        found = memchr(data + position, CHECKPOINT, end - position - CHECKPOINT_BYTES + 1)
+        if found == NULL:
+            break
+        position = <const unsigned char *>found - data
+        head = load_little_u32(data + position)
+        if head == CHECKPOINT_HEADER or head == CHECKPOINT:
+            checked, current = checked_at(data + position), current_at(data + position)
+            if least_checked <= checked <= current and least_current <= current <= most_current:
+                return position
         position += 1
     return -1
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Self
 
 from ...core.chunk import FileChunk
-from ...core.disk import File
+from ...core.disk import File, behind_hole
 from ...core.outcome import Damage, Ending, Malformed, Tail
 from . import codec, kernel
 from .files import JournalFile
@@ -34,6 +34,7 @@ _FIRST_BYTES: Final = 512
 """So much is read at first behind damage, and then more: a file may be damaged in a great many places."""
 assert READ_BYTES % _FIRST_BYTES == 0
 _SEARCH_BYTES: Final = 1 << 20
+_ZEROS: Final = bytes(_SEARCH_BYTES)
 _MOST_CHECKPOINTS: Final = MAX_FILE_BYTES // CHECKPOINT_BYTES
 """How many segments can begin in what is left of a file."""
 _HOLE_BYTES: Final = 32
@@ -234,6 +235,7 @@ def find_next(file: File, start: int, size: int, segment: int | None) -> int | N
     least, most = (0, MAX_ID) if segment is None else (segment, min(MAX_ID, segment + _MOST_CHECKPOINTS))
     position, reach = start, _FIRST_BYTES
     while size - position >= CHECKPOINT_BYTES:
+        position = behind_hole(file, position, size)  # a checkpoint record does not begin with a zero
         window = file.read_at(position, min(reach, size - position))
         reach = min(2 * reach, _SEARCH_BYTES)
         found = kernel.find_checkpoint(window, 0, len(window), 0, least, most)
@@ -248,10 +250,9 @@ def find_next(file: File, start: int, size: int, segment: int | None) -> int | N
 def _end_of_zeros(file: File, start: int, size: int) -> int:
     """Where the zeros that begin at a position end."""
     position = start
-    while position < size:
+    while (position := behind_hole(file, position, size)) < size:
         window = file.read_at(position, min(_SEARCH_BYTES, size - position))
-        rest = window.lstrip(b"\0")
-        if rest or not window:
-            return position + len(window) - len(rest)
+        if not window or window != _ZEROS[: len(window)]:  # which is compared many bytes at a time
+            return position + len(window) - len(window.lstrip(b"\0"))
         position += len(window)
     return size
