@@ -14,10 +14,43 @@ from __future__ import annotations
 
 import contextlib
 import mmap
-from typing import cast
+from collections.abc import Iterable
+from typing import Final, cast
 
 from ...core.disk import Buffer, File, Mappable, write_all, write_zeros
 from ...core.errors import LogwrightError
+
+_NEAR_BYTES: Final = 16 << 10
+"""Places that are no further apart are written together: a disk takes longer for two blocks than for all between."""
+_MOST_BYTES: Final = 1 << 20
+"""So much is written together at most."""
+
+
+def write_places(file: File, places: Iterable[tuple[int, bytes]]) -> None:
+    """Put bytes in many places of a file that has them, in the order of the places.
+
+    What lies between places that are near is written again as it is: nobody else may be writing there.
+    """
+    near: list[tuple[int, bytes]] = []
+    for position, data in places:
+        if near and (position - near[-1][0] > _NEAR_BYTES or position - near[0][0] > _MOST_BYTES):
+            _write_near(file, near)
+            near.clear()
+        near.append((position, data))
+    if near:
+        _write_near(file, near)
+
+
+def _write_near(file: File, places: list[tuple[int, bytes]]) -> None:
+    start = places[0][0]
+    last, last_data = places[-1]
+    if last == start:
+        write_all(file, start, last_data)
+        return
+    together = bytearray(file.read_at(start, last - start)) + last_data
+    for position, data in places[:-1]:
+        together[position - start : position - start + len(data)] = data
+    write_all(file, start, together)
 
 
 class Area:
@@ -71,6 +104,14 @@ class Area:
             self.grow(end)
         assert self._memory is not None
         self._memory[position:end] = data
+
+    def store_places(self, places: list[tuple[int, bytes]]) -> None:
+        """Put bytes in many places that are there, in the order of the places."""
+        if self._written:
+            write_places(self.file, places)
+            return
+        for position, data in places:
+            self.store(position, data)
 
     def put(self, position: int, data: Buffer) -> None:
         """Put bytes in place at once, also where what is stored waits (see `held.py`)."""

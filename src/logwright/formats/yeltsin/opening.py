@@ -39,6 +39,7 @@ from ...core.outcome import Damage, Malformed
 from ...core.patched import PatchedFile
 from ...core.repair import find_interrupted
 from . import codec, kernel
+from .area import write_places
 from .cursor import Cursor, judge
 from .files import Head, Header, Hopped, JournalFile, find_redo, hop, is_whole, measure, read_head, read_header
 from .layout import (
@@ -241,9 +242,8 @@ def _adopt(path: Path, file: File, opened: Opened, size: int) -> None:
 
 def _write_links(file: File, known: list[int]) -> None:
     """Let each of these transactions name the next one; the first of them is 0 where there was none."""
-    for before, position in itertools.pairwise(known):
-        if before:
-            write_all(file, before + NEXT_AT, LINK.pack(position))
+    pairs = itertools.pairwise(known)
+    write_places(file, ((before + NEXT_AT, LINK.pack(position)) for before, position in pairs if before))
 
 
 def _end_of(file: File, last: int, size: int) -> int:

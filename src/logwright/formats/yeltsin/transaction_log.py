@@ -12,8 +12,8 @@ leave of an append that was not synced, and what opening makes of it:
 That is for one transaction. So before another one is appended, the last one is synced; and it takes a seal to see that
 a seal is not whole: where the beginning of the end lies in two sectors, of which the second may be missing, the header
 names the transaction after a sync as well. With `names_later` the header names no transaction before `sync`, and none
-is linked before `link` or `sync`: a sync is the faster the fewer places of the file have changed. Then there may be any
-number of them behind the one that the header names, and those up to the first that is not whole count.
+is linked before `complete` or `sync`: a sync is the faster the fewer places of the file have changed. Then there may be
+any number of them behind the one that the header names, and those up to the first that is not whole count.
 
 With `ahead_bytes` the file is longer than what is in it while it is open: zeros are written ahead of the transactions,
 which makes a sync twice as fast, and where nothing is synced they are stored in memory without a call. Nothing leads
@@ -25,6 +25,7 @@ Whoever uses this sees to it that one thread appends at a time, and that a failu
 from __future__ import annotations
 
 import contextlib
+import itertools
 from typing import Final
 
 from ...core.errors import LogwrightError, StorageFailed, is_no_space
@@ -40,13 +41,11 @@ from .layout import (
     OPERATION_HEAD,
     OPERATION_HEAD_BYTES,
     ROLLBACK,
-    TIMESTAMP_AT,
     TRANSACTION_HEAD,
 )
 from .opening import Opened
 from .seal import MARK, seal
 
-_COMPLETE_FLAG: Final = bytes([COMPLETE])
 SECTOR_BYTES: Final = 512
 """What reaches the disk as a whole or not at all; where it is more, this is right as well."""
 
@@ -68,8 +67,8 @@ class TransactionLog:
         self._ahead_bytes = ahead_bytes
         self._syncs_each = syncs and not names_later
         self._names_later = names_later
-        self._unlinked: list[tuple[int, bytes]] = []
-        """The transactions that the one before them does not name yet, and the bytes of their time."""
+        self._unlinked: list[int] = []
+        """The transactions that the one before them does not name yet."""
         self._linked = self.last
         """The last transaction that can be reached by links."""
         self.unknown_flags: dict[int, int] = {}
@@ -133,7 +132,7 @@ class TransactionLog:
         try:
             area.store(position, data)
             if self._names_later:
-                self._unlinked.append((position, data[TIMESTAMP_AT:FLAGS_AT]))
+                self._unlinked.append(position)
             elif self.last:
                 area.store(self.last + NEXT_AT, LINK.pack(position))
         except BaseException:
@@ -164,33 +163,25 @@ class TransactionLog:
             self._area.store(FIRST_AT, LINK.pack(self._first) + LINK.pack(last))
         self._named = last
 
-    def link(self) -> None:
-        """Let each transaction name the next one."""
-        self._link(set())
-
-    def _link(self, due: set[int]) -> None:
-        """Let each transaction name the next one, and flag those of them that are due: then they are due no more."""
-        before, rest = self._linked, b""
-        for position, timestamp in self._unlinked:
-            if before:
-                self._area.store(before + NEXT_AT, LINK.pack(position) + rest)
-                if rest:
-                    due.discard(before)
-            before, rest = position, timestamp + (_COMPLETE_FLAG if position in due else b"\0")
+    def _take_links(self) -> list[tuple[int, bytes]]:
+        """What lets each transaction name the next one, for those that do not yet: where it goes, and its bytes."""
+        chain = [self._linked, *self._unlinked]
         if self._unlinked:
-            self._linked = before
+            self._linked = self._unlinked[-1]
             self._unlinked.clear()
-            self._is_synced = False
+        return [(before + NEXT_AT, LINK.pack(position)) for before, position in itertools.pairwise(chain) if before]
 
     def complete(self, *positions: int) -> None:
         """Say that transactions are in the table, which must have been synced. What is to be linked is linked."""
-        due = set(positions)
-        self._link(due)
-        for position in due:
-            flags = _COMPLETE_FLAG
-            if position in self.unknown_flags:
-                flags = bytes([COMPLETE | self.unknown_flags.pop(position)])
-            self._area.store(position + FLAGS_AT, flags)
+        places = self._take_links()
+        for position in positions:
+            flags = COMPLETE | self.unknown_flags.pop(position, 0)
+            places.append((position + FLAGS_AT, bytes([flags])))
+        self._store_places(places)
+
+    def _store_places(self, places: list[tuple[int, bytes]]) -> None:
+        if places:
+            self._area.store_places(sorted(places))
             self._is_synced = False
 
     def sync_appended(self) -> None:
@@ -207,7 +198,7 @@ class TransactionLog:
         last = self.last
         if self._named == last:
             return
-        self.link()
+        self._store_places(self._take_links())
         if not self._is_synced:
             self._sync_all()  # a header never names what it does not lead to
         self._name(last)
