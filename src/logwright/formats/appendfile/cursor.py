@@ -89,8 +89,8 @@ class Chunk(FileChunk):
 class Cursor:
     """Goes through one file from the beginning of a record on, which lies in `segment`. It can go on in a larger file.
 
-    `end` is where to stop although the file may be longer. `room` is a buffer to read into, at least as large as the
-    largest record, for who goes through many files.
+    `end` is where to stop although the file may be longer. `room` is a buffer to read into, for who goes through
+    many files: larger than the file, or at least as large as the largest record.
     """
 
     def __init__(

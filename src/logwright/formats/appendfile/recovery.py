@@ -50,7 +50,7 @@ class Recovery(Iterator[Segment]):
         self._writer = writer
         self._steps: Iterator[list[Segment]] = self._each_step()
         self._ready: Iterator[Segment] = iter(())
-        self._room: memoryview | None = None
+        self._room = memoryview(b"")
         self._next: tuple[JournalFile, int, int] | None = None
         self._opened: Cursor | None = None
         self._with_data: JournalFile | None = None
@@ -105,9 +105,14 @@ class Recovery(Iterator[Segment]):
 
     def _open(self, source: JournalFile, position: int, segment: int) -> Cursor:
         """A cursor that reads into memory which is used again at once: that is the quickest."""
-        if self._room is None:
-            self._room = memoryview(bytearray(_STEP_BYTES))
         file = self._writer.disk.open(source.path, "read")
+        try:
+            wanted = min(_STEP_BYTES, file.size() + 1)  # so that the end of a small file is seen by the first read
+            if len(self._room) < wanted:
+                self._room = memoryview(bytearray(wanted))
+        except BaseException:
+            file.close()
+            raise
         return Cursor(file, source, position, segment=segment, room=self._room)
 
     def _read_on(self, source: JournalFile, position: int, parts: Segments, found: list[Segment]) -> int | None:
