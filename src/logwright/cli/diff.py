@@ -23,7 +23,7 @@ from .arguments import (
     tell_torn_tails,
     verb,
 )
-from .output import GREEN, RED, YELLOW, Column, Table, describe, escape, print_json, warn
+from .output import GREEN, RED, YELLOW, Column, Table, describe, escape, listed, print_json, warn
 from .pages import in_hex, is_ranges
 
 
@@ -32,6 +32,7 @@ from .pages import in_hex, is_ranges
     examples=[
         ("which items came, went or were reserved since the beginning", "logwright diff queues/mail 0 now"),
         ("between two places in its files, for a program", "logwright diff queues/mail mail@0 mail@417 --json"),
+        ("what became of segments since the beginning of a file", "logwright diff readings 4.journal@0 now"),
         ("what changed in a store within a day", "logwright diff stores/fleet.jrn 2026-01-15T09:00Z 2026-01-15T12:00Z"),
     ],
 )
@@ -46,6 +47,9 @@ def command(path: Path, earlier: str, later: str, local: bool, format_name: str 
 
     For kestrel: the items that came, that went, and that were reserved or put back, each under the place where it was
     added. Journals of messages only grow: `dump --from --to` shows what came. Damage makes the exit code 1.
+
+    For appendfile: the segments that came, and those that were added to, closed or checked, by their ids. Those that
+    wait to be recovered are called GENERATION/ID. Points are places or "now".
 
     For versioned: the keys that were added, changed and removed between two times, which are nanoseconds, ISO 8601, or
     "2 hours ago"; a key that was written anew with the same value has not changed.
@@ -87,4 +91,6 @@ def _text(value: Any) -> str:
         return in_hex(value)
     if isinstance(value, dict) and "data" in value:
         value = {**value, "data": escape(base64.b64decode(value["data"]))}
+    if isinstance(value, dict) and "records" in value:
+        value = {**value, "records": listed(value["records"])}
     return json.dumps(value, ensure_ascii=False)

@@ -7,6 +7,7 @@ full, without colours.
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import shutil
@@ -85,6 +86,14 @@ def escape(data: bytes) -> str:
         return one_line(data.decode("utf-8"))
     except UnicodeDecodeError:
         return one_line(data.decode("ascii", "backslashreplace"))
+
+
+def listed(records: list[str]) -> str:
+    """Records in base64: how many, and the first of them."""
+    if not records:
+        return "none"
+    first = escape(base64.b64decode(records[0]))
+    return first if len(records) == 1 else f"{len(records)}, from {first} on"
 
 
 def _escape_character(character: str) -> str:

@@ -26,7 +26,7 @@ from .arguments import (
     tell_torn_tails,
     verb,
 )
-from .output import Column, Table, describe, escape, print_facts, print_json, print_line, progress_bar, warn
+from .output import Column, Table, describe, escape, listed, print_facts, print_json, print_line, progress_bar, warn
 from .pages import is_ranges, print_pages
 from .times import MILLISECONDS, shown_time
 
@@ -141,16 +141,8 @@ def _cell(column: str, value: Any) -> str:
     if column == "data" and value is not None:
         return escape(base64.b64decode(value))
     if isinstance(value, list):
-        return _listed(value)
+        return listed(value)
     return _plain(value)
-
-
-def _listed(records: list[str]) -> str:
-    """Records of a segment: how many, and the first of them."""
-    if not records:
-        return "none"
-    first = escape(base64.b64decode(records[0]))
-    return first if len(records) == 1 else f"{len(records)}, from {first} on"
 
 
 def _plain(value: Any) -> str:

@@ -25,7 +25,7 @@ from .cursor import Chunk, Cursor, judge
 from .files import POSITION_BITS, Files, JournalFile, Listing, list_files, wrong_names
 from .layout import LOCK_NAME, file_name, parse_name
 from .records import Record
-from .replay import Segment, Segments
+from .replay import Segment, Segments, difference
 
 ROW_FIELDS: Final = ("kind", "segment", "data", "checked", "current")
 """What a table of records has; no record has all of it."""
@@ -189,6 +189,11 @@ class Reader(FilesReader[Chunk, JournalFile]):
         if all(segment.generation is None for segment in found):
             return {"segments": [segment.as_json() for segment in found]}
         return {"segments": [{"generation": segment.generation, **segment.as_json()} for segment in found]}
+
+    def diff(self, start: int, stop: int) -> dict[str, Any]:
+        """What became of segments between two numbers; see `replay.difference`."""
+        self.torn_tail = None
+        return difference(self.segments(start, mode="permissive"), self.segments(stop, mode="permissive"))
 
     def as_json(self, located: Located) -> dict[str, Any]:
         """A record as `dump --json` prints it."""

@@ -82,10 +82,19 @@ class Segment:
     checked: bool = False
     generation: int | None = field(default=None, compare=False)
 
+    @property
+    def name(self) -> str:
+        """What no other segment of the journal is called."""
+        return str(self.id) if self.generation is None else f"{self.generation}/{self.id}"
+
     def as_json(self) -> dict[str, Any]:
         """The segment as `state --json` prints it where nothing waits to be recovered: without its generation."""
+        return {"id": self.id, **self.described()}
+
+    def described(self) -> dict[str, Any]:
+        """What there is to say of it but its name."""
         records = [base64.b64encode(record).decode() for record in self.records]
-        return {"id": self.id, "complete": self.complete, "checked": self.checked, "records": records}
+        return {"complete": self.complete, "checked": self.checked, "records": records}
 
 
 class Segments:
@@ -152,6 +161,23 @@ def replay(records: Iterable[Record]) -> list[Segment]:
     for segment in found:
         segment.checked = segment.id < segments.checked
     return found
+
+
+def difference(before: list[Segment], after: list[Segment]) -> dict[str, Any]:
+    """The segments that came, that went, and that were added to, closed or checked, by their names.
+
+    A segment that is written since the journal was opened last is called by its id, others by `GENERATION/ID`.
+    """
+    old, new = ({segment.name: segment for segment in segments} for segments in (before, after))
+    return {
+        "added": {name: segment.described() for name, segment in new.items() if name not in old},
+        "changed": {
+            name: {"before": old[name].described(), "after": segment.described()}
+            for name, segment in new.items()
+            if name in old and segment != old[name]
+        },
+        "removed": {name: segment.described() for name, segment in old.items() if name not in new},
+    }
 
 
 def _each(segments: Segments, records: Iterable[Record]) -> Iterator[Segment]:
