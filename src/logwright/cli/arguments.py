@@ -7,6 +7,7 @@ is raised, and `main` makes one line and an exit code of it.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -60,7 +61,24 @@ def verb(name: str, *, examples: Sequence[Example]) -> Callable[[Callable[..., A
 
 # --- options --------------------------------------------------------------------------------------------------------
 
-path_argument = click.argument("path", type=click.Path(path_type=Path))
+
+class JournalPath(click.Path):
+    """The path of a journal. A link to a file is followed here, where somebody has named it, and nowhere else.
+
+    So the journal is where the file is: its other files, its locks and what is kept beside it are there as well.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        path = Path(os.fsdecode(super().convert(value, param, ctx)))
+        if REAL_DISK.is_link(path) and not REAL_DISK.is_directory(path):
+            return Path(os.path.realpath(path))
+        return path
+
+
+path_argument = click.argument("path", type=JournalPath())
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, one object a line.")
 local_option = click.option("--local", is_flag=True, help="Show and read times in local time instead of UTC.")
 since_option = click.option("--since", metavar="TIME", help="From the first record on that is not earlier than this.")
@@ -230,12 +248,15 @@ def find_place(reader: Reader, text: str) -> Any:
 def find_point(reader: Reader, text: str, local: bool) -> int:
     """The record number that a point in a journal's past means: a number, a place, or a time.
 
-    A journal whose states are known by time is asked by time only: a number is nanoseconds.
+    A journal whose states are known by time is asked by time only: a number is nanoseconds. One whose records have no
+    times knows of one time all the same, which is now.
     """
     if getattr(reader, "states_by_time", False):
         return parse_time(text, local=local)
     if text.isascii() and text.isdigit():
         return int(find_index(reader, int(text)) or 0)
+    if text == "now" and not hasattr(reader, "find_time") and hasattr(reader, "next"):
+        return int(reader.next)
     find_moment = getattr(reader, "find_moment", None) or (lambda moment: find_time(reader, moment))
     found = find_place(reader, text) if "@" in text else find_moment(parse_time(text, local=local))
     if isinstance(found, dict):

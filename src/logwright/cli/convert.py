@@ -19,6 +19,7 @@ from ..core.report import Progress
 from .arguments import (
     DAMAGE_FOUND,
     GOOD,
+    JournalPath,
     chosen_format,
     damage_placed,
     heedful,
@@ -53,7 +54,7 @@ _PARQUET_MAGIC: Final = b"PAR1"
         ),
     ],
 )
-@click.argument("source", type=click.Path(path_type=Path))
+@click.argument("source", type=JournalPath())
 @click.argument("destination", type=click.Path(path_type=Path))
 @click.option(
     "--to",

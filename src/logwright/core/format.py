@@ -199,6 +199,8 @@ def detect(path: Path | str, *, disk: Disk = REAL_DISK) -> Format:
         evidence = format.looks_like(disk, path)
         if evidence is not None:
             found.append((evidence, format))
+    if not found and disk.is_link(path):
+        raise UnknownFormat(f"{path} is a link, and links are not followed: say what it leads to")
     if not found:
         raise UnknownFormat(f"{path} is not a journal of any known format ({', '.join(FORMATS)})")
     best = max(evidence.score for evidence, _ in found)
