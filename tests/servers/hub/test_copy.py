@@ -12,7 +12,7 @@ import pytest
 
 from logwright.core.errors import DamagedJournal, NotFound, WrongUse
 from logwright.formats.sej import Reader, ShardedWriter, Writer, clean
-from logwright.servers.hub import Access, Conflict, Limits, OutOfStep, Refused, restore_path, send_path
+from logwright.servers.hub import Access, Conflict, HubClient, Limits, OutOfStep, Refused, restore_path, send_path
 from tests.servers.hub.support import access_to, damage, in_loop, running, unlike, write_journal
 from tests.servers.hub.wire_messages import PutRequest, PutResponse
 
@@ -231,14 +231,27 @@ def test_two_that_send_the_same_journal_at_once_leave_one_copy_of_it(tmp_path: P
     assert unlike(source, tmp_path / "hub" / "web.orders") == []
 
 
-def test_a_message_larger_than_a_request_may_be_is_refused_in_words(tmp_path: Path) -> None:
-    with Writer(tmp_path / "orders") as writer:
-        writer.append(bytes(100_000))
+def test_a_hub_that_takes_small_requests_gets_small_ones_and_refuses_only_messages_that_are_too_large(
+    tmp_path: Path,
+) -> None:
+    source = tmp_path / "orders"
+    write_journal(source, 4000, segment_size=300_000)
+    with Writer(source) as writer:
+        writer.append(bytes(45_000))
+        writer.append(b"a small one")
 
     async def work() -> None:
         async with running(tmp_path / "hub", limits=Limits(request_bytes=50_000)) as hub:
-            with pytest.raises(Refused, match="larger than max"):
-                await send_path(access_to(hub), tmp_path / "orders", client="web")
+            (sent,) = await send_path(access_to(hub), source, client="web")
+            assert (sent.next_offset, sent.failures) == (4002, 0)
+            assert unlike(source, tmp_path / "hub" / "web.orders") == []
+            with Writer(source) as writer:
+                writer.append(b"another small one")
+                writer.append(bytes(100_000))
+            with pytest.raises(Refused, match=r"requests of 50000 bytes at most, and this one has 1000\d\d: serve it"):
+                await send_path(access_to(hub), source, client="web")
+            async with HubClient(access_to(hub), "web") as client:
+                assert await client.next_offset("orders") == 4003
 
     in_loop(work())
 

@@ -213,12 +213,30 @@ async def _until_closed(hub: Hub, greeting: bytes) -> bytes:
         writer.close()
 
 
+GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
+"""How HTTP/2 begins: what comes behind it can be half of something."""
+HALF_A_HEADER = bytes((0, 0, 200, 1, 4, 0, 0, 0, 1)) + b"\x83\x86"
+ENDLESS_HEADERS = bytes((0, 0, 0, 1, 0, 0, 0, 0, 1)) + 1000 * bytes((0, 0, 0, 9, 0, 0, 0, 0, 1))
+
+
 @pytest.mark.parametrize(
-    "greeting", [b"", b"PRI * HTTP/2.0\r\n", b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01" + bytes(50)]
+    "greeting",
+    [
+        b"",
+        b"PRI * HTTP/2.0\r\n",
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"\x16\x03\x01" + bytes(50),
+        GREETING,
+        GREETING + HALF_A_HEADER,
+        GREETING + ENDLESS_HEADERS,
+        GREETING + b"\xff" * 5000,
+    ],
+    ids=["nothing", "half", "HTTP/1", "TLS", "greeting", "half a header", "endless headers", "noise"],
 )
 def test_a_connection_that_says_nothing_sensible_is_closed(greeting: bytes, tmp_path: Path) -> None:
     async def talk() -> None:
-        async with running(tmp_path, limits=Limits(handshake_seconds=0.2)) as hub:
+        limits = Limits(handshake_seconds=0.2, silence_seconds=0.2, keepalive_seconds=0.2)
+        async with running(tmp_path, limits=limits) as hub:
             await _until_closed(hub, greeting)
             async with Wire(hub) as wire:
                 await wire.put("web", "orders", message(0))
@@ -395,7 +413,7 @@ def test_whichever_call_fails_what_was_answered_is_there_and_sending_again_compl
         assert copy.take(puts)[-1] == 30
         copy.close()
         assert unlike(source, copy.directory) == []
-        copies._threads.shutdown()
+        copies.shut()
         COUNTS.add("k-th call fails", 1, "hub")
     assert failed_at > 20
 
@@ -413,7 +431,7 @@ def test_after_a_power_cut_everything_that_was_answered_is_there_and_the_copy_ca
         assert isinstance(answer, int)
         disk.mark(answer)
     copy.close()
-    copies._threads.shutdown()
+    copies.shut()
     states = 0
     for after in disk.crash_states(most=12, format="hub"):
         answered = max(after.marks, default=0)
@@ -425,7 +443,7 @@ def test_after_a_power_cut_everything_that_was_answered_is_there_and_the_copy_ca
         assert place >= answered, after.story
         assert copy.take(puts)[-1] == 12, after.story
         copy.close()
-        again._threads.shutdown()
+        again.shut()
         found = {name: data for name, data in read_tree(after, copy.directory).items() if name.endswith(".jnl")}
         assert found == {name: data for name, data in read_tree(REAL_DISK, source).items() if name.endswith(".jnl")}
         states += 1

@@ -17,7 +17,7 @@ import grpc.aio
 
 from ...core.errors import LogwrightError, NotFound, WrongUse
 from ..safety import Address, client_context, parse_address, read_bounded, read_secret, read_tokens
-from .errors import Broken, Conflict, DamagedCopy, HubError, OutOfStep, Refused, Unreachable
+from .errors import Broken, Conflict, DamagedCopy, HubError, OutOfStep, Refused, TooLargeForHub, Unreachable
 
 EXPECTED_KEY: Final = "logwright-expected"
 """The metadata, behind an error, that says where a copy goes on."""
@@ -105,6 +105,8 @@ def _trusted_by(context: ssl.SSLContext | None) -> bytes | None:
 
 _PLACE: Final = re.compile(r"(.*?) @ (\d{1,20}): (.*)", re.DOTALL)
 """How damage is told: the file, the position, and what is wrong there."""
+_TOO_LARGE: Final = re.compile(r"larger than max \((\d+) vs\. (\d+)\)")
+"""How gRPC tells the size of a message, and the limit."""
 _REFUSALS: Final = (
     grpc.StatusCode.UNAUTHENTICATED,
     grpc.StatusCode.PERMISSION_DENIED,
@@ -137,7 +139,10 @@ def translated(address: Address, code: Any, details: str | None, metadata: Any =
     if code == grpc.StatusCode.DATA_LOSS:
         place = _PLACE.fullmatch(words)
         return DamagedCopy(words, 0, "damage") if place is None else DamagedCopy(place[1], int(place[2]), place[3])
-    if code in _REFUSALS or (code == grpc.StatusCode.RESOURCE_EXHAUSTED and "larger than max" in words):
+    if code == grpc.StatusCode.RESOURCE_EXHAUSTED and (sizes := _TOO_LARGE.search(words)) is not None:
+        what = f"the hub takes requests of {sizes[2]} bytes at most, and this one has {sizes[1]}"
+        return TooLargeForHub(f"{address}: {what}: serve it with a larger --max-request")
+    if code in _REFUSALS:
         return Refused(words)
     if code == grpc.StatusCode.INTERNAL:
         return Broken(words)

@@ -17,6 +17,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import threading
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -219,9 +220,12 @@ class Copies:
         self.written_messages = self.written_bytes = self.repeated_messages = 0
         self._segment_size = segment_size
         self._copies: dict[Path, Copy] = {}
+        # Those who read look for their place in large files, and must not hold up those who write.
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="logwright-hub")
+        self._reading_threads = ThreadPoolExecutor(threads, thread_name_prefix="logwright-hub-read")
         self._tasks: set[asyncio.Task[None]] = set()
         self._places: dict[tuple[Path, int], tuple[int, int]] = {}
+        self._counting = threading.Lock()
         self._closing = False
         self._lock: Lock | None = None
         make_directories(disk, self.root)
@@ -255,16 +259,22 @@ class Copies:
 
     def count_written(self, batch: Batch) -> None:
         """Count messages that were appended."""
-        self.written_messages += batch.count
-        self.written_bytes += len(batch.frames)
+        with self._counting:
+            self.written_messages += batch.count
+            self.written_bytes += len(batch.frames)
 
     def count_repeated(self, messages: int) -> None:
         """Count messages that were there already."""
-        self.repeated_messages += messages
+        with self._counting:
+            self.repeated_messages += messages
 
     async def in_thread(self, work: Callable[[], Any]) -> Any:
         """Do something that may wait for the disk, without holding up the event loop."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+    async def in_reading_thread(self, work: Callable[[], Any]) -> Any:
+        """The same for what is asked of copies and changes nothing."""
+        return await asyncio.get_running_loop().run_in_executor(self._reading_threads, work)
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:
         """Have something done that `close` waits for."""
@@ -333,7 +343,8 @@ class Copies:
 
     def _chunks(self, reader: Reader, offset: int) -> Iterator[Chunk]:
         """The messages from an offset on; where the last answer ended, they need not be looked for."""
-        place = self._places.pop((reader.path, offset), None)
+        with self._counting:
+            place = self._places.pop((reader.path, offset), None)
         segments = reader.segments()
         for number, segment in enumerate(segments if place is not None else ()):
             if place is None or segment.first_offset != place[0]:
@@ -352,9 +363,10 @@ class Copies:
 
     def _remember(self, following: tuple[Path, int], place: tuple[int, int]) -> None:
         """Where the message is that will be asked for next: its segment, and the position in there."""
-        self._places[following] = place
-        while len(self._places) > _MOST_PLACES:
-            self._places.pop(next(iter(self._places)), None)
+        with self._counting:
+            self._places[following] = place
+            while len(self._places) > _MOST_PLACES:
+                self._places.pop(next(iter(self._places)))
 
     def journals_of(self, client: str) -> list[str]:
         """The journals of a client. In a thread."""
@@ -374,6 +386,11 @@ class Copies:
         for copy in list(self._copies.values()):
             await self.in_thread(copy.close)
         self._copies.clear()
+        self.shut()
+
+    def shut(self) -> None:
+        """Let threads and lock go; what was open is closed."""
         self._threads.shutdown()
+        self._reading_threads.shutdown()
         if self._lock is not None:
             self._lock.release()

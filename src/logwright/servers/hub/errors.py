@@ -6,6 +6,7 @@ LogwrightError
     ├── Conflict        the copy has another message of the same offset; `expected` is where the copy ends
     ├── DamagedCopy     the hub's copy is damaged (also a DamagedJournal); `verify` and `repair` it there
     ├── Refused         the hub does not let us in, or does not understand us
+    │   └── TooLargeForHub  a request, and so perhaps a message, is larger than the hub takes
     └── Unreachable     nobody answers, or the hub cannot at the moment: trying again later may help
 
 What else a hub cannot do for us is a `HubError` in its words.
@@ -42,6 +43,10 @@ class DamagedCopy(HubError, DamagedJournal):
 
 class Refused(HubError):
     """The hub does not let us in, or does not understand what we say."""
+
+
+class TooLargeForHub(Refused):
+    """A request is larger than the hub takes: smaller ones may do, unless a single message is too large."""
 
 
 class Unreachable(HubError):

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 class Limits:
     """Units are last in the names. A message must fit a request, so `request_bytes` is the limit of messages too.
 
-    What a hub holds in memory is at most `buffer_bytes`, and one request and one answer for each call. Where all calls
-    are taken, one that was idle for `idle_seconds`, or one of whoever has most, gives up its place: see `calls.py`.
+    What a hub holds in memory is at most `buffer_bytes`, and one request and three answers for each call. Where all
+    calls are taken, one that was idle for `idle_seconds`, or one of whoever has most, gives up its place (`calls.py`).
     """
 
     request_bytes: int = 16 << 20

@@ -6,7 +6,8 @@ Requests follow each other without waiting for the answers, up to a number of th
 to it is on the hub's disk.
 
 What passes (a hub that restarts, a disk that is full) is tried again, with longer and longer pauses, until nothing has
-moved for `patience_seconds`; following goes on for ever. What does not pass is raised.
+moved for `patience_seconds`; following goes on for ever. What does not pass is raised. To a hub that takes smaller
+requests only, smaller ones are sent.
 """
 
 from __future__ import annotations
@@ -23,10 +24,11 @@ from ...core.disk import REAL_DISK
 from ...core.errors import LogwrightError
 from ...core.watch import Watch
 from ...formats.sej.copying import BATCH_BYTES, Feed
+from ...formats.sej.layout import OVERHEAD
 from ...formats.sej.segment import list_segments
 from . import requests
 from .client import HubClient, PutStream
-from .errors import Broken, Conflict, OutOfStep, Unreachable
+from .errors import Broken, Conflict, OutOfStep, TooLargeForHub, Unreachable
 from .patience import PATIENCE_SECONDS, Patience
 from .turns import Turns
 
@@ -151,6 +153,11 @@ class Sender:
                 try:
                     async with self._turns.turn():
                         has_more = await self._have_turn(follow)
+                except TooLargeForHub:
+                    if self._request_bytes <= OVERHEAD:  # there was a single message in it
+                        raise
+                    self._request_bytes = max(OVERHEAD, self._request_bytes // 4)
+                    continue
                 except Unreachable as error:
                     self.sent.failures += 1
                     await self._patience.bear(error, self.sent.next_offset)

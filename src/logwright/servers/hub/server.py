@@ -177,7 +177,9 @@ class Hub:
 
     async def _answer_all(self, method: str, handle: _Handle, context: Any, call: Call) -> None:
         """Read requests and answer them in order, several at a time."""
-        answers: asyncio.Queue[asyncio.Future[bytes] | None] = asyncio.Queue(self.limits.requests_in_flight)
+        # Answers to puts are a few bytes. Others are large, and so are not made long before they can be sent.
+        ahead = self.limits.requests_in_flight if method == "Put" else 1
+        answers: asyncio.Queue[asyncio.Future[bytes] | None] = asyncio.Queue(ahead)
         reading = asyncio.ensure_future(self._read_all(handle, context, call, answers))
         try:
             while (answer := await answers.get()) is not None:
@@ -273,13 +275,13 @@ class Hub:
 
     async def _get(self, data: bytes) -> asyncio.Future[bytes]:
         get = requests.read_get(data)
-        return asyncio.ensure_future(self.copies.in_thread(lambda: self.copies.get(get)))
+        return asyncio.ensure_future(self.copies.in_reading_thread(lambda: self.copies.get(get)))
 
     async def _list(self, data: bytes) -> asyncio.Future[bytes]:
         client = requests.read_list(data)
 
         async def answer() -> bytes:
-            return requests.list_answer(await self.copies.in_thread(lambda: self.copies.journals_of(client)))
+            return requests.list_answer(await self.copies.in_reading_thread(lambda: self.copies.journals_of(client)))
 
         return asyncio.ensure_future(answer())
 
