@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from logwright.servers.hub import Access, Protection, Refused, Unreachable, parse_address, restore_path, send_path
+from logwright.servers.hub import Access, Barred, Protection, Unreachable, parse_address, restore_path, send_path
 from logwright.servers.hub.probing import why_unreachable
 from logwright.servers.safety import Address
 from tests.servers.hub.support import in_loop, running, write_journal
@@ -28,9 +28,9 @@ def refused(access: Access, source: Path, follow: bool = False) -> Any:
     """The words with which a copy ends, and so does a restore, although both would wait for what may pass."""
 
     async def talk() -> str:
-        with pytest.raises(Refused) as restoring:
+        with pytest.raises(Barred) as restoring:
             await restore_path(access, source.with_name("new"), client="web", name="orders")
-        with pytest.raises(Refused) as sending:
+        with pytest.raises(Barred) as sending:
             await send_path(access, source, client="web", follow=follow)
         assert str(sending.value) == str(restoring.value)
         return str(sending.value)
@@ -147,7 +147,7 @@ def test_something_else_than_a_hub_is_told(tls: bool) -> None:
                 assert isinstance(error, Unreachable)
                 assert "no connection by TLS (wrong version number)" in str(error)
             else:
-                assert isinstance(error, Refused)
+                assert isinstance(error, Barred)
                 assert "what answers there is no hub" in str(error)
 
     in_loop(talk())
@@ -169,7 +169,7 @@ def test_what_may_pass_is_told_as_such_and_a_hub_that_answers_is_none_of_it(tmp_
 
 
 @pytest.mark.parametrize(
-    ("number", "kind"), [(socket.EAI_NONAME, Refused), (socket.EAI_AGAIN, Unreachable)], ids=["no name", "no answer"]
+    ("number", "kind"), [(socket.EAI_NONAME, Barred), (socket.EAI_AGAIN, Unreachable)], ids=["no name", "no answer"]
 )
 def test_a_name_that_nobody_has_does_not_pass_and_one_that_is_not_answered_may(
     number: int, kind: type[Exception], monkeypatch: pytest.MonkeyPatch

@@ -13,11 +13,23 @@ import pytest
 from logwright.core.errors import DamagedJournal
 from logwright.core.watch import PollingWatch
 from logwright.formats.sej import Writer
-from logwright.servers.hub import Access, Hub, HubClient, Limits, Sent, Unreachable, send_path, senders, turns
+from logwright.servers.hub import (
+    Access,
+    Barred,
+    Hub,
+    HubClient,
+    Limits,
+    Protection,
+    Sent,
+    Unreachable,
+    send_path,
+    senders,
+    turns,
+)
 from logwright.servers.hub.reminders import AGAIN_SECONDS, Reminders
 from logwright.servers.hub.sending import Sender
 from logwright.servers.hub.turns import Turns
-from tests.servers.hub.support import access_to, damage, in_loop, running, unlike, write_journal
+from tests.servers.hub.support import access_to, damage, in_loop, running, unlike, write_journal, write_secret
 
 SHARDS = 40
 
@@ -124,6 +136,25 @@ def test_a_shard_that_is_damaged_does_not_stop_the_others_and_is_told(
     assert [record.getMessage().partition(":")[0] for record in caplog.records] == ["2.000 is not copied any further"]
     for name in names[1:]:
         assert unlike(root / name, tmp_path / "hub" / f"web.{name}") == []
+
+
+def test_what_is_wrong_for_all_shards_alike_ends_them_all_at_once_and_is_told_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    root = tmp_path / "events"
+    for index in range(16):
+        write_journal(root / f"4.{index:03x}", 1)
+    protection = Protection.load(tokens=write_secret(tmp_path / "tokens", b"a-token-of-twenty-chars"))
+    failures: list[Exception] = []
+
+    async def work() -> None:
+        async with running(tmp_path / "hub", protection=protection) as hub:
+            with pytest.raises(Barred, match="asks for a token"):
+                await send_path(access_to(hub), root, client="web", follow=True, failed=failures.append)
+
+    in_loop(work())
+    assert [type(error) for error in failures] == [Barred]
+    assert caplog.records == []
 
 
 def test_what_many_journals_wait_for_is_told_once_and_that_it_goes_on_too(

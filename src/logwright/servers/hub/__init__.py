@@ -22,7 +22,7 @@ from typing import Any
 from ..safety import Address, Protection, parse_address
 from .access import Access
 from .client import HubClient
-from .errors import Conflict, DamagedCopy, HubError, OutOfStep, Refused, Unreachable
+from .errors import Barred, Conflict, DamagedCopy, HubError, OutOfStep, Refused, Unreachable
 from .limits import Limits
 from .restoring import Restored
 from .sending import Sent
@@ -32,6 +32,7 @@ from .work import restore_path, send_path
 __all__ = [
     "Access",
     "Address",
+    "Barred",
     "Conflict",
     "DamagedCopy",
     "Hub",

@@ -17,7 +17,7 @@ import grpc.aio
 
 from ...core.errors import LogwrightError, NotFound, WrongUse
 from ..safety import Address, client_context, parse_address, read_bounded, read_secret, read_tokens
-from .errors import Broken, Conflict, DamagedCopy, HubError, OutOfStep, Refused, TooLargeForHub, Unreachable
+from .errors import Barred, Broken, Conflict, DamagedCopy, HubError, OutOfStep, Refused, TooLargeForHub, Unreachable
 
 EXPECTED_KEY: Final = "logwright-expected"
 """The metadata, behind an error, that says where a copy goes on."""
@@ -107,13 +107,12 @@ _PLACE: Final = re.compile(r"(.*?) @ (\d{1,20}): (.*)", re.DOTALL)
 """How damage is told: the file, the position, and what is wrong there."""
 _TOO_LARGE: Final = re.compile(r"larger than max \((\d+) vs\. (\d+)\)")
 """How gRPC tells the size of a message, and the limit."""
-_REFUSALS: Final = (
+_BARS: Final = (
     grpc.StatusCode.UNAUTHENTICATED,
     grpc.StatusCode.PERMISSION_DENIED,
-    grpc.StatusCode.INVALID_ARGUMENT,
-    grpc.StatusCode.FAILED_PRECONDITION,
     grpc.StatusCode.UNIMPLEMENTED,
 )
+_REFUSALS: Final = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.FAILED_PRECONDITION)
 _PASSING: Final = (
     grpc.StatusCode.OK,  # no error of the hub's, but the answers have ended
     grpc.StatusCode.UNAVAILABLE,
@@ -142,6 +141,8 @@ def translated(address: Address, code: Any, details: str | None, metadata: Any =
     if code == grpc.StatusCode.RESOURCE_EXHAUSTED and (sizes := _TOO_LARGE.search(words)) is not None:
         what = f"the hub takes requests of {sizes[2]} bytes at most, and this one has {sizes[1]}"
         return TooLargeForHub(f"{address}: {what}: serve it with a larger --max-request")
+    if code in _BARS:
+        return Barred(words)
     if code in _REFUSALS:
         return Refused(words)
     if code == grpc.StatusCode.INTERNAL:

@@ -6,6 +6,7 @@ LogwrightError
     ├── Conflict        the copy has another message of the same offset; `expected` is where the copy ends
     ├── DamagedCopy     the hub's copy is damaged (also a DamagedJournal); `verify` and `repair` it there
     ├── Refused         the hub does not let us in, or does not understand us
+    │   ├── Barred          none of our journals gets through: a token, a certificate or the address is wrong
     │   └── TooLargeForHub  a request, and so perhaps a message, is larger than the hub takes
     └── Unreachable     nobody answers, or the hub cannot at the moment: trying again later may help
 
@@ -43,6 +44,10 @@ class DamagedCopy(HubError, DamagedJournal):
 
 class Refused(HubError):
     """The hub does not let us in, or does not understand what we say."""
+
+
+class Barred(Refused):
+    """Nothing of ours gets through, whatever the journal: a token, a certificate or the address is wrong."""
 
 
 class TooLargeForHub(Refused):

@@ -1,7 +1,7 @@
 """Why no hub answers: looked up by a connection of our own, because gRPC says little, and the same of everything.
 
 What may pass by itself (nobody listens, a network that is down) is `Unreachable`. What cannot, because one side speaks
-TLS and the other does not, or does not trust the other's certificate, is `Refused`, in words that say what to do.
+TLS and the other does not, or does not trust the other's certificate, is `Barred`, in words that say what to do.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import ssl
 from typing import Final
 
 from .access import Access
-from .errors import HubError, Refused, Unreachable
+from .errors import Barred, HubError, Unreachable
 
 _SECONDS: Final = 5.0
 _GREETING: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
@@ -34,7 +34,7 @@ def why_unreachable(access: Access) -> HubError | None:
         if not answer and access.tls:
             answer = _greet(access)  # a hub that is just stopping does not shake hands a second time
             if not answer:
-                return _client_refused(access, "it hangs up after the handshake")
+                return _client_barred(access, "it hangs up after the handshake")
     except HubError as error:
         return error
     except OSError as error:
@@ -42,10 +42,10 @@ def why_unreachable(access: Access) -> HubError | None:
     if len(answer) > 3 and answer[3] == _SETTINGS:
         return None
     if access.context is None and _speaks_tls(access):
-        return Refused(f"{access.address}: the hub there speaks TLS: give --tls-authority FILE, or --tls")
+        return Barred(f"{access.address}: the hub there speaks TLS: give --tls-authority FILE, or --tls")
     if not answer:
         return Unreachable(f"{access.address}: the connection was closed at once")
-    return Refused(f"{access.address}: what answers there is no hub, it does not speak HTTP/2: check the address")
+    return Barred(f"{access.address}: what answers there is no hub, it does not speak HTTP/2: check the address")
 
 
 def _connect(access: Access) -> socket.socket:
@@ -53,7 +53,7 @@ def _connect(access: Access) -> socket.socket:
         return socket.create_connection((access.address.host, access.address.port), _SECONDS)
     except socket.gaierror as error:
         if error.errno in _NO_SUCH_NAME:
-            raise Refused(f"{access.address}: there is no machine of this name: check the address") from None
+            raise Barred(f"{access.address}: there is no machine of this name: check the address") from None
         raise
 
 
@@ -66,10 +66,10 @@ def _greet(access: Access) -> bytes:
         try:
             with access.context.wrap_socket(connection, server_hostname=access.address.host) as secured:
                 if secured.selected_alpn_protocol() != "h2":
-                    raise Refused(f"{access.address}: what answers there speaks TLS, but is no hub: check the address")
+                    raise Barred(f"{access.address}: what answers there speaks TLS, but is no hub: check the address")
                 return _answer_to_greeting(secured)
         except ssl.SSLCertVerificationError as error:
-            raise Refused(f"{access.address}: {_why_not_trusted(access, error)}") from None
+            raise Barred(f"{access.address}: {_why_not_trusted(access, error)}") from None
         except ssl.SSLError as error:
             raise _why_no_handshake(access, error) from None
 
@@ -94,21 +94,21 @@ def _why_not_trusted(access: Access, error: ssl.SSLCertVerificationError) -> str
 def _why_no_handshake(access: Access, error: ssl.SSLError) -> HubError:
     reason = (error.reason or "").replace("_", " ").lower()
     if "alert" in reason:  # the other side has looked at us, and has had enough
-        return _client_refused(access, reason)
+        return _client_barred(access, reason)
     with contextlib.suppress(OSError), _connect(access) as connection:
         answer = _answer_to_greeting(connection)
         if len(answer) > 3 and answer[3] == _SETTINGS:
-            return Refused(f"{access.address}: the hub there does not speak TLS: leave --tls and its like out")
+            return Barred(f"{access.address}: the hub there does not speak TLS: leave --tls and its like out")
     return Unreachable(f"{access.address}: no connection by TLS ({reason or error})")
 
 
-def _client_refused(access: Access, reason: str) -> Refused:
+def _client_barred(access: Access, reason: str) -> Barred:
     """We have accepted the hub, and it does not accept us."""
     if access.certificate is None:
         what = "asks for a certificate: give --tls-certificate and --tls-key"
     else:
         what = "does not accept this certificate: give one that its --client-authority has signed"
-    return Refused(f"{access.address}: the hub {what} ({reason})")
+    return Barred(f"{access.address}: the hub {what} ({reason})")
 
 
 def _speaks_tls(access: Access) -> bool:

@@ -17,6 +17,7 @@ from typing import Any, Final, Self
 from ...core.errors import LogwrightError
 from ...core.watch import Watch, watch_directories
 from ...formats.sej.aio import changed
+from .errors import Barred
 from .sending import Sender, Sent
 from .turns import Turns
 
@@ -106,6 +107,8 @@ class Senders:
             raise error
         if self._failed is not None:
             self._failed(error)
+        if isinstance(error, Barred):
+            raise error  # for the others it would be the same
         if len(self.tasks) > 1:
             self.turns.reminders.tell(str(error), f"{journal} is not copied any further: {error}")
 
