@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from ...core.disk import REAL_DISK, Disk
 from ...core.durability import SyncLike, parse_sync
-from ...core.errors import Closed, Locked, NotFound
+from ...core.errors import Closed, Locked, LogwrightError, NotFound
 from .engine import Engine
 from .files import list_queues
 from .layout import check_queue_name, is_queue_name
@@ -109,7 +109,17 @@ def _forget(engine: Engine, end: Callable[[], None] | None = None) -> None:
         for other in list(_engines.values()):
             if key in other.holders:
                 stack.callback(_let_go, other, key)
-        stack.callback(end or engine.close)
+        stack.callback(_ended, engine, end or engine.close)
+
+
+def _ended(engine: Engine, end: Callable[[], None]) -> None:
+    """End an engine; if that fails, as deleting can on a full disk, it is closed at least: nobody else could do it."""
+    try:
+        end()
+    except BaseException:
+        with contextlib.suppress(LogwrightError):
+            engine.close()
+        raise
 
 
 def can_open(name: str) -> bool:

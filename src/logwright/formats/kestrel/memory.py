@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Final
@@ -53,12 +53,15 @@ class Memory(QueueFiles, quick.Shelf):
         self._survey: Survey | None = None
         self._surveying = contextlib.ExitStack()
         self._is_gathering = False
+        self._told_bytes = 0
+        """How much of the newest file those know of who made the operations in it; what is behind it they wait for."""
         self._names_in_order = threading.Event()
         """Not set while a file that counts has another name than it will have."""
         self._names_in_order.set()
         with self._surveying:
             self._open_files(path, sync, dialect, disk)
             gathers = buffer_bytes > 0 or self._always  # many callers share the sync, so let them share the write
+            self._told_bytes = self._file_size
             quick.Shelf.__init__(self, self._file_size, buffer_bytes or GATHER_BYTES, self._dialect)
             self._writes_through = not gathers
             self._begin()
@@ -154,6 +157,7 @@ class Memory(QueueFiles, quick.Shelf):
             yield
             return
         self._is_gathering = True
+        self._told_bytes = self._file_size
         self._rewire()
         try:
             yield
@@ -168,6 +172,7 @@ class Memory(QueueFiles, quick.Shelf):
         with self.mutex:
             if self._writes_through and not self._is_gathering:
                 self._is_gathering = True
+                self._told_bytes = self._file_size
                 self._rewire()
 
     def pour(self) -> None:
@@ -204,13 +209,32 @@ class Memory(QueueFiles, quick.Shelf):
                     done += self._file.write_at(self._file_size + done, view[done:])
             except BaseException as error:
                 if isinstance(error, StorageFailed):
-                    self._roll_back(view, done)
+                    self._cut_back(self._file_size)
                 self._write_failed(error)
                 raise
+
+    def _roll_back(self, view: memoryview, written: int) -> None:
+        """Leave nothing of operations that fail: an item that was removed, and that nobody got, would be lost.
+
+        But what gathers in a buffer that somebody wanted was told long ago, so as much of that stays as can.
+        """
+        if self._writes_through or self._always:
+            self._cut_back(self._told_bytes)
+        else:
+            super()._roll_back(view, written)
+
+    def _cut_back(self, size: int) -> None:
+        with contextlib.suppress(LogwrightError):
+            self._file.truncate(size)
+
+    def _to_sync(self) -> Callable[[], None]:
+        self._told_bytes = self._file_size
+        return super()._to_sync()
 
     def _rotate(self) -> None:
         size = self._file_size
         super()._rotate()
+        self._told_bytes = 0
         self._rotated[self._last_timestamp] = size
         if self._behind is not None and self._behind.timestamp is None:
             self._behind.timestamp = self._last_timestamp
@@ -218,6 +242,7 @@ class Memory(QueueFiles, quick.Shelf):
 
     def _open_replaced(self) -> None:
         super()._open_replaced()
+        self._told_bytes = self._file_size
         self._rewire()
 
     # --- reading behind ---------------------------------------------------------------------------------------------
