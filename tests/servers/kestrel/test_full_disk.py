@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
 import math
@@ -32,12 +33,17 @@ class FickleDisk:
         self.failing: dict[str, int] = {}
         self.failing_file: str | None = None
         """The name of the one file that they are to fail for; None for all."""
+        self.spared = 0
+        """How many calls do not fail before."""
         self.free = 1 << 40
         self.syncs: list[tuple[str, bool]] = []
-        """The files that were synced, and whether a thread for that has done it."""
+        """The files of queues that were synced, and whether a thread for that has done it."""
 
     def check(self, kind: str, path: Path) -> None:
         if kind in self.failing and self.failing_file in (None, path.name):
+            self.spared -= 1
+            if self.spared >= 0:
+                return
             raise StorageFailed(kind, path, OSError(self.failing[kind], "as it was told to"))
 
     def open(self, path: Path, mode: Any) -> Any:
@@ -62,7 +68,8 @@ class FickleFile:
 
     def sync(self) -> None:
         self._disk.check("sync", self._file.path)
-        self._disk.syncs.append((self._file.path.name, "sync" in threading.current_thread().name))
+        if not self._file.path.name.startswith("."):
+            self._disk.syncs.append((self._file.path.name, "sync" in threading.current_thread().name))
         self._file.sync()
 
     def __getattr__(self, name: str) -> Any:
@@ -203,6 +210,28 @@ def test_many_requests_that_were_to_be_written_together_are_all_told(tmp_path: P
         assert other.ask(b"get q\r\n") == b"VALUE q 0 1\r\n1\r\nEND\r\n"
 
 
+@pytest.mark.parametrize("sync", [NONE, interval(60_000), ALWAYS], ids=str)
+@pytest.mark.parametrize("at_once", [True, False], ids=["alone", "with others"])
+@pytest.mark.parametrize("writes", [1, 2])
+def test_an_item_is_handed_out_if_and_only_if_its_removal_was_written(
+    writes: int, at_once: bool, sync: Sync, tmp_path: Path
+) -> None:
+    disk = FickleDisk()
+    settings: dict[str, Any] = {"disk": disk, "limits": QUICK, "sync": sync}
+    with serving(tmp_path, **settings) as served, Client(served) as client, Client(served) as other:
+        items = [b"1", b"2", b"3", b"4"]
+        client.ask(b"".join(b"set q 0 0 1\r\n%b\r\n" % item for item in items))
+        if not at_once:
+            other.ask(b"get nobody\r\n")  # so the client is not the one that was heard last
+        disk.failing, disk.failing_file, disk.spared = {"write": errno.ENOSPC}, "q", writes
+        answer = client.ask(b"get q\r\nget q\r\nget q\r\n")
+        disk.failing = {}
+        back(served)
+        taken = [line for line in answer.split(b"\r\n") if line.isdigit()]
+        assert taken + served.items("q") == items
+        assert answer.count(NO_SPACE) == 3 - len(taken)
+
+
 def test_pipelined_requests_of_other_queues_are_answered_beside_one_that_failed(tmp_path: Path) -> None:
     disk = FickleDisk()
     with serving(tmp_path, disk=disk, limits=QUICK) as served, Client(served) as client:
@@ -223,11 +252,11 @@ def test_when_little_is_left_nothing_is_put_and_reading_goes_on(tmp_path: Path) 
 
         assert ask(b"set q 0 0 1\r\n1\r\nset q 0 0 1\r\n2\r\nset q 0 0 1\r\n3\r\n") == b"STORED\r\n" * 3
         disk.free = (1 << 20) - 1
-        served.until(lambda: served.server.is_low)
+        served.until(lambda: served.server.space.is_low)
         assert ask(b"set q 0 0 1\r\n4\r\nset new 0 0 1\r\n4\r\nset q 0 0 1 noreply\r\n4\r\n") == NO_SPACE * 2
         assert ask(b"get q\r\nget q/open\r\nget q/close\r\nget q/peek\r\n").count(b"VALUE") == 3
         disk.free = 1 << 20
-        served.until(lambda: not served.server.is_low)
+        served.until(lambda: not served.server.space.is_low)
         assert ask(b"set q 0 0 1\r\n5\r\n") == b"STORED\r\n"
         assert served.items("q") == [b"3", b"5"]
 
@@ -280,12 +309,12 @@ def test_a_disk_that_was_nearly_full_takes_items_again_once_the_queue_is_empty(
         with serving(directory / "queues", limits=limits, queues=queues) as served, Client(served) as client:
             stored = fill(client, bytes(5000))
             assert stored > 300
-            assert served.server.is_low
+            assert served.server.space.is_low
             if drain == "flush":
                 assert client.ask(b"flush q\r\n") == b"END\r\n"
             request = b"get q/open\r\nget q/close\r\n" if drain == "open" else b"get q\r\n"
             assert client.ask(request * stored).count(b"VALUE") == (0 if drain == "flush" else stored)
-            served.until(lambda: not served.server.is_low)
+            served.until(lambda: not served.server.space.is_low)
             assert fill(client, bytes(5000)) >= stored - 8
         with serving(directory / "queues", limits=limits) as served:
             assert len(served.items("q")) >= stored - 8
@@ -299,7 +328,7 @@ def test_a_write_that_found_no_space_succeeds_later_once_the_queues_are_empty(tm
             assert client.ask(b"set other 0 0 300000\r\n%b\r\nget other/open\r\n" % item).startswith(b"STORED")
             stored = fill(client, item)
             back(served)
-            assert not served.server.is_low
+            assert not served.server.space.is_low
             assert client.ask(b"get q\r\n" * stored).count(b"VALUE") == stored
             again = fill(client, item)  # nothing, unless the queue had failed a while before
             back(served)
@@ -311,6 +340,51 @@ def test_a_write_that_found_no_space_succeeds_later_once_the_queues_are_empty(tm
             assert more + fill(client, item) == 1
         with serving(directory / "queues", limits=limits) as served:
             assert served.state() == {"other": ([], 0), "q": ([item] * (stored + 1), 0)}
+
+
+@pytest.mark.parametrize("sync", [NONE, ALWAYS], ids=str)
+@pytest.mark.parametrize("drain", ["get", "open", "flush", "delete"])
+def test_items_can_be_taken_out_when_others_have_left_no_page_of_the_disk(
+    drain: str, sync: Sync, tmp_path: Path
+) -> None:
+    count = 9000  # which is more than a page, by a byte for each that is taken out
+    with (
+        small_disk(tmp_path / "small", 4 << 20) as directory,
+        serving(directory / "queues", limits=QUICK, sync=sync) as served,
+        Client(served) as client,
+    ):
+        client.ask(b"".join(b"set q 0 0 5\r\n%05d\r\n" % number for number in range(count)))
+        reserve = directory / "queues" / ".logwright" / ".server.reserve"
+        served.until(lambda: reserve.exists() and reserve.stat().st_size == served.server.space.kept_bytes // 2)
+        fill_up(directory / "other")
+        request = {"open": b"get q/open\r\nget q/close\r\n", "get": b"get q\r\n"}.get(
+            drain, b"%b q\r\n" % drain.encode()
+        )
+        taken, failures = [], 0
+        while b"q" in served.server.queues.by_key and served.items("q"):
+            answer = client.ask(request * (100 if request.startswith(b"get") else 1))
+            taken += [line for line in answer.split(b"\r\n") if line.isdigit()]
+            failures += b"SERVER_ERROR" in answer
+            assert failures <= 1, answer
+            served.until(lambda: not served.server.queues._changing)
+        assert failures == 1
+        assert not reserve.exists()
+        if request.startswith(b"get"):
+            assert sorted(set(taken)) == [b"%05d" % number for number in range(count)]
+            assert len(taken) - count <= (
+                100 if drain == "open" else 0
+            )  # what was open when the disk was full came back
+        (directory / "other").unlink()
+        served.until(reserve.exists)
+        assert client.ask(b"set q 0 0 1\r\n1\r\n") == b"STORED\r\n"
+    assert not reserve.exists()
+
+
+def fill_up(path: Path) -> None:
+    """Take all that is left of a disk."""
+    with path.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+        while file.write(bytes(1 << 16)):
+            pass
 
 
 def test_a_parent_and_its_children_fail_and_come_back_together(tmp_path: Path) -> None:

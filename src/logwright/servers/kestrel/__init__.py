@@ -3,6 +3,7 @@
     wire        bytes to requests, and nothing else; `answers` are the lines that go back
     queues      the queues of the directory: opened, deleted, and opened again after a failure
     moving      items that nobody gets: expired ones, and those that failed too often
+    space       what is free on the disk, and kept of it
     options     what each queue may be told
     commits     many requests, one write or one sync: the answers wait for it
     connection  a client: its requests in their order, its open reads, its waiting

@@ -50,6 +50,7 @@ cdef class Lane:
     cdef public object last
     cdef public bint is_at_once
     cdef public bint is_direct
+    cdef public bint is_written_at_once
     cdef public int64_t look_bytes
     cdef public int64_t commits
     cdef readonly object commit_now
@@ -90,6 +91,17 @@ cdef class Lane:
         if changed:
             self.commits += 1
         return changed, talking
+
+    cpdef tuple unwritten(self, tuple queues):
+        """Those whose operations wait for the commit."""
+        if not self.is_written_at_once:
+            return queues
+        if self.is_at_once:
+            return NOBODY
+        for queue in queues:
+            if queue.is_dirty:
+                return queues
+        return NOBODY
 
     cpdef become_due(self):
         """Ask for a commit, once."""
@@ -171,7 +183,7 @@ cdef class Line:
             self.lane.talking.append(self)
             self.lane.become_due()
         self.answers.append(answer)
-        self.owners.append(queues)
+        self.owners.append(self.lane.unwritten(queues))
         self.unsent_bytes += PyBytes_GET_SIZE(answer)
         for queue in queues:
             self.lane.change(queue)

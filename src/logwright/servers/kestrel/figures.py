@@ -156,7 +156,7 @@ class QueueMetrics(Metrics):
         self.gauge("queues_refused", "Queues that could not be opened.", lambda: len(server.queues.refused))
         self.gauge("arriving_bytes", "Data of items that have arrived in part.", lambda: server.arriving.bytes)
         self.gauge("commits", "Writes, or syncs, that carried one request or many.", lambda: server.lane.commits)
-        self.gauge("disk_is_low", "Whether nothing is put because the disk is full.", lambda: int(server.is_low))
+        self.gauge("disk_is_low", "Whether nothing is put because the disk is full.", lambda: int(server.space.is_low))
 
     def _is_up(self) -> float:
         return int(self._server.status == "UP")

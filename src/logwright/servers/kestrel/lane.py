@@ -49,6 +49,8 @@ class Lane:
         """Whether the commit is at the end of these requests, and not at the end of the turn of the loop."""
         self.is_direct = False
         """Whether what was done at once needs no commit any more, only answers: it is with the system already."""
+        self.is_written_at_once = False
+        """Whether operations are written when they are made, unless others have begun to gather."""
         self.look_bytes = 1 << 62
         """After so many fresh bytes the commit looks at the disk."""
         self.commits = 0
@@ -73,6 +75,12 @@ class Lane:
             queue.is_dirty = False
         self.commits += bool(found[0])
         return found
+
+    def unwritten(self, queues: tuple[Served, ...]) -> tuple[Served, ...]:
+        """Those whose operations wait for the commit. What is done at once, or first in a turn, is written already."""
+        if not self.is_written_at_once:
+            return queues
+        return () if self.is_at_once or not any(queue.is_dirty for queue in queues) else queues
 
     def become_due(self) -> None:
         """Ask for a commit, once."""
@@ -128,7 +136,7 @@ class Line:
             self.lane.talking.append(self)
             self.lane.become_due()
         self.answers.append(answer)
-        self.owners.append(queues)
+        self.owners.append(self.lane.unwritten(queues))
         self.unsent_bytes += len(answer)
         for queue in queues:
             self.lane.change(queue)

@@ -28,7 +28,7 @@ class ServerLimits:
     idle_seconds            how long a client may say nothing at all
     stop_seconds            how long clients have to take their last answers when the server stops
     keep_free_bytes         space on the disk that is left for taking items out: nothing is put when there is less. No
-                            more than a sixteenth of what is free at the start
+                            more than a sixteenth of the most that was free since the start
     retry_seconds           how long a queue whose disk has failed takes nothing more
     sweep_seconds           how often what has expired is removed from the heads of queues that nobody asks for items
     """

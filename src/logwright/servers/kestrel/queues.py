@@ -214,6 +214,11 @@ class Queues:
 
         self._change(served.key, lambda: _flush(served.engine), flushed, done)
 
+    def in_thread(self, work: Callable[[], None]) -> None:
+        """Do something that waits for the disk and raises nothing."""
+        if not self._is_closed:
+            asyncio.get_running_loop().run_in_executor(self._threads, work)
+
     def move(self, served: Served, done: Callable[[BaseException | None], None]) -> bool:
         """Let items go where they belong, to queues that clients can reach then; False when the server stops.
 

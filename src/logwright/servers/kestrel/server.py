@@ -24,7 +24,7 @@ from ... import __version__
 from ...core import keep
 from ...core.disk import REAL_DISK, Disk
 from ...core.durability import ALWAYS, NONE, Sync
-from ...core.errors import LogwrightError, Poisoned, StorageFailed
+from ...core.errors import Poisoned, StorageFailed
 from ...core.lock import Lock
 from ...formats.kestrel.engine import Engine
 from ...formats.kestrel.hub import Settings
@@ -40,6 +40,7 @@ from .moving import Moving
 from .options import Named, QueueLimits
 from .queues import Queues, Served
 from .quick import Lane
+from .space import Space
 from .waiting import serve_waiters
 from .wire import Arriving
 
@@ -53,7 +54,6 @@ STATUSES: Final = ("UP", "READONLY", "QUIESCENT")
 _RELATIVE_SECONDS: Final = 60 * 60 * 24 * 30
 """An expiry of more seconds than this is a time, one of fewer is from now on."""
 _LONGEST_SWEEP_SECONDS: Final = 1.0
-_DISK_SHARE: Final = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +94,6 @@ class QueueServer:
         self.arriving = Arriving(settings.limits.max_arriving_bytes)
         self.connections: set[Connection] = set()
         self.status = "UP"
-        self.is_low = False
         self.no_puts: bytes | None = None
         """What a `set` is answered while none is taken."""
         self.no_gets: bytes | None = None
@@ -117,11 +116,17 @@ class QueueServer:
             settings.limits.retry_seconds,
         )
         self.queues.on_items = serve_waiters
+        self.space = Space(
+            settings.disk,
+            self.queues.directory,
+            settings.limits.keep_free_bytes,
+            self._decide,
+            self.queues.in_thread,
+        )
         self.commits: Commits
         self.lane: Lane
         self.moving: Moving
         self._numbers = 0
-        self._keep_free: int | None = None
         self._lock: Lock | None = None
         self._stack = contextlib.AsyncExitStack()
         self._sweeper: asyncio.TimerHandle | None = None
@@ -139,7 +144,8 @@ class QueueServer:
         )
         self.lane.now = self.now
         self.lane.is_direct = self.settings.sync == NONE
-        self.commits.lane = self.lane
+        self.lane.is_written_at_once = self.settings.sync != ALWAYS
+        self.commits.lane, self.commits.look = self.lane, self._look_at_disk
         try:
             await asyncio.to_thread(self._open)
             self.queues.watch_refused()
@@ -240,7 +246,7 @@ class QueueServer:
         """Settle what is refused: by the status, and because the disk is full."""
         self.no_gets = answers.QUIESCENT if self.status == "QUIESCENT" else None
         self.no_changes = answers.READ_ONLY if self.status == "READONLY" else self.no_gets
-        self.no_puts = self.no_changes or (answers.NO_SPACE if self.is_low else None)
+        self.no_puts = self.no_changes or (answers.NO_SPACE if self.space.is_low else None)
         self.lane.is_open = self.no_puts is None and not self.suspended
 
     # --- failures ---------------------------------------------------------------------------------------------------
@@ -254,6 +260,7 @@ class QueueServer:
 
     def _failed(self, queue: Served, error: BaseException) -> None:
         if answers.is_of_full_disk(error):
+            self.space.give_up_reserve()
             self.suspended[queue.key] = answers.NO_SPACE
             self._decide()
             asyncio.get_running_loop().call_later(self.limits.retry_seconds, self._resume, queue.key)
@@ -280,19 +287,8 @@ class QueueServer:
             self.queues.shrink_idle(shrunk)
 
     def _look_at_disk(self) -> None:
-        disk, directory = self.settings.disk, self.queues.directory
-        try:
-            free = disk.free_bytes(directory)
-        except LogwrightError:
-            return  # the next write will tell
-        if self._keep_free is None:
-            self._keep_free = min(self.limits.keep_free_bytes, free // _DISK_SHARE)
-            self.lane.look_bytes, self.commits.look = self._keep_free // 4, self._look_at_disk
-        is_low = free < self._keep_free
-        if is_low != self.is_low:
-            logger.warning("%s: %d bytes are free: %s", directory, free, "nothing is put" if is_low else "all is well")
-            self.is_low = is_low
-            self._decide()
+        self.space.look()
+        self.lane.look_bytes = self.space.kept_bytes // 4
 
     # --- clients ----------------------------------------------------------------------------------------------------
 
@@ -321,7 +317,7 @@ class QueueServer:
                 self.figures.dropped_connections += 1
                 client.drop()
         self._look_at_disk()
-        if self.is_low:
+        if self.space.is_low:
             self._make_room()
         limits = self.limits
         shortest = min(limits.handshake_seconds, limits.command_seconds, limits.answer_seconds, limits.idle_seconds)
@@ -359,6 +355,8 @@ class QueueServer:
         if hasattr(self, "commits"):
             self.commits.close()
         self.queues.end()
+        if self._lock is not None:
+            self.space.give_up_reserve()
         try:
             self.queues.close_all()
         finally:
