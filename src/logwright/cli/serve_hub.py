@@ -84,6 +84,6 @@ async def _serve(server: Any, metrics_address: Address | None, protection: Prote
         await stack.enter_async_context(server)
         if metrics_address is not None:
             metrics_address = await stack.enter_async_context(serve_metrics(server.metrics, metrics_address))
-        directory = str(server.copies.root)
-        announce("hub", server.address, metrics_address, protection, server.limits, as_json, directory=directory)
+        about = {"directory": str(server.copies.root), "sync": "always"}
+        announce("hub", server.address, metrics_address, protection, server.limits, as_json, **about)
         await stopped.wait()

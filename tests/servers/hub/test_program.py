@@ -53,6 +53,7 @@ def test_the_examples_of_copy_work_with_a_hub_that_ends_by_sigterm(samples: Path
     with program(*arguments) as (ready, _):
         assert ready["serving"] == "hub"
         assert ready["protection"] == "plain text, no tokens"
+        assert ready["sync"] == "always"
         assert ready["limits"]["request_bytes"] == 16 << 20
         for _, line in EXAMPLES["copy"]:
             if "--follow" in line:

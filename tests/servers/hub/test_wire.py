@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -135,6 +136,11 @@ HOSTILE = [
         "a..b",
         "é",
         "~",
+        "a\ufeff",
+        "\uff41",
+        "a\u0301",
+        "\u0661",
+        "a\x7f",
     ),
     *("%2e%2e", "..%2fup", "con:", "-\r", "\u202e", "a\u2028b", "$HOME", "jnl/../../up", "*", "a.b/../../c"),
 ]
@@ -194,6 +200,30 @@ def test_a_copy_that_another_program_writes_to_is_left_alone(tmp_path: Path) -> 
 
     in_loop(talk())
     assert len(offsets(tmp_path / "web.orders")) == 2
+
+
+@pytest.mark.parametrize("is_removed", [False, True], ids=["moved", "removed"])
+def test_what_is_put_to_a_copy_that_was_moved_or_removed_is_not_acknowledged_and_a_new_one_begins(
+    is_removed: bool, tmp_path: Path
+) -> None:
+    copy, aside = tmp_path / "web.orders", tmp_path / "aside"
+
+    async def talk() -> None:
+        async with running(tmp_path) as hub, Wire(hub) as wire:
+            await wire.put("web", "orders", message(0), message(1))
+            if is_removed:
+                shutil.rmtree(copy)
+            else:
+                copy.rename(aside)
+            code, words, _ = await wire.refused(wire.put("web", "orders", message(2)))
+            assert code == "UNAVAILABLE"
+            assert words == "web.orders was moved or removed while it was written"
+            assert (await wire.refused(wire.put("web", "orders", message(2))))[0] == "OUT_OF_RANGE"
+            await wire.put("web", "orders", message(0, b"new"))
+
+    in_loop(talk())
+    assert offsets(copy) == [(0, b"new")]
+    assert is_removed or offsets(aside)[:2] == [(0, b"value"), (1, b"value")]
 
 
 def test_more_journals_than_may_be_open_take_turns_and_more_than_may_be_are_refused(tmp_path: Path) -> None:

@@ -8,7 +8,8 @@ A put is one of three things, by the offset of its first message:
 
 A repeat that differs from what is there is a `Conflict`. All puts that wait for one copy are written together, and one
 sync carries them; none is answered before it. A write or sync that fails fails them all, and closes the writer: the
-next put opens another one, which finds what is whole. Reading goes on in the meantime.
+next put opens another one, which finds what is whole. So does a copy that somebody has moved or removed meanwhile.
+Reading goes on in the meantime.
 """
 
 from __future__ import annotations
@@ -57,6 +58,8 @@ class Copy:
         self._waiting: list[tuple[Put, asyncio.Future[int]]] = []
         self._writer: CopyWriter | None = None
         self._unsynced = False
+        self._segments = directory / _SEGMENTS
+        self._identity: tuple[int, int] | None = None
 
     # --- in the event loop ------------------------------------------------------------------------------------------
 
@@ -103,14 +106,19 @@ class Copy:
             if self._writer is not None and self._unsynced:
                 self._writer.sync()
                 self._unsynced = False
+            if self._writer is not None and self._copies.disk.identity(self._segments) != self._identity:
+                # What was written is on the disk, but not where anybody looks for it: nobody may be told that it is.
+                raise Closed(f"{self.directory} was moved or removed while it was written")
         except LogwrightError as error:
-            self._fail(answers, error)
+            self._fail_all(answers, error)
         return answers
 
     def _fail(self, answers: list[Answer], error: LogwrightError) -> None:
         """If it was the writer that failed, nothing of what it was given since the last sync is certain."""
-        if self._writer is None or not self._writer.failed:
-            return
+        if self._writer is not None and self._writer.failed:
+            self._fail_all(answers, error)
+
+    def _fail_all(self, answers: list[Answer], error: LogwrightError) -> None:
         self.close()
         for number, answer in enumerate(answers):
             if isinstance(answer, int):
@@ -137,7 +145,7 @@ class Copy:
     def _open(self, put: Put) -> bool:
         """Open the copy, or begin it where the put has something for it; False when there is none."""
         copies, batch = self._copies, put.batch
-        if not copies.disk.is_directory(self.directory / _SEGMENTS):
+        if not copies.disk.is_directory(self._segments):
             begins_at = batch.first_offset if put.begins else 0
             if put.is_question or batch.first_offset != begins_at:
                 return False
@@ -148,6 +156,7 @@ class Copy:
         else:
             copies.disk.make_directory(self.directory)  # is there, and refused if it is a link
             self._writer = copies.open_writer(self.directory, 0)
+        self._identity = copies.disk.identity(self._segments)
         if self._writer.recovered is not None:
             logger.warning("%s: cut off a torn tail, kept in %s", self._writer.recovered, self._writer.kept)
         return True
