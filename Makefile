@@ -18,6 +18,9 @@ BENCH := $(VENV)/installed-bench
 KERNELS := $(shell find src -name '*.pyx' -o -name '*.pxd')
 PIP := $(BIN)/python -m pip --disable-pip-version-check install -qq --constraint constraints.txt
 
+CHECKS = echo "== style: ruff check, ruff format --check" && $(BIN)/ruff check . && $(BIN)/ruff format --check . \
+	&& echo "== types: mypy" && $(BIN)/mypy
+
 .PHONY: help setup doctor demo test lint torture bench kernels clean
 
 help: ## list the targets
@@ -32,7 +35,8 @@ doctor: ## say what this machine lacks
 demo: setup ## write sample journals, make tables of them on Spark, and a report
 	@$(BIN)/logwright demo --pipeline
 
-test: lint ## style, types, and all tests
+test: setup ## style, types, and all tests
+	@$(BIN)/python -m tests.spark.quick & { $(CHECKS); }; status=$$?; wait; exit $$status
 	@echo "== the codecs without compiled kernels: pytest tests/formats -k 'codec or golden'"
 	@LOGWRIGHT_PURE=1 $(BIN)/python -m pytest -n $(JOBS) -m "not torture" --durations=0 --durations-min=5 -q \
 		tests/formats -k "codec or golden"
@@ -40,11 +44,7 @@ test: lint ## style, types, and all tests
 	@$(BIN)/python -m pytest -n $(JOBS) -m "not torture"
 
 lint: setup ## style and types only
-	@echo "== style: ruff check, ruff format --check"
-	@$(BIN)/ruff check .
-	@$(BIN)/ruff format --check .
-	@echo "== types: mypy"
-	@$(BIN)/mypy
+	@$(CHECKS)
 
 torture: setup ## the longer runs of the fault tests
 	@$(BIN)/python -m pytest -n $(JOBS) -m torture

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.spark.driver import QUICK_JAVA
+from tests.spark import quick
 from tests.support import replay
 from tests.support.counts import COUNTS
 from tests.support.simulated_disk import SimulatedDisk
@@ -25,7 +24,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     replay.choose(config.getoption("--replay"))
-    os.environ.setdefault("SPARK_SUBMIT_OPTS", QUICK_JAVA)  # every Spark here, also those of other processes
+    quick.choose()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    if config.getvalue("dist") != "load":  # somebody wants another one
+        return None
+    from tests.support.sharing import Sharing
+
+    return Sharing(config, log)
 
 
 # --- the command that replays a failure ------------------------------------------------------------------------------

@@ -21,8 +21,6 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-ON_SPARK = {ROOT / "docs" / "spark.md", ROOT / "docs" / "pipeline.md"}
-"""Run by the process that runs the tests of Spark: one JVM is enough."""
 DEADLINE_SECONDS = 600
 """Only for what hangs: a command that starts a Spark of its own takes its time on a busy machine."""
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -93,7 +91,7 @@ def run_console(block: Block, page: Path, directory: Path) -> None:
 
 @pytest.mark.parametrize(
     "page",
-    [pytest.param(page, marks=[pytest.mark.xdist_group("spark")] if page in ON_SPARK else []) for page in PAGES],
+    PAGES,
     ids=[str(page.relative_to(ROOT)) for page in PAGES],
 )
 def test_the_examples_of_a_page_do_what_the_page_says(

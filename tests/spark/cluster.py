@@ -22,12 +22,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow
-import pyspark
 
-from tests.spark.driver import DEADLINE_SECONDS, QUICK_JAVA, wait_for
+from tests.spark import quick
+from tests.spark.driver import DEADLINE_SECONDS, wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
-SPARK_HOME = Path(pyspark.__file__).parent
+SPARK_HOME = quick.home()
 WORKERS = 2
 LIBRARIES = Path("lib") / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
 """Where an environment has its packages."""
@@ -40,7 +40,7 @@ SHARE = {
     "spark.driver.memory": "512m",
     "spark.driver.host": "127.0.0.1",
     "spark.ui.enabled": "false",
-    "spark.executor.extraJavaOptions": QUICK_JAVA,
+    "spark.executor.extraJavaOptions": quick.java_options(),
     "spark.log.level": "WARN",
     "spark.scheduler.minRegisteredResourcesRatio": "1.0",
     "spark.scheduler.maxRegisteredResourcesWaitingTime": f"{DEADLINE_SECONDS:.0f}s",
@@ -74,7 +74,8 @@ class Cluster:
     def _java(self, name: str, host: str, program: str, *arguments: str) -> Path:
         """Start one of the cluster's own processes; where its log is."""
         java = Path(os.environ["JAVA_HOME"]) / "bin" / "java" if "JAVA_HOME" in os.environ else "java"
-        options = [*QUICK_JAVA.split(), "-Xmx256m", "-Dspark.master.rest.enabled=false", "-cp", f"{SPARK_HOME}/jars/*"]
+        options = [*quick.java_options().split(), "-Xmx256m", "-Dspark.master.rest.enabled=false"]
+        options += ["-cp", f"{SPARK_HOME}/conf:{SPARK_HOME}/jars/*"]  # as every other JVM of Spark has it
         log = self.directory / f"{name}.log"
         with log.open("wb") as output:
             process = subprocess.Popen(

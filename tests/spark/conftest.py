@@ -1,4 +1,4 @@
-"""One Spark for the tests of this folder, in each process that runs some; and an S3 server on loopback."""
+"""One Spark for the tests that ask for it, which one worker runs; and an S3 server on loopback."""
 
 from __future__ import annotations
 

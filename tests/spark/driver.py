@@ -24,8 +24,6 @@ from typing import Any, Self
 HERE = Path(__file__).parent
 DEADLINE_SECONDS = 300.0
 """Far beyond what anything here takes, also on a machine that is busy; reached only when something hangs."""
-QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""For a JVM that lives for seconds: it starts sooner, leaves the other core alone, and takes half of the work."""
 
 
 def wait_for(condition: Callable[[], Any], what: str = "it", seconds: float = DEADLINE_SECONDS) -> Any:

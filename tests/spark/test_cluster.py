@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from logwright.formats.sej import Reader, ShardedReader, ShardedWriter, Writer
+from tests.spark import quick
 from tests.spark.cluster import (
     ROOT,
     SHARE,
@@ -31,11 +32,8 @@ from tests.spark.cluster import (
     running_cluster,
     spark_environment,
 )
-from tests.spark.driver import DEADLINE_SECONDS, QUICK_JAVA, Driver, is_alive, run_to_the_end, wait_for
+from tests.spark.driver import DEADLINE_SECONDS, Driver, is_alive, run_to_the_end, wait_for
 from tests.support.counts import COUNTS
-
-pytestmark = pytest.mark.xdist_group("cluster")
-"""Beside the other tests of Spark, which are another group: nothing is shared with them."""
 
 MESSAGES = 1200
 SPLIT = "60k"
@@ -75,7 +73,7 @@ def driver(places: tuple[Cluster, Shipped]) -> Iterator[Driver]:
     environment["PYTHONPATH"] = os.pathsep.join(libraries)
     python = str(shipped.environment / "bin" / "python")
     home = shipped.environment.parent
-    settings = json.dumps(SHARE | {"spark.driver.extraJavaOptions": QUICK_JAVA})
+    settings = json.dumps(SHARE | {"spark.driver.extraJavaOptions": quick.java_options()})
     arguments = (cluster.url, shipped.archive, settings)
     with Driver("jobs/on_cluster.py", home, *arguments, python=python, environment=environment) as running:
         yield running
@@ -196,7 +194,7 @@ def test_a_zip_of_the_package_works_without_its_kernels_and_twins_of_a_task_coun
     }
     command = [str(SPARK_HOME / "bin" / "spark-submit"), "--master", cluster.url, "--py-files", str(package)]
     command += [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
-    command += ["--driver-java-options", QUICK_JAVA, str(Path(__file__).parent / "jobs" / "submitted.py")]
+    command += ["--driver-java-options", quick.java_options(), str(Path(__file__).parent / "jobs" / "submitted.py")]
     targets = [tmp_path / "out", tmp_path / "slow"]
     command += map(str, (journal, *targets, events, result))
     status, printed = run_to_the_end(command, tmp_path, spark_environment() | {"PYSPARK_PYTHON": str(python)})

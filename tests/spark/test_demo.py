@@ -1,4 +1,7 @@
-"""The first thing that a newcomer runs: `logwright demo --pipeline`, in a process of its own."""
+"""The first thing that a newcomer runs: `logwright demo --pipeline`, in a process of its own.
+
+It has the Spark that was installed, not the one that other tests have: see `quick.py`.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ def test_the_demo_makes_tables_of_its_journals_and_says_where_the_report_is(tmp_
     done = subprocess.run(
         command,
         cwd=tmp_path,
-        env=environment(),
+        env={name: value for name, value in environment().items() if not name.startswith("SPARK_")},
         capture_output=True,
         text=True,
         check=False,

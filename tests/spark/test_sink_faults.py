@@ -20,9 +20,6 @@ from logwright.formats.sej import Reader, ShardedReader, Writer
 from tests.spark.driver import Driver, DriverFailed, is_alive, wait_for
 from tests.support.counts import COUNTS
 
-pytestmark = pytest.mark.xdist_group("cluster")
-"""With the other tests that have a driver of their own."""
-
 JOBS = Path(__file__).parent / "jobs"
 SMALL_BYTES = 256 << 10
 

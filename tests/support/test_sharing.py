@@ -1,0 +1,38 @@
+"""Tests of the same Spark are run by the same worker, and every file that is named for it is there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.support.sharing import ALONE_FILES, CLUSTER_FILES, SPARK_PAGES, group_of
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_what_asks_for_the_spark_of_its_process_is_in_one_group() -> None:
+    found = 0
+    for path in sorted((ROOT / "tests").rglob("test_*.py")):
+        if re.search(r"def test_\w+\([^)]*\bspark: Any", path.read_text()):
+            assert group_of(f"{path.relative_to(ROOT)}::test_it[case]") == "spark", path
+            found += 1
+    assert found > 10
+    for page in SPARK_PAGES:
+        assert group_of(f"tests/test_docs.py::test_the_examples_of_a_page_do_what_the_page_says[{page}]") == "spark"
+
+
+def test_drivers_of_their_own_are_another_group_and_all_else_is_single() -> None:
+    assert {group_of(f"{file}::test_it") for file in CLUSTER_FILES} == {"cluster"}
+    for test in (
+        f"{ALONE_FILES[0]}::test_it",
+        "tests/test_docs.py::test_it[docs/queue.md]",
+        "tests/core/a.py::b[c::d]",
+    ):
+        assert group_of(test) == test
+
+
+@pytest.mark.parametrize("file", [*CLUSTER_FILES, *ALONE_FILES, *SPARK_PAGES])
+def test_what_is_named_is_there(file: str) -> None:
+    assert (ROOT / file).is_file()
