@@ -60,10 +60,10 @@ def test_places_that_are_near_are_written_together_and_others_are_not(tmp_path: 
     write_places(file, [(8, b"link"), (24, b"f"), (8008, b"link"), (8024, b"f"), (28024, b"link"), (2 << 20, b"f")])
     assert file.written == [(8, 8017), (28024, 4), (2 << 20, 1)]
     file.written.clear()
-    write_places(file, [(at, b"x") for at in range(0, 3 << 20, 4096)])
+    write_places(file, [(at, b"x") for at in range(0, 768 << 10, 4096)])
     assert [(at, at + size) for at, size in file.written] == [
-        (0, (1 << 20) + 1),
-        ((1 << 20) + 4096, (2 << 20) + 4096 + 1),
-        ((2 << 20) + 8192, (3 << 20) - 4096 + 1),
+        (0, (256 << 10) + 1),
+        ((256 << 10) + 4096, (512 << 10) + 4096 + 1),
+        ((512 << 10) + 8192, (768 << 10) - 4096 + 1),
     ]
     file.close()

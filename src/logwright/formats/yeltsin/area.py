@@ -22,7 +22,7 @@ from ...core.errors import LogwrightError
 
 _NEAR_BYTES: Final = 16 << 10
 """Places that are no further apart are written together: a disk takes longer for two blocks than for all between."""
-_MOST_BYTES: Final = 1 << 20
+_MOST_BYTES: Final = 256 << 10
 """So much is written together at most."""
 
 
@@ -47,8 +47,10 @@ def _write_near(file: File, places: list[tuple[int, bytes]]) -> None:
     if last == start:
         write_all(file, start, last_data)
         return
-    together = bytearray(file.read_at(start, last - start)) + last_data
-    for position, data in places[:-1]:
+    together = bytearray(last - start + len(last_data))
+    with memoryview(together) as view:
+        file.read_into(start, view[: last - start])
+    for position, data in places:
         together[position - start : position - start + len(data)] = data
     write_all(file, start, together)
 

@@ -42,18 +42,16 @@ from typing import Final
 from ...core.appending import Appending
 from ...core.disk import REAL_DISK, Buffer, Disk
 from ...core.durability import NONE, GroupCommit, SyncLike
-from ...core.errors import Closed, DamagedJournal, NotFound, WrongUse, is_no_space
+from ...core.errors import Closed, WrongUse, is_no_space
 from ...core.outcome import Damage
 from ...core.report import Report
 from .held import HeldArea
-from .layout import HEADER_BYTES, MAX_MODIFICATION_BYTES, OPERATION_HEAD_BYTES, TRANSACTION_HEAD_BYTES
-from .nearby import Nearby
-from .opening import Opened, open_for_writing
-from .overlay import Changeable, Overlay
+from .layout import MAX_MODIFICATION_BYTES, OPERATION_HEAD_BYTES, TRANSACTION_HEAD_BYTES
+from .overlay import Changeable
 from .page_links import check_page
-from .redo import Redone, find_due, find_last_completed, redo
+from .recovery import open_both
 from .shortcut import Changes, modify_at_once
-from .table import TableFile, as_bytes, check_range, create_table, lock_table, open_file
+from .table import TableFile, as_bytes, check_range, lock_table, open_file
 from .table_check import check_table, walk_free, walk_pages
 from .table_layout import PAGE_DATA_BYTES
 from .transaction import Transaction
@@ -103,8 +101,7 @@ class Database(Appending):
         with contextlib.ExitStack() as stack:
             self._lock = lock_table(disk, table)
             stack.callback(self._lock.release)
-            self._open_files(table, journal, disk, stack)
-            self._recover()
+            self._open_files(disk, stack)
             stack.pop_all()
         area = self._table.area
         self._held = area if isinstance(area, HeldArea) else None
@@ -135,79 +132,31 @@ class Database(Appending):
 
     # --- opening ------------------------------------------------------------------------------------------------------
 
-    def _open_files(self, path: Path, journal_path: Path, disk: Disk, stack: contextlib.ExitStack) -> None:
-        """Open both files, bring the journal in order, and do what the table may be missing in memory.
+    def _open_files(self, disk: Disk, stack: contextlib.ExitStack) -> None:
+        """Open both files, and give the table what it is missing."""
+        waits = self._syncs and self._checkpoint_bytes > 0
 
-        A file is created or changed only when nothing more can be wrong with the other one.
-        """
-        table = self._open_table(path, disk) if disk.exists(path) else None
-        if table is not None:
-            stack.callback(table.area.close)
-            if not table.is_whole and not disk.exists(journal_path):
-                raise self._unknown_change()
-        journal = open_for_writing(disk, journal_path, counts=False, settles=False)
-        stack.callback(journal.close)
-        if table is None:
-            if journal.end > HEADER_BYTES:
-                raise NotFound(f"{path}: the table of the transactions in {journal_path} is missing")
-            create_table(path, disk=disk)
-            table = self._open_table(path, disk)
-            stack.callback(table.area.close)
-        self._table = table
-        used_end = table.find_unused()
-        table.end = min(table.end, used_end)
-        self._overlay = Overlay(table)
-        due = self._redo(journal)
-        journal.settle()
-        table.area.cut(used_end)
-        self.recovered: Damage | None = journal.cut
-        self.kept: Path | None = journal.kept
+        def open_table() -> TableFile:
+            return open_file(self.path, written=self._syncs, held=waits, disk=disk)
+
+        found = open_both(self.path, self.journal_path, open_table, disk, stack)
+        found.settle()
+        self._table, self._overlay = found.table, found.overlay
         self._log = TransactionLog(
-            journal,
+            found.journal,
             ahead_bytes=0 if self.policy.name == "interval" else AHEAD_BYTES,
             syncs=self._syncs,
-            names_later=self._syncs and self._checkpoint_bytes > 0,
+            names_later=waits,
         )
         stack.callback(self._log.close)
-        self._waiting = [redone.position for redone in due]
-        self._log.unknown_flags = {redone.position: redone.flags for redone in due if redone.flags}
-
-    def _open_table(self, path: Path, disk: Disk) -> TableFile:
-        return open_file(path, written=self._syncs, held=self._syncs and self._checkpoint_bytes > 0, disk=disk)
-
-    def _redo(self, journal: Opened) -> list[Redone]:
-        """Do in memory what the table may be missing; the transactions of it that are not flagged."""
-        file, size = Nearby(journal.file), journal.end
-        due = find_due(file, journal.last, size, journal.ends)
-        again = due
-        if not due and not self._table.is_whole:
-            last = find_last_completed(file, journal.last, size)
-            if last is None:
-                raise self._unknown_change()
-            again = [last]
-        for redone in again:
-            redo(file, redone, size, self._overlay)
-        if not self._table.is_whole:
-            self._check_lists()
-        self.redone = tuple(redone.position for redone in again)
-        return due
-
-    def _recover(self) -> None:
-        """Give the table what was redone."""
+        self.recovered: Damage | None = found.journal.cut
+        self.kept: Path | None = found.journal.kept
+        self.redone = tuple(redone.position for redone in found.again)
+        self._waiting = [redone.position for redone in found.due]
+        self._log.unknown_flags = {redone.position: redone.flags for redone in found.due if redone.flags}
         if self.redone:
             self._settle(syncs=True)
             self._log.sync()
-
-    def _unknown_change(self) -> DamagedJournal:
-        return DamagedJournal(self.path, 0, "a change was not finished (TBL?), and the journal does not know it")
-
-    def _check_lists(self) -> None:
-        """A table that was not whole must be so after the redo, or it was changed without the journal."""
-        problems = check_table(self._overlay).problems
-        if problems:
-            raise DamagedJournal(
-                self.path, problems[0].position, f"the table is broken after the redo: {problems[0].message}"
-            )
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
@@ -252,7 +201,7 @@ class Database(Appending):
         """Replace bytes of a page's data, by a transaction of its own."""
         if type(data) is not bytes:
             data = as_bytes(data)
-        if self._table_memory is None or self._held is not None:
+        if self._table_memory is None:
             with self.transaction() as tx:
                 tx.modify(page, offset, data)
             return
@@ -262,10 +211,17 @@ class Database(Appending):
             size = len(data)
             if offset < 0 or offset + size > PAGE_DATA_BYTES or page not in self._known:
                 self._know(page, offset, size)
-            if size:
+            if not size:
+                return
+            if self._held is None:
                 self._modify_at_once(self._table_memory, page, offset, data)
+                return
+            changes = Changes(self._table_memory)
+            changes.modify(page, offset, data)
+            self._write_held(changes, self._held)
         finally:
             self._leave(alone)
+        self._wait_for_sync()
 
     def _modify_at_once(self, table: bytearray, page: int, offset: int, data: bytes) -> None:
         """Commit one modification, unsynced, by one call that stores all of it."""
@@ -326,8 +282,7 @@ class Database(Appending):
                 self._or_poison(lambda: self._write(transaction))
         finally:
             self._leave(transaction)
-        if self._always and self._waiting:
-            self._group.wait()
+        self._wait_for_sync()
 
     def _reserve(self, end: int) -> None:
         """Have the space for new pages before the journal says that there are some.
@@ -369,30 +324,37 @@ class Database(Appending):
             self._leave(transaction)
 
     def _commit_held(self, transaction: Transaction, changes: Changes, held: HeldArea) -> None:
-        """Commit what has only modified pages: one write to the journal; in the table it waits."""
+        """Commit what has only modified pages of a table where changes wait."""
         try:
-            size = changes.size
-            if size == NOTHING_BYTES:
+            if changes.size == NOTHING_BYTES:
                 return
-            with self._writing:
-                if self.refusing:
-                    self._refuse()
-                try:
-                    log = self._log
-                    data = changes.encode(log.last, int(time.time()))
-                    self._waiting.append(log.append_encoded(data, size - END_BYTES))
-                    with self._access:
-                        changes.apply(held.memory)
-                    held.hold(changes.ranges())
-                    self._waiting_bytes += size
-                    if self._waiting_bytes >= self._checkpoint_bytes:
-                        self._settle(syncs=True)
-                        self._look_at_memory()
-                except BaseException as error:
-                    self._poison(error)
-                    raise
+            self._write_held(changes, held)
         finally:
             self._leave(transaction)
+        self._wait_for_sync()
+
+    def _write_held(self, changes: Changes, held: HeldArea) -> None:
+        """Give modifications to the journal, by one write; in the table they wait."""
+        with self._writing:
+            if self.refusing:
+                self._refuse()
+            try:
+                log, size = self._log, changes.size
+                data = changes.encode(log.last, int(time.time()))
+                self._waiting.append(log.append_encoded(data, size - END_BYTES))
+                with self._access:
+                    changes.apply(held.memory)
+                held.hold(changes.ranges())
+                self._waiting_bytes += size
+                if self._waiting_bytes >= self._checkpoint_bytes:
+                    self._settle(syncs=True)
+                    self._look_at_memory()
+            except BaseException as error:
+                self._poison(error)
+                raise
+
+    def _wait_for_sync(self) -> None:
+        """Wait until the journal is on the disk, if that is for each commit and it is not there yet."""
         if self._always and self._waiting:
             self._group.wait()
 
