@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 DEFAULT_PORT: Final = 22133
 """Kestrel's."""
-_OTHER_FILES: Final = 100
+_OTHER_FILES: Final = 400
+"""For clients that are about to set up TLS, among others."""
 _OF_ALL_QUEUES: Final = (
     *("max_items", "max_bytes", "discard_old_when_full", "max_age", "max_memory_bytes"),
     *("expire_to", "max_attempts"),

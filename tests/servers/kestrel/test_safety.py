@@ -6,13 +6,14 @@ import contextlib
 import itertools
 import os
 import ssl
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from logwright.core.errors import Locked, WrongUse
 from logwright.formats.kestrel.layout import MAX_NAME_BYTES
-from logwright.servers.kestrel import QueueServer, ServerLimits, ServerSettings
+from logwright.servers.kestrel import QueueServer, ServerLimits, ServerSettings, door
 from logwright.servers.safety import Address, Protection
 from tests.servers.kestrel.support import VERSION, Client, serving
 from tests.support.certificates import Authority
@@ -91,6 +92,57 @@ def test_tls_is_asked_for_and_so_are_certificates_of_clients(tmp_path: Path) -> 
                     if client.hear_all() == b"":
                         raise ConnectionError("closed without a word")
         assert served.state() == {"q": ([b"1"], 0)}
+
+
+def test_an_expired_certificate_lets_nobody_in(tmp_path: Path) -> None:
+    authority = Authority(tmp_path / "ours")
+    with serving(tmp_path / "queues", protection=protection(tmp_path, authority, clients=True)) as served:
+        with (
+            contextlib.suppress(OSError),
+            Client(served, authority.trusting(authority.issue("late", days=-1))) as client,
+        ):
+            client.say(b"set q 0 0 1\r\n1\r\n")
+            assert client.hear_all() == b""
+        assert served.state() == {}
+
+
+@pytest.mark.parametrize("begun", [b"", b"\x16\x03\x01", b"version\r\n"], ids=["nothing", "a hello", "plain text"])
+def test_who_does_not_set_up_tls_in_time_is_sent_away(begun: bytes, tmp_path: Path) -> None:
+    safe = protection(tmp_path, Authority(tmp_path / "ours"), tokens=True)
+    limits = ServerLimits(handshake_seconds=0.05)
+    with serving(tmp_path / "queues", protection=safe, limits=limits) as served, Client(served) as client:
+        client.say(begun)
+        assert VERSION not in client.hear_all()
+
+
+def test_many_who_do_not_set_up_tls_keep_nobody_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(door, "MOST_STANDING", 8)
+    monkeypatch.setattr(door, "GRACE_SECONDS", 0.0)
+    authority = Authority(tmp_path / "ours")
+    safe = protection(tmp_path, authority, clients=True)
+    context = authority.trusting(authority.issue("client"))
+    with serving(tmp_path / "queues", protection=safe) as served, contextlib.ExitStack() as stack:
+        silent = [stack.enter_context(Client(served)) for _ in range(40)]
+        with Client(served, context) as client:
+            assert client.ask(b"set q 0 0 1\r\n1\r\n") == b"STORED\r\n"
+        assert all(one.hear_all() == b"" for one in silent[:32])
+        assert served.call(lambda: len(served.server.connections)) <= 1
+
+
+def test_many_who_come_at_once_are_all_let_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clients = 60
+    monkeypatch.setattr(door, "MOST_STANDING", 8)
+    authority = Authority(tmp_path / "ours")
+    context = authority.trusting(authority.issue("client"))
+    safe = protection(tmp_path, authority, clients=True)
+    with serving(tmp_path / "queues", protection=safe) as served, ThreadPoolExecutor(clients) as threads:
+
+        def put(number: int) -> bytes:
+            with Client(served, context) as client:
+                return client.ask(b"set q 0 0 2\r\n%02d\r\n" % number)
+
+        assert list(threads.map(put, range(clients))) == [b"STORED\r\n"] * clients
+        assert sorted(served.items("q")) == [b"%02d" % number for number in range(clients)]
 
 
 def test_a_directory_has_one_server(tmp_path: Path) -> None:

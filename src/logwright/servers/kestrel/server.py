@@ -34,6 +34,7 @@ from ..safety import Address, Protection, listening
 from . import answers
 from .commits import Commits
 from .connection import Connection
+from .door import Door
 from .figures import Figures, QueueMetrics
 from .limits import ServerLimits
 from .moving import Moving
@@ -152,15 +153,8 @@ class QueueServer:
             self.moving = Moving(self)
             self._stack.callback(self.moving.stop)
             with listening(self.settings.address):
-                server = await loop.create_server(
-                    lambda: Connection(self),
-                    self.settings.address.host,
-                    self.settings.address.port,
-                    ssl=self.protection.context,
-                    ssl_handshake_timeout=None if self.protection.context is None else self.limits.handshake_seconds,
-                )
-            self._stack.callback(server.close)
-            self.address = Address(self.settings.address.host, server.sockets[0].getsockname()[1])
+                port = await self._listen()
+            self.address = Address(self.settings.address.host, port)
             if self.settings.metrics is not None:
                 serving = serve_metrics(QueueMetrics(self), self.settings.metrics)
                 self.metrics_address = await self._stack.enter_async_context(serving)
@@ -169,6 +163,20 @@ class QueueServer:
             await asyncio.to_thread(self._close)
             raise
         self._sweep()
+
+    async def _listen(self) -> int:
+        """Let clients in, those with TLS once they have set that up; at which port."""
+        address, context = self.settings.address, self.protection.context
+        if context is not None:
+            door = Door(context, self.limits.handshake_seconds, lambda: Connection(self))
+            port = await door.open(address)
+            self._stack.push_async_callback(door.close)
+            return port
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(lambda: Connection(self), address.host, address.port)
+        self._stack.callback(server.close)
+        found: int = server.sockets[0].getsockname()[1]
+        return found
 
     def _open(self) -> None:
         disk, directory = self.settings.disk, self.queues.directory

@@ -1,0 +1,111 @@
+"""Door: clients that have connected, and are about to set up TLS.
+
+They are no connections yet, and nobody knows who they are. So there are never many of them: when another one comes, the
+one that has been standing there longest has to go, if that is a second or more. Whoever sets up TLS without delay is in
+long before, also when many come at once; whoever does not keeps nobody out, and takes no files away from the queues.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import ssl
+import time
+from collections.abc import Callable
+from typing import Final
+
+from ..safety import Address
+
+MOST_STANDING: Final = 256
+GRACE_SECONDS: Final = 1.0
+_BACKLOG: Final = 100
+_PAUSE_SECONDS: Final = 0.05
+"""How long nobody is let in when there are too many, or the process has no files left."""
+
+
+class Door:
+    """Listens at an address until it is closed."""
+
+    def __init__(
+        self, context: ssl.SSLContext, handshake_seconds: float, protocol: Callable[[], asyncio.Protocol]
+    ) -> None:
+        self._context, self._handshake_seconds, self._protocol = context, handshake_seconds, protocol
+        self._listening: list[asyncio.Task[None]] = []
+        self.standing: dict[socket.socket, float] = {}
+        """Since when, in the order in which they came."""
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def open(self, address: Address) -> int:
+        """Listen; at which port. `OSError` when the system does not let us."""
+        loop = asyncio.get_running_loop()
+        found = await loop.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        with contextlib.ExitStack() as stack:
+            sockets = [stack.enter_context(_bound(family, place)) for family, _, _, _, place in found]
+            stack.pop_all()
+        self._listening = [loop.create_task(self._let_in(listener)) for listener in sockets]
+        port: int = sockets[0].getsockname()[1]
+        return port
+
+    async def _let_in(self, listener: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        with listener:
+            while True:
+                try:
+                    client, _ = await loop.sock_accept(listener)
+                except OSError:
+                    await asyncio.sleep(_PAUSE_SECONDS)
+                    continue
+                self.standing[client] = time.monotonic()
+                task = loop.create_task(self._set_up(client))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+                await self._until_fewer()
+
+    async def _until_fewer(self) -> None:
+        """Return when there is room for another one."""
+        while len(self.standing) >= MOST_STANDING:
+            oldest, since = next(iter(self.standing.items()))
+            if time.monotonic() - since >= GRACE_SECONDS:
+                self._send_away(oldest)
+            else:
+                await asyncio.sleep(_PAUSE_SECONDS)
+
+    async def _set_up(self, client: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.connect_accepted_socket(
+                self._protocol, client, ssl=self._context, ssl_handshake_timeout=self._handshake_seconds
+            )
+        except OSError:  # a failure of TLS is one as well, and so is time that has run out
+            client.close()
+        finally:
+            self.standing.pop(client, None)
+
+    def _send_away(self, client: socket.socket) -> None:
+        del self.standing[client]
+        with contextlib.suppress(OSError):
+            client.shutdown(socket.SHUT_RDWR)  # which ends the handshake
+
+    async def close(self) -> None:
+        """Listen no more, and send away whoever stands there."""
+        for client in list(self.standing):
+            self._send_away(client)
+        for task in self._listening:
+            task.cancel()
+        await asyncio.gather(*self._listening, return_exceptions=True)
+
+
+def _bound(family: int, place: tuple[object, ...]) -> socket.socket:
+    found = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            found.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        found.bind(place)
+        found.listen(_BACKLOG)
+        found.setblocking(False)
+    except BaseException:
+        found.close()
+        raise
+    return found
