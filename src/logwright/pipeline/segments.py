@@ -6,7 +6,7 @@
 A row is a segment of a journal of the format appendfile, in the columns
 
     journal, generation, segment    which one
-    complete                        whether a checkpoint has closed it
+    complete                        whether a checkpoint has closed it, and no repair has taken records out of it
     checked                         whether it was checked, so that nobody will get it back
     records, bytes                  how many records of data it has, and how many bytes are in them
     first_file, first_position      where it begins
@@ -18,8 +18,8 @@ generation, which nothing has closed, may have the same id as the first one of t
 that it had when it was read.
 
 Of a segment whose first files were removed, because it is checked, what is left counts. Damage is told by the table of
-that name: a segment that has lost records is complete here, if a checkpoint closes it. An open segment without data is
-none. Segments with ids of more than 63 bits are left out.
+that name: until it is repaired a segment that has lost records is complete here, if a checkpoint closes it. An open
+segment without data is none. Segments with ids of more than 63 bits are left out.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ def segments(events: DataFrame) -> DataFrame:
         "journal",
         _number(F.nullif(F.regexp_extract("file", _ASIDE, 1), F.lit(""))).alias("generation"),
         *(_number(F.get_json_object("detail", f"$.{name}")).alias(name) for name in ("segment", "checked", "current")),
+        F.coalesce(F.get_json_object("detail", "$.lost") == "true", F.lit(False)).alias("lost"),
         F.octet_length("value").alias("size"),
         "file",
         "position",
@@ -53,18 +54,19 @@ def segments(events: DataFrame) -> DataFrame:
     found = records.groupBy(*_OF, "segment").agg(
         F.count("size").alias("records"),
         F.coalesce(F.sum("size"), F.lit(0)).cast("bigint").alias("bytes"),
+        F.max("lost").alias("lost"),
         F.min_by(F.struct("file", "position"), "place").alias("first"),
         F.max_by(F.struct("file", "position"), "place").alias("last"),
     )
     same = [found[name].eqNullSafe(ends[name]) for name in _OF]
-    is_complete, is_checked = F.col("segment") < F.col("open"), F.col("segment") < F.col("first_unchecked")
+    is_closed, is_checked = F.col("segment") < F.col("open"), F.col("segment") < F.col("first_unchecked")
     return (
         found.join(F.broadcast(ends), same)
-        .where(is_complete | (F.col("records") > 0))
+        .where(is_closed | (F.col("records") > 0))
         .select(
             *(found[name] for name in _OF),
             "segment",
-            is_complete.alias("complete"),
+            (is_closed & ~F.col("lost")).alias("complete"),
             is_checked.alias("checked"),
             "records",
             "bytes",

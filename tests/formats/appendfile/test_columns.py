@@ -16,6 +16,7 @@ from logwright.core.naming import printed
 from logwright.core.outcome import Damage
 from logwright.formats.appendfile import Checkpoint, Data, Reader, Record, Writer, inventory, splits, tables
 from logwright.formats.appendfile.columns import Collector, from_arrow
+from logwright.formats.appendfile.layout import lost_name
 from logwright.formats.appendfile.restore import FileWriter, is_single_file, missing, part_of, settled, write_consumers
 from tests.formats.appendfile.samples import HINT, data, write
 
@@ -46,6 +47,7 @@ def row_of(file: str, start: int, size: int, record: Record, segment: int) -> di
         "checked": record.checked if isinstance(record, Checkpoint) else None,
         "current": record.current if isinstance(record, Checkpoint) else None,
         "generation": int(file.split("/")[2]) if "/" in file else None,
+        "lost": False,
         "file": file,
         "position": start,
         "size": size,
@@ -61,7 +63,7 @@ def expected_rows(directory: Path) -> list[dict[str, Any]]:
     return found
 
 
-COLUMNS = ["kind", "segment", "data", "checked", "current", "generation", "file", "position", "size", "file_id"]
+COLUMNS = ["kind", "segment", "data", "checked", "current", "generation", "lost", "file", "position", "size", "file_id"]
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -70,7 +72,7 @@ def test_columns_are_the_fields_of_the_records(tmp_path: Path, seed: int) -> Non
     for batch_bytes in (1, 1000, 4 << 20):
         table = pa.Table.from_batches(arrow.batches(tmp_path, COLUMNS, batch_bytes=batch_bytes))
         assert table.to_pylist() == expected_rows(tmp_path)
-    assert arrow.to_arrow(tmp_path).column_names == COLUMNS[:6]
+    assert arrow.to_arrow(tmp_path).column_names == COLUMNS[:7]
     assert arrow.to_arrow(tmp_path, ["segment"])["segment"].to_pylist() == [
         row["segment"] for row in expected_rows(tmp_path)
     ]
@@ -205,14 +207,54 @@ def test_rows_become_records_and_segments(tmp_path: Path) -> None:
 def test_a_copy_gives_back_what_the_journal_does(tmp_path: Path, seed: int, batch_rows: int) -> None:
     """What waits to be recovered is checked by no pair of a later generation, in the copy either."""
     source = random_journal(tmp_path / "source", seed)
-    with Writer(tmp_path / "target") as writer:
+    copy(source, tmp_path / "target", batch_rows)
+    assert unchecked(tmp_path / "target") == unchecked(source)
+
+
+def copy(source: Path, target: Path, batch_rows: int) -> None:
+    with Writer(target) as writer:
         for batch in arrow.read(source).read_all().to_batches(max_chunksize=batch_rows):
             arrow.append(writer, batch)
-    found, expected = (
-        [(segment.records, segment.complete) for segment in Reader(path).segments() if not segment.checked]
-        for path in (tmp_path / "target", source)
+
+
+def unchecked(directory: Path) -> list[tuple[Any, bool]]:
+    """What is to be recovered; of segments without records nobody would know."""
+    found = [segment for segment in Reader(directory).segments() if segment.records and not segment.checked]
+    return [(segment.records, segment.complete) for segment in found]
+
+
+@pytest.mark.parametrize("batch_rows", [1, 5, 1000])
+@pytest.mark.parametrize("seed", range(1, 8, 2))
+def test_a_copy_of_a_repaired_journal_knows_which_segments_are_not_complete(
+    tmp_path: Path, seed: int, batch_rows: int
+) -> None:
+    source = random_journal(tmp_path / "source", seed)
+    places = [(row["file_id"], row["segment"]) for row in expected_rows(source)]
+    lost = random.Random(seed).sample(sorted(set(places)), len(set(places)) // 2)
+    for place in lost:
+        (source / lost_name(*place)).touch()
+    assert arrow.to_arrow(source)["lost"].to_pylist() == [place in lost for place in places]
+    assert any(not complete for _, complete in unchecked(source))
+    copy(source, tmp_path / "target", batch_rows)
+    assert unchecked(tmp_path / "target") == unchecked(source)
+
+
+def test_what_a_repair_has_left_nothing_of_makes_no_other_segment_incomplete(tmp_path: Path) -> None:
+    source = write(
+        tmp_path / "source",
+        {0: [HINT, Checkpoint(0, 1), *data("a"), Checkpoint(0, 2), *data("b"), Checkpoint(0, 3), *data("c")]},
     )
-    assert found == expected
+    (source / ".logwright").mkdir()
+    for segment in (0, 2):
+        (source / lost_name(0, segment)).touch()
+    assert unchecked(source) == [([b"a"], True), ([b"b"], False), ([b"c"], False)]
+    copy(source, tmp_path / "target", 1000)
+    assert unchecked(tmp_path / "target") == unchecked(source)
+    writer, recovery = Writer.open(tmp_path / "target")
+    with writer:
+        assert [segment.complete for segment in recovery] == [True, False, False]
+    with Writer(tmp_path / "wrong") as writer, pytest.raises(WrongUse, match="column lost must be boolean"):
+        writer.append_batch(pa.table({"data": [b"a"], "lost": ["yes"]}))
 
 
 @pytest.mark.parametrize(
@@ -273,6 +315,8 @@ def files_of(directory: Path) -> dict[str, bytes]:
 @pytest.mark.parametrize("seed", range(4))
 def test_a_journal_comes_back_from_tables_byte_for_byte(tmp_path: Path, seed: int) -> None:
     source = random_journal(tmp_path / "source", seed)
+    for place in {(row["file_id"], row["segment"]) for row in expected_rows(source)[:: seed + 2] if seed}:
+        (source / lost_name(*place)).touch()
     written = restored(events_of(source), tmp_path / "target", (1, 7, 1000)[seed % 3])
     assert files_of(tmp_path / "target") == files_of(source)
     assert missing(written, {"": Reader(source).next}) == []

@@ -258,7 +258,7 @@ def test_a_segment_whose_next_file_has_lost_its_beginning_is_not_complete(tmp_pa
     expected = [Segment(0, [b"a"], False), Segment(1, [b"c"], False)]
     assert Reader(tmp_path).segments() == expected
     repairs.apply(tmp_path, repairs.plan(tmp_path))
-    assert (tmp_path / ".logwright" / "lost-1-first").exists()
+    assert (tmp_path / ".logwright" / "lost-0-0").exists()
     assert Reader(tmp_path).segments(mode="failfast") == expected
 
 

@@ -132,8 +132,7 @@ def _check_directory(reader: Reader, report: Report) -> None:
         odd(file.name, "unfinished_move", "a recovery was interrupted before it had moved this; the next writer does")
     for file in listing.files:
         for segment in file.lost:
-            of = "the segment that goes on there" if segment is None else f"segment {segment}"
-            odd(file.name, "lost_records", f"a repair has taken records of {of} out of it, which is not complete")
+            odd(file.name, "lost_records", f"segment {segment} has lost records by a repair, and is not complete")
     older = listing.older
     if older:
         waiting = "1 file waits" if len(older) == 1 else f"{len(older)} files wait"

@@ -273,7 +273,8 @@ class Columns:
 
     `kinds` u8; `segments`, `checked`, `current`, `positions` u64; `sizes` i64. What a record does not have is 0. The
     data lie one behind the other in `data`; the n-th is between `data_ends[n]` and `data_ends[n + 1]` (i32). A buffer
-    may be longer than its `count` rows. `generation` is the one of all of these rows, where that is told.
+    may be longer than its `count` rows. `generation` is the one of all of these rows, where that is told, and `lost`
+    says of all of them that their segments have lost records.
     """
 
     count: int
@@ -286,6 +287,7 @@ class Columns:
     positions: Buffer | None = None
     sizes: Buffer | None = None
     generation: int | None = None
+    lost: bool = False
 
 
 _LAYOUT: Final = (

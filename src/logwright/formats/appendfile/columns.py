@@ -4,6 +4,7 @@
     segment    uint64: the one that the record lies in, of a checkpoint the one that it begins
     data       binary                      checked    uint64                      current    uint64
     generation uint64: the boundary behind files that wait to be recovered, null for those that are written
+    lost       bool: whether a repair has taken others out of its segment here, which is not complete any more
 
 and where they are asked for
 
@@ -61,13 +62,14 @@ _FIELDS: Final = {
     "checked": pa.field("checked", pa.uint64()),
     "current": pa.field("current", pa.uint64()),
     "generation": pa.field("generation", pa.uint64()),
+    "lost": pa.field("lost", pa.bool_(), nullable=False),
     "file": pa.field("file", NAMES, nullable=False),
     "position": pa.field("position", pa.uint64(), nullable=False),
     "size": pa.field("size", pa.int64(), nullable=False),
     "file_id": pa.field("file_id", pa.uint64(), nullable=False),
 }
 COLUMN_NAMES: Final = tuple(_FIELDS)
-DEFAULT_NAMES: Final = ("kind", "segment", "data", "checked", "current", "generation")
+DEFAULT_NAMES: Final = ("kind", "segment", "data", "checked", "current", "generation", "lost")
 
 _WANT: Final = {
     "kind": codec.KINDS,
@@ -78,12 +80,13 @@ _WANT: Final = {
     "position": codec.POSITIONS,
     "size": codec.SIZES,
     "generation": codec.SIZES,
+    "lost": codec.SEGMENTS,
     "file": codec.SIZES,
     "file_id": codec.SIZES,
 }
 """What to decode for a column: which record has it, its kind says."""
 _ROW_BYTES: Final = {
-    "kind": 1, "segment": 8, "data": 5, "checked": 9, "current": 9, "generation": 9,
+    "kind": 1, "segment": 8, "data": 5, "checked": 9, "current": 9, "generation": 9, "lost": 1,
     "file": 4, "position": 8, "size": 8, "file_id": 8,
 }  # fmt: skip
 _KIND_OF: Final = {"data": DATA, "checked": CHECKPOINT, "current": CHECKPOINT}
@@ -118,6 +121,18 @@ def _array(columns: Columns, kinds: pa.Array | None, name: str) -> pa.Array:
     return fixed_array(kind, columns.checked if name == "checked" else columns.current, count, validity)
 
 
+def _lost(columns: Columns, losses: list[tuple[tuple[int, ...], int]]) -> pa.Array:
+    """Which rows are of segments that have lost records, by what is known of their files."""
+    if not any(lost for lost, _ in losses):  # as nearly always
+        return pa.repeat(False, columns.count)
+    segments, row = fixed_array(pa.uint64(), columns.segments, columns.count), 0
+    found = []
+    for lost, count in losses:
+        found.append(pc.is_in(segments.slice(row, count), pa.array(lost, pa.uint64())))
+        row += count
+    return pa.concat_arrays(found)
+
+
 _OF_FILES: Final[dict[str, Callable[[Chunk], Any]]] = {
     "generation": lambda chunk: chunk.source.put_aside,
     "file": lambda chunk: chunk.file,
@@ -134,16 +149,22 @@ class Collector(GatheringCollector[Chunk, kernel.Gatherer]):
     ) -> None:
         super().__init__(schema(names, sharded=sharded), _WANT, _ROW_BYTES, tuple(_OF_FILES), batch_bytes)
         self._segment = 0
+        self._losses: list[tuple[tuple[int, ...], int]] = []
+        """The segments that have lost records in the file of rows that were gathered, and how many rows those are."""
 
     def _gather(self, gatherer: kernel.Gatherer, chunk: Chunk, position: int, left: int) -> tuple[int, int]:
         segment = chunk.segment if position == chunk.start else self._segment
         position, added, self._segment = gatherer.add(chunk.data, position, chunk.stop, left, segment, chunk.base)
+        self._losses.append((chunk.source.lost, added))
         return position, added
 
     def _common_item(self, name: str, chunk: Chunk, part: str) -> Any:
         return _OF_FILES[name](chunk)
 
     def _to_batch(self, columns: Columns, given: dict[str, pa.Array]) -> pa.RecordBatch:
+        losses, self._losses = self._losses, []
+        if "lost" in self.schema.names:
+            given = {**given, "lost": _lost(columns, losses)}
         return to_batch(columns, self.schema, given)
 
     def _begin(self, chunk: Chunk, position: int, left: int) -> kernel.Gatherer:
@@ -171,7 +192,8 @@ def from_arrow(data: Any) -> list[Columns]:
     """Arrow data as columns for `Writer.append_columns`, without copying where the types fit.
 
     Data is in `data`, or in `value`; null in a row of data is an error. `kind` names what a row is; without it all are
-    data. A checkpoint needs `checked` and `current`. Columns never hold rows of more than one `generation`.
+    data. A checkpoint needs `checked` and `current`. Columns never hold rows of more than one `generation`, nor such
+    with `lost` and others.
     """
     return [part for batch in record_batches(data) for part in _from_batch(batch)]
 
@@ -191,8 +213,8 @@ def _from_batch(batch: pa.RecordBatch) -> Iterator[Columns]:
     ids = {
         name: kind_numbers_of(batch, name, pa.uint64(), "be an id of 64 bits", check) for name in ("checked", "current")
     }
-    for row, count, generation in _ranges(batch, payloads):
-        columns = Columns(count, generation=generation)
+    for row, count, generation, lost in _ranges(batch, payloads):
+        columns = Columns(count, generation=generation, lost=lost)
         columns.kinds = fixed_memory(kinds.slice(row, count), 1)
         columns.data_ends, columns.data = ends_and_bytes(payloads.slice(row, count))
         for name, array in ids.items():
@@ -201,18 +223,26 @@ def _from_batch(batch: pa.RecordBatch) -> Iterator[Columns]:
         yield columns
 
 
-def _ranges(batch: pa.RecordBatch, payloads: pa.Array) -> Iterator[tuple[int, int, int | None]]:
-    """Ranges of rows of one generation that fit into columns: the first row, how many, and the generation if told."""
-    told = column_of(batch, "generation")
-    ends: list[int] = [batch.num_rows]
-    generations: list[int | None] = [None]
-    if told is not None and batch.num_rows:
-        runs = pc.run_end_encode(numbers_of("generation", told, pa.uint64(), "be an id of 64 bits"))
-        ends = runs.run_ends.to_pylist()
-        generations = [CURRENT if each is None else each for each in runs.values.to_pylist()]
+def _ranges(batch: pa.RecordBatch, payloads: pa.Array) -> Iterator[tuple[int, int, int | None, bool]]:
+    """Ranges of rows that fit into columns: the first row, how many, the generation of them if told, and `lost`."""
+    generations = column_of(batch, "generation")
+    if generations is not None:
+        generations = numbers_of("generation", generations, pa.uint64(), "be an id of 64 bits")
+    lost = column_of(batch, "lost")
+    if lost is not None and not pa.types.is_boolean(lost.type):
+        raise WrongUse(f"column lost must be boolean, not {lost.type}")
     row = 0
-    for end, generation in zip(ends, generations, strict=True):
+    for end, (generation, is_lost) in _common_runs(batch.num_rows, generations, lost):
+        told = None if generations is None else CURRENT if generation is None else generation
         while row < end:
             count = min(fitting(payloads, row), end - row)
-            yield row, count, generation
+            yield row, count, told, bool(is_lost)
             row += count
+
+
+def _common_runs(rows: int, *columns: pa.Array | None) -> Iterator[tuple[int, list[Any]]]:
+    """Ranges of rows in which no column changes: where each ends, and what the columns have there."""
+    runs = [None if column is None or not rows else pc.run_end_encode(column) for column in columns]
+    ends = sorted({rows, *(end for run in runs if run is not None for end in run.run_ends.to_pylist())})
+    for end in ends:
+        yield end, [None if run is None else run[end - 1].as_py() for run in runs]

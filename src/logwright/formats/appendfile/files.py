@@ -30,7 +30,7 @@ class JournalFile(NumberedFile):
 
     `before` is its own id, and `timestamp` the next one: None for the last file, which is written to. `generation` is
     the boundary behind it. `missing` ids should be before this one and are not there; `others` have the same id. `lost`
-    are segments that a repair has taken records out of here; None is the one that the first record belongs to.
+    are segments with records in this file which have lost others by a repair.
     """
 
     name: str
@@ -40,7 +40,7 @@ class JournalFile(NumberedFile):
     generation: int = CURRENT
     missing: int = 0
     others: tuple[str, ...] = ()
-    lost: tuple[int | None, ...] = ()
+    lost: tuple[int, ...] = ()
 
     @property
     def file_id(self) -> int:
@@ -69,8 +69,8 @@ class Listing:
     """Names in the journal's directory of files that are, or should be, in one of those."""
     done: list[Done] = field(default_factory=list)
     """The recoveries that have come to their end, as far as somebody may need to know of them."""
-    lost: list[tuple[int, int | None]] = field(default_factory=list)
-    """Files, and segments that a repair has taken records out of there. The files may be gone by now."""
+    lost: list[tuple[int, int]] = field(default_factory=list)
+    """Files, and segments there that have lost records by a repair. The files may be gone by now."""
 
     @property
     def current(self) -> list[JournalFile]:
@@ -129,7 +129,7 @@ def list_files(disk: Disk, directory: Path) -> Listing:
     return listing
 
 
-def _with_losses(file: JournalFile, lost: list[tuple[int, int | None]]) -> JournalFile:
+def _with_losses(file: JournalFile, lost: list[tuple[int, int]]) -> JournalFile:
     found = tuple(segment for file_id, segment in lost if file_id == file.file_id)
     return replace(file, lost=found) if found else file
 

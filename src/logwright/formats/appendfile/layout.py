@@ -19,7 +19,7 @@ The files of a journal in its directory:
     .logwright/recovery/8/5.journal     ours: an older file; everything before 8 was there when the journal was opened
     .logwright/recovered-8-3-7-35/      ours: files that a recovery is done with; what goes on has file 8, segment 3,
                                         and no data was between it and position 35 of file 7
-    .logwright/lost-5-2                 ours: a repair has taken records of segment 2 out of file 5
+    .logwright/lost-5-2                 ours: segment 2, of which file 5 has something, has lost records in a repair
     .logwright/cut/                     ours: copies of what was cut
 """
 
@@ -55,7 +55,7 @@ RECOVERY_DIRECTORY: Final = f"{HOME_DIRECTORY}/recovery"
 
 _NAME: Final = re.compile(r"([0-9]+)\.journal", re.ASCII)
 _BOUNDARY: Final = re.compile(r"0|[1-9][0-9]{0,19}", re.ASCII)
-_LOST: Final = re.compile(rf"lost-({_BOUNDARY.pattern})-({_BOUNDARY.pattern}|first)", re.ASCII)
+_LOST: Final = re.compile("lost" + rf"-({_BOUNDARY.pattern})" * 2, re.ASCII)
 _DONE: Final = re.compile("recovered" + rf"-({_BOUNDARY.pattern})" * 4, re.ASCII)
 
 assert CHECKPOINT_BYTES == HEADER_BYTES + PAIR_BYTES == 20
@@ -111,14 +111,13 @@ def parse_done(name: str) -> Done | None:
     return None if found is None or max(found) > MAX_ID else found
 
 
-def lost_name(file_id: int, segment: int | None) -> str:
-    """What says that records of a segment were lost in a file; None is the one that its first record belongs to."""
-    return f"{HOME_DIRECTORY}/lost-{file_id}-{'first' if segment is None else segment}"
+def lost_name(file_id: int, segment: int) -> str:
+    """What says that a segment, of which there is something in a file, has lost records there, or right behind it."""
+    return f"{HOME_DIRECTORY}/lost-{file_id}-{segment}"
 
 
-def parse_lost(name: str) -> tuple[int, int | None] | None:
+def parse_lost(name: str) -> tuple[int, int] | None:
     """The file and the segment that such a name tells of, without the directory above; None for any other name."""
     match = _LOST.fullmatch(name)
-    if match is None or max(found := [int(part) for part in match.groups() if part != "first"]) > MAX_ID:
-        return None
-    return found[0], found[1] if len(found) > 1 else None
+    found = None if match is None else (int(match[1]), int(match[2]))
+    return None if found is None or max(found) > MAX_ID else found

@@ -285,11 +285,17 @@ def _look(disk: Disk, source: JournalFile) -> _Seen:
 
 def pair_of(disk: Disk, files: list[JournalFile]) -> tuple[int, int]:
     """The ids that held at the end of files that are not written any more; zeros where nothing tells."""
+    found = last_pair(disk, files)
+    return (0, 0) if found is None else found[1]
+
+
+def last_pair(disk: Disk, files: list[JournalFile]) -> tuple[JournalFile, tuple[int, int]] | None:
+    """The last of these files that tells ids, and which; None when none does."""
     for file in reversed(files):
         seen = _look(disk, file)
         if seen.last is not None:
-            return seen.last
-    return 0, 0
+            return file, seen.last
+    return None
 
 
 def _walk(file: File, source: JournalFile, seen: _Seen, *, strict: bool) -> Damage | None:

@@ -25,9 +25,10 @@ from ...core.repair import Create, Plan, Repair, Step
 from ...core.repairing import PiecesSalvage, SideBySideRepair
 from . import codec
 from .cursor import Cursor, judge
-from .files import list_files, wrong_names
+from .files import JournalFile, list_files, wrong_names
 from .layout import LOCK_NAME, lost_name, parse_name
 from .mend import find_fixes
+from .opening import last_pair
 from .reader import Reader
 
 __all__ = ["Plan", "Repair", "apply", "plan", "undo"]
@@ -52,7 +53,7 @@ def _readers(path: Path, disk: Disk) -> list[Reader]:
 class _Salvage(PiecesSalvage):
     """A file gone through: the stretches of whole records, and the segments that have lost some."""
 
-    lost: list[int | None] = field(default_factory=list)
+    lost: list[tuple[JournalFile, int]] = field(default_factory=list)
 
     def walk(self) -> None:
         """Go through the file."""
@@ -82,11 +83,17 @@ class _Salvage(PiecesSalvage):
             of = f"segment {segment}" if stopped else "the segment that the file before ends with"
             self.lose(damage, f"the records in them are lost, which were of {of}, and perhaps of later ones")
             if damage.kind != "torn_tail":
-                self.lost.append(segment if stopped else None)
+                self.lost += [(self.source, segment)] if stopped else self._before()
             self.pieces.append(Span(start, stopped))
             if not goes_on:
                 return
             start = cursor.position
+
+    def _before(self) -> list[tuple[JournalFile, int]]:
+        """The segment that the files before this one end with, and the last of them that has something of it."""
+        files = [file for file in self.reader.files() if file.generation == self.source.generation]
+        found = last_pair(self.reader.disk, [file for file in files if file.file_id < self.source.file_id])
+        return [] if found is None else [(found[0], found[1][1])]
 
     def steps(self) -> list[Step]:
         """The steps that leave whole records only; first what says that some are not there any more."""
@@ -95,11 +102,11 @@ class _Salvage(PiecesSalvage):
     def _notes(self) -> Iterator[Step]:
         if self.reader.is_single_file:
             return
-        lost = [segment for segment in dict.fromkeys(self.lost) if segment not in self.source.lost]
-        for segment in lost[:_MOST_NOTES]:
-            name = lost_name(self.source.file_id, segment)
+        lost = [(file, segment) for file, segment in dict.fromkeys(self.lost) if segment not in file.lost]
+        for file, segment in lost[:_MOST_NOTES]:
             text = f"A repair has taken records of this segment out of {self.source.path.name}.\n"
-            yield Create(name, "", (), "it says that the segment is not complete any more", text.encode())
+            reason = "it says that the segment is not complete any more"
+            yield Create(lost_name(file.file_id, segment), "", (), reason, text.encode())
 
 
 _REPAIR: Final = SideBySideRepair(

@@ -135,13 +135,9 @@ class Segments:
         """Something could not be read here: what it belonged to is not complete."""
         self._lost = True
 
-    def begin_file(self, lost: Iterable[int | None]) -> None:
-        """The next file; a repair has taken records of these segments out of it. None is the one that goes on here."""
-        for segment in lost:
-            if segment is None:
-                self.lose()
-            else:
-                self._repaired.add(segment)
+    def begin_file(self, lost: Iterable[int]) -> None:
+        """The next file; these segments of it have lost records by a repair."""
+        self._repaired.update(lost)
 
     def finish(self) -> Segment | None:
         """The segment that nothing has closed, unless it is empty."""

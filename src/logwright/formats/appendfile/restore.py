@@ -3,7 +3,8 @@
 The bytes of a record follow from its kind and its fields, and a file is nothing but records, one behind the other. So a
 journal that was whole comes back byte for byte, with what a recovery had put aside, and its empty files. Only a
 checkpoint record that was written as the description has it, with the size 0, comes back with 16. What was damaged is
-not in the tables: the records behind it come right behind those before it.
+not in the tables: the records behind it come right behind those before it. That a repair had taken records out of a
+segment is.
 
 Tables that grew by increments may have the records of a file under two names: the one that it was written under, and
 the one that a recovery has moved it to. `settled` says that it is the latter. Locks and what was cut off and kept are
@@ -17,14 +18,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from ...core.disk import REAL_DISK, Disk
+from ...core.disk import REAL_DISK, Disk, make_directories
 from ...core.errors import WrongUse
 from ...core.format import find_format
 from ...core.refilling import RefilledFile
 from ...core.restore import Missing, Written, numbered_missing
 from . import kernel
 from .codec import Columns
-from .layout import RECOVERY_DIRECTORY, parse_boundary, parse_name
+from .layout import HOME_DIRECTORY, RECOVERY_DIRECTORY, lost_name, parse_boundary, parse_name
 from .writer import BUFFER_BYTES
 
 _ASIDE: Final = re.compile(rf"{re.escape(RECOVERY_DIRECTORY)}/([^/]+)/([^/]+)", re.DOTALL)
@@ -62,12 +63,27 @@ class FileWriter(RefilledFile):
     """Writes one file of a journal."""
 
     def __init__(self, directory: Path, file: str, *, disk: Disk = REAL_DISK) -> None:
-        part_of(file)
+        _, name = _split(file)
         super().__init__(directory, file, disk=disk)
+        self._home = directory
+        self._file_id = parse_name(name) or 0
+        self._lost: set[int] = set()
 
     def _encoded(self, batch: Any) -> Iterator[bytes]:
-        columns: list[Columns] = find_format("appendfile").room("tables").records(batch)
+        room = find_format("appendfile").room("tables")
+        columns: list[Columns] = room.records(batch)
+        self._lost |= room.lost_segments(batch)
         return _packed(columns)
+
+    def finish(self) -> list[Written]:
+        """The file, on the disk, and what says that segments of it are not complete."""
+        if self._lost:
+            make_directories(self._disk, self._home / HOME_DIRECTORY)
+        for segment in sorted(self._lost):
+            self._disk.open(self._home / lost_name(self._file_id, segment), "update").close()
+        if self._lost:
+            self._disk.sync_directory(self._home / HOME_DIRECTORY)
+        return super().finish()
 
 
 def _packed(columns: list[Columns]) -> Iterator[bytes]:

@@ -3,7 +3,8 @@
     kind STRING, segment BIGINT, data BINARY, checked BIGINT, current BIGINT
 
 What a record does not have is null, and so is an id of more than 63 bits. Of the shared ones `op` is the kind, `value`
-the data, `detail` the rest of it in JSON: the segment, and of a checkpoint both ids. Records have no time and no key.
+the data, `detail` the rest of it in JSON: the segment, of a checkpoint both ids, and `"lost":true` where the segment
+has lost records by a repair. Records have no time and no key.
 
 The number of a record is `sequence` times 2^64 plus `position`, because no BIGINT holds it as a whole. `sequence` is
 the id of its file. So records are in order by (`sequence`, `position`), also those that were read before their file was
@@ -16,6 +17,7 @@ import json
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ...core.errors import WrongUse
 from ..columns import bytes_of, signed
@@ -36,11 +38,11 @@ TYPED: Final = pa.schema(
 _SOURCES: Final = {
     "op": ("kind",),
     "value": ("data",),
-    "detail": ("segment", "checked", "current"),
+    "detail": ("segment", "checked", "current", "lost"),
     "sequence": ("file_id",),
 }
 """From which of the format's own columns a column is made, where those have other names."""
-_OWN: Final = ("kind", "segment", "data", "checked", "current", "file", "position", "size", "file_id")
+_OWN: Final = ("kind", "segment", "data", "checked", "current", "lost", "file", "position", "size", "file_id")
 _IDS: Final = ("segment", "checked", "current", "sequence", "file_id")
 _DETAILS: Final = pa.struct([("segment", pa.uint64()), ("checked", pa.uint64()), ("current", pa.uint64())])
 _WRITTEN: Final = ("data",)
@@ -68,7 +70,8 @@ def column(batch: pa.RecordBatch, name: str) -> pa.Array | None:
 
 
 def _detail(batch: pa.RecordBatch) -> pa.Array:
-    return details([number_detail(name, batch.column(name)) for name in ("segment", "checked", "current")])
+    lost = pc.if_else(batch.column("lost"), '"lost":true', pa.scalar(None, pa.string()))
+    return details([*(number_detail(name, batch.column(name)) for name in ("segment", "checked", "current")), lost])
 
 
 # --- restoring --------------------------------------------------------------------------------------------------------
@@ -82,6 +85,12 @@ def records(batch: pa.RecordBatch) -> list[Columns]:
     found = parsed(batch.column("detail"))
     arrays = [batch.column("op"), batch.column("value"), found.field("checked"), found.field("current")]
     return from_arrow(pa.RecordBatch.from_arrays(arrays, names=["kind", "data", "checked", "current"]))
+
+
+def lost_segments(batch: pa.RecordBatch) -> set[int]:
+    """The segments that have lost records, by what the rows say of them."""
+    details = batch.column("detail")
+    return set(parsed(details.filter(pc.match_substring(details, '"lost":true'))).field("segment").to_pylist())
 
 
 def parsed(column: pa.Array) -> pa.StructArray:

@@ -45,7 +45,7 @@ from ...core.manifest import is_waiting
 from ...core.outcome import Damage, Mode
 from ...core.staging import lock_journal
 from . import kernel
-from .layout import CHECKPOINT_BYTES, HOME_DIRECTORY, LOCK_NAME, MAX_FILE_BYTES, file_name
+from .layout import CHECKPOINT, CHECKPOINT_BYTES, HOME_DIRECTORY, LOCK_NAME, MAX_FILE_BYTES, file_name, lost_name
 from .opening import End, open_end, put_aside
 
 if TYPE_CHECKING:
@@ -87,6 +87,9 @@ class Writer(Appending, kernel.AppendBuffer):
         self._rows_current: int | None = None
         self._rows_closed: deque[tuple[int, int]] = deque()
         self._rows_generation: int | None = None
+        self._rows_lost = False
+        """Whether the segment of the rows that are being appended has lost records where they come from."""
+        self._lost: int | None = None
         if disk.exists(self.directory / HOME_DIRECTORY):
             disk.make_directory(self.directory / HOME_DIRECTORY)  # creates nothing, and refuses a link
         make_directories(disk, self.directory / HOME_DIRECTORY)
@@ -188,8 +191,8 @@ class Writer(Appending, kernel.AppendBuffer):
 
         Columns: `data` or `value` (binary or string). With a column `kind`, rows may be checkpoints: where their
         `current` grows a segment is closed, and where their `checked` grows one is checked. With a column `generation`
-        rows that follow those of another one begin a generation here as well. Other columns are ignored. Everything is
-        checked before anything is written.
+        rows that follow those of another one begin a generation here as well. A segment with rows that are `lost` is
+        not complete here either. Other columns are ignored. Everything is checked before anything is written.
         """
         columns: list[Columns] = find_format("appendfile").room("columns").from_arrow(batch)
         return self.append_columns(columns)
@@ -201,9 +204,12 @@ class Writer(Appending, kernel.AppendBuffer):
         for part in parts:
             self._turn_generation(part)
             row = 0
+            self._rows_lost |= part.lost and not _is_checkpoint(part, 0)
             while row < part.count:
                 row = self.extend(part, row, BUFFER_BYTES)
-                if row < part.count and part.kinds is not None and memoryview(part.kinds).cast("B")[row] == 1:
+                if self._rows_lost:
+                    self._note_loss()
+                if row < part.count and _is_checkpoint(part, row):
                     self._turn(part, row)
                     row += 1
                 if self.buffered_bytes >= BUFFER_BYTES:
@@ -217,7 +223,7 @@ class Writer(Appending, kernel.AppendBuffer):
         before, self._rows_generation = self._rows_generation, part.generation
         if before is not None and part.generation not in (None, before):
             self.begin_generation()
-            self._rows_current = None
+            self._rows_current, self._rows_lost, self._lost = None, False, None
             self._rows_closed.clear()
 
     def _turn(self, part: Columns, row: int) -> None:
@@ -230,13 +236,30 @@ class Writer(Appending, kernel.AppendBuffer):
             for column in (part.checked, part.current)
         )
         before, self._rows_current = self._rows_current, current
-        if before is not None and current > before and self.has_data:
-            self._rows_closed.append((before, self.current))
-            self.register_checkpoint()
+        if before is not None and current > before:
+            self._rows_lost = False
+            if self.has_data:
+                self._rows_closed.append((before, self.current))
+                self.register_checkpoint()
+        self._rows_lost |= part.lost
+        if self._rows_lost:
+            self._note_loss()
         while self._rows_closed and self._rows_closed[0][0] < checked:
             _, ours = self._rows_closed.popleft()
             if ours == self.checked:  # else an older one of this journal's own waits to be checked
                 self.check_checkpoint()
+
+    def _note_loss(self) -> None:
+        """Say beside the journal that the current segment is not complete, before it can be closed."""
+        if not self.has_data or self._lost == self.current:
+            return  # without data there is no segment to say it of, yet
+        self._lost = self.current
+        with self._writing, self._syncing:
+            self._or_poison(self._create_note)
+
+    def _create_note(self) -> None:
+        self._disk.open(self.directory / lost_name(self.file_id, self.current), "update").close()
+        self._disk.sync_directory(self.directory / HOME_DIRECTORY)
 
     # --- writing ----------------------------------------------------------------------------------------------------
 
@@ -319,3 +342,7 @@ class Writer(Appending, kernel.AppendBuffer):
             if self._file is not None:
                 stack.callback(self._file.close)
                 self._file = None
+
+
+def _is_checkpoint(part: Columns, row: int) -> bool:
+    return part.kinds is not None and memoryview(part.kinds).cast("B")[row] == CHECKPOINT
