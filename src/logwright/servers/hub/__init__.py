@@ -22,7 +22,7 @@ from typing import Any
 from ..safety import Address, Protection, parse_address
 from .access import Access
 from .client import HubClient
-from .errors import Barred, Conflict, DamagedCopy, HubError, OutOfStep, Refused, Unreachable
+from .errors import Barred, Conflict, DamagedCopy, HubError, OutOfStep, Refused, TooLargeForHub, Unreachable
 from .limits import Limits
 from .restoring import Restored
 from .sending import Sent
@@ -44,6 +44,7 @@ __all__ = [
     "Refused",
     "Restored",
     "Sent",
+    "TooLargeForHub",
     "Unreachable",
     "copy",
     "parse_address",

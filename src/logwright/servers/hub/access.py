@@ -21,6 +21,7 @@ from .errors import Barred, Broken, Conflict, DamagedCopy, HubError, OutOfStep, 
 
 EXPECTED_KEY: Final = "logwright-expected"
 """The metadata, behind an error, that says where a copy goes on."""
+_MOST_DETAILS_CHARACTERS: Final = 1000
 _LARGEST_ANSWER_BYTES: Final = 2**31 - 1
 """As much as one message of sej can have: what a hub has taken it must be able to give back."""
 
@@ -107,11 +108,6 @@ _PLACE: Final = re.compile(r"(.*?) @ (\d{1,20}): (.*)", re.DOTALL)
 """How damage is told: the file, the position, and what is wrong there."""
 _TOO_LARGE: Final = re.compile(r"larger than max \((\d+) vs\. (\d+)\)")
 """How gRPC tells the size of a message, and the limit."""
-_BARS: Final = (
-    grpc.StatusCode.UNAUTHENTICATED,
-    grpc.StatusCode.PERMISSION_DENIED,
-    grpc.StatusCode.UNIMPLEMENTED,
-)
 _REFUSALS: Final = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.FAILED_PRECONDITION)
 _PASSING: Final = (
     grpc.StatusCode.OK,  # no error of the hub's, but the answers have ended
@@ -124,9 +120,15 @@ _PASSING: Final = (
 """What gRPC says when a connection breaks, or when a hub has as many calls as it takes."""
 
 
+def _printable(details: str) -> str:
+    """A hub's words in one line, of no more than some length: they may be a stranger's, and go to a terminal."""
+    return "".join(character if character.isprintable() else "?" for character in details[:_MOST_DETAILS_CHARACTERS])
+
+
 def translated(address: Address, code: Any, details: str | None, metadata: Any = ()) -> LogwrightError:
     """What a call's end means, as one of our errors."""
-    words = f"{address}: {details or ('the hub has ended the call' if code == grpc.StatusCode.OK else code.name)}"
+    told = _printable(details or ("the hub has ended the call" if code == grpc.StatusCode.OK else code.name))
+    words = f"{address}: {told}"
     found = next((value for key, value in metadata or () if key == EXPECTED_KEY), None)
     expected = int(found) if found is not None and str(found).isdigit() else None
     if code == grpc.StatusCode.OUT_OF_RANGE:
@@ -141,7 +143,9 @@ def translated(address: Address, code: Any, details: str | None, metadata: Any =
     if code == grpc.StatusCode.RESOURCE_EXHAUSTED and (sizes := _TOO_LARGE.search(words)) is not None:
         what = f"the hub takes requests of {sizes[2]} bytes at most, and this one has {sizes[1]}"
         return TooLargeForHub(f"{address}: {what}: serve it with a larger --max-request")
-    if code in _BARS:
+    if code == grpc.StatusCode.UNIMPLEMENTED:
+        return Barred(f"{words}: this is another server than a hub, or a hub that cannot do this")
+    if code in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED):
         return Barred(words)
     if code in _REFUSALS:
         return Refused(words)

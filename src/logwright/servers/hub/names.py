@@ -31,6 +31,11 @@ def check_journal(journal: str) -> None:
     _check("journal", journal, _JOURNAL, "letters, digits, _ and -, and single dots between them")
 
 
+def is_journal(name: str) -> bool:
+    """Whether this is a journal's name."""
+    return len(name) <= MOST_CHARACTERS and _JOURNAL.fullmatch(name) is not None
+
+
 def _check(what: str, name: str, pattern: re.Pattern[str], allowed: str) -> None:
     if len(name) > MOST_CHARACTERS:
         raise WrongUse(f"a {what}'s name of {len(name)} characters is too long: the limit is {MOST_CHARACTERS}")
@@ -46,4 +51,4 @@ def directory_of(root: Path, client: str, journal: str) -> Path:
 def journals_among(names: list[str], client: str) -> list[str]:
     """The journals of a client, of all directories there are."""
     found = [name.partition(".")[2] for name in names if name.partition(".")[0] == client]
-    return sorted(name for name in found if len(name) <= MOST_CHARACTERS and _JOURNAL.fullmatch(name))
+    return sorted(filter(is_journal, found))

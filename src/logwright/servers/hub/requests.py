@@ -20,6 +20,7 @@ from typing import Final
 from ...core.errors import WrongUse
 from ...formats.sej import wire
 from ...formats.sej.copying import Batch
+from .names import is_journal
 
 PUT: Final = "/hub.Hub/Put"
 GET: Final = "/hub.Hub/Get"
@@ -143,7 +144,9 @@ def read_get_answer(data: bytes, offset: int, most_bytes: int) -> Batch:
     segment = _number(fields, SEGMENT)
     if not count:
         first = offset if segment is None else segment
-    return Batch(frames, first, count, smallest, largest, segment)
+    batch = Batch(frames, first, count, smallest, largest, segment)
+    batch.check_offsets()  # here, so that no journal is begun for what it could not hold
+    return batch
 
 
 # --- list -----------------------------------------------------------------------------------------------------------
@@ -171,6 +174,6 @@ def read_list_answer(data: bytes) -> list[str]:
         size = data[position + 1]
         found.append(data[position + 2 : position + 2 + size].decode("ascii", "replace"))
         position += 2 + size
-    if position != len(data):
+    if position != len(data) or not all(map(is_journal, found)):
         raise WrongUse("the hub's list of journals is no list of names")
     return found

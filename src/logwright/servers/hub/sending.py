@@ -18,13 +18,12 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from ...core.disk import REAL_DISK
 from ...core.errors import LogwrightError
 from ...core.watch import Watch
 from ...formats.sej.copying import BATCH_BYTES, Feed
-from ...formats.sej.layout import OVERHEAD
 from ...formats.sej.segment import list_segments
 from . import requests
 from .client import HubClient, PutStream
@@ -32,6 +31,8 @@ from .errors import Broken, Conflict, OutOfStep, TooLargeForHub, Unreachable
 from .patience import PATIENCE_SECONDS, Patience
 from .turns import Turns
 
+_LEAST_REQUEST_BYTES: Final = 16
+"""Less than any message has: requests of this size hold a single one."""
 Progress = Callable[[int, int], None]
 """Told how many bytes were acknowledged since the last time, and how many there are to be sent, about."""
 
@@ -154,9 +155,9 @@ class Sender:
                     async with self._turns.turn():
                         has_more = await self._have_turn(follow)
                 except TooLargeForHub:
-                    if self._request_bytes <= OVERHEAD:  # there was a single message in it
+                    if self._request_bytes <= _LEAST_REQUEST_BYTES:  # there was a single message in it
                         raise
-                    self._request_bytes = max(OVERHEAD, self._request_bytes // 4)
+                    self._request_bytes = max(_LEAST_REQUEST_BYTES, self._request_bytes // 4)
                     continue
                 except Unreachable as error:
                     self.sent.failures += 1

@@ -96,9 +96,9 @@ async def send_path(
 ) -> list[Sent]:
     """Copy a journal, or every shard below a root, to a hub. With `follow` until cancelled, new shards as well.
 
-    `told` is called with what was sent of each journal, when it is done, cancelled, or has failed,
-    unless no hub was reached. One that fails does not stop the others: `failed` is called with why, and it is raised
-    when all others are done, or have failed as well.
+    `in_flight` is how many requests are on their way at most, of all journals together. `told` is called with what was
+    sent of each journal, when it is done, cancelled, or has failed, unless no hub was reached. One that fails does not
+    stop the others: `failed` is called with why, and it is raised when all others are done, or have failed as well.
     """
     path, together = Path(path), _Sum(progress)
     async with HubClient(access, client) as hub, Senders(in_flight, failed) as senders:
