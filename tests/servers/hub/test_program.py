@@ -125,6 +125,9 @@ def test_a_hub_with_tls_and_tokens_by_its_options(tmp_path: Path) -> None:
         refused = run(*copying, "--tls-authority", authority.path)
         assert refused.code == 2
         assert "asks for a token" in refused.err
+        plain = run(*copying, "--token", tokens, "--follow")
+        words = f"{ready['address']}: the hub there speaks TLS: give --tls-authority FILE, or --tls"
+        assert (plain.code, plain.out, plain.err) == (2, "", f"logwright: error: {words}\n")
         sent = run(*copying, "--tls-authority", authority.path, "--token", tokens)
         assert (sent.code, sent.object["messages"]) == (0, 10)
         host, _, port = ready["address"].rpartition(":")

@@ -17,7 +17,17 @@ from logwright.core.disk import REAL_DISK
 from logwright.core.errors import Locked, NotFound, StorageFailed, WrongUse
 from logwright.formats.sej import Reader
 from logwright.formats.sej.copying import Feed
-from logwright.servers.hub import Access, Hub, Limits, Protection, Refused, Unreachable, parse_address, send_path
+from logwright.servers.hub import (
+    Access,
+    Hub,
+    Limits,
+    Protection,
+    Refused,
+    Unreachable,
+    parse_address,
+    restore_path,
+    send_path,
+)
 from logwright.servers.hub.client import HubClient
 from logwright.servers.hub.copies import Copies, Copy
 from logwright.servers.hub.requests import Put
@@ -383,6 +393,29 @@ def test_a_full_disk_is_an_error_told_once_reading_goes_on_and_with_room_so_does
             (sent,) = await send_path(access_to(hub), source, client="web")
             assert sent.next_offset == 3000
         assert unlike(source, root / "web.orders") == []
+
+    with small_disk(tmp_path / "small", 1 << 20) as root:
+        in_loop(talk(root))
+
+
+def test_a_restore_that_meets_a_full_disk_goes_on_when_there_is_room(tmp_path: Path) -> None:
+    source = tmp_path / "orders"
+    write_journal(source, 4000, segment_size=200_000)
+
+    async def talk(root: Path) -> None:
+        ballast = root / "ballast"
+        ballast.write_bytes(bytes(700_000))
+        async with running(tmp_path / "hub", limits=Limits(answer_bytes=50_000)) as hub:
+            access = access_to(hub)
+            await send_path(access, source, client="web")
+            with pytest.raises(StorageFailed, match="No space left on device"):
+                await restore_path(access, root / "orders", client="web")
+            there = Reader(root / "orders").next
+            assert 0 < there < 4000
+            ballast.unlink()
+            (back,) = await restore_path(access, root / "orders", client="web")
+            assert (back.messages, back.next_offset) == (4000 - there, 4000)
+        assert unlike(source, root / "orders") == []
 
     with small_disk(tmp_path / "small", 1 << 20) as root:
         in_loop(talk(root))
