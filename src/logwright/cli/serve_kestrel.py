@@ -133,11 +133,19 @@ def _queue_options(function: Decorated) -> Decorated:
     is_flag=True,
     help="Answer get NAME/open with VALUE NAME, as Kestrel does, in the place of VALUE NAME/open.",
 )
+@click.option(
+    "--status-file",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Keep the status that a client has set in this file; without it every start is UP.",
+)
 @safety_options(DEFAULT_PORT)
 @_queue_options
 @_limit_options
 @json_option
-def kestrel(directory: Path, sync: str, kestrel_names: bool, as_json: bool, **options: Any) -> None:
+def kestrel(
+    directory: Path, sync: str, kestrel_names: bool, status_file: Path | None, as_json: bool, **options: Any
+) -> None:
     """Serve the queues of a directory to clients of memcached and Kestrel.
 
     The protocol is memcached's text protocol with Kestrel's commands. A queue is created when a client names it. One
@@ -163,6 +171,7 @@ def kestrel(directory: Path, sync: str, kestrel_names: bool, as_json: bool, **op
         named=named,
         protection=protection,
         kestrel_names=kestrel_names,
+        status_file=status_file,
     )
     _raise_file_limit(limits)
     with logged_aloud():
@@ -181,6 +190,7 @@ async def _serve(settings: ServerSettings, as_json: bool) -> None:
             settings.limits,
             as_json,
             sync=str(settings.sync),
+            status=server.status,
             queues=len(server.queues.by_key),
         )
         await stopped.wait()

@@ -9,6 +9,7 @@
     connection  a client: its requests in their order, its open reads, its waiting
     commands    what each request does
     figures     what is counted: `stats`, `dump_stats`, Prometheus
+    status      whether everything is taken, or nothing but reads
     door        clients that are about to set up TLS
     server      listening, limits, the end
 

@@ -47,6 +47,7 @@ HELD: Final = b"SERVER_ERROR another process has the queue\r\n"
 NO_FILE: Final = b"SERVER_ERROR a directory or a link has the name of the queue\r\n"
 MANY_CLIENTS: Final = b"SERVER_ERROR too many connections\r\n"
 MANY_QUEUES: Final = b"SERVER_ERROR too many queues\r\n"
+NOT_KEPT: Final = b"SERVER_ERROR the status could not be kept\r\n"
 READ_ONLY: Final = b"SERVER_ERROR the server is read-only\r\n"
 QUIESCENT: Final = b"SERVER_ERROR the server is quiescent\r\n"
 

@@ -6,9 +6,11 @@ done again when a queue has to be opened or settled first. Commands are found wh
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from ...core.errors import LogwrightError
 from . import answers
 from .figures import dump_of_limits, dump_of_queues, lines_of, settings_of, stats_of
 from .queues import Served, name_of
@@ -17,6 +19,7 @@ from .wire import Request
 if TYPE_CHECKING:
     from .connection import Connection
 
+logger = logging.getLogger("logwright.servers.kestrel")
 _NOREPLY: Final = b"noreply"
 _MOST_SECONDS_DIGITS: Final = 9
 _EMPTY_STATS: Final = (b"items", b"slabs", b"sizes", b"conns", b"detail", b"cachedump", b"extstore")
@@ -221,10 +224,19 @@ def _quit(client: Connection, words: list[bytes], request: Request) -> None:
 def _status(client: Connection, words: list[bytes], request: Request) -> None:
     if not words:
         client.answer(client.server.status.encode() + b"\r\n")
-    elif len(words) == 1 and client.server.change_status(words[0].decode("ascii", "replace")):
-        client.answer(answers.END)
-    else:
+    elif len(words) > 1:
         client.refuse(answers.BAD_STATUS)
+    else:
+        try:
+            is_taken = client.server.change_status(words[0].decode("ascii", "replace"))
+        except LogwrightError as error:
+            logger.error("the status stays as it is: %s", error)
+            client.refuse(answers.NOT_KEPT)
+            return
+        if is_taken:
+            client.answer(answers.END)
+        else:
+            client.refuse(answers.BAD_STATUS)
 
 
 def _stats(client: Connection, words: list[bytes], request: Request) -> None:

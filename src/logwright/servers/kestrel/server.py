@@ -24,7 +24,7 @@ from ... import __version__
 from ...core import keep
 from ...core.disk import REAL_DISK, Disk
 from ...core.durability import ALWAYS, NONE, Sync
-from ...core.errors import Poisoned, StorageFailed
+from ...core.errors import Poisoned, StorageFailed, WrongUse
 from ...core.lock import Lock
 from ...formats.kestrel.engine import Engine
 from ...formats.kestrel.hub import Settings
@@ -42,6 +42,7 @@ from .options import Named, QueueLimits
 from .queues import Queues, Served
 from .quick import Lane
 from .space import Space
+from .status import QUIESCENT, READONLY, STATUSES, UP, load_status, save_status
 from .waiting import serve_waiters
 from .wire import Arriving
 
@@ -51,7 +52,6 @@ _PROTOCOL_VERSION: Final = "2.4.0"
 """Kestrel's, whose commands these are: clients, as those of libmemcached, refuse what is below 1."""
 DEFAULT_ADDRESS: Final = Address("127.0.0.1", 22133)
 """Where Kestrel listens."""
-STATUSES: Final = ("UP", "READONLY", "QUIESCENT")
 _RELATIVE_SECONDS: Final = 60 * 60 * 24 * 30
 """An expiry of more seconds than this is a time, one of fewer is from now on."""
 _LONGEST_SWEEP_SECONDS: Final = 1.0
@@ -72,6 +72,8 @@ class ServerSettings:
     protection: Protection = field(default_factory=Protection)
     kestrel_names: bool = False
     """Answer `get NAME/option` with `VALUE NAME`, as Kestrel does, and not with the key as it was asked for."""
+    status_file: Path | None = None
+    """What keeps the status from one start to the next."""
     clock: Callable[[], float] | None = None
     disk: Disk = REAL_DISK
 
@@ -85,6 +87,8 @@ class QueueServer:
         settings.protection.check(settings.address)
         if settings.metrics is not None and not settings.protection.insecure:
             Protection().check(settings.metrics)
+        if settings.status_file is not None and settings.status_file.absolute().parent == settings.directory.absolute():
+            raise WrongUse(f"{settings.status_file} would be one of the queues: keep the status somewhere else")
         self.settings = settings
         self.limits, self.protection = settings.limits, settings.protection
         self.clock = settings.clock or time.time
@@ -94,7 +98,7 @@ class QueueServer:
         self.figures = Figures()
         self.arriving = Arriving(settings.limits.max_arriving_bytes)
         self.connections: set[Connection] = set()
-        self.status = "UP"
+        self.status = UP
         self.no_puts: bytes | None = None
         """What a `set` is answered while none is taken."""
         self.no_gets: bytes | None = None
@@ -150,6 +154,7 @@ class QueueServer:
         try:
             await asyncio.to_thread(self._open)
             self.queues.watch_refused()
+            self._decide()
             self.moving = Moving(self)
             self._stack.callback(self.moving.stop)
             with listening(self.settings.address):
@@ -180,6 +185,8 @@ class QueueServer:
 
     def _open(self) -> None:
         disk, directory = self.settings.disk, self.queues.directory
+        if self.settings.status_file is not None:
+            self.status = load_status(disk, self.settings.status_file)
         self.queues.prepare()
         self._lock = Lock.acquire(disk, directory / keep.DIRECTORY / ".server.lck")
         self.queues.open_all()
@@ -243,17 +250,19 @@ class QueueServer:
         return self._numbers
 
     def change_status(self, name: str) -> bool:
-        """Take this status from now on; False when there is none of this name."""
+        """Take this status from now on; False when there is none of this name. What cannot be kept is not taken."""
         if name.upper() not in STATUSES:
             return False
+        if self.settings.status_file is not None:
+            save_status(self.settings.disk, self.settings.status_file, name.upper())  # rare, so everybody waits for it
         self.status = name.upper()
         self._decide()
         return True
 
     def _decide(self) -> None:
         """Settle what is refused: by the status, and because the disk is full."""
-        self.no_gets = answers.QUIESCENT if self.status == "QUIESCENT" else None
-        self.no_changes = answers.READ_ONLY if self.status == "READONLY" else self.no_gets
+        self.no_gets = answers.QUIESCENT if self.status == QUIESCENT else None
+        self.no_changes = answers.READ_ONLY if self.status == READONLY else self.no_gets
         self.no_puts = self.no_changes or (answers.NO_SPACE if self.space.is_low else None)
         self.lane.is_open = self.no_puts is None and not self.suspended
 
