@@ -17,6 +17,7 @@ import asyncio
 import os
 import shutil
 import time
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -103,7 +104,7 @@ def one_writer(place: Path, seconds: float) -> dict[str, float]:
 
 
 def recovered(place: Path, count: int) -> dict[str, float]:
-    """Gigabytes a second of a walk that makes an object of each record and looks at it: on processors, on the wall.
+    """Gigabytes a second of a walk that makes an object of each record: on processors, on the wall.
 
     All of it counts: opening the journal, reading, and removing the old files at the end, for which a disk may take as
     long as for reading them. Beside it copies of the files, which are read and removed, and nothing else.
@@ -125,15 +126,16 @@ def recovered(place: Path, count: int) -> dict[str, float]:
 
     async def measure() -> dict[str, float]:
         clock = Clock()
-        data_bytes = 0
+        records = 0
         started = time.process_time()
         with clock.running():
             journal, recovery = await AppendJournal.open(home)
             async for segment in recovery:
-                data_bytes += sum(map(len, segment.records))
+                deque(segment.records, maxlen=0)
+                records += len(segment.records)
         spent = time.process_time() - started
         await journal.close()
-        assert data_bytes == count * len(VALUE)
+        assert records == count
         return {"recover, processors": size / spent / 1e9, "recover": size / clock.seconds / 1e9}
 
     found = asyncio.run(measure())
