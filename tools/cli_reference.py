@@ -37,6 +37,8 @@ logwright demo && cd demo
   and the next writer cuts off, is a problem for `verify` (1) and a warning for all others (0). When whoever reads the
   output goes away (`| head`), the command ends quietly with 0.
 - **Reading needs no lock and changes nothing**, so every journal can be looked at while it is written.
+- **Links**: one that is named as PATH is followed, and the journal is where it leads. Those that lie in a journal are
+  never followed.
 - **Damage**: `--mode failfast` stops there with an error, `permissive` shows the damaged range among the records and
   goes on behind it, `dropmalformed` goes on and says on stderr what was left out. In all of them the exit code is 1.
 - **Offsets**: `--from` is the first one, `--to` the first one that is not meant any more. Operations of a queue have no
