@@ -17,7 +17,18 @@ import grpc.aio
 
 from ...core.errors import LogwrightError, NotFound, WrongUse
 from ..safety import Address, client_context, parse_address, read_bounded, read_secret, read_tokens
-from .errors import Barred, Broken, Conflict, DamagedCopy, HubError, OutOfStep, Refused, TooLargeForHub, Unreachable
+from .errors import (
+    Barred,
+    Broken,
+    Conflict,
+    DamagedCopy,
+    HubError,
+    NotConnected,
+    OutOfStep,
+    Refused,
+    TooLargeForHub,
+    Unreachable,
+)
 
 EXPECTED_KEY: Final = "logwright-expected"
 """The metadata, behind an error, that says where a copy goes on."""
@@ -151,4 +162,6 @@ def translated(address: Address, code: Any, details: str | None, metadata: Any =
         return Refused(words)
     if code == grpc.StatusCode.INTERNAL:
         return Broken(words)
+    if code == grpc.StatusCode.UNAVAILABLE and told.startswith("failed to connect"):
+        return NotConnected(words)
     return Unreachable(words) if code in _PASSING else HubError(words)

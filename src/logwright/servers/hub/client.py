@@ -25,7 +25,7 @@ from ...core.errors import LogwrightError
 from ...formats.sej.copying import Batch
 from . import requests
 from .access import Access, translated
-from .errors import HubError, Unreachable
+from .errors import HubError, NotConnected, Unreachable
 from .names import check_client, check_journal
 from .probing import why_unreachable
 
@@ -35,6 +35,7 @@ ANSWER_SECONDS: Final = 60.0
 """How long a hub may take for an answer: far longer than a sync takes."""
 _LOOK_SECONDS: Final = 1.0
 """How often it is looked why a hub does not answer, at most: many journals ask for it at once."""
+_CONNECTING_SECONDS: Final = 5.0
 _MOST_FRAMES_BYTES: Final = 2**32
 
 
@@ -91,13 +92,22 @@ class HubClient:
             raise translated(address, error.code(), error.details(), error.trailing_metadata()) from None
         return answer
 
-    async def explained(self, error: HubError) -> HubError:
-        """What no answer means: gRPC says little of a hub that it gets no connection to, so we look for ourselves."""
+    async def explained(self, error: HubError) -> HubError | None:
+        """What no answer means: gRPC says little of a hub that it gets no connection to, so we look for ourselves.
+
+        None when there is a connection again: gRPC tries that only every other second.
+        """
         async with self._looking:
             if time.monotonic() - self._looked_at > _LOOK_SECONDS:
                 self._why = await asyncio.to_thread(why_unreachable, self.access)
                 self._looked_at = time.monotonic()
-        return error if self._why is None else self._why
+            why = self._why
+        if why is None and isinstance(error, NotConnected):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_CONNECTING_SECONDS):
+                    await self._channel.channel_ready()
+                return None
+        return error if why is None else why
 
     # --- many puts --------------------------------------------------------------------------------------------------
 

@@ -58,5 +58,9 @@ class Unreachable(HubError):
     """Nobody answers there, or the hub cannot at the moment."""
 
 
+class NotConnected(Unreachable):
+    """There is no connection, and gRPC does not try at once to make another one."""
+
+
 class Broken(Unreachable):
     """A call has ended while something was being sent, and why got lost: ask again."""

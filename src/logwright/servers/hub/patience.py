@@ -37,12 +37,15 @@ class Patience:
         if place != self._place:
             self._place, self._failing_since, self._pause_seconds = place, time.monotonic(), _FIRST_PAUSE_SECONDS
         told = await self._hub.explained(error)
-        if not isinstance(told, Unreachable):
+        if told is not None and not isinstance(told, Unreachable):
             raise told
+        if self._seconds is not None and time.monotonic() - self._failing_since >= self._seconds:
+            raise told or error
+        if told is None:
+            await asyncio.sleep(_FIRST_PAUSE_SECONDS)
+            return
         waiting = "waiting until that has passed, and trying again every few seconds"
         if self._seconds is not None:
-            if time.monotonic() - self._failing_since >= self._seconds:
-                raise told
             waiting = f"trying again for up to {self._seconds:g} seconds"
         self._trouble = str(told)
         self._reminders.tell(self._trouble, f"{told}; {waiting}")
