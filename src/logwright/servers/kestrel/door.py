@@ -19,7 +19,8 @@ from ..safety import Address
 
 MOST_STANDING: Final = 256
 GRACE_SECONDS: Final = 1.0
-_BACKLOG: Final = 100
+BACKLOG: Final = 1024
+"""How many the system holds who have come and were not let in yet. Any more try again after a second."""
 _PAUSE_SECONDS: Final = 0.05
 """How long nobody is let in when there are too many, or the process has no files left."""
 
@@ -103,7 +104,7 @@ def _bound(family: int, place: tuple[object, ...]) -> socket.socket:
         if family == socket.AF_INET6:
             found.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         found.bind(place)
-        found.listen(_BACKLOG)
+        found.listen(BACKLOG)
         found.setblocking(False)
     except BaseException:
         found.close()

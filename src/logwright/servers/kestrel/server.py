@@ -34,7 +34,7 @@ from ..safety import Address, Protection, listening
 from . import answers
 from .commits import Commits
 from .connection import Connection
-from .door import Door
+from .door import BACKLOG, Door
 from .figures import Figures, QueueMetrics
 from .limits import ServerLimits
 from .moving import Moving
@@ -178,7 +178,7 @@ class QueueServer:
             self._stack.push_async_callback(door.close)
             return port
         loop = asyncio.get_running_loop()
-        server = await loop.create_server(lambda: Connection(self), address.host, address.port)
+        server = await loop.create_server(lambda: Connection(self), address.host, address.port, backlog=BACKLOG)
         self._stack.callback(server.close)
         found: int = server.sockets[0].getsockname()[1]
         return found
