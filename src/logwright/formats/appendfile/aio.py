@@ -20,7 +20,6 @@ the order of the calls.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -32,10 +31,9 @@ from typing import Any, Final, Self
 from ...core.buffers import Buffer, as_bytes
 from ...core.disk import REAL_DISK, Disk
 from ...core.durability import ALWAYS, NONE, SyncLike, parse_sync
-from ...core.errors import Closed, LogwrightError, WrongUse
+from ...core.errors import Closed, WrongUse
 from ...core.outcome import Damage, Mode
 from ...core.tasks import opened, to_the_end
-from .cursor import Cursor
 from .layout import MAX_FILE_BYTES
 from .records import check_appendable
 from .recovery import Recovery
@@ -404,43 +402,26 @@ class AsyncRecovery(AsyncIterator[Segment]):
             if self._ended:
                 raise StopAsyncIteration
             await self._journal._in_turn(lambda: None)  # what was asked for before this belongs to what must be durable
-            step = self._journal._loop.create_future()
-            self._thread.submit(self._step, partial(self._journal._loop.call_soon_threadsafe, _arrive, step))
-            await step
+            step = self._journal._loop.run_in_executor(self._thread, self._step)
+            await asyncio.shield(step)
         return self._ready.popleft()
 
-    def _step(self, arrive: Callable[[], object]) -> None:
-        """Read the next segments, let them arrive, and read ahead while somebody looks at them."""
-        following = None
-        if not self._ended and self._error is None:
-            try:
-                following = self._read()
-            except BaseException as error:
-                self._error = error  # whoever asked may have been cancelled: the next one must not take it for the end
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-            arrive()
-        if following is not None:
-            with contextlib.suppress(LogwrightError):  # the next step comes upon it again
-                following.read_ahead()
-
-    def _read(self) -> Cursor | None:
-        """The next step; what the one behind it will go through."""
-        found = self._recovery.step()
+    def _step(self) -> None:
+        if self._ended or self._error is not None:
+            return
+        try:
+            found = self._recovery.step()
+        except BaseException as error:
+            self._error = error  # whoever asked may have been cancelled: the next one must not take it for the end
+            return
         if found is None:
             self._ended = True
             self._thread.shutdown(wait=False)
-            return None
-        self._ready.extend(found)
-        return self._recovery.following()
+        else:
+            self._ready.extend(found)
 
     async def aclose(self) -> None:
         """Leave the walk. Unless it had come to its end, the next opening gives the same segments again."""
         self._ready.clear()
         await to_the_end(asyncio.to_thread(self._thread.shutdown))
-        self._recovery.leave()
         self._ended = True
-
-
-def _arrive(step: asyncio.Future[None]) -> None:
-    if not step.done():  # else whoever waited was cancelled
-        step.set_result(None)

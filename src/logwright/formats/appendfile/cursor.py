@@ -116,11 +116,6 @@ class Cursor:
         self._empty_until = 0
         self._buffer = memoryview(bytearray(READ_BYTES)) if room is None else room
         self._reach = len(self._buffer)
-        self._ahead: int | None = None
-
-    def read_ahead(self) -> None:
-        """Read what the first `read` goes through: it may be that somebody has the time for it now."""
-        self._ahead = self.file.read_into(self.position, self._buffer)
 
     def read(self, most: int = -1) -> Chunk | None:
         """The next whole records, at most `most`; None when there are none, and `ending` says why."""
@@ -129,9 +124,7 @@ class Cursor:
             stop = min(len(room), self._reach, (2**63 if self._end is None else self._end) - self.position)
             if self.position < self._empty_until:
                 stop = min(stop, self._empty_until - self.position)
-            have, self._ahead = self._ahead, None
-            if have is None:
-                have = self.file.read_into(self.position, room[:stop]) if stop > 0 else 0
+            have = self.file.read_into(self.position, room[:stop]) if stop > 0 else 0
             self._seen = self.position + have if have < stop else None
             checks_empty = self.source.is_newest and self.position >= self._empty_until
             end, count, ending, segment = kernel.walk(room, 0, have, self.segment, most, checks_empty)

@@ -15,7 +15,6 @@ behind them what was appended since.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import zip_longest
 from typing import TYPE_CHECKING, Final
 
 from ...core.errors import DamagedJournal, Gap
@@ -51,8 +50,6 @@ class Recovery(Iterator[Segment]):
         self._steps: Iterator[list[Segment]] = self._each_step()
         self._ready: Iterator[Segment] = iter(())
         self._room = memoryview(b"")
-        self._next: tuple[JournalFile, int, int] | None = None
-        self._opened: Cursor | None = None
         self._with_data: JournalFile | None = None
 
     def __next__(self) -> Segment:
@@ -65,21 +62,6 @@ class Recovery(Iterator[Segment]):
         """Segments that the next part of a file completes, perhaps none; None at the end: the old files are gone."""
         return next(self._steps, None)
 
-    def following(self) -> Cursor | None:
-        """What the next step goes through, opened: it may read ahead meanwhile. None where there is nothing to read.
-
-        `leave` closes it. Without this no file is open between two steps: nobody would close it of a walk that is left.
-        """
-        if self._opened is None and self._next is not None:
-            self._opened = self._open(*self._next)
-        return self._opened
-
-    def leave(self) -> None:
-        """Close what is open for the next step."""
-        opened, self._opened = self._opened, None
-        if opened is not None:
-            opened.file.close()
-
     def _each_step(self) -> Iterator[list[Segment]]:
         for files in generations(self._writer.older):
             yield from self._each_of(files)
@@ -88,16 +70,12 @@ class Recovery(Iterator[Segment]):
     def _each_of(self, files: list[JournalFile]) -> Iterator[list[Segment]]:
         checked, _ = pair_of(self._writer.disk, files)
         parts = Segments(files[0].put_aside)
-        for source, later in zip_longest(files, files[1:]):
+        for source in files:
             parts.begin_file(source.lost)
             position: int | None = 0
             while position is not None:
                 found: list[Segment] = []
                 position = self._read_on(source, position, parts, found)
-                if position is not None:
-                    self._next = (source, position, parts.current or 0)
-                else:
-                    self._next = None if later is None else (later, 0, parts.current or 0)
                 yield [segment for segment in found if segment.id >= checked or parts.went_back]
         last = parts.finish()
         if last is not None and (last.id >= checked or parts.went_back):
@@ -116,8 +94,11 @@ class Recovery(Iterator[Segment]):
         return Cursor(file, source, position, segment=segment, room=self._room)
 
     def _read_on(self, source: JournalFile, position: int, parts: Segments, found: list[Segment]) -> int | None:
-        """Read one step from a position on, into what was found; where the next one begins, None at the end."""
-        cursor, self._opened = self._opened or self._open(source, position, parts.current or 0), None
+        """Read one step from a position on, into what was found; where the next one begins, None at the end.
+
+        No file is open between two steps: nobody would close it of a walk that is left.
+        """
+        cursor = self._open(source, position, parts.current or 0)
         try:
             while cursor.position - position < _STEP_BYTES:
                 chunk = cursor.read()
