@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,25 @@ def test_a_turn_of_the_loop_sweeps_only_so_many_items(tmp_path: Path) -> None:
         assert served.call(sweep) == (True, 1)
         assert served.call(sweep) == (True, 0)
         assert served.call(sweep) == (False, 0)
+
+
+@pytest.mark.parametrize("sync", [NONE, ALWAYS], ids=str)
+def test_a_sweep_that_the_disk_refuses_loses_nothing_and_is_done_later(
+    sync: Sync, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.CRITICAL, logger="logwright")
+    clock, disk = Clock(), FickleDisk()
+    with serving(tmp_path, clock=clock, disk=disk, limits=OFTEN, sync=sync) as served, Client(served) as client:
+        put(client, b"q", 5, expiry=10)
+        client.ask(b"set q 0 0 1\r\n1\r\n")
+        before = served.server.queues.by_key[b"q"]
+        disk.failing, disk.failing_file = {"write": errno.ENOSPC}, "q"
+        clock.now += 10
+        served.until(lambda: before.is_lost)
+        disk.failing = {}
+        served.until(lambda: b"q" in served.server.queues.by_key)
+        served.until(lambda: served.server.queues.by_key[b"q"].engine.items == 1)
+        assert served.items("q") == [b"1"]
 
 
 # --- moving -----------------------------------------------------------------------------------------------------------
@@ -198,6 +218,7 @@ def test_a_file_says_what_is_different(tmp_path: Path) -> None:
         ("[orders]\nmax_items = 'x'", "orders: max_items cannot be 'x'"),
         ("[orders]\npark = 'graves'", "orders: park is where items go after max_attempts"),
         ("[orders]\nexpire_to = 'orders'", "orders: the items of a queue cannot move to the queue itself"),
+        ("[a]\nexpire_to = 'b'\n[b]\nexpire_to = 'c'\n[c]\nexpire_to = 'b'", "would go round: a to b to c to b"),
         ("[orders]\nexpire_to = 'a/b'", "orders: expire_to"),
         ("['../x']\nmax_items = 1", "../x"),
         ("[orders", "Expected ']'"),

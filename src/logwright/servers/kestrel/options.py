@@ -48,6 +48,15 @@ class QueueLimits:
             self._targets |= {limits.expire_to, None if limits.max_attempts is None else park_of(name, limits)}
         for name in named:
             check_targets(directory / name, self.of(name))
+            self._check_round(name)
+
+    def _check_round(self, name: str) -> None:
+        """Raise `WrongUse` where items that are too old would go from queue to queue for ever."""
+        passed = [name]
+        while (target := self.of(passed[-1]).expire_to) is not None:
+            passed.append(target)
+            if target in passed[:-1]:
+                raise WrongUse(f"items that expire would go round: {' to '.join(passed)}")
 
     def of(self, name: str) -> Limits:
         """Those of one queue."""
