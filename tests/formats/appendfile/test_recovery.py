@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import os
+import pickle
 import random
 from pathlib import Path
 
@@ -66,6 +68,14 @@ def test_the_records_of_a_segment_are_used_like_a_list(tmp_path: Path) -> None:
         assert records != other
     with pytest.raises(IndexError):
         records[3]
+    assert ([b"0"] + records, records + [b"d"], records + records) == ([b"0", *wanted], [*wanted, b"d"], wanted * 2)  # noqa: RUF005
+
+
+def test_a_segment_can_be_copied_and_sent_to_another_process(tmp_path: Path) -> None:
+    write(tmp_path, {0: [HINT, *data("a", "b")], 1: [HINT, *data("c"), Checkpoint(0, 1)]})
+    segments = Reader(tmp_path).segments()
+    assert [found.records for found in segments] == [[b"a", b"b", b"c"]]
+    assert pickle.loads(pickle.dumps(segments)) == copy.deepcopy(segments) == segments
 
 
 def test_a_segment_holds_none_of_the_memory_that_its_file_is_read_into(tmp_path: Path) -> None:

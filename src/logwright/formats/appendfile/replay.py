@@ -64,6 +64,15 @@ class Records(Sequence[bytes]):
 
     __hash__ = None  # type: ignore[assignment]  # as of a list
 
+    def __add__(self, other: Iterable[bytes]) -> list[bytes]:
+        return [*self, *other]
+
+    def __radd__(self, other: Iterable[bytes]) -> list[bytes]:
+        return [*other, *self]
+
+    def __reduce__(self) -> tuple[type[Records], tuple[list[list[bytes]]]]:
+        return Records, ([list(self)],)
+
     def __repr__(self) -> str:
         return repr(list(self))
 
