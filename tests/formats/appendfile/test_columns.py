@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 from logwright import arrow
-from logwright.core.disk import REAL_DISK
-from logwright.core.errors import DamagedJournal, WrongUse
+from logwright.core.disk import REAL_DISK, Disk
+from logwright.core.errors import DamagedJournal, NotFound, Poisoned, StorageFailed, WrongUse
 from logwright.core.naming import printed
 from logwright.core.outcome import Damage
 from logwright.formats.appendfile import Checkpoint, Data, Reader, Record, Writer, inventory, splits, tables
@@ -19,6 +20,8 @@ from logwright.formats.appendfile.columns import Collector, from_arrow
 from logwright.formats.appendfile.layout import lost_name
 from logwright.formats.appendfile.restore import FileWriter, is_single_file, missing, part_of, settled, write_consumers
 from tests.formats.appendfile.samples import HINT, data, write
+from tests.support.faulty_disk import FAULTS, every_fault
+from tests.support.simulated_disk import SimulatedDisk
 
 EVENTS = ("file", "position", "size", "sequence", "op", "value", "detail")
 
@@ -255,6 +258,33 @@ def test_what_a_repair_has_left_nothing_of_makes_no_other_segment_incomplete(tmp
         assert [segment.complete for segment in recovery] == [True, False, False]
     with Writer(tmp_path / "wrong") as writer, pytest.raises(WrongUse, match="column lost must be boolean"):
         writer.append_batch(pa.table({"data": [b"a"], "lost": ["yes"]}))
+
+
+def test_whichever_call_fails_a_segment_that_has_lost_records_is_never_complete() -> None:
+    home = Path("/journal")
+    rows = {
+        "kind": ["checkpoint", "data", "checkpoint", "data", "checkpoint"],
+        "data": [None, b"a", None, b"b", None],
+        "checked": [0, None, 0, None, 0],
+        "current": [0, None, 1, None, 2],
+        "lost": [True, True, False, False, False],
+    }
+
+    def append(disk: Disk) -> None:
+        with Writer(home, sync="always", disk=disk) as writer:
+            writer.append_batch(pa.table(rows))
+
+    complete = []
+    for disk in every_fault(SimulatedDisk, FAULTS, format="appendfile"):
+        with contextlib.suppress(StorageFailed, Poisoned):
+            append(disk)
+        assert disk.inner.open_files == 0, "files were left open"
+        complete.append([])
+        with contextlib.suppress(NotFound):  # it failed before there was anything
+            segments = Reader(home, disk=disk.inner).segments()
+            complete[-1] = [segment.records for segment in segments if segment.complete]
+        assert [b"a"] not in complete[-1]
+    assert complete[-1] == [[b"b"]]
 
 
 @pytest.mark.parametrize(
