@@ -2,8 +2,9 @@
 
 The peer is SQLite in WAL mode that updates a blob of 4 KiB, each update a commit of its own: with synchronous=FULL,
 which syncs its log for each commit, and with synchronous=OFF, which syncs nothing. Durable commits are done in turns,
-one of SQLite's, one of ours, one of ours that has its table synced as well. Both go through a table of 100 blobs, so
-that SQLite's log is used again and again, as it is in practice.
+one of SQLite's, one of ours, one of ours that has its table synced as well. Both go through a table of 100 blobs, or
+the beginnings of 100 pages: the same places, so that both write as much when a log, or a journal, is 4 MiB long and
+goes to the table. SQLite's log is used again and again then, as it is in practice.
 
 The limit is to store the same bytes with nothing around it: 8 KiB, the bytes before and after, behind those of the last
 commit, and 4 KiB in the table; durably, to write the former and sync them. SQLite's log stays where it is; a journal
@@ -55,7 +56,7 @@ def ours(place: Path, sync: str, checkpoint_bytes: int) -> Iterator[Act]:
 
         def commit() -> None:
             number = next(numbers)
-            db.modify(pages[number % PAGES], number % 15 * CHANGE_BYTES, CHANGES[number % len(CHANGES)])
+            db.modify(pages[number % PAGES], 0, CHANGES[number % len(CHANGES)])
 
         yield commit
     shutil.rmtree(home)
@@ -84,7 +85,7 @@ def bare(place: Path, *, syncs: bool) -> Iterator[Act]:
             os.fdatasync(journal)
         else:
             log[end : end + RECORD_BYTES] = data
-            place = number % PAGES * PAGE_BYTES + number % 15 * CHANGE_BYTES
+            place = number % PAGES * PAGE_BYTES
             pages[place : place + CHANGE_BYTES] = CHANGES[number % len(CHANGES)]
         end += RECORD_BYTES
 
