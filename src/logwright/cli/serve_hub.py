@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 from pathlib import Path
 from types import ModuleType
@@ -25,6 +26,7 @@ def hub_package() -> ModuleType:
     """What does it; `WrongUse` says what to install."""
     # Else gRPC writes lines of its own, one for every stranger that connects to a hub; what matters we tell ourselves.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    logging.getLogger("grpc").addHandler(logging.NullHandler())
     try:
         from ..servers import hub
     except ModuleNotFoundError as error:

@@ -493,6 +493,25 @@ def puts_of(source: Path) -> list[Put]:
     return found
 
 
+@pytest.mark.parametrize("where", ["logwright.servers.hub.copies.Copies.put", "logwright.servers.hub.copies.Copy._put"])
+def test_a_mistake_of_the_hubs_own_is_told_and_it_goes_on(
+    where: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level(logging.WARNING, logger="logwright")
+
+    async def talk() -> None:
+        async with running(tmp_path) as hub, Wire(hub) as wire:
+            with monkeypatch.context() as wrong:
+                wrong.setattr(where, lambda copies, put: 1 // 0)
+                assert (await wire.refused(wire.put("web", "orders", message(0))))[0] == "UNKNOWN"
+            await wire.put("web", "orders", message(0))
+            assert (len(hub.calls), hub._buffered_bytes) == (0, 0)
+
+    in_loop(talk())
+    told = [record.getMessage() for record in caplog.records if record.name.startswith("logwright")]
+    assert told == ["a mistake in the hub itself: ZeroDivisionError('integer division or modulo by zero')"]
+
+
 # --- the end --------------------------------------------------------------------------------------------------------
 
 

@@ -19,7 +19,7 @@ import contextlib
 import logging
 import os
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -83,7 +83,12 @@ class Copy:
                 await self._copies.in_thread(first)
             while self._waiting:
                 taken, self._waiting = self._waiting, []
-                answers = await self._copies.in_thread(partial(self.take, [put for put, _ in taken]))
+                answers: Sequence[int | Exception]
+                try:
+                    answers = await self._copies.in_thread(partial(self.take, [put for put, _ in taken]))
+                except Exception as error:  # a mistake of ours: whoever waits for an answer must not wait for ever
+                    answers = [error] * len(taken)
+                    await self._copies.in_thread(self.close)
                 for (_, future), answer in zip(taken, answers, strict=True):
                     _settle(future, answer)
         finally:
@@ -195,7 +200,7 @@ def _damage_named(directory: Path) -> Iterator[None]:
         raise type(error)(directory / error.file, error.position, error.reason) from error
 
 
-def _settle(future: asyncio.Future[int], answer: Answer) -> None:
+def _settle(future: asyncio.Future[int], answer: int | Exception) -> None:
     if future.done():  # nobody waits for it any more
         return
     if isinstance(answer, int):

@@ -169,6 +169,11 @@ class Hub:
             except TimeoutError:
                 self.dropped.add()
                 await self._end(context, grpc.StatusCode.DEADLINE_EXCEEDED, "too slow: the hub has stopped waiting")
+            except grpc.aio.BaseError:  # the client is gone
+                raise
+            except Exception as error:
+                logger.error("a mistake in the hub itself: %r", error)
+                raise
             finally:
                 if call is not None:
                     self.calls.leave(call)
@@ -212,7 +217,7 @@ class Hub:
             while (data := await self._next_request(context, call)) is not None:
                 self.calls.touch(call, 1)
                 await answers.put(await self._begin(handle, data))
-        except (LogwrightError, TimeoutError) as error:
+        except Exception as error:  # whatever it is: whoever waits for the answer must not wait for ever
             await answers.put(_failed(error))
         await answers.put(None)
 
