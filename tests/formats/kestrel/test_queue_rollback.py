@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -11,7 +11,7 @@ import pytest
 from logwright.core.errors import LogwrightError
 from logwright.formats.kestrel.memory import GATHER_BYTES
 from logwright.formats.kestrel.queue import Queue
-from tests.support.faulty_disk import FaultyDisk, failing_calls
+from tests.support.faulty_disk import NEEDS_SPACE, FaultyDisk, failing_calls
 from tests.support.simulated_disk import SimulatedDisk
 
 HOME = Path("/queues")
@@ -30,8 +30,8 @@ CALLS: dict[str, tuple[Call, list[bytes]]] = {
 ALL_CALLS = pytest.mark.parametrize(("call", "done"), CALLS.values(), ids=CALLS)
 
 
-def disks() -> Iterator[FaultyDisk[SimulatedDisk]]:
-    """A queue on a disk whose k-th write gets half of it done, and then finds no space."""
+def disks(kinds: Iterable[str]) -> Iterator[FaultyDisk[SimulatedDisk]]:
+    """A queue on a disk whose k-th call of some kinds finds no space, a write when half of it is done."""
 
     def prepared() -> SimulatedDisk:
         disk = SimulatedDisk()
@@ -39,14 +39,14 @@ def disks() -> Iterator[FaultyDisk[SimulatedDisk]]:
             queue.put_many(ITEMS)
         return disk
 
-    return failing_calls(prepared, error=errno.ENOSPC, partial=True, only={"write"}, format="kestrel")
+    return failing_calls(prepared, error=errno.ENOSPC, partial=True, only=kinds, format="kestrel")
 
 
 @ALL_CALLS
 @pytest.mark.parametrize("sync", ["none", "always"])
 def test_a_call_that_failed_for_want_of_space_has_changed_nothing(sync: str, call: Call, done: list[bytes]) -> None:
     failures = 0
-    for disk in disks():
+    for disk in disks({"write"}):
         try:
             with Queue(HOME, "q", sync=sync, background=False, disk=disk) as queue:
                 call(queue)
@@ -56,3 +56,18 @@ def test_a_call_that_failed_for_want_of_space_has_changed_nothing(sync: str, cal
         with Queue(HOME, "q", disk=disk.inner) as queue:
             assert list(queue) == expected, disk.story
     assert failures >= 1
+
+
+@pytest.mark.parametrize("sync", ["none", "always"])
+def test_a_queue_that_could_not_be_deleted_for_want_of_space_has_all_its_items(sync: str) -> None:
+    failures = 0
+    for disk in disks(NEEDS_SPACE):
+        try:
+            Queue(HOME, "q", sync=sync, background=False, disk=disk).delete()
+        except LogwrightError:
+            failures += 1
+            with Queue(HOME, "q", disk=disk.inner) as again:
+                assert list(again) == ITEMS, disk.story
+        else:
+            assert not disk.exists(HOME / "q")
+    assert failures >= 2

@@ -367,15 +367,16 @@ def test_items_can_be_taken_out_when_others_have_left_no_page_of_the_disk(
             failures += b"SERVER_ERROR" in answer
             assert failures <= 1, answer
             served.until(lambda: not served.server.queues._changing)
-        assert failures == 1
-        assert not reserve.exists()
+        assert failures == (drain != "delete")  # which needs no more than a name for an empty file
+        assert reserve.exists() == (drain == "delete")
         if request.startswith(b"get"):
             assert sorted(set(taken)) == [b"%05d" % number for number in range(count)]
             assert len(taken) - count <= (
                 100 if drain == "open" else 0
             )  # what was open when the disk was full came back
         (directory / "other").unlink()
-        served.until(reserve.exists)
+        server = served.server
+        served.until(lambda: reserve.exists() and not server.space.is_low and not server.suspended)
         assert client.ask(b"set q 0 0 1\r\n1\r\n") == b"STORED\r\n"
     assert not reserve.exists()
 

@@ -319,14 +319,15 @@ class JournalCare(Memory):
             if self.refusing:
                 self._refuse()
             self._is_closing = False
-            with self.gathered():
-                self.emit(bytes([REMOVE]) * self.items)
-                self.emit(b"".join(XID_HEAD.pack(CONFIRM_REMOVE, xid) for xid in self.open_items))
+            if self._rotated:  # a pack is made of what the files say, and not of what is in memory
+                with self.gathered():
+                    self.emit(bytes([REMOVE]) * self.items)
+                    self.emit(b"".join(XID_HEAD.pack(CONFIRM_REMOVE, xid) for xid in self.open_items))
             self.clear()
             self.end_behind()
             self.open_items, self.open_bytes, self.xid = {}, 0, 0
             # Files that stand for an empty queue can go one by one; others would stand for another queue meanwhile.
-            (self._rewrite if self._rotated else self._restate)()
+            self._or_poison(self._rewrite if self._rotated else self._restate)
             self._wake_all()
             self._or_poison(self._remove_files)
         super().close()
