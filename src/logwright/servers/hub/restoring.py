@@ -52,12 +52,12 @@ async def restore(
             following = asyncio.ensure_future(hub.get(journal, batch.next_offset)) if batch.count else None
             try:
                 await asyncio.to_thread(writer.write, new)
+                done.messages += new.count
+                done.bytes += len(new.frames)
+                if progress is not None:
+                    progress(len(new.frames))
             finally:
                 arrived = None if following is None else await following
-            done.messages += new.count
-            done.bytes += len(new.frames)
-            if progress is not None:
-                progress(len(new.frames))
             if arrived is None:
                 break
             batch = arrived
