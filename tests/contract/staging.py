@@ -14,6 +14,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from functools import cached_property
 from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar, TypeAlias
@@ -88,6 +89,11 @@ class StagingSubject(ABC):
         """Put some journals into the root."""
 
     def with_journals(self) -> SimulatedDisk:
+        """A disk with some journals. They are made once: a copy of what is durable is as good as new."""
+        return self._with_journals.copy()
+
+    @cached_property
+    def _with_journals(self) -> SimulatedDisk:
         disk = self.empty()
         self.make_journals(disk)
         disk.settle()
@@ -151,6 +157,10 @@ class StagingSubject(ABC):
 
     def committed(self) -> SimulatedDisk:
         """A disk whose publisher was killed right after the commit."""
+        return self._committed.copy()
+
+    @cached_property
+    def _committed(self) -> SimulatedDisk:
         disk = self.with_journals()
         self.publish_two(disk)
         for state in disk.process_kills(format=""):

@@ -196,17 +196,14 @@ def test_reading_that_fails_at_any_call_gives_an_error_or_everything(subject: Su
     if kind not in subject.options:
         pytest.skip(f"{subject.name} has no journals with {kind}")
     records = subject.records(23, 12)
-
-    def written_disk() -> TrackingDisk:
-        disk = empty_disk()
-        session = subject.open_session(disk, HOME, **subject.options[kind])  # type: ignore[arg-type]
-        for record in records:
-            session.append(record)
-        session.close()
-        return disk
+    written = empty_disk().inner
+    session = subject.open_session(written, HOME, **subject.options[kind])
+    for record in records:
+        session.append(record)
+    session.close()
 
     faults = [fault for fault in FAULTS if fault.only == Fault().only]
-    for disk in every_fault(written_disk, faults, format=subject.name):
+    for disk in every_fault(lambda: TrackingDisk(written.copy()), faults, format=subject.name):
         found, error = read_prefix(subject, disk, HOME)  # type: ignore[arg-type]
         assert found == records[: len(found)]
         assert error is None or isinstance(error, StorageFailed)

@@ -5,6 +5,8 @@ Recovery keeps exactly the whole records, cuts the rest, keeps what it cut, and 
 
 from __future__ import annotations
 
+from typing import NamedTuple, Self
+
 import pytest
 
 from logwright.core.outcome import Damage
@@ -19,11 +21,23 @@ SEEDS = range(11)
 """One journal each; a test for each, so that workers share them."""
 
 
-def check(subject: Subject, damaged: Damaged, seed: int, count: int) -> None:
+class Journal(NamedTuple):
+    """Some records and their bytes, with the place where each begins and where all end; and a record to follow."""
+
+    records: list[Record]
+    data: bytes
+    ends: list[int]
+    following: Record
+
+    @classmethod
+    def of(cls, subject: Subject, seed: int, count: int) -> Self:
+        *records, following = subject.records(seed, count + 1)
+        return cls(records, subject.encode(records), subject.ends(records), following)
+
+
+def check(subject: Subject, damaged: Damaged, journal: Journal) -> None:
     """Read, recover, read, and go on writing."""
-    records = subject.records(seed, count + 1)
-    data, ends = subject.encode(records[:count]), subject.ends(records[:count])
-    expected, end = what_is_left(subject, damaged, data, records[:count], ends)
+    expected, end = what_is_left(subject, damaged, journal)
     disk = SimulatedDisk()
     disk.make_directory(HOME)
     path = subject.lay_out(disk, HOME, subject.torn_file(damaged.data))
@@ -43,22 +57,20 @@ def check(subject: Subject, damaged: Damaged, seed: int, count: int) -> None:
     assert list(subject.read(disk, HOME, "permissive")) == expected
     assert subject.recover(disk, HOME) == Recovered()
 
-    following = records[min(len(expected), count)]
+    following = [*journal.records, journal.following][min(len(expected), len(journal.records))]
     session = subject.open_session(disk, HOME)
     session.append(following)
     session.close()
     assert list(subject.read(disk, HOME)) == [*expected, following]
 
 
-def what_is_left(
-    subject: Subject, damaged: Damaged, data: bytes, records: list[Record], ends: list[int]
-) -> tuple[list[Record], int]:
+def what_is_left(subject: Subject, damaged: Damaged, journal: Journal) -> tuple[list[Record], int]:
     """The records that are still whole, and where they end. Zeros in place of zeros tear nothing."""
-    whole = sum(data[:end] == damaged.data[:end] for end in ends[1:])
+    whole = sum(journal.data[:end] == damaged.data[:end] for end in journal.ends[1:])
     if subject.notices_torn_values:
-        return records[:whole], ends[whole]
+        return journal.records[:whole], journal.ends[whole]
     scanned = subject.scan("codec", damaged.data)
-    assert scanned.records[:whole] == records[:whole]
+    assert scanned.records[:whole] == journal.records[:whole]
     return scanned.records, scanned.end
 
 
@@ -67,10 +79,10 @@ def place(damage: Damage) -> tuple[str, int, int, str]:
 
 
 def tear_everywhere(subject: Subject, seed: int, count: int) -> None:
-    records = subject.records(seed, count)
+    journal = Journal.of(subject, seed, count)
     number = 0
-    for damaged in torn_tails(subject.encode(records), start=subject.ends(records)[0], seed=seed):
-        check(subject, damaged, seed, count)
+    for damaged in torn_tails(journal.data, start=journal.ends[0], seed=seed):
+        check(subject, damaged, journal)
         number += 1
     COUNTS.add("torn tails", number, subject.name)
 
@@ -89,8 +101,8 @@ def test_many_more_tails_torn_at_any_byte(subject: Subject, seed: int) -> None:
 def test_what_lies_behind_the_last_record_is_a_torn_tail(subject: Subject) -> None:
     number = 0
     for seed in range(6):
-        data = subject.encode(subject.records(seed, seed))
-        for damaged in garbage_behind(data, [*range(1, 60), 511, 512, 513, 4096], seed=seed):
-            check(subject, damaged, seed, seed)
+        journal = Journal.of(subject, seed, seed)
+        for damaged in garbage_behind(journal.data, [*range(1, 60), 511, 512, 513, 4096], seed=seed):
+            check(subject, damaged, journal)
             number += 1
     COUNTS.add("torn tails", number, subject.name)
