@@ -42,8 +42,10 @@ def choose() -> None:
 
 
 def java_options() -> str:
-    """What the JVM of a Spark is told that lives for seconds."""
-    return f"{PLAIN_JAVA} -XX:SharedArchiveFile={ARCHIVE} {_ERRORS_ONLY}" if ARCHIVE.exists() else PLAIN_JAVA
+    """What the JVM of a Spark is told that lives for seconds: options without spaces, since nothing quotes them."""
+    if not ARCHIVE.exists() or " " in str(ARCHIVE):
+        return PLAIN_JAVA
+    return f"{PLAIN_JAVA} -XX:SharedArchiveFile={ARCHIVE} {_ERRORS_ONLY}"
 
 
 def home() -> Path:
@@ -82,18 +84,14 @@ def make_archive() -> None:
         options = f"{PLAIN_JAVA} -XX:ArchiveClassesAtExit={fresh} {_ERRORS_ONLY}"
         environment = os.environ | {"SPARK_HOME": str(home()), "PYSPARK_PYTHON": sys.executable}
         command = [str(home() / "bin" / "spark-submit"), "--master", "local[2]", "--driver-java-options", options]
-        with contextlib.suppress(subprocess.TimeoutExpired):
+        quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        # A job that fails or hangs leaves no archive, or half of one: then there is none.
+        with contextlib.suppress(subprocess.SubprocessError, OSError):
             subprocess.run(
-                [*command, str(JOB), directory],
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                timeout=DEADLINE_SECONDS,
-                check=False,
+                [*command, str(JOB), directory], env=environment, timeout=DEADLINE_SECONDS, check=True, **quiet
             )
-        if fresh.exists():
             fresh.rename(ARCHIVE)
+        fresh.unlink(missing_ok=True)
 
 
 if __name__ == "__main__":
