@@ -141,6 +141,7 @@ class Sender:
         self._packer: Packer | None = None
         self._in_flight = turns.in_flight
         self._acknowledged: int | None = None
+        self._unanswered: list[_Request] = []
         self._total_bytes = 0
         self._patience: Patience | None = None
         self._ending: tuple[str, int] | None = None
@@ -211,6 +212,10 @@ class Sender:
         except BaseException:
             await self._turns.closed(feed)
             raise
+        for request in self._unanswered:  # perhaps only the answers got lost
+            if self.sent.next_offset < request.next_offset <= expected:
+                self._note(request)
+        self._unanswered = []
         self.sent.next_offset, self.reached = expected, True
         client, request_bytes = self._hub.client, self._request_bytes
         self._packer = Packer(feed, client, self._journal, expected, begins=begins, request_bytes=request_bytes)
@@ -300,6 +305,7 @@ class Sender:
             self._note(unanswered)
             raise
         finally:
+            self._unanswered = [request for request in (unanswered, *on_the_way) if request is not None]
             for _ in range(rooms):
                 room.release()
         return is_over
