@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from logwright.cli.times import parse_size
 from logwright.core.durability import ALWAYS, NONE, Sync
 from logwright.core.errors import WrongUse
 from logwright.formats.kestrel.limits import Limits
@@ -207,6 +208,16 @@ def test_a_file_says_what_is_different(tmp_path: Path) -> None:
         assert b"  max_bytes=None\r\n" in second
 
 
+def test_the_file_that_the_page_shows_is_understood(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "queue-server.md").read_text("utf-8")
+    file = tmp_path / "queues.toml"
+    file.write_text(page.partition("```toml\n")[2].partition("```")[0])
+    limits = QueueLimits(tmp_path, Limits(max_attempts=9), load_named(file, parse_size))
+    assert limits.of("orders") == Limits(max_attempts=3, park="orders_failed", max_bytes=2 << 30)
+    assert limits.of("offers") == Limits(max_attempts=9, max_age=604800, expire_to="missed")
+    assert limits.of("news+archive") == Limits()
+
+
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
@@ -225,8 +236,6 @@ def test_a_file_says_what_is_different(tmp_path: Path) -> None:
     ],
 )
 def test_a_file_that_makes_no_sense_is_refused_with_the_reason(text: str, reason: str, tmp_path: Path) -> None:
-    from logwright.cli.times import parse_size
-
     file = tmp_path / "queues.toml"
     file.write_text(text)
     with pytest.raises(WrongUse) as caught:
