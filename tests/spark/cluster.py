@@ -75,7 +75,8 @@ class Cluster:
         """Start one of the cluster's own processes; where its log is."""
         java = Path(os.environ["JAVA_HOME"]) / "bin" / "java" if "JAVA_HOME" in os.environ else "java"
         options = [*quick.java_options().split(), "-Xmx256m", "-Dspark.master.rest.enabled=false"]
-        options += ["-cp", f"{SPARK_HOME}/conf:{SPARK_HOME}/jars/*"]  # as every other JVM of Spark has it
+        (first,) = (SPARK_HOME / "jars").glob("slf4j-api-*.jar")
+        options += ["-cp", f"{SPARK_HOME}/conf:{first}:{SPARK_HOME}/jars/*"]  # as Spark has it where it starts a JVM
         log = self.directory / f"{name}.log"
         with log.open("wb") as output:
             process = subprocess.Popen(
