@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import os
 import pickle
@@ -10,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from logwright.core.disk import REAL_DISK
+from logwright.core.disk import REAL_DISK, OpenMode, RealDisk, RealFile
 from logwright.core.errors import DamagedJournal, Gap, Locked, NotFound, StorageFailed, TooLarge
-from logwright.formats.appendfile import Reader, Segment, Writer
+from logwright.formats.appendfile import AppendJournal, Reader, Segment, Writer
 from logwright.formats.appendfile.records import Checkpoint
 from tests.formats.appendfile.model import read_view
 from tests.formats.appendfile.samples import HINT, data, encoded, write
@@ -76,6 +77,57 @@ def test_a_segment_can_be_copied_and_sent_to_another_process(tmp_path: Path) -> 
     segments = Reader(tmp_path).segments()
     assert [found.records for found in segments] == [[b"a", b"b", b"c"]]
     assert pickle.loads(pickle.dumps(segments)) == copy.deepcopy(segments) == segments
+
+
+class HoldingDisk(RealDisk):
+    """The real disk with so much free space; it counts the files that are open for reading."""
+
+    def __init__(self, free_bytes: int) -> None:
+        self._free_bytes = free_bytes
+        self._opened: list[RealFile] = []
+        self.held: list[int] = []
+        """How many were open when each of the old files was removed."""
+
+    def free_bytes(self, path: Path) -> int:
+        return self._free_bytes
+
+    def open(self, path: Path, mode: OpenMode) -> RealFile:
+        file = super().open(path, mode)
+        if mode == "read":
+            self._opened.append(file)
+        return file
+
+    def remove(self, path: Path) -> None:
+        if path.suffix == ".journal":
+            self.held.append(self.open_count())
+        super().remove(path)
+
+    def open_count(self) -> int:
+        return sum(file.descriptor >= 0 for file in self._opened)
+
+
+@pytest.mark.parametrize(("free_bytes", "held"), [(1 << 40, 3), (1 << 20, 0)], ids=["room", "little room"])
+@pytest.mark.parametrize("with_asyncio", [False, True], ids=["blocking", "asyncio"])
+def test_the_space_of_old_files_is_let_go_behind_the_walk_unless_it_is_needed(
+    free_bytes: int, held: int, with_asyncio: bool, tmp_path: Path
+) -> None:
+    three_files(tmp_path)
+    disk = HoldingDisk(free_bytes)
+
+    async def walk() -> None:
+        journal, recovery = await AppendJournal.open(tmp_path, disk=disk)
+        assert [segment.id async for segment in recovery] == [1, 2]
+        assert names(tmp_path) == ["6.journal"]
+        await journal.close()
+
+    if with_asyncio:
+        asyncio.run(walk())
+    else:
+        writer, recovery = Writer.open(tmp_path, disk=disk)
+        with writer:
+            assert [segment.id for segment in recovery] == [1, 2]
+            assert names(tmp_path) == ["6.journal"]
+    assert (disk.held, disk.open_count()) == ([held] * 3, 0)
 
 
 def test_a_segment_holds_none_of_the_memory_that_its_file_is_read_into(tmp_path: Path) -> None:

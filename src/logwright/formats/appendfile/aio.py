@@ -416,6 +416,7 @@ class AsyncRecovery(AsyncIterator[Segment]):
             return
         if found is None:
             self._ended = True
+            self._thread.submit(self._recovery.let_go)  # nobody has to wait for that
             self._thread.shutdown(wait=False)
         else:
             self._ready.extend(found)

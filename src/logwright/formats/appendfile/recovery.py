@@ -14,10 +14,12 @@ behind them what was appended since.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from ...core.errors import DamagedJournal, Gap
+from ...core.disk import File
+from ...core.errors import DamagedJournal, Gap, LogwrightError
 from ...core.outcome import Damage, Mode, check_mode
 from .cursor import Chunk, Cursor, judge
 from .files import JournalFile, list_files
@@ -33,6 +35,10 @@ if TYPE_CHECKING:
 _STEP_BYTES: Final = 1 << 20
 """So much is read at once: what has just been read is still near the processor when it is gone through."""
 assert _STEP_BYTES >= MAX_RECORD_BYTES
+_MOST_HELD: Final = 128
+"""So many files are held open at most."""
+_ROOM_BYTES: Final = 64 << 20
+"""With so much free space nobody needs that of the old files at once."""
 
 
 class Recovery(Iterator[Segment]):
@@ -51,21 +57,39 @@ class Recovery(Iterator[Segment]):
         self._ready: Iterator[Segment] = iter(())
         self._room = memoryview(b"")
         self._with_data: JournalFile | None = None
+        self._held: list[File] = []
 
     def __next__(self) -> Segment:
         while True:
             for segment in self._ready:
                 return segment
-            self._ready = iter(next(self._steps))
+            found = self.step()
+            if found is None:
+                self.let_go()
+                raise StopIteration
+            self._ready = iter(found)
 
     def step(self) -> list[Segment] | None:
-        """Segments that the next part of a file completes, perhaps none; None at the end: the old files are gone."""
+        """Segments that the next part of a file completes, perhaps none; None at the end: the old files are gone.
+
+        Whoever calls this calls `let_go` then.
+        """
         return next(self._steps, None)
+
+    def let_go(self) -> None:
+        """Let the system have the space of the old files, which may take it as long as all of the walk."""
+        while self._held:
+            with contextlib.suppress(LogwrightError):  # they are gone all the same
+                self._held.pop().close()
 
     def _each_step(self) -> Iterator[list[Segment]]:
         for files in generations(self._writer.older):
             yield from self._each_of(files)
-        self._finish()
+        try:
+            self._finish()
+        except BaseException:
+            self.let_go()
+            raise
 
     def _each_of(self, files: list[JournalFile]) -> Iterator[list[Segment]]:
         checked, _ = pair_of(self._writer.disk, files)
@@ -133,11 +157,20 @@ class Recovery(Iterator[Segment]):
         if not writer.older:
             return
         writer.sync()
+        self._hold()
         drop_older(writer.disk, writer.directory, Done(*writer.began, *self._last_data()))
         writer.older = []
         writer.begin()  # behind the removal, which may have made the room for it; till then that keeps the ids
         writer.sync()
         forget_done(writer.disk, writer.directory)
+
+    def _hold(self) -> None:
+        """Hold the old files open: then removing them takes away their names, and `let_go` the rest."""
+        writer = self._writer
+        with contextlib.suppress(LogwrightError):  # nothing depends on it
+            if writer.disk.free_bytes(writer.directory) >= _ROOM_BYTES:
+                for source in writer.older[:_MOST_HELD]:
+                    self._held.append(writer.disk.open(source.path, "read"))
 
     def _last_data(self) -> tuple[int, int]:
         """Where the last file with data ended; where there is none, it went with an earlier recovery, or never was."""
