@@ -268,11 +268,41 @@ def test_a_queue_that_cannot_be_reached_keeps_the_items_here(make: MakeQueue, cl
     with make(expire_to="old") as queue:
         queue.put(b"one", expires=5)
         clock.now += 6
-        with Writer(tmp_path / "old"), pytest.raises(Locked):
-            queue.get()
-        assert (len(queue), queue.stats().open, queue.stats().moved) == (1, 0, 0)
+        for _ in range(2):
+            with Writer(tmp_path / "old"), pytest.raises(Locked):
+                queue.get()
+            assert (len(queue), queue.stats().open, queue.stats().moved, queue.stats().expired) == (1, 0, 0, 0)
         assert queue.get() is None
-        assert queue.stats().moved == 1
+        assert (queue.stats().moved, queue.stats().expired) == (1, 1)
+
+
+@pytest.mark.parametrize("limit", ["max_items", "max_bytes", "max_item_bytes"])
+def test_items_move_whatever_the_limits_are_where_they_go(limit: str, make: MakeQueue, clock: Clock) -> None:
+    with make(expire_to="old", max_attempts=1, park="old") as queue, make("old", **{limit: 3}) as old:
+        queue.put_many([b"1", b"22", b"four", b"4", b"55"], expires=5)
+        clock.now += 6
+        assert queue.sweep() == 5
+        queue.put(b"seven")
+        fail(queue)
+        assert (len(queue), queue.stats().moved, queue.stats().expired) == (0, 6, 5)
+        assert list(old) == [b"1", b"22", b"four", b"4", b"55", b"seven"]
+        with pytest.raises((Full, TooLarge)):
+            old.put(b"what is new")
+        assert old.get_many(6) == [b"1", b"22", b"four", b"4", b"55", b"seven"]
+        old.put(b"new")
+
+
+def test_items_that_move_make_the_oldest_go_where_that_is_wanted(make: MakeQueue, clock: Clock) -> None:
+    limits: dict[str, Any] = {"max_items": 3, "max_bytes": 9, "max_item_bytes": 8, "discard_old_when_full": True}
+    with make(expire_to="old") as queue, make("old", **limits) as old:
+        queue.put_many([b"1", b"2", b"3", b"4"], expires=5)
+        clock.now += 6
+        assert queue.sweep() == 4
+        assert (list(old), old.stats().discarded) == ([b"2", b"3", b"4"], 1)
+        queue.put_many([b"larger than all", b"5"], expires=1)
+        clock.now += 2
+        assert queue.sweep() == 2
+        assert (list(old), old.stats().discarded) == ([b"5"], 5)
 
 
 # --- how often --------------------------------------------------------------------------------------------------------

@@ -163,6 +163,36 @@ def test_an_item_that_failed_too_often_is_parked_where_everybody_can_reach_it(tm
         assert served.state() == {"mail": ([], 0), "mail_parked": ([b"0000", b"0001"], 0)}
 
 
+@pytest.mark.parametrize("limit", [{"max_items": 5}, {"max_bytes": 20}], ids=["items", "bytes"])
+def test_expired_items_move_though_they_are_more_than_a_queue_may_have(limit: dict[str, int], tmp_path: Path) -> None:
+    clock = Clock()
+    settings: dict[str, Any] = {"clock": clock, "limits": OFTEN, "queues": Limits(expire_to="gone", **limit)}
+    with serving(tmp_path, **settings) as served, Client(served) as client:
+        for rounds in range(1, 5):
+            put(client, b"e", 5, expiry=10)
+            assert client.ask(b"set e 0 10 1\r\n6\r\n") == b"NOT_STORED\r\n"
+            clock.now += 10
+            moved(served, b"gone", 5 * rounds)
+        assert b"STAT queue_e_expired_items 20\r\n" in client.ask(b"stats\r\n")
+        assert client.ask(b"set gone 0 0 1\r\n6\r\n") == b"NOT_STORED\r\n"
+        expected = b"".join(b"VALUE gone 0 4\r\n%04d\r\nEND\r\n" % number for number in range(5)) * 4
+        assert client.ask(b"get gone\r\n" * 21) == expected + b"END\r\n"
+        assert client.ask(b"set gone 0 0 1\r\n6\r\n") == b"STORED\r\n"
+
+
+def test_failed_items_are_parked_though_they_are_more_than_a_queue_may_have(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"limits": OFTEN, "queues": Limits(max_attempts=1, max_items=3)}
+    with serving(tmp_path, **settings) as served:
+        with Client(served) as client:
+            client.say(b"monitor q 60 6\r\n")
+            served.until(lambda: b"q" in served.server.queues.by_key)
+            with Client(served) as other:
+                put(other, b"q", 6)
+            assert client.hear(6 * 24 + 5).endswith(b"0005\r\nEND\r\nEND\r\n")
+        moved(served, b"q_parked", 6)
+        assert served.items("q_parked") == [b"%04d" % number for number in range(6)]
+
+
 def test_items_stay_while_the_queue_that_they_go_to_cannot_take_them(tmp_path: Path) -> None:
     disk = FickleDisk()
     settings: dict[str, Any] = {"disk": disk, "limits": OFTEN, "named": {"q": {"max_attempts": 1, "park": "p"}}}

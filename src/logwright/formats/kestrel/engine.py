@@ -58,6 +58,7 @@ class Move(NamedTuple):
     target: str
     xid: int
     entry: Entry
+    has_expired: bool
 
 
 class Engine(Waiting):
@@ -97,10 +98,9 @@ class Engine(Waiting):
     def configure(self, limits: Limits) -> None:
         """Take these limits from now on."""
         check_targets(self.path, limits)
-        self.limits = limits
-        self.max_items = NO_LIMIT if limits.max_items is None else limits.max_items
-        self.max_bytes = NO_LIMIT if limits.max_bytes is None else limits.max_bytes
-        self.max_item_bytes = MAX_DATA_BYTES if limits.max_item_bytes is None else limits.max_item_bytes
+        with self.mutex:  # items that move here may be let in at this moment
+            self.limits = limits
+            self._limit()
         self.max_memory_bytes, self.max_memory_items = limits.max_memory_bytes, limits.max_memory_items
         self.max_age = limits.max_age_ms
         self.max_attempts = 2**31 - 1 if limits.max_attempts is None else limits.max_attempts
@@ -109,6 +109,13 @@ class Engine(Waiting):
         self.set_thresholds()
         if limits.sweep_seconds is not None and self._caretaker is not None:
             self._caretaker.repeat(limits.sweep_seconds, self.sweep)
+
+    def _limit(self) -> None:
+        """Let no more in than the limits say."""
+        limits = self.limits
+        self.max_items = NO_LIMIT if limits.max_items is None else limits.max_items
+        self.max_bytes = NO_LIMIT if limits.max_bytes is None else limits.max_bytes
+        self.max_item_bytes = MAX_DATA_BYTES if limits.max_item_bytes is None else limits.max_item_bytes
 
     def keep_promises(self, policy: Sync, buffer_bytes: int) -> None:
         """Be as durable as this policy asks for: somebody else, who asked for less, may have opened the engine."""
@@ -189,17 +196,35 @@ class Engine(Waiting):
     def _refuse_more(self) -> None:
         raise Full(f"{self.path}: {self.items} items of {self.data_bytes} bytes wait, and more are not taken")
 
-    def put_moved(self, items: Sequence[Item]) -> None:
+    def put_moved(self, items: Sequence[Item], *, within_limits: bool) -> None:
         """Add items that come from another queue, all of them or none, and make that durable.
 
-        They keep the time when they were added, and do not expire.
+        They keep the time when they were added, and do not expire. The limits are for what is new. An item that moves
+        by itself has been accepted before: if it had to wait here for room it would be in the way where it is. So it
+        is taken in any case; the oldest make room for it if that is how this queue does it.
         """
         with self.mutex:
-            self.check_room([item.data for item in items])
+            if self.refusing:
+                self._refuse()
+            if within_limits:
+                self.check_room([item.data for item in items])
             with self.gathered():
                 for item in items:
-                    self.put_held(item.data, item.added or self.now(), 0)
+                    size = len(item.data)
+                    discards = self.limits.discard_old_when_full and size <= min(self.max_bytes, self.max_item_bytes)
+                    with contextlib.nullcontext() if within_limits or discards else self._unlimited():
+                        self.put_held(item.data, item.added or self.now(), 0)
         self.sync()
+
+    @contextlib.contextmanager
+    def _unlimited(self) -> Iterator[None]:
+        """Let items in, whatever the limits are. The mutex is held."""
+        self.max_items = self.max_bytes = NO_LIMIT
+        self.max_item_bytes = MAX_DATA_BYTES
+        try:
+            yield
+        finally:
+            self._limit()
 
     # --- what is at the head ----------------------------------------------------------------------------------------
 
@@ -237,15 +262,15 @@ class Engine(Waiting):
     def _drop_head(self) -> None:
         """Take away what has expired, or let it move where it belongs."""
         has_expired = self._is_expired(self.head())
-        self.expired += has_expired
         target = self.limits.expire_to if has_expired else self.park
         if target is None:
             self.emit(_REMOVE)
             self.pop()
+            self.expired += 1
         else:
             xid = self._reserve_head()
             self._moving.add(xid)
-            self.moves.append(Move(target, xid, self.open_items[xid]))
+            self.moves.append(Move(target, xid, self.open_items[xid], has_expired))
 
     def peek(self) -> Item | None:
         """The head, which stays."""
@@ -291,14 +316,9 @@ class Engine(Waiting):
                 lost = "items were removed for tasks that were cancelled as the queue was closed, and are lost"
                 logger.warning("%s: %d %s", self.path, len(entries), lost)
                 return
-            limits = self.max_items, self.max_bytes
-            self.max_items = self.max_bytes = NO_LIMIT
-            try:
-                with self.gathered():
-                    for data, added, expires, _, _ in entries:
-                        self.put_held(data, added or self.now(), expires)
-            finally:
-                self.max_items, self.max_bytes = limits
+            with self._unlimited(), self.gathered():
+                for data, added, expires, _, _ in entries:
+                    self.put_held(data, added or self.now(), expires)
             self.taken -= len(entries)
             self.added_before += len(entries)
 
@@ -373,7 +393,7 @@ class Engine(Waiting):
             self._check_open(xids)
             failed = [xid for xid in xids if self.open_items[xid][3] + 1 >= self.max_attempts]
             self._moving.update(failed)
-            self.moves += [Move(self.park, xid, self.open_items[xid]) for xid in failed]
+            self.moves += [Move(self.park, xid, self.open_items[xid], False) for xid in failed]
             self._put_back(xid for xid in xids if xid not in self._moving)
             self.care_if_due()
 
@@ -440,7 +460,7 @@ class Engine(Waiting):
         try:
             if self._borrow is None:
                 raise WrongUse(f"{self.path}: there is no way to the queue {target}")
-            self._borrow(target).put_moved([as_item(move.entry) for move in moves])
+            self._borrow(target).put_moved([as_item(move.entry) for move in moves], within_limits=False)
         except BaseException:
             with self.mutex:
                 self._moving.difference_update(xids)
@@ -454,6 +474,7 @@ class Engine(Waiting):
             self._confirm(xids)
             self.taken -= len(xids)
             self.moved += len(xids)
+            self.expired += sum(move.has_expired for move in moves)  # not before: one that comes back is tried again
 
     def unpark(self, most: int | None) -> int:
         """Put parked items back, at the tail; how many those were."""
@@ -487,7 +508,7 @@ class Engine(Waiting):
         xids = [item.xid for item in items]
         try:
             parked.sync()
-            self.put_moved(items)
+            self.put_moved(items, within_limits=True)
         except BaseException:
             with parked.mutex:
                 parked._moving.difference_update(xids)

@@ -56,6 +56,8 @@ class Limits:
     max_memory_bytes        more data than this is not held in memory: the queue reads behind
     default_journal_bytes   a journal so large is erased when the queue is empty
     max_journal_bytes       a journal larger than this is rewritten, once that makes it half as large or less
+
+    Items that expire elsewhere or are parked, and so move here by themselves, are taken whatever the first three say.
     """
 
     max_items: int | None = None
