@@ -14,10 +14,14 @@ View = list[tuple[int, tuple[bytes, ...], bool]]
 
 
 class Model:
-    """The segments that are not checked: `old` ones from before the journal was opened, and those since."""
+    """The segments that are not checked: `old` ones from before the journal was opened, and those since.
+
+    `aside` are those of them that are of a generation before the one that is being written.
+    """
 
     def __init__(self) -> None:
         self.old: View = []
+        self.aside: View = []
         self.closed: list[tuple[bytes, ...]] = []
         self.open: list[bytes] = []
         self.current = 0
@@ -42,6 +46,11 @@ class Model:
     def reopen(self) -> None:
         """Open it again: everything that is not checked is old."""
         self.old = self.view()
+        self.aside, self.closed, self.open = [], [], []
+
+    def begin_generation(self) -> None:
+        """What was appended since it was opened is put aside, and nobody has been given it."""
+        self.aside = self.view()[len(self.old) :]
         self.closed, self.open = [], []
 
     def consume(self) -> None:
@@ -49,7 +58,7 @@ class Model:
         self.old = []
 
     def view(self) -> View:
-        found = [*self.old]
+        found = [*self.old, *self.aside]
         found += [(self.checked + row, records, True) for row, records in enumerate(self.closed)]
         return found + ([(self.current, tuple(self.open), False)] if self.open else [])
 

@@ -59,6 +59,11 @@ class _Calls:
         if self._writer is not None:
             self._writer.check_checkpoint()
 
+    def _generation(self, _: bytes) -> None:
+        self.model.begin_generation()
+        if self._writer is not None:
+            self._writer.begin_generation()
+
     def _consume(self, _: bytes) -> None:
         old = self.model.old
         self.model.consume()
@@ -162,3 +167,13 @@ class ReopenScenario(CallsScenario):
         again = ["append the second segment once more", "register"]
         calls = ["open", "peek", *again, "open", *(["peek"] if leaves else ["consume"]), "append new", "open", *again]
         super().__init__(name, before, [*calls, "consume", "check", "open", "consume", "append last"])
+
+
+class GenerationsScenario(CallsScenario):
+    """Generations that are begun while a walk goes on, and which it leaves where they are."""
+
+    def __init__(self, name: str) -> None:
+        before = ["open", *_RETIRED[:7], "open", "append of the second opening"]
+        new = ["append new, while it is walked", "generation", "append newer", "register", "generation"]
+        calls = ["open", *new, "consume", "append behind the walk", "open", "consume", "append last"]
+        super().__init__(name, before, calls)

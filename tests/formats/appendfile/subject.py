@@ -36,7 +36,7 @@ from tests.contract.subject import (
     reader_verbs,
 )
 from tests.contract.twins import Twins
-from tests.formats.appendfile.scenarios import ReopenScenario, RetireScenario
+from tests.formats.appendfile.scenarios import GenerationsScenario, ReopenScenario, RetireScenario
 from tests.support import hostile
 from tests.support.hostile import Make
 
@@ -187,6 +187,7 @@ class AppendfileSubject(RecordsSubject):
             RetireScenario("retire"),
             ReopenScenario("reopen"),
             ReopenScenario("reopen, walks left half-way", leaves=True),
+            GenerationsScenario("generations begun during a walk"),
         ]
 
     def mutants(self) -> list[Mutant]:
@@ -202,6 +203,11 @@ class AppendfileSubject(RecordsSubject):
             *cut_mutants(is_journal),
             Mutant("no sync of what was checked", "retire", is_journal),
             Mutant("no sync of what a walk replayed", "reopen", is_journal),
+            Mutant(
+                "no sync of what goes beside newer generations",
+                "generations begun during a walk",
+                lambda kind, path: kind == "sync directory" and path.name == "recovery",
+            ),
         ]
 
 

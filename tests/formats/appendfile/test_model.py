@@ -17,8 +17,8 @@ RECORDS = strategies.binary(min_size=1, max_size=60)
 STEPS = strategies.lists(
     strategies.one_of(
         RECORDS.map(lambda record: ("append", record)),
-        strategies.sampled_from(
-            [("register", b""), ("check", b""), ("reopen", b""), ("crash", b""), ("walk", b""), ("look", b"")]
+        strategies.sampled_from(["register", "check", "reopen", "crash", "walk", "look", "generation"]).map(
+            lambda name: (name, b"")
         ),
         strategies.just(("register", b"")),
     ),
@@ -64,6 +64,10 @@ class Twins:
         *_, self.disk = self.disk.crash_states(first=len(self.disk.operations), most=1, kinds=["order"], format="")
         self.writer, self.recovery = self._opened()
         self.model.reopen()
+
+    def generation(self, _: bytes) -> None:
+        self.writer.begin_generation()
+        self.model.begin_generation()
 
     def walk(self, _: bytes) -> None:
         assert view_of(list(self.recovery)) == self.model.old

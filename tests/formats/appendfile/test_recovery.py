@@ -245,6 +245,72 @@ def test_the_name_of_what_was_ended_keeps_the_ids_until_a_file_tells_them(tmp_pa
         assert not done.exists()
 
 
+def test_a_generation_that_is_begun_during_the_walk_is_for_the_next_one(tmp_path: Path) -> None:
+    three_files(tmp_path)
+    writer, recovery = Writer.open(tmp_path)
+    with writer:
+        assert next(recovery).records == [b"a", b"b"]
+        writer.append(b"new")
+        writer.begin_generation()
+        writer.append(b"newer")
+        assert [segment.records for segment in recovery] == [[b"c"]]
+        assert names(tmp_path) == [f"{ASIDE}/7/6.journal", "7.journal"]
+    assert read_view(REAL_DISK, tmp_path) == [(2, (b"new",), False), (2, (b"newer",), False)]
+    writer, recovery = Writer.open(tmp_path)
+    with writer:
+        assert [segment.records for segment in recovery] == [[b"new"], [b"newer"]]
+        assert names(tmp_path) == ["8.journal"]
+    assert read_view(REAL_DISK, tmp_path) == []
+
+
+@pytest.mark.parametrize("with_asyncio", [False, True], ids=["blocking", "asyncio"])
+def test_a_walk_that_has_met_damage_tells_it_each_time(with_asyncio: bool, tmp_path: Path) -> None:
+    three_files(tmp_path)
+    (tmp_path / "4.journal").write_bytes(encoded(Checkpoint(0, 1), *data("b"))[:-1])
+
+    async def walk() -> None:
+        journal, recovery = await AppendJournal.open(tmp_path)
+        for _ in range(3):
+            with pytest.raises(DamagedJournal):
+                await anext(recovery)
+        await journal.close()
+
+    if with_asyncio:
+        asyncio.run(walk())
+    else:
+        writer, recovery = Writer.open(tmp_path)
+        with writer:
+            for _ in range(2):
+                with pytest.raises(DamagedJournal):
+                    list(recovery)
+                with pytest.raises(DamagedJournal):
+                    recovery.step()
+    assert len(names(tmp_path)) == 3
+
+
+def test_what_was_appended_is_synced_by_the_end_of_a_walk_over_nothing() -> None:
+    disk, home = SimulatedDisk(), Path("/journal")
+    writer, recovery = Writer.open(home, disk=disk)
+    writer.append(b"a")
+    assert list(recovery) == []
+    (state,) = disk.crash_states(first=len(disk.operations), most=1, kinds=["subset"], format="")
+    assert read_view(state, home) == [(0, (b"a",), False)]
+    writer.close()
+
+
+def test_a_walk_over_files_of_no_bytes_needs_no_space() -> None:
+    disk, home = SimulatedDisk(capacity_bytes=10), Path("/journal")
+    with pytest.raises(StorageFailed), Writer(home, disk=disk) as writer:
+        writer.append(b"x")
+    assert (disk.exists(home / "0.journal"), disk.free_bytes(home)) == (True, 10)
+    for _ in range(2):
+        writer, recovery = Writer.open(home, disk=disk)
+        with writer:
+            assert list(recovery) == []
+            assert not disk.exists(home / ASIDE)
+            assert (writer.file_id, writer.current) == (1, 0)
+
+
 def test_a_walk_on_a_full_disk_makes_room() -> None:
     disk, home = SimulatedDisk(capacity_bytes=300), Path("/journal")
 

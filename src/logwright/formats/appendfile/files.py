@@ -65,6 +65,8 @@ class Listing:
     files: list[JournalFile] = field(default_factory=list)
     boundaries: list[int] = field(default_factory=list)
     """The directories below the one for recovery, some of which may be empty."""
+    ended: list[int] = field(default_factory=list)
+    """Such directories that a recovery is done with, which nobody has removed yet."""
     left_behind: list[JournalFile] = field(default_factory=list)
     """Names in the journal's directory of files that are, or should be, in one of those."""
     done: list[Done] = field(default_factory=list)
@@ -109,7 +111,10 @@ def list_files(disk: Disk, directory: Path) -> Listing:
         listing.lost = [lost for name in names if (lost := parse_lost(name)) is not None]
     if disk.is_directory(recovery) and not disk.is_link(home) and not disk.is_link(recovery):
         found = (parse_boundary(name) for name in disk.list_directory(recovery) if not disk.is_link(recovery / name))
-        listing.boundaries = sorted(boundary for boundary in found if boundary is not None)
+        boundaries = sorted(boundary for boundary in found if boundary is not None)
+        ended = max((done.file_id for done in listing.done), default=-1)
+        listing.boundaries = [boundary for boundary in boundaries if boundary > ended]
+        listing.ended = [boundary for boundary in boundaries if boundary <= ended]
     here: dict[int, list[JournalFile]] = {boundary: [] for boundary in [*listing.boundaries, CURRENT]}
     for name in disk.list_directory(directory):
         file_id = parse_name(name)

@@ -17,6 +17,9 @@ the new name is removed, and it does not matter when. The new name says with whi
 is free before the first record is written that says it too, and a full disk keeps nobody from getting rid of old files.
 It also says where the last data ended: who follows the journal, and had read that, goes on and has missed nothing. So
 it stays, an empty directory, until files behind it are gone as well.
+
+Where a generation was begun during the walk, which nobody has been given, an empty directory of that name is created
+instead: what lies before its id in `.logwright/recovery` is done with, and removed before that name goes.
 """
 
 from __future__ import annotations
@@ -88,9 +91,8 @@ def open_end(disk: Disk, directory: Path, *, recovering: bool) -> End:
 
     With `recovering` all files that are there are put aside, and a new generation begins.
     """
+    remove_done(disk, directory)
     listing = list_files(disk, directory)
-    for done in listing.done:
-        _empty(disk, directory / done.name)
     check_names(listing)
     if listing.left_behind:
         for boundary in listing.boundaries:
@@ -162,16 +164,28 @@ def _sync_names(disk: Disk, directory: Path, listing: Listing) -> None:
 
 
 def drop_older(disk: Disk, directory: Path, done: Done) -> None:
-    """End a recovery: nobody will see what was put aside any more."""
+    """End a recovery: nobody will see what was put aside before its id any more. `remove_done` does the rest."""
     recovery = directory / RECOVERY_DIRECTORY
     remove_tree(disk, directory / done.name)
-    disk.rename(recovery, directory / done.name)
+    if any(boundary > done.file_id for boundary in list_files(disk, directory).boundaries):
+        disk.make_directory(directory / done.name)
+    else:
+        disk.rename(recovery, directory / done.name)  # which needs no space
     disk.sync_directory(recovery.parent)
-    _empty(disk, directory / done.name)
+
+
+def remove_done(disk: Disk, directory: Path) -> None:
+    """Remove what recoveries are done with. Their names stay, which may be all that tells their ids."""
+    listing = list_files(disk, directory)
+    for done in listing.done:
+        _empty(disk, directory / done.name)
+    for boundary in listing.ended:
+        remove_tree(disk, generation_directory(directory, boundary))
+    if listing.ended:
+        disk.sync_directory(directory / RECOVERY_DIRECTORY)  # without the name that says so they would be back
 
 
 def _empty(disk: Disk, done: Path) -> None:
-    """Remove what a recovery is done with. The directory itself stays: its name may be all that tells its ids."""
     if not disk.is_link(done) and disk.is_directory(done):
         for name in disk.list_directory(done):
             remove_tree(disk, done / name)

@@ -9,7 +9,8 @@ nothing of it is missing. Checked segments never come back. The journal is new a
 
 When the walk has come to its end, everything that was appended by then is synced, and the old files go, all at once. A
 crash before that, or a walk that is left half-way, changes nothing: the next opening gives the same segments, and
-behind them what was appended since.
+behind them what was appended since. Old are the files that were there when the journal was opened: a generation that is
+begun during the walk is for the next one.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from ...core.outcome import Damage, Mode, check_mode
 from .cursor import Chunk, Cursor, judge
 from .files import JournalFile, list_files
 from .layout import CHECKPOINT_BYTES, MAX_RECORD_BYTES, Done
-from .opening import drop_older, forget_done, pair_of
+from .opening import forget_done, pair_of, remove_done
 from .reader import generations, segments_of
 from .replay import Segment, Segments
 
@@ -53,6 +54,9 @@ class Recovery(Iterator[Segment]):
         self.damages: list[Damage] = []
         """What was left out, in the other modes."""
         self._writer = writer
+        self._older = writer.older
+        self._error: BaseException | None = None
+        self._has_bytes = False
         self._steps: Iterator[list[Segment]] = self._each_step()
         self._ready: Iterator[Segment] = iter(())
         self._room = memoryview(b"")
@@ -72,9 +76,15 @@ class Recovery(Iterator[Segment]):
     def step(self) -> list[Segment] | None:
         """Segments that the next part of a file completes, perhaps none; None at the end: the old files are gone.
 
-        Whoever calls this calls `let_go` then.
+        Whoever calls this calls `let_go` then. After an error the old files are there, and it is raised each time.
         """
-        return next(self._steps, None)
+        if self._error is not None:
+            raise self._error
+        try:
+            return next(self._steps, None)
+        except BaseException as error:
+            self._error = error
+            raise
 
     def let_go(self) -> None:
         """Let the system have the space of the old files, which may take it as long as all of the walk."""
@@ -83,7 +93,7 @@ class Recovery(Iterator[Segment]):
                 self._held.pop().close()
 
     def _each_step(self) -> Iterator[list[Segment]]:
-        for files in generations(self._writer.older):
+        for files in generations(self._older):
             yield from self._each_of(files)
         try:
             self._finish()
@@ -109,7 +119,9 @@ class Recovery(Iterator[Segment]):
         """A cursor that reads into memory which is used again at once: that is the quickest."""
         file = self._writer.disk.open(source.path, "read")
         try:
-            wanted = min(_STEP_BYTES, file.size() + 1)  # so that the end of a small file is seen by the first read
+            size = file.size()
+            self._has_bytes |= size > 0
+            wanted = min(_STEP_BYTES, size + 1)  # so that the end of a small file is seen by the first read
             if len(self._room) < wanted:
                 self._room = memoryview(bytearray(wanted))
         except BaseException:
@@ -154,14 +166,15 @@ class Recovery(Iterator[Segment]):
     def _finish(self) -> None:
         """Make durable what was appended meanwhile, and let the old files go."""
         writer = self._writer
-        if not writer.older:
+        writer.sync()
+        if not self._older:
             return
-        writer.sync()
         self._hold()
-        drop_older(writer.disk, writer.directory, Done(*writer.began, *self._last_data()))
-        writer.older = []
-        writer.begin()  # behind the removal, which may have made the room for it; till then that keeps the ids
-        writer.sync()
+        writer.end_recovery(Done(*writer.began, *self._last_data()))
+        remove_done(writer.disk, writer.directory)
+        if self._has_bytes:  # else nothing has made the room for it: the name of what is done with keeps the ids
+            writer.begin()
+            writer.sync()
         forget_done(writer.disk, writer.directory)
 
     def _hold(self) -> None:
@@ -169,7 +182,7 @@ class Recovery(Iterator[Segment]):
         writer = self._writer
         with contextlib.suppress(LogwrightError):  # nothing depends on it
             if writer.disk.free_bytes(writer.directory) >= _ROOM_BYTES:
-                for source in writer.older[:_MOST_HELD]:
+                for source in self._older[:_MOST_HELD]:
                     self._held.append(writer.disk.open(source.path, "read"))
 
     def _last_data(self) -> tuple[int, int]:
@@ -177,7 +190,7 @@ class Recovery(Iterator[Segment]):
         writer, source = self._writer, self._with_data
         if source is not None:
             return source.file_id, writer.disk.file_size(source.path)
-        first = writer.older[0].file_id
+        first = self._older[0].file_id
         earlier = [done for done in list_files(writer.disk, writer.directory).done if done.file_id == first]
         return (earlier[-1].last_file, earlier[-1].last_position) if earlier else (first, 0)
 

@@ -45,8 +45,8 @@ from ...core.manifest import is_waiting
 from ...core.outcome import Damage, Mode
 from ...core.staging import lock_journal
 from . import kernel
-from .layout import CHECKPOINT, CHECKPOINT_BYTES, HOME_DIRECTORY, LOCK_NAME, MAX_FILE_BYTES, file_name, lost_name
-from .opening import End, open_end, put_aside
+from .layout import CHECKPOINT, CHECKPOINT_BYTES, HOME_DIRECTORY, LOCK_NAME, MAX_FILE_BYTES, Done, file_name, lost_name
+from .opening import End, drop_older, open_end, put_aside
 
 if TYPE_CHECKING:
     from .codec import Columns
@@ -100,6 +100,10 @@ class Writer(Appending, kernel.AppendBuffer):
             self._failure = error
             self._release()
             raise
+        self.older = end.older
+        """What there was to recover when the journal was opened."""
+        self.began = (end.file_id, end.current)
+        """The file and the segment behind that."""
         self._take_over(end)
         kernel.AppendBuffer.__init__(
             self,
@@ -136,8 +140,6 @@ class Writer(Appending, kernel.AppendBuffer):
     def _take_over(self, end: End) -> None:
         self.recovered: Damage | None = end.cut
         self.kept: Path | None = end.kept
-        self.older = end.older
-        self.began = (end.file_id, end.current)
         self._file = end.file
         self._file_size = end.position
         self._next_id = end.file_id
@@ -178,6 +180,11 @@ class Writer(Appending, kernel.AppendBuffer):
         end.cut, end.kept = self.recovered, self.kept
         self._take_over(end)
         self.file_id, self.position, self.checked, self.has_data = end.file_id, 0, end.checked, False
+
+    def end_recovery(self, done: Done) -> None:
+        """Let go of what there was to recover, in one step; a generation that was begun since then stays."""
+        with self._writing, self._syncing:
+            drop_older(self._disk, self.directory, done)
 
     # --- many records -----------------------------------------------------------------------------------------------
 
