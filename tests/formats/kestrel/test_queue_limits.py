@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from logwright.core.errors import Full, Locked, TooLarge, WrongUse
+from logwright.core.errors import DamagedJournal, Full, Locked, TooLarge, WrongUse
 from logwright.formats.kestrel.queue import Queue
 from logwright.formats.kestrel.writer import Writer
 from tests.formats.kestrel.queues import Clock, drained, journal_of
@@ -492,6 +492,21 @@ def test_a_child_of_another_process_stops_the_parent(make: MakeQueue, tmp_path: 
         make("orders")
     with make("orders") as parent:
         parent.put(b"one")
+
+
+def test_a_child_that_cannot_be_opened_again_is_not_passed_over(make: MakeQueue, tmp_path: Path) -> None:
+    make("orders+audit").close()
+    with make("orders") as queue:
+        queue._handle._children["orders+audit"].close()  # as after a failure
+        (tmp_path / "orders+audit").write_bytes(b"no journal")
+        for _ in range(3):
+            with pytest.raises(DamagedJournal):
+                queue.put(b"one")
+        assert len(queue) == 0
+        (tmp_path / "orders+audit").write_bytes(b"")
+        queue.put(b"two")
+        with make("orders+audit") as audit:
+            assert (list(queue), list(audit)) == ([b"two"], [b"two"])
 
 
 def test_a_child_alone_is_a_queue_like_any_other(make: MakeQueue) -> None:

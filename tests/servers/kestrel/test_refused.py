@@ -48,6 +48,42 @@ def test_a_file_that_is_no_journal_is_left_alone_and_the_others_are_served(tmp_p
     assert not (tmp_path / ".logwright" / "cut").exists()
 
 
+def test_flush_all_names_what_it_could_not_flush_and_flushes_the_others(tmp_path: Path) -> None:
+    with serving(tmp_path, limits=QUICK) as served, Client(served) as client:
+        assert client.ask(b"flush_all\r\n") == b"OK\r\n"
+    for number in range(7):
+        (tmp_path / f"q{number}").write_bytes(b"no journal")
+    with Queue(tmp_path, "other") as queue:
+        queue.put(b"2")
+    with serving(tmp_path, limits=QUICK) as served, Client(served) as client:
+        answer = b"SERVER_ERROR not flushed: q0, q1, q2, q3, q4 and 2 more\r\n"
+        assert client.ask(b"flush_all\r\nget other\r\n") == answer + b"END\r\n"
+        for number in range(1, 7):
+            (tmp_path / f"q{number}").unlink()
+        served.until(lambda: list(served.server.queues.refused) == [b"q0"])
+        assert client.ask(b"flush_all\r\nflush_all noreply\r\n") == b"SERVER_ERROR not flushed: q0\r\n"
+        (tmp_path / "q0").unlink()
+        served.until(lambda: not served.server.queues.refused)
+        assert client.ask(b"flush_all\r\n") == b"OK\r\n"
+
+
+def test_a_damaged_child_is_no_reason_not_to_read_its_parent(tmp_path: Path) -> None:
+    with Queue(tmp_path, "news") as queue:
+        queue.put_many([b"1", b"2", b"3"])
+    (tmp_path / "news+arch").write_bytes(b"no journal")
+    with serving(tmp_path, limits=QUICK) as served, Client(served) as client:
+        assert client.ask(b"get news/open\r\nget news/close\r\n") == b"VALUE news/open 0 1\r\n1\r\nEND\r\nEND\r\n"
+        assert client.ask(b"set news 0 0 1\r\n4\r\n" * 3) == DAMAGED * 3
+        assert client.ask(b"get news+arch\r\ndelete news+arch\r\nflush news+arch\r\n") == DAMAGED * 3
+        assert client.ask(b"get news\r\n") == b"VALUE news 0 1\r\n2\r\nEND\r\n"
+        (tmp_path / "news+arch").unlink()
+        served.until(lambda: b"news+arch" in served.server.queues.by_key)
+        assert client.ask(b"set news 0 0 1\r\n4\r\n") == b"STORED\r\n"
+        assert served.state() == {"news": ([b"3", b"4"], 0), "news+arch": ([b"4"], 0)}
+        assert client.ask(b"delete news+arch\r\nset news 0 0 1\r\n5\r\n") == b"DELETED\r\nSTORED\r\n"
+        assert served.state() == {"news": ([b"3", b"4", b"5"], 0)}
+
+
 def test_it_is_tried_again_less_and_less_often(tmp_path: Path) -> None:
     (tmp_path / "q").write_bytes(b"no journal")
     with serving(tmp_path, limits=QUICK) as served:

@@ -128,11 +128,19 @@ def can_open(name: str) -> bool:
 
 
 class Handle:
-    """A queue that somebody has opened, and its children."""
+    """A queue that somebody has opened, and its children.
 
-    def __init__(self, directory: Path, name: str, limits: Limits, settings: Settings) -> None:
-        self._limits, self._settings = limits, settings
+    A child that cannot be opened keeps its parent from being opened as well, unless its parent `is_tolerant`: then
+    nothing can be put to the parent, until somebody has opened the child.
+    """
+
+    def __init__(
+        self, directory: Path, name: str, limits: Limits, settings: Settings, *, is_tolerant: bool = False
+    ) -> None:
+        self._limits, self._settings, self._is_tolerant = limits, settings, is_tolerant
         self._children: dict[str, Engine] = {}
+        self._absent: dict[str, LogwrightError] = {}
+        """Children that could not be opened, and why."""
         self.has_children = False
         """Asked by every put, so it is no property."""
         self._is_closed = False
@@ -163,29 +171,39 @@ class Handle:
         with contextlib.suppress(NotFound):
             for name in list_queues(disk, path.parent):
                 if name.startswith(f"{parent}+") and is_queue_name(name):  # there may be stray files
-                    self._add_child(name)
+                    with contextlib.suppress(LogwrightError) if self._is_tolerant else contextlib.nullcontext():
+                        self._add_child(name)
 
     def _add_child(self, name: str) -> None:
         path = self.engine.path.with_name(name)
-        self._children[name] = _hold(path, self._limits, self._settings, self)
         self.has_children = True
+        try:
+            self._children[name] = _hold(path, self._limits, self._settings, self)
+        except LogwrightError as error:
+            self._absent[name] = error  # else it would be passed over by the next put
+            raise
+        self._absent.pop(name, None)
 
     # --- fan-out ----------------------------------------------------------------------------------------------------
 
     def family(self) -> list[Engine]:
         """The queue and its children, by name. A child that has failed is opened again, one that is gone is not."""
-        if any(child.refusing for child in list(self._children.values())):
+        if self._absent or any(child.refusing for child in list(self._children.values())):
             with _lock:
                 self._renew_children()
         return [self.engine, *(child for _, child in sorted(self._children.items()))]
 
     def _renew_children(self) -> None:
-        for name, child in list(self._children.items()):
-            if child.refusing:
-                _let_go(child, self)
+        if self._is_tolerant and self._absent:
+            raise next(iter(self._absent.values())).with_traceback(None)  # it may be raised very often
+        for name in [*(name for name, child in self._children.items() if child.refusing), *self._absent]:
+            if name in self._children:
+                _let_go(self._children[name], self)
                 del self._children[name]
-                if self._settings.disk.exists(child.path):
-                    self._add_child(name)
+            if self._settings.disk.exists(self.engine.path.with_name(name)):
+                self._add_child(name)
+            else:
+                self._absent.pop(name, None)
         self.has_children = bool(self._children)
 
     def put_to_all(self, contents: Sequence[bytes], expires: Any) -> list[Engine]:

@@ -1,11 +1,12 @@
-"""The lines that go back to clients. Whatever begins with ERROR, CLIENT_ERROR or SERVER_ERROR has changed nothing.
+"""The lines that go back to clients. Whatever begins with ERROR, CLIENT_ERROR or SERVER_ERROR has changed nothing, but
+for a `flush_all` that could not flush some of the queues.
 
 So a `get` of several keys, one of which failed, is answered with the items of the others: these are gone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from typing import Final
 
 from ...core.errors import (
@@ -50,6 +51,8 @@ MANY_QUEUES: Final = b"SERVER_ERROR too many queues\r\n"
 NOT_KEPT: Final = b"SERVER_ERROR the status could not be kept\r\n"
 READ_ONLY: Final = b"SERVER_ERROR the server is read-only\r\n"
 QUIESCENT: Final = b"SERVER_ERROR the server is quiescent\r\n"
+_MOST_NAMES: Final = 5
+"""How many queues are named in a line."""
 
 
 def failure(error: BaseException) -> bytes:
@@ -67,6 +70,12 @@ def failure(error: BaseException) -> bytes:
     if isinstance(error, Locked):
         return HELD
     return NO_FILE if is_no_file(error) else FAILED
+
+
+def not_flushed(names: Sequence[bytes]) -> bytes:
+    """What a `flush_all` is told that could not flush some queues; it has flushed the others."""
+    more = b" and %d more" % (len(names) - _MOST_NAMES) if len(names) > _MOST_NAMES else b""
+    return b"SERVER_ERROR not flushed: %b%b\r\n" % (b", ".join(names[:_MOST_NAMES]), more)
 
 
 def without(answer: bytes, names: Container[bytes]) -> bytes:

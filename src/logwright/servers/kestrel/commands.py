@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from ...core.errors import LogwrightError
@@ -129,33 +130,33 @@ def _flush_all(client: Connection, words: list[bytes], request: Request) -> None
     if server.no_changes is not None:
         client.refuse(b"" if quiet else server.no_changes)
         return
+    changing = server.queues.changing_at_all()
+    if changing is not None:
+        server.queues.when_settled(changing, client.redoing(request))
+        return
     queues = list(server.queues.by_key.values())
-    for queue in queues:
-        if server.queues.is_changing(queue.key):
-            server.queues.when_settled(queue.key, client.redoing(request))
-            return
-    failures: list[BaseException] = []
+    failed = list(server.queues.refused)
     left = len(queues)
 
-    def ended(error: BaseException | None = None) -> None:
+    def ended(queue: Served | None, error: BaseException | None = None) -> None:
         nonlocal left
         left -= 1
-        if error is not None:
-            failures.append(error)
+        if error is not None and queue is not None:
+            failed.append(queue.key)
             server.notice(error)
         if left > 0:
             return
-        if failures:
-            client.refuse(b"" if quiet else answers.failure(failures[0]))
+        if failed:
+            client.refuse(b"" if quiet else answers.not_flushed(sorted(failed)))
         elif not quiet:
             client.answer(answers.OK, tuple(queue for queue in queues if not queue.is_gone))
         client.settle()
 
     client.unsettle()
     if not queues:
-        ended()
+        ended(None)
     for queue in queues:
-        server.queues.flush(queue, ended)
+        server.queues.flush(queue, partial(ended, queue))
 
 
 # --- reads ----------------------------------------------------------------------------------------------------------

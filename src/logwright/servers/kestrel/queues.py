@@ -7,7 +7,8 @@ A queue whose journal failed, as on a full disk, is closed and opened again: wha
 clients had open come back then, and their reads are over.
 
 A queue that cannot be opened, as its journal is damaged, is refused with the reason, and tried again less and less
-often: somebody may have repaired it. The others are served meanwhile.
+often: somebody may have repaired it. The others are served meanwhile; but nothing is put to the parent of a fan-out
+queue that is refused, as it would not get there.
 """
 
 from __future__ import annotations
@@ -146,7 +147,7 @@ class Queues:
         path = self.directory / name
         if self._settings.disk.is_directory(path):
             raise StorageFailed("open", path, OSError(errno.EISDIR, "is a directory, and no queue"))
-        return Handle(self.directory, name, self._limits.of(name), self._settings)
+        return Handle(self.directory, name, self._limits.of(name), self._settings, is_tolerant=True)
 
     def _add(self, key: bytes, handle: Handle, before: Served | None = None) -> Served:
         served = self.by_key[key] = Served(key, handle, before)
@@ -168,6 +169,10 @@ class Queues:
     def is_changing(self, key: bytes) -> bool:
         """Whether the files of a queue are being changed: then it is not to be used."""
         return key in self._changing
+
+    def changing_at_all(self) -> bytes | None:
+        """A queue whose files are being changed and that can be used afterwards, if there is any."""
+        return next((name for name in self._changing if name not in self.refused), None)
 
     def changing_child(self, key: bytes) -> bytes | None:
         """A fan-out queue below this one whose files are being changed, if there is any."""
