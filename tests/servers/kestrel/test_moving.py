@@ -273,8 +273,25 @@ def test_a_file_that_makes_no_sense_is_refused_with_the_reason(text: str, reason
     assert reason in str(caught.value)
 
 
-def test_a_name_that_leaves_no_room_for_that_of_parked_items_is_refused(tmp_path: Path) -> None:
-    with serving(tmp_path, queues=Limits(max_attempts=2)) as served, Client(served) as client:
-        answer = client.ask(b"set %b 0 0 1\r\n1\r\n" % (b"q" * 229))
-        assert answer == b"CLIENT_ERROR invalid queue name\r\n"
-        assert served.state() == {}
+def test_a_name_that_leaves_no_room_for_that_of_parked_items_does_without(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    name = b"q" * 229
+    for _ in range(2):
+        caplog.clear()
+        with serving(tmp_path, queues=Limits(max_attempts=1)) as served, Client(served) as client:
+            assert client.ask(b"set %b 0 0 1\r\n1\r\n" % name * 3) == b"STORED\r\n" * 3
+            fail(served, name, 3)
+            assert client.ask(b"get %b\r\n" % name) == b"VALUE %b 0 1\r\n1\r\nEND\r\n" % name
+            assert served.state() == {name.decode(): ([b"1", b"1"], 0)}
+            assert client.ask(b"delete %b\r\n" % name) == b"DELETED\r\n"
+            assert client.ask(b"set %b 0 0 1\r\n1\r\n" % name) == b"STORED\r\n"
+            assert client.ask(b"get %b\r\n" % name) == b"VALUE %b 0 1\r\n1\r\nEND\r\n" % name
+        assert [record.message for record in caplog.records if "not parked" in record.message] == [
+            f"{name.decode()}: items are not parked: {name.decode()}_parked would be too long a name"
+        ]
+
+
+def test_a_table_that_asks_to_park_under_too_long_a_name_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(WrongUse, match="is too long for the name of a queue"):
+        QueueLimits(tmp_path, Limits(), {"q" * 229: {"max_attempts": 2}})

@@ -20,6 +20,7 @@ moves on, unless its own table says so: what has come there is to stay.
 
 from __future__ import annotations
 
+import logging
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
@@ -31,6 +32,7 @@ from ...formats.kestrel.hub import can_open
 from ...formats.kestrel.limits import Limits, check_targets, is_like_park, park_of
 from ..safety import read_bounded
 
+logger = logging.getLogger("logwright.servers.kestrel")
 Named: TypeAlias = Mapping[str, Mapping[str, Any]]
 """What is different for a queue, by its name: fields of `Limits`."""
 _DEFAULTS: Final = {field.name: field.default for field in fields(Limits) if field.name != "sweep_seconds"}
@@ -42,6 +44,8 @@ class QueueLimits:
 
     def __init__(self, directory: Path, common: Limits, named: Named) -> None:
         self._common, self._named = common, named
+        self._told: set[str] = set()
+        """Queues that the log has told of."""
         self._targets = {common.expire_to, common.park}
         for name in named:
             limits = self._chosen(name, common)
@@ -59,9 +63,19 @@ class QueueLimits:
                 raise WrongUse(f"items that expire would go round: {' to '.join(passed)}")
 
     def of(self, name: str) -> Limits:
-        """Those of one queue."""
+        """Those of one queue. One whose name is so long that there is none for its parked items does not park any."""
         is_target = name in self._targets or (self._common.max_attempts is not None and is_like_park(name))
-        return self._chosen(name, _lasting(self._common) if is_target else self._common)
+        limits = self._chosen(name, _lasting(self._common) if is_target else self._common)
+        if limits.max_attempts is None or can_open(park_of(name, limits)) or self._asks_to_park(name):
+            return limits
+        if name not in self._told:
+            self._told.add(name)
+            logger.warning("%s: items are not parked: %s would be too long a name", name, park_of(name, limits))
+        return replace(limits, max_attempts=None, park=None)
+
+    def _asks_to_park(self, name: str) -> bool:
+        """Whether a queue has a table that says that its items are parked: then it is an error if they cannot be."""
+        return self._named.get(name, {}).get("max_attempts") is not None
 
     def _chosen(self, name: str, limits: Limits) -> Limits:
         own = self._named.get(name)
