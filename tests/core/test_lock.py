@@ -13,7 +13,7 @@ import pytest
 from logwright.core.disk import REAL_DISK, Disk, File, OpenMode, RealDisk
 from logwright.core.errors import Locked, NotFound, StorageFailed
 from logwright.core.lock import Lock
-from tests.support.children import Child
+from tests.support.children import Child, forked
 from tests.support.counts import COUNTS
 from tests.support.faulty_disk import failing_calls
 from tests.support.simulated_disk import SimulatedDisk
@@ -48,6 +48,10 @@ def is_free(path: Path, disk: Disk = REAL_DISK) -> bool:
     except Locked:
         return False
     return True
+
+
+def forget(lock: Lock) -> None:
+    lock._file = None
 
 
 def test_a_second_lock_in_one_process_is_refused_at_once(path: Path) -> None:
@@ -99,6 +103,27 @@ def test_a_program_started_meanwhile_does_not_inherit_the_lock(path: Path) -> No
         assert is_free(path)
         assert program.poll() is None, "it was running all the while"
         program.communicate()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+@pytest.mark.parametrize("gives_back", [Lock.release, forget], ids=["release", "forget"])
+def test_a_forked_child_does_not_keep_the_lock(gives_back: Callable[[Lock], None], path: Path) -> None:
+    lock = Lock.acquire(REAL_DISK, path)
+    with forked():
+        assert not is_free(path)
+        gives_back(lock)
+        assert is_free(path)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_forked_child_does_not_give_the_lock_back(path: Path) -> None:
+    with Lock.acquire(REAL_DISK, path) as lock:
+        with forked(lock.release):
+            assert not is_free(path)
+        assert not is_free(path), "nor when it has ended"
+    assert is_free(path)
 
 
 def test_the_file_stays_when_the_lock_is_released(path: Path) -> None:

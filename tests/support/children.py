@@ -9,12 +9,14 @@ Nothing here sleeps: `line` waits for the child's next line, and fails the test 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Self
 
@@ -75,3 +77,26 @@ class Child:
         for pipe in (self._process.stdin, self._process.stdout):
             assert pipe is not None
             pipe.close()
+
+
+@contextlib.contextmanager
+def forked(action: Callable[[], object] = lambda: None) -> Iterator[None]:
+    """A copy of this process that has done an action, and lives until the block is left."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            action()
+            os.write(writing, b"done")
+            signal.alarm(int(DEADLINE_SECONDS))  # it ends a child whose parent is gone
+            signal.pause()
+        finally:
+            os._exit(1)
+    try:
+        os.close(writing)
+        assert os.read(reading, 4) == b"done"
+        yield
+    finally:
+        os.close(reading)
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)

@@ -77,7 +77,10 @@ class File(Protocol):
         """Make contents and length durable."""
 
     def lock(self) -> None:
-        """Take an exclusive lock without waiting, or raise `Locked`; closing the file gives it back."""
+        """Take an exclusive lock without waiting, or raise `Locked`; closing the file gives it back.
+
+        A child that was forked meanwhile neither keeps it nor gives it back.
+        """
 
     def close(self) -> None: ...
 
@@ -167,11 +170,13 @@ def translated(action: str, path: Path) -> Iterator[None]:
 class RealFile:
     """A file of the operating system. `descriptor` is the system's number for it, -1 once it is closed."""
 
-    __slots__ = ("descriptor", "path")
+    __slots__ = ("_locked_by", "descriptor", "path")
 
     def __init__(self, path: Path, descriptor: int) -> None:
         self.path = path
         self.descriptor = descriptor
+        self._locked_by = 0
+        """The process that has taken the lock, 0 for none."""
 
     def read_at(self, position: int, size: int) -> bytes:
         with translated("read", self.path):
@@ -256,18 +261,25 @@ class RealFile:
             raise Locked(f"{self.path} is locked by another process or another open journal") from None
         except OSError as error:
             raise StorageFailed("lock", self.path, error) from error
+        self._locked_by = os.getpid()
 
     def close(self) -> None:
         descriptor, self.descriptor = self.descriptor, -1
         if descriptor >= 0:
+            self._unlock(descriptor)
             with translated("close", self.path):
                 os.close(descriptor)
+
+    def _unlock(self, descriptor: int) -> None:
+        """Give the lock back: closing alone would leave it with a child that has the file open as well."""
+        if self._locked_by == os.getpid():
+            with contextlib.suppress(OSError):  # then it goes with the last one who closes the file
+                fcntl.flock(descriptor, fcntl.LOCK_UN)
 
     def __del__(self) -> None:
         # A file, and the lock on it, must not outlive what forgot to close it.
         with contextlib.suppress(Exception):
-            if self.descriptor >= 0:
-                os.close(self.descriptor)
+            self.close()
 
 
 def _sync_data(descriptor: int) -> None:

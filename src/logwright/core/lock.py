@@ -1,7 +1,8 @@
 """One writer at a time, whichever language the other one is written in.
 
 The lock is an exclusive `flock` on a file of its own. It belongs to an open file, so the system gives it back when its
-holder dies, however it dies, and a live holder cannot be robbed of it.
+holder dies, however it dies, and a live holder cannot be robbed of it. A child that was forked meanwhile has the same
+open file: it neither keeps the lock when its parent gives it back, nor gives it back itself.
 
 Some other programs remove the lock file when they are done. A writer that opened it just before then holds a lock on
 a file without a name, while the next one locks a new file of the same name, and both believe to be alone. So after
