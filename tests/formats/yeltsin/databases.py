@@ -96,6 +96,8 @@ class Story:
     name: str
     transactions: list[list[str]]
     checkpoint_bytes: int = 0
+    creates: bool = False
+    """Whether there is no database before it."""
 
     def __post_init__(self) -> None:
         self.states = [Model()]

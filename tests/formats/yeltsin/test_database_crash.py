@@ -21,7 +21,8 @@ from logwright.core.errors import LogwrightError
 from logwright.formats.yeltsin import database, stretch, transaction_log
 from logwright.formats.yeltsin.table_layout import PAGE_DATA_BYTES
 from tests.contract.scenarios import ForgetfulDisk
-from tests.formats.yeltsin.databases import HOME, JOURNAL, TABLE, Story, pattern
+from tests.formats.yeltsin.crashed import begun, check, crashed, fresh
+from tests.formats.yeltsin.databases import JOURNAL, TABLE, Story, pattern
 from tests.formats.yeltsin.tables import page_at
 from tests.support.faulty_disk import every_fault
 from tests.support.simulated_disk import SimulatedDisk
@@ -56,49 +57,10 @@ STORIES = [
     Story("shuffling, one checkpoint", SHUFFLING, 1 << 30),
 ]
 IDS = [story.name for story in STORIES]
-CREATING = [Story("creating", [["modify 0 0 5"]]), Story("creating, checkpoints", [["modify 0 0 5"]], 4000)]
-
-
-def check(story: Story, disk: SimulatedDisk, least: int | None = None, *, goes_on: bool = True) -> None:
-    """Open a database after a crash, and find one of the states that are allowed."""
-    done = max(disk.marks, default=0) if least is None else least
-    allowed = story.states[done : done + 2]
-    with story.opened(disk) as db:
-        found = [state for state in allowed if state.is_in(db)]
-        assert found, f"{db.pages()}, free {db.free_pages()} are left after {done} transactions"
-        assert db.verify().problems == []
-    before = disk.open(TABLE, "read").read_at(0, 1 << 30), disk.open(JOURNAL, "read").read_at(0, 1 << 30)
-    with story.opened(disk) as db:
-        assert (db.recovered, db.redone) == (None, ())
-    assert (disk.open(TABLE, "read").read_at(0, 1 << 30), disk.open(JOURNAL, "read").read_at(0, 1 << 30)) == before
-    if goes_on:
-        with story.opened(disk) as db:
-            with db.transaction() as transaction:
-                page = transaction.allocate()
-                transaction.modify(page, 5, b"more")
-            assert db.read(page, 4, 6) == b"\0more\0"
-
-
-def fresh() -> SimulatedDisk:
-    disk = SimulatedDisk()
-    disk.make_directory(HOME)
-    disk.settle()
-    return disk
-
-
-def begun(story: Story) -> SimulatedDisk:
-    """A disk on which a story begins."""
-    disk = fresh()
-    if story not in CREATING:
-        story.opened(disk).close()
-        disk.settle()
-    return disk
-
-
-def crashed(story: Story, sync: str = "always") -> SimulatedDisk:
-    disk = begun(story)
-    story.run(disk, disk.mark, sync)
-    return disk
+CREATING = [
+    Story("creating", [["modify 0 0 5"]], creates=True),
+    Story("creating, checkpoints", [["modify 0 0 5"]], 4000, creates=True),
+]
 
 
 @pytest.fixture(autouse=True)

@@ -19,9 +19,10 @@ from logwright.formats.yeltsin.database import Database
 from logwright.formats.yeltsin.held import HeldArea, joined
 from logwright.formats.yeltsin.table import Table
 from logwright.formats.yeltsin.writer import TransactionJournal
+from tests.formats.yeltsin.crashed import check, fresh
 from tests.formats.yeltsin.databases import Story
 from tests.formats.yeltsin.tables import page_at
-from tests.formats.yeltsin.test_database_crash import GROWING, MODIFYING, check, fresh
+from tests.formats.yeltsin.test_database_crash import GROWING, MODIFYING
 from tests.support.counting_disk import CountingDisk
 from tests.support.mapping_disk import MappingDisk
 from tests.support.simulated_disk import SimulatedDisk

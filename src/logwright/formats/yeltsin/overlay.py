@@ -123,6 +123,10 @@ class Overlay:
         """The heads that have changed."""
         return self._heads
 
+    def changes(self, page: int) -> bool:
+        """Whether anything of a page has changed."""
+        return page in self._pages or page in self._heads
+
     def own_links(self) -> None:
         """Have links that may be changed without those below."""
         if self._links is None:

@@ -7,6 +7,9 @@ A file that is missing is created when nothing can be wrong with the other one a
 What is to be redone are the transactions at the end of the journal that are not flagged (see `redo.py`). A table that
 is `TBL?` is mended by doing the last transaction again, flagged or not; if its lists are broken after that, it was
 changed without the journal, and is refused.
+
+Before the redo a table may be any mixture of old and new, and what it says of itself means nothing: which pages are in
+use is asked when the redo is done.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ from .overlay import Overlay
 from .redo import Redone, find_due, find_last_completed, redo
 from .table import TableFile, create_table
 from .table_check import check_table
+from .table_layout import FIRST_PAGE, PAGE_BYTES, pages_end
 
 
 class Found(NamedTuple):
@@ -60,15 +64,17 @@ def open_both(
         create_table(path, disk=disk)
         table = open_table()
         stack.callback(table.area.close)
-    used_end = table.find_unused()
-    table.end = min(table.end, used_end)
     overlay = Overlay(table)
     due, again = _redo(journal, table, overlay)
-    return Found(table, journal, overlay, used_end, due, again)
+    has_torn_page = not table.is_blank(pages_end(table.area.size))
+    return Found(table, journal, overlay, table.area.size if has_torn_page else table.end, due, again)
 
 
 def _redo(journal: Opened, table: TableFile, overlay: Overlay) -> tuple[list[Redone], list[Redone]]:
-    """Do to an overlay what its table may be missing; which transactions are due, and which were done again."""
+    """Do to an overlay what its table may be missing; which transactions are due, and which were done again.
+
+    Both end before the pages that are not used then.
+    """
     file, size = Nearby(journal.file), journal.end
     due = find_due(file, journal.last, size, journal.ends)
     again = due
@@ -78,13 +84,32 @@ def _redo(journal: Opened, table: TableFile, overlay: Overlay) -> tuple[list[Red
             raise _unknown_change(table.path)
         again = [last]
     for redone in again:
+        if not redone.end.seal:  # of another program, and the only one: it was written for a table that has its links
+            _pass_over_unused(table, overlay)
         redo(file, redone, size, overlay)
+    _pass_over_unused(table, overlay)
     if not table.is_whole:
         problems = check_table(overlay).problems
         if problems:
             reason = f"the table is broken after the redo: {problems[0].message}"
             raise DamagedJournal(table.path, problems[0].position, reason)
     return due, again
+
+
+def _pass_over_unused(table: TableFile, overlay: Overlay) -> None:
+    """Let the pages end before those that were made for a transaction that never came, and are all zeros.
+
+    A page in use names the one before it, unless it is the first one; and a free page is marked. One that a redo has
+    changed is not asked.
+    """
+    if overlay.end > table.end or not table.is_blank(table.end):
+        return  # the redo has new pages at the end; or there is the beginning of one
+    end = table.end
+    while (page := end - PAGE_BYTES) > max(FIRST_PAGE, overlay.links.first):
+        if overlay.changes(page) or not table.is_blank(page):
+            break
+        end = page
+    table.end = overlay.end = end
 
 
 def _unknown_change(path: Path) -> DamagedJournal:

@@ -36,7 +36,6 @@ from .layout import lock_name
 from .page_links import append_page, check_page, remove_page
 from .table_check import check_table, walk_free, walk_pages
 from .table_layout import (
-    FIRST_PAGE,
     LINKS_AT,
     MAX_ROWS,
     PAGE_BYTES,
@@ -117,19 +116,9 @@ class TableFile:
         self.area.store(LINKS_AT, links.encode())
         self.end = pages_end(self.area.size)
 
-    def find_unused(self) -> int:
-        """Where the file can end: pages behind that were made for a transaction that never came, and are all zeros.
-
-        A page in use names the one before it, unless it is the first one; and a free page is marked.
-        """
-        end = self.end
-        if self.area.load(end, PAGE_BYTES).strip(b"\0"):
-            return self.area.size  # the beginning of a page
-        while end - PAGE_BYTES > max(FIRST_PAGE, self.links.first):
-            if self.area.load(end - PAGE_BYTES, PAGE_BYTES) != _EMPTY_PAGE:
-                break
-            end -= PAGE_BYTES
-        return end
+    def is_blank(self, page: int) -> bool:
+        """Whether there are only zeros from here on, as far as a page would go."""
+        return not self.area.load(page, PAGE_BYTES).strip(b"\0")
 
     # --- what pages hold ----------------------------------------------------------------------------------------------
 
