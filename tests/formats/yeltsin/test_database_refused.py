@@ -15,6 +15,7 @@ import pytest
 
 from logwright.core.disk import REAL_DISK
 from logwright.core.errors import DamagedJournal, Locked, LogwrightError, NotFound, StorageFailed
+from logwright.core.keep import cut_directory
 from logwright.formats.yeltsin import codec
 from logwright.formats.yeltsin.database import Database
 from logwright.formats.yeltsin.layout import FLAGS_AT, HEADER_BYTES, LAST_AT, LOCK_SUFFIX, NEXT_AT
@@ -25,6 +26,7 @@ from logwright.formats.yeltsin.table_layout import PAGE_BYTES, new_table
 from logwright.formats.yeltsin.writer import TransactionJournal
 from tests.formats.yeltsin.samples import journal, linked, modify, transaction
 from tests.formats.yeltsin.tables import page_at, patched
+from tests.support.children import forked
 from tests.support.trees import Tree, read_tree
 
 SETTINGS = [("always", 0), ("none", 0), ("always", 1 << 20), ("interval(60000)", 0)]
@@ -154,6 +156,35 @@ def test_what_is_no_file_is_refused_and_the_other_file_stays(
     assert sorted(os.listdir(tmp_path)) == [".logwright", "t.jrnl", "t.ydb"]
 
 
+@pytest.mark.parametrize(
+    ("table", "log"),
+    [
+        (None, journal([]) + TORN),
+        (None, SOUND[:11]),
+        (PADDED, SOUND + TORN),
+        (TABLE, UNNAMED + TORN),
+        (TABLE, UNLINKED + TORN),
+        (TABLE, HALF_NAMED + TORN),
+    ],
+    ids=["no table", "no table, half a header", "unused pages", "no name", "no link", "half a name"],
+)
+def test_where_no_copy_can_be_kept_of_what_is_to_be_cut_off_nothing_changes(
+    table: bytes | None, log: bytes, tmp_path: Path
+) -> None:
+    cut_directory(tmp_path).parent.mkdir()
+    cut_directory(tmp_path).write_bytes(b"in the way")
+    before = prepare(tmp_path, table, log)
+    for open_it in (lambda: opened(tmp_path), lambda: TransactionJournal(tmp_path / "t.jrnl")):
+        with pytest.raises(StorageFailed, match="create directory"):
+            open_it()
+        assert files(tmp_path) == before
+    cut_directory(tmp_path).unlink()
+    with opened(tmp_path) as db:
+        assert db.recovered is not None
+        assert db.kept is not None
+        assert db.kept.read_bytes() == log[db.recovered.start :]
+
+
 # --- locks ------------------------------------------------------------------------------------------------------------
 
 
@@ -181,6 +212,21 @@ def test_a_file_that_is_open_under_another_name_is_refused_and_stays(tmp_path: P
         assert (db.redone, db.read(page_at(0), 0, 3)) == ((), b"two")
         with pytest.raises(Locked, match=r"t\.ydb"):
             opened(tmp_path)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+@pytest.mark.parametrize(("sync", "checkpoint_bytes"), SETTINGS)
+def test_a_database_that_is_closed_can_be_opened_while_a_child_from_before_lives(
+    sync: str, checkpoint_bytes: int, tmp_path: Path
+) -> None:
+    db = opened(tmp_path, sync, checkpoint_bytes)
+    with forked():
+        with pytest.raises(Locked):
+            opened(tmp_path)
+        db.close()
+        with opened(tmp_path) as db:
+            db.modify(page_at(0), 0, b"on")
 
 
 def test_the_flag_of_a_journal_is_where_the_cases_here_believe_it_to_be() -> None:

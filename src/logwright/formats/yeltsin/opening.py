@@ -13,7 +13,8 @@ Anything else is damage: it is told with its position, and nothing is changed. S
 to be done to the file is a list of steps; whoever has more to look at, such as a table, does them after that.
 
 A cut is done in this order, so that a crash at any point leaves one of these states, and no byte is lost: a copy is
-written and synced; header and link are written and synced; the file is made shorter and synced.
+written and synced; header and link are written and synced; the file is made shorter and synced. The copy comes before
+all other steps: where none can be made, nothing is changed.
 
 The way to the last transaction goes along the links from head to head, and images are never read. Who need not know how
 many transactions there are need not go it, however long it is: a last transaction that the header names, and that the
@@ -65,7 +66,7 @@ logger = logging.getLogger("logwright.yeltsin")
 class Opened:
     """A journal that is open for writing: its transactions end at `end`, and the last of them begins at `last`.
 
-    That is so in the file when the `steps` are done, by `settle`; `kept` is known then.
+    That is so in the file when the `steps` are done, by `settle`; `kept` is known then, or after `keep`.
     """
 
     file: File
@@ -77,6 +78,8 @@ class Opened:
     cut: Damage | None = None
     kept: Path | None = None
     redo: tuple[int, Transaction] | None = None
+    keeps: Callable[[], Path] | None = None
+    """Makes a copy of what is to be cut off."""
     steps: list[Callable[[], None]] = field(default_factory=list)
     ends: dict[int, End] = field(default_factory=dict)
     """How transactions end that were taken in: they may be many, and their seals have been checked."""
@@ -85,8 +88,16 @@ class Opened:
         """Have bytes put in place as the next step."""
         self.steps.append(functools.partial(write_all, self.file, position, data))
 
+    def keep(self) -> None:
+        """Have a copy of what is to be cut off; the file stays as it is. A second call does nothing."""
+        if self.keeps is not None:
+            self.kept = self.keeps()
+            self.keeps = None
+            logger.warning("%s: cut off, kept in %s", self.cut, self.kept)
+
     def settle(self) -> None:
         """Do to the file what is to be done."""
+        self.keep()
         for step in self.steps:
             step()
         self.steps.clear()
@@ -140,7 +151,7 @@ def _bring_in_order(disk: Disk, path: Path, opened: Opened, *, counts: bool) -> 
     except Malformed as malformed:
         raise DamagedJournal(path, malformed.position, malformed.reason) from None
     if header is None:
-        opened.steps.append(functools.partial(_write_header, disk, path, opened))
+        _replace_header(disk, path, opened)
         return
     size = file.size()
     named = header
@@ -253,15 +264,13 @@ def _end_of(file: File, last: int, size: int) -> int:
     return end
 
 
-def _write_header(disk: Disk, path: Path, opened: Opened) -> None:
+def _replace_header(disk: Disk, path: Path, opened: Opened) -> None:
     """The file is shorter than a header: whoever created it was not done."""
     size = opened.file.size()
     if size:
-        opened.cut = Damage(path.name, 0, size, f"only {size} bytes of the header are there", "torn_tail")
-        opened.kept = keep_range(disk, path.parent, opened.file, 0, size)
-        logger.warning("%s: replaced, kept in %s", opened.cut, opened.kept)
-    write_all(opened.file, 0, codec.encode_header(0, 0))
-    opened.file.sync()
+        _keep_first(disk, path, opened, 0, size, f"only {size} bytes of the header are there")
+    opened.write(0, codec.encode_header(0, 0))
+    opened.steps.append(opened.file.sync)
 
 
 # --- the last transaction ---------------------------------------------------------------------------------------------
@@ -339,8 +348,7 @@ def _cut(disk: Disk, path: Path, opened: Opened, last: int, start: int, reason: 
     """Let a transaction be the last one, and end the file at `start`."""
     file, size = opened.file, opened.file.size()
     if size > start and not (last == opened.last and is_room(file, last, start, size)):
-        opened.cut = Damage(path.name, start, size, reason, "torn_tail")
-        opened.steps.append(functools.partial(_keep_cut, disk, path, opened))
+        _keep_first(disk, path, opened, start, size, reason)
     opened.first = opened.first if last else 0
     if last:
         opened.write(last + NEXT_AT, bytes(LINK.size))
@@ -351,12 +359,10 @@ def _cut(disk: Disk, path: Path, opened: Opened, last: int, start: int, reason: 
     opened.last, opened.end = last, start
 
 
-def _keep_cut(disk: Disk, path: Path, opened: Opened) -> None:
-    """Have a copy of what is about to be cut off."""
-    cut = opened.cut
-    assert cut is not None
-    opened.kept = keep_range(disk, path.parent, opened.file, cut.start, cut.end)
-    logger.warning("%s: cut off, kept in %s", cut, opened.kept)
+def _keep_first(disk: Disk, path: Path, opened: Opened, start: int, end: int, reason: str) -> None:
+    """Have bytes kept that are to be cut off, before anything else is done."""
+    opened.cut = Damage(path.name, start, end, reason, "torn_tail")
+    opened.keeps = functools.partial(keep_range, disk, path.parent, opened.file, start, end)
 
 
 def check_is_journal(disk: Disk, path: Path) -> None:

@@ -61,6 +61,7 @@ def open_both(
     if table is None:
         if journal.end > HEADER_BYTES:
             raise NotFound(f"{path}: the table of the transactions in {journal_path} is missing")
+        journal.keep()
         create_table(path, disk=disk)
         table = open_table()
         stack.callback(table.area.close)
