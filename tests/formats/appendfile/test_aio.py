@@ -513,3 +513,27 @@ def test_programs_with_and_without_asyncio_take_turns(tmp_path: Path) -> None:
         writer.append(b"threads")
     run(work())
     assert [segment.records for segment in Reader(tmp_path).segments()] == [[b"asyncio"]]
+
+
+def test_a_task_that_waited_for_its_turn_while_the_walk_ended_is_told_so(tmp_path: Path) -> None:
+    write(tmp_path, {0: [HINT, *data("a")]})
+
+    async def work() -> None:
+        journal, recovery = await AppendJournal.open(tmp_path)
+        in_turn, has_ended = journal._in_turn, asyncio.Event()
+
+        async def at_the_end(action: Any) -> Any:
+            await has_ended.wait()
+            return await in_turn(action)
+
+        journal._in_turn = at_the_end  # type: ignore[method-assign]
+        waiting = asyncio.ensure_future(anext(recovery))
+        await asyncio.sleep(0)
+        journal._in_turn = in_turn  # type: ignore[method-assign]
+        assert [segment.records async for segment in recovery] == [[b"a"]]
+        has_ended.set()
+        with pytest.raises(StopAsyncIteration):
+            await waiting
+        await journal.close()
+
+    run(work())

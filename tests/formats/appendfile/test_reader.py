@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from logwright.core.disk import RealDisk
 from logwright.core.errors import DamagedJournal, HistoryUnavailable, NotFound, WrongUse
 from logwright.core.format import detect
 from logwright.core.outcome import Damage
 from logwright.formats.appendfile import Checkpoint, Data, Reader, Scanner, Segment, Writer, recover
 from logwright.formats.appendfile import repair as repairs
-from logwright.formats.appendfile.files import POSITION_BITS
+from logwright.formats.appendfile.files import POSITION_BITS, list_files
 from tests.formats.appendfile.samples import HINT, data, encoded, write
 from tests.support.counting_disk import CountingDisk
 from tests.support.damage import flip_bit
@@ -301,6 +302,41 @@ def test_a_hole_of_any_size_is_passed_without_being_read(tmp_path: Path, behind:
         assert kept.stat().st_blocks * 512 < HOLE_BYTES // 16
         assert disk.bytes_read < HOLE_BYTES // 16
         assert file.stat().st_size == size
+
+
+class Hooked(RealDisk):
+    """The real disk; right after it was asked for the first time whether a name is a directory, something happens."""
+
+    def __init__(self, name: str, then: Callable[[], object]) -> None:
+        self._name, self._then = name, then
+
+    def is_directory(self, path: Path) -> bool:
+        found = super().is_directory(path)
+        if found and path.name == self._name:
+            self._name = ""
+            self._then()
+        return found
+
+
+@pytest.mark.parametrize("name", [".logwright", "recovery", "1"])
+def test_files_are_listed_as_they_were_at_one_moment_although_a_recovery_ends(tmp_path: Path, name: str) -> None:
+    write(tmp_path, {0: [HINT, *data("old")]})
+    writer, recovery = Writer.open(tmp_path)
+    with writer:
+        writer.append(b"new")
+        writer.sync()
+        disk = Hooked(name, lambda: list(recovery))
+        listing = list_files(disk, tmp_path)
+    assert [file.name for file in listing.files] == ["1.journal"]
+    assert [done[:2] for done in listing.done] == [(1, 0)]
+
+
+def test_files_are_listed_as_they_were_at_one_moment_although_they_are_moved(tmp_path: Path) -> None:
+    write(tmp_path, {0: [HINT, *data("old")], 1: [HINT, *data("old")]})
+    (tmp_path / ".logwright").mkdir()
+    disk = Hooked(".logwright", lambda: Writer.open(tmp_path)[0].close())
+    listing = list_files(disk, tmp_path)
+    assert [file.name for file in listing.files] == [f".logwright/recovery/2/{number}.journal" for number in (0, 1)]
 
 
 def payloads(records: Iterable[Any]) -> list[bytes]:

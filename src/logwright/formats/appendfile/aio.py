@@ -385,6 +385,8 @@ class AsyncRecovery(AsyncIterator[Segment]):
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="logwright-recover")
         self._ready: deque[Segment] = deque()
         self._ended = False
+        self._shut = False
+        """Whether the thread takes nothing more. Only the loop changes this, so nobody is refused by surprise."""
         self._error: BaseException | None = None
 
     @property
@@ -399,11 +401,13 @@ class AsyncRecovery(AsyncIterator[Segment]):
         while not self._ready:
             if self._error is not None:
                 raise self._error
-            if self._ended:
+            if self._ended or self._shut:
                 raise StopAsyncIteration
             await self._journal._in_turn(lambda: None)  # what was asked for before this belongs to what must be durable
-            step = self._journal._loop.run_in_executor(self._thread, self._step)
-            await asyncio.shield(step)
+            if not self._shut:  # else the walk has ended meanwhile
+                step = self._journal._loop.run_in_executor(self._thread, self._step)
+                step.add_done_callback(self._after_step)
+                await asyncio.shield(step)
         return self._ready.popleft()
 
     def _step(self) -> None:
@@ -416,13 +420,22 @@ class AsyncRecovery(AsyncIterator[Segment]):
             return
         if found is None:
             self._ended = True
-            self._thread.submit(self._recovery.let_go)  # nobody has to wait for that
-            self._thread.shutdown(wait=False)
         else:
             self._ready.extend(found)
+
+    def _after_step(self, _: asyncio.Future[None]) -> None:
+        if self._ended and not self._shut:
+            self._shut = True
+            self._thread.submit(self._recovery.let_go)  # nobody has to wait for that
+            self._thread.shutdown(wait=False)
 
     async def aclose(self) -> None:
         """Leave the walk. Unless it had come to its end, the next opening gives the same segments again."""
         self._ready.clear()
-        await to_the_end(asyncio.to_thread(self._thread.shutdown))
+        self._shut = True
+        await to_the_end(asyncio.to_thread(self._leave))
         self._ended = True
+
+    def _leave(self) -> None:
+        self._thread.shutdown()
+        self._recovery.let_go()

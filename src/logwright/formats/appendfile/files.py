@@ -17,11 +17,14 @@ from typing import Final
 from ...core.chunk import POSITION_BITS as POSITION_BITS
 from ...core.chunk import NumberedFile
 from ...core.disk import Disk
+from ...core.errors import NotFound
 from ...core.snapshot import Snapshot
 from .layout import HOME_DIRECTORY, RECOVERY_DIRECTORY, Done, parse_boundary, parse_done, parse_lost, parse_name
 
 CURRENT: Final = -1
 """The boundary of the generation that is being written: there is none."""
+_ATTEMPTS: Final = 20
+"""So often names are looked at again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,28 +104,63 @@ def generation_directory(directory: Path, boundary: int) -> Path:
     return directory / RECOVERY_DIRECTORY / str(boundary)
 
 
+@dataclass(slots=True)
+class _Names:
+    """The names in the directories of a journal, and those of the directories for recovery by their boundaries."""
+
+    here: list[str]
+    home: list[str]
+    moved: dict[int, list[str]]
+
+
 def list_files(disk: Disk, directory: Path) -> Listing:
-    """The files of the journal in a directory."""
+    """The files of the journal in a directory, as they were at one moment.
+
+    An opening moves files from one directory to another, and a recovery that comes to its end renames what they lie in.
+    So the names are looked at again, until nothing has changed meanwhile.
+    """
+    names = _names(disk, directory)
+    for _ in range(_ATTEMPTS):
+        before, names = names, _names(disk, directory)
+        if names == before:
+            return _listing(disk, directory, names)
+    raise NotFound(f"{directory}: its files change faster than they can be listed")
+
+
+def _names(disk: Disk, directory: Path) -> _Names:
+    here = [name for name in disk.list_directory(directory) if parse_name(name) is not None]
+    home = _names_in(disk, directory / HOME_DIRECTORY)
+    aside = _names_in(disk, directory / RECOVERY_DIRECTORY) if home else []
+    boundaries = sorted(boundary for name in aside if (boundary := parse_boundary(name)) is not None)
+    folders = {boundary: generation_directory(directory, boundary) for boundary in boundaries}
+    moved = {boundary: _names_in(disk, folder) for boundary, folder in folders.items() if not disk.is_link(folder)}
+    return _Names(here, home, moved)
+
+
+def _names_in(disk: Disk, path: Path) -> list[str]:
+    """The names in a directory; none where there is none, or is none any more, or where it lies elsewhere."""
+    if disk.is_link(path) or not disk.is_directory(path):
+        return []
+    try:
+        return disk.list_directory(path)
+    except NotFound:
+        return []
+
+
+def _listing(disk: Disk, directory: Path, names: _Names) -> Listing:
     listing = Listing(directory)
-    home, recovery = directory / HOME_DIRECTORY, directory / RECOVERY_DIRECTORY
-    if disk.is_directory(home) and not disk.is_link(home):
-        names = disk.list_directory(home)
-        listing.done = [done for name in names if (done := parse_done(name)) is not None]
-        listing.lost = [lost for name in names if (lost := parse_lost(name)) is not None]
-    if disk.is_directory(recovery) and not disk.is_link(home) and not disk.is_link(recovery):
-        found = (parse_boundary(name) for name in disk.list_directory(recovery) if not disk.is_link(recovery / name))
-        boundaries = sorted(boundary for boundary in found if boundary is not None)
-        ended = max((done.file_id for done in listing.done), default=-1)
-        listing.boundaries = [boundary for boundary in boundaries if boundary > ended]
-        listing.ended = [boundary for boundary in boundaries if boundary <= ended]
+    listing.done = [done for name in names.home if (done := parse_done(name)) is not None]
+    listing.lost = [lost for name in names.home if (lost := parse_lost(name)) is not None]
+    ended = max((done.file_id for done in listing.done), default=-1)
+    listing.boundaries = [boundary for boundary in names.moved if boundary > ended]
+    listing.ended = [boundary for boundary in names.moved if boundary <= ended]
     here: dict[int, list[JournalFile]] = {boundary: [] for boundary in [*listing.boundaries, CURRENT]}
-    for name in disk.list_directory(directory):
-        file_id = parse_name(name)
-        if file_id is not None and not disk.is_directory(directory / name):
-            generation = next((boundary for boundary in listing.boundaries if boundary > file_id), CURRENT)
-            here[generation].append(JournalFile(name, directory / name, file_id + 1, file_id, generation))
+    for file in _files_named(disk, directory, names.here):
+        generation = next((boundary for boundary in listing.boundaries if boundary > file.file_id), CURRENT)
+        here[generation].append(replace(file, generation=generation))
     for boundary in listing.boundaries:
-        moved = _moved(disk, directory, boundary)
+        folder = generation_directory(directory, boundary)
+        moved = _files_named(disk, folder, names.moved[boundary], f"{RECOVERY_DIRECTORY}/{boundary}/", boundary)
         listing.left_behind += here[boundary]
         listing.files += _arranged(_without_second_names(disk, moved, here[boundary]))
     current = _arranged(here[CURRENT])
@@ -139,15 +177,15 @@ def _with_losses(file: JournalFile, lost: list[tuple[int, int]]) -> JournalFile:
     return replace(file, lost=found) if found else file
 
 
-def _moved(disk: Disk, directory: Path, boundary: int) -> list[JournalFile]:
-    """What is in the directory of an older generation."""
-    folder = generation_directory(directory, boundary)
+def _files_named(
+    disk: Disk, folder: Path, names: list[str], prefix: str = "", generation: int = CURRENT
+) -> list[JournalFile]:
+    """The files of a journal among the names in a directory."""
     found = []
-    for name in disk.list_directory(folder) if disk.is_directory(folder) else []:
+    for name in names:
         file_id = parse_name(name)
         if file_id is not None and not disk.is_directory(folder / name):
-            relative = f"{RECOVERY_DIRECTORY}/{boundary}/{name}"
-            found.append(JournalFile(relative, folder / name, file_id + 1, file_id, boundary))
+            found.append(JournalFile(prefix + name, folder / name, file_id + 1, file_id, generation))
     return found
 
 
