@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import resource
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -14,8 +13,7 @@ from ..core.durability import parse_sync
 from ..core.errors import WrongUse
 from ..servers.kestrel.limits import ServerLimits
 from .arguments import Decorated, json_option, verb
-from .output import warn
-from .serving import announce, logged_aloud, protection_of, safety_options, until_stopped
+from .serving import announce, logged_aloud, protection_of, raise_file_limit, safety_options, until_stopped
 from .times import parse_size
 
 if TYPE_CHECKING:
@@ -158,8 +156,9 @@ def kestrel(
     names = [field.name for field in dataclasses.fields(ServerLimits)]
     limits = ServerLimits(**{name: options.pop(name) for name in names})
     given = {name: options.pop(name) for name in _OF_ALL_QUEUES}
+    queues = Limits(**{name: value for name, value in given.items() if value is not None})
     file = options.pop("named")
-    named = {} if file is None else load_named(file, parse_size)
+    named = {} if file is None else load_named(file, parse_size, queues, directory)
     address, metrics, protection = protection_of(options.pop("listen"), options.pop("metrics"), **options)
     settings = ServerSettings(
         directory=directory,
@@ -167,13 +166,14 @@ def kestrel(
         metrics=metrics,
         sync=parse_sync(sync),
         limits=limits,
-        queues=Limits(**{name: value for name, value in given.items() if value is not None}),
+        queues=queues,
         named=named,
         protection=protection,
         kestrel_names=kestrel_names,
         status_file=status_file,
     )
-    _raise_file_limit(limits)
+    # A file for every client, and three for every queue.
+    raise_file_limit(limits.max_connections + 3 * limits.max_queues + _OTHER_FILES, "clients and queues")
     with logged_aloud():
         run(_serve(settings, as_json))
 
@@ -194,14 +194,3 @@ async def _serve(settings: ServerSettings, as_json: bool) -> None:
             queues=len(server.queues.by_key),
         )
         await stopped.wait()
-
-
-def _raise_file_limit(limits: ServerLimits) -> None:
-    """Let this process have a file for every client and three for every queue, if the system allows it."""
-    needed = limits.max_connections + 3 * limits.max_queues + _OTHER_FILES
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    possible = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
-    if soft != resource.RLIM_INFINITY and soft < possible:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (possible, hard))
-    if possible < needed:
-        warn(f"this process may open {possible} files, and so many clients and queues could need {needed} (ulimit -n)")

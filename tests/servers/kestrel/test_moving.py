@@ -228,7 +228,7 @@ def test_a_file_says_what_is_different(tmp_path: Path) -> None:
     file.write_text(
         '[orders]\nmax_bytes = "2k"\nmax_attempts = 3\ndiscard_old_when_full = true\n["news+all"]\nmax_age = false\n'
     )
-    found = load_named(file, lambda text: int(text.removesuffix("k")) * 1024)
+    found = load_named(file, lambda text: int(text.removesuffix("k")) * 1024, Limits(), tmp_path)
     expected = {"max_bytes": 2048, "max_attempts": 3, "discard_old_when_full": True}
     assert found == {"orders": expected, "news+all": {"max_age": None}}
     with serving(tmp_path / "q", named=found) as served, Client(served) as client:
@@ -236,13 +236,17 @@ def test_a_file_says_what_is_different(tmp_path: Path) -> None:
         first, second = client.ask(b"dump_config\r\n").split(b"queue 'other'")
         assert b"  max_bytes=2048\r\n" in first
         assert b"  max_bytes=None\r\n" in second
+        assert b"  sweep_seconds=1.0\r\n" in first
+        assert b"  park=orders_parked\r\n" in first
+        assert b"  park=None\r\n" in second
 
 
 def test_the_file_that_the_page_shows_is_understood(tmp_path: Path) -> None:
     page = (Path(__file__).parents[3] / "docs" / "queue-server.md").read_text("utf-8")
     file = tmp_path / "queues.toml"
     file.write_text(page.partition("```toml\n")[2].partition("```")[0])
-    limits = QueueLimits(tmp_path, Limits(max_attempts=9), load_named(file, parse_size))
+    common = Limits(max_attempts=9)
+    limits = QueueLimits(tmp_path, common, load_named(file, parse_size, common, tmp_path))
     assert limits.of("orders") == Limits(max_attempts=3, park="orders_failed", max_bytes=2 << 30)
     assert limits.of("offers") == Limits(max_attempts=9, max_age=604800, expire_to="missed")
     assert limits.of("news+archive") == Limits()
@@ -259,7 +263,10 @@ def test_the_file_that_the_page_shows_is_understood(tmp_path: Path) -> None:
         ("[orders]\nmax_items = 'x'", "orders: max_items cannot be 'x'"),
         ("[orders]\npark = 'graves'", "orders: park is where items go after max_attempts"),
         ("[orders]\nexpire_to = 'orders'", "orders: the items of a queue cannot move to the queue itself"),
-        ("[a]\nexpire_to = 'b'\n[b]\nexpire_to = 'c'\n[c]\nexpire_to = 'b'", "would go round: a to b to c to b"),
+        ("[a]\nexpire_to = 'b'\n[b]\nexpire_to = 'c'\n[c]\nexpire_to = 'b'", "items would go round: b to c to b"),
+        ("[a]\nmax_attempts = 1\npark = 'b'\n[b]\nmax_attempts = 1\npark = 'a'", "items would go round: b to a to b"),
+        ("[a]\nexpire_to = 'b'\n[b]\nmax_attempts = 1\npark = 'a'", "items would go round: b to a to b"),
+        ("[a]\nexpire_to = 'b+c'\n[b]\nexpire_to = 'a'", "items would go round: b+c to a to b+c"),
         ("[orders]\nexpire_to = 'a/b'", "orders: expire_to"),
         ("['../x']\nmax_items = 1", "../x"),
         ("[orders", "Expected ']'"),
@@ -269,8 +276,14 @@ def test_a_file_that_makes_no_sense_is_refused_with_the_reason(text: str, reason
     file = tmp_path / "queues.toml"
     file.write_text(text)
     with pytest.raises(WrongUse) as caught:
-        QueueServer(ServerSettings(directory=tmp_path / "q", named=load_named(file, parse_size)))
+        load_named(file, parse_size, Limits(), tmp_path / "q")
+    assert str(caught.value).startswith(f"{file}: ")
     assert reason in str(caught.value)
+
+
+def test_a_server_does_not_begin_with_limits_that_make_no_sense(tmp_path: Path) -> None:
+    with pytest.raises(WrongUse, match="items would go round: b to a to b"):
+        QueueServer(ServerSettings(directory=tmp_path, named={"a": {"expire_to": "b"}, "b": {"expire_to": "a"}}))
 
 
 def test_a_name_that_leaves_no_room_for_that_of_parked_items_does_without(

@@ -168,6 +168,14 @@ def test_a_monitor_gets_what_comes_and_shares_it(served: Serving, client: Client
     assert served.state() == {"q": ([], 0)}
 
 
+def test_a_monitor_without_time_gets_what_is_there(served: Serving, client: Client) -> None:
+    client.ask(b"set q 0 0 1\r\n1\r\nset q 0 0 1\r\n2\r\nset q 0 0 1\r\n3\r\n")
+    assert client.ask(b"monitor q 0 2\r\n") == value(b"1") + value(b"2") + b"END\r\n"
+    assert client.ask(b"monitor q 0\r\nmonitor q 0\r\n") == value(b"3") + b"END\r\nEND\r\n"
+    assert client.ask(b"confirm q 3\r\n") == b"END\r\n"
+    assert served.state() == {"q": ([], 0)}
+
+
 def test_a_monitor_ends_with_its_time_and_what_it_got_comes_back(tmp_path: Path) -> None:
     with serving(tmp_path, limits=ServerLimits(max_wait_seconds=0.01)) as served:
         with Client(served) as client:

@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import os
 import ssl
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -176,6 +177,18 @@ def test_a_request_that_is_never_finished_ends_the_connection(begun: bytes, tmp_
         assert other.ask(b"get q\r\n") == b"VALUE q 0 1\r\n1\r\nEND\r\n"
         assert served.call(lambda: served.server.arriving.bytes) == 0
         assert served.call(lambda: served.server.figures.dropped_connections) == 1
+
+
+def test_the_time_for_a_request_begins_with_its_first_byte(tmp_path: Path) -> None:
+    with serving(tmp_path) as served, Client(served) as client:
+        client.ask(b"")
+        (connection,) = served.server.connections
+        before = time.monotonic()
+        client.say(b"ge")
+        served.until(lambda: connection._parser.is_within)
+        assert served.call(lambda: connection.is_overdue(before + served.server.limits.command_seconds)) is None
+        late = time.monotonic() + 1 + served.server.limits.command_seconds
+        assert served.call(lambda: connection.is_overdue(late)) == "does not finish its request"
 
 
 def test_a_client_that_says_nothing_is_dropped_but_not_one_that_waits(tmp_path: Path) -> None:

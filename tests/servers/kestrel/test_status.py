@@ -57,6 +57,12 @@ def test_a_status_is_not_kept_among_the_queues(tmp_path: Path) -> None:
         QueueServer(ServerSettings(directory=tmp_path, status_file=tmp_path / "status"))
 
 
+def test_a_file_in_a_directory_that_there_is_not_is_refused_at_the_start(tmp_path: Path) -> None:
+    file = tmp_path / "missing" / "status"
+    with pytest.raises(WrongUse, match="there is no directory"), serving(tmp_path / "queues", status_file=file):
+        pass
+
+
 def test_a_directory_is_no_file_for_the_status(tmp_path: Path) -> None:
     with pytest.raises(StorageFailed), serving(tmp_path / "queues", status_file=tmp_path):
         pass

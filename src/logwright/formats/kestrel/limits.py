@@ -116,6 +116,12 @@ def park_of(queue: str, limits: Limits) -> str:
     return limits.park or parked_name(queue)
 
 
+def targets_of(queue: str, limits: Limits) -> list[str]:
+    """The queues that items of a queue may move to."""
+    found = [limits.expire_to, None if limits.max_attempts is None else park_of(queue, limits)]
+    return [target for target in found if target is not None]
+
+
 def is_like_park(queue: str) -> bool:
     """Whether a queue is called as one is that items are parked in, where no other name was given."""
     return queue.endswith(PARKED_SUFFIX)
@@ -124,13 +130,12 @@ def is_like_park(queue: str) -> bool:
 def check_targets(path: Path, limits: Limits) -> None:
     """Raise `WrongUse` for a queue that the items of the one at a path could not move to, before one has to."""
     queue = path.name
-    for target in (limits.expire_to, None if limits.max_attempts is None else park_of(queue, limits)):
+    for target in targets_of(queue, limits):
         if target == queue:
             raise WrongUse(f"{path}: the items of a queue cannot move to the queue itself")
-        if target is not None and target.startswith(f"{queue}+"):  # which is opened with the same limits
+        if target.startswith(f"{queue}+"):  # which is opened with the same limits
             raise WrongUse(f"{path}: the items of a queue cannot move to {target}, which gets all of them")
-        if target is not None:
-            check_queue_name(target)  # that of parked items is longer than the queue's own
+        check_queue_name(target)  # that of parked items is longer than the queue's own
 
 
 def check_count(most: object) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final, cast
@@ -56,7 +57,7 @@ class Connection(Reading, Line, asyncio.Protocol):
         self.is_stranger = bool(server.protection.tokens)
         if self.is_stranger:
             self._parser.max_item_bytes = _STRANGER_ITEM_BYTES
-        self._begun = self._stuck = server.now
+        self._begun = self._stuck = time.monotonic()
         """When its request began, and when it stopped taking answers."""
         self.decide()
 
@@ -78,8 +79,8 @@ class Connection(Reading, Line, asyncio.Protocol):
         parser = self._parser
         was_within = parser.is_within
         requests = parser.feed(data)
-        if requests or not was_within:
-            self._begun = self.server.now
+        if parser.is_within and (requests or not was_within):
+            self._begun = time.monotonic()  # the server's may be a second behind, and so drop it too early
         self._backlog.extend(requests)
         if self.holds:
             self._hold(len(data))
@@ -109,7 +110,7 @@ class Connection(Reading, Line, asyncio.Protocol):
         self.leave()
 
     def pause_writing(self) -> None:
-        self._stuck = self.server.now
+        self._stuck = time.monotonic()
         self.hold(NOT_TAKEN)
 
     def resume_writing(self) -> None:

@@ -135,7 +135,14 @@ def dump_of_queues(server: QueueServer, only: bytes | None) -> bytes:
 
 def dump_of_limits(server: QueueServer) -> bytes:
     """The answer of `dump_config`."""
-    return _dump(server, lambda queue: {"sync": server.settings.sync, **asdict(queue.engine.limits)})
+
+    def limits_of_queue(queue: Served) -> dict[str, object]:
+        engine = queue.engine
+        park = None if engine.limits.max_attempts is None else engine.park
+        swept = {"park": park, "sweep_seconds": server.limits.sweep_seconds}  # which the server does for all of them
+        return {"sync": server.settings.sync, **asdict(engine.limits), **swept}
+
+    return _dump(server, limits_of_queue)
 
 
 # --- Prometheus -----------------------------------------------------------------------------------------------------

@@ -24,12 +24,13 @@ import logging
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from ...core.errors import WrongUse
 from ...formats.kestrel.hub import can_open
-from ...formats.kestrel.limits import Limits, check_targets, is_like_park, park_of
+from ...formats.kestrel.limits import Limits, check_targets, is_like_park, park_of, targets_of
 from ..safety import read_bounded
 
 logger = logging.getLogger("logwright.servers.kestrel")
@@ -49,18 +50,24 @@ class QueueLimits:
         self._targets = {common.expire_to, common.park}
         for name in named:
             limits = self._chosen(name, common)
-            self._targets |= {limits.expire_to, None if limits.max_attempts is None else park_of(name, limits)}
+            self._targets.update(targets_of(name, limits))
         for name in named:
             check_targets(directory / name, self.of(name))
-            self._check_round(name)
+        self._check_rounds()
 
-    def _check_round(self, name: str) -> None:
-        """Raise `WrongUse` where items that are too old would go from queue to queue for ever."""
-        passed = [name]
-        while (target := self.of(passed[-1]).expire_to) is not None:
-            passed.append(target)
-            if target in passed[:-1]:
-                raise WrongUse(f"items that expire would go round: {' to '.join(passed)}")
+    def _check_rounds(self) -> None:
+        """Raise `WrongUse` where items would go from queue to queue for ever."""
+        sources: dict[str, list[str]] = {}
+        names = list(self._named)
+        for name in names:  # which grows meanwhile
+            for target in targets_of(name, self.of(name)):
+                if target not in sources and target not in self._named:
+                    names.append(target)
+                sources.setdefault(target, []).append(name)
+        try:
+            TopologicalSorter(sources).prepare()
+        except CycleError as error:
+            raise WrongUse(f"items would go round: {' to '.join(error.args[1])}") from None
 
     def of(self, name: str) -> Limits:
         """Those of one queue. One whose name is so long that there is none for its parked items does not park any."""
@@ -92,11 +99,16 @@ def _lasting(limits: Limits) -> Limits:
     return replace(limits, max_age=None, expire_to=None, max_attempts=None, park=None)
 
 
-def load_named(path: Path, parse_size: Callable[[str], int]) -> Named:
-    """What a file says of some queues. `WrongUse` for what it should not say: a misspelt name must not be ignored."""
+def load_named(path: Path, parse_size: Callable[[str], int], common: Limits, directory: Path) -> Named:
+    """What a file says of some queues of a directory, beside what all have in common.
+
+    `WrongUse` for what it should not say: a misspelt name must not be ignored.
+    """
     try:
         given = tomllib.loads(read_bounded(path).decode())
-        return {name: _limits_of(name, table, parse_size) for name, table in given.items()}
+        found = {name: _limits_of(name, table, parse_size) for name, table in given.items()}
+        QueueLimits(directory, common, found)  # so that what makes no sense is told with the name of the file
+        return found
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, WrongUse) as error:
         raise WrongUse(f"{path}: {error}") from None
 

@@ -6,6 +6,7 @@ about so many of them.
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
@@ -30,7 +31,7 @@ class Reading:
 
     def __init__(self, server: QueueServer) -> None:
         self.server = server
-        self.connected = server.now
+        self.connected = time.monotonic()
         self.opens: dict[bytes, deque[tuple[Served, int]]] = {}
         self._waiter: Waiter | None = None
         self._wishes: deque[Wish] = deque()
@@ -277,13 +278,13 @@ class Reading:
         """Send what comes to a queue, each item an open read, until there were so many or time is over."""
         wish = Wish(queue.key, queue.key, opens=True)
         room = self.server.limits.max_monitored_items - len(self.opens.get(queue.key, ()))
-        if room <= 0 or seconds <= 0:
+        if room <= 0:
             self.answer(answers.END)
             return
         self._waiter = Waiter(self, queue, wish, seconds, min(most, room))
         self.hold(_WAITING)
         serve_waiters(queue)
-        if self.has_ended and self._waiter is not None:
+        if (self.has_ended or not seconds) and self._waiter is not None:
             self._waiter.give_up()
 
     def leave(self) -> None:

@@ -23,6 +23,8 @@ def load_status(disk: Disk, path: Path) -> str:
     try:
         file = disk.open(path, "read")
     except NotFound:
+        if not disk.is_directory(path.absolute().parent):
+            raise WrongUse(f"{path}: there is no directory for this file, so the status could not be kept") from None
         return UP
     try:
         found = file.read_at(0, _MOST_BYTES).decode("ascii", "replace").strip()
