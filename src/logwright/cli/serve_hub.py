@@ -16,10 +16,13 @@ from ..core.errors import WrongUse
 from ..servers.metrics import serve_metrics
 from ..servers.safety import Address, Protection
 from .arguments import json_option, verb
-from .serving import announce, logged_aloud, protection_of, safety_options, until_stopped
+from .serving import announce, logged_aloud, protection_of, raise_file_limit, safety_options, until_stopped
 from .times import parse_size
 
 DEFAULT_PORT = 7878
+_FILES_OF_A_COPY = 3
+_OTHER_FILES = 100
+"""Files that are read, and those of the program itself."""
 
 
 def hub_package() -> ModuleType:
@@ -77,6 +80,7 @@ def hub(
     limits = room.Limits() if max_request is None else room.Limits(request_bytes=parse_size(max_request))
     options = {} if segment_size is None else {"segment_size": parse_size(segment_size)}
     server = room.Hub(directory, address, protection=protection, limits=limits, **options)
+    raise_file_limit(limits.connections + _FILES_OF_A_COPY * limits.open_journals + _OTHER_FILES, "clients and copies")
     with logged_aloud():
         asyncio.run(_serve(server, metrics_address, protection, as_json))
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import resource
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -110,6 +111,16 @@ def _limit_text(name: str, number: int | float) -> str:
     if unit == "seconds":
         return f"{words.replace('_', ' ')} {number:g} s"
     return f"{name.replace('_', ' ')} {number:g}"
+
+
+def raise_file_limit(needed: int, whom: str) -> None:
+    """Let this process open so many files, if the system allows it; else say for whom they may not suffice."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    possible = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+    if soft != resource.RLIM_INFINITY and soft < possible:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (possible, hard))
+    if possible < needed:
+        warn(f"this process may open {possible} files, and so many {whom} could need {needed} (ulimit -n)")
 
 
 @contextlib.asynccontextmanager

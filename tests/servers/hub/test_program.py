@@ -167,6 +167,8 @@ def test_a_second_hub_of_a_directory_is_exit_code_2(tmp_path: Path) -> None:
         (("serve", "hub", "DIR", "--listen", "127.0.0.1:0", "--metrics", "0.0.0.0:0"), "can be reached from elsewhere"),
         (("serve", "hub", "DIR", "--listen", "127.0.0.1"), "is no address"),
         (("serve", "hub", "DIR", "--max-request", "0"), "makes no sense for request_bytes"),
+        (("serve", "hub", "DIR", "--max-request", "1"), "requests of 1 bytes are too small"),
+        (("serve", "hub", "DIR", "--segment-size", "0"), "a segment size of 0 bytes makes no sense"),
         (("copy", "DIR", "127.0.0.1:1", "--client", "web"), "no sej journal is here|no format|no such"),
         (("copy", "DIR", "far.example:1", "--client", "web", "--restore"), "is elsewhere"),
         (("copy", "DIR", "127.0.0.1:1", "--client", "web", "--restore", "--follow"), "--restore has an end"),

@@ -245,7 +245,7 @@ ENDLESS_HEADERS = bytes((0, 0, 0, 1, 0, 0, 0, 0, 1)) + 1000 * bytes((0, 0, 0, 9,
 )
 def test_a_connection_that_says_nothing_sensible_is_closed(greeting: bytes, tmp_path: Path) -> None:
     async def talk() -> None:
-        limits = Limits(handshake_seconds=0.2, silence_seconds=0.2, keepalive_seconds=0.2)
+        limits = Limits(handshake_seconds=0.2, unused_seconds=0.2, keepalive_seconds=0.2)
         async with running(tmp_path, limits=limits) as hub:
             await _until_closed(hub, greeting)
             async with Wire(hub) as wire:
@@ -355,6 +355,11 @@ def test_a_limit_that_lets_nothing_through_is_refused(tmp_path: Path) -> None:
         Hub(tmp_path, parse_address("127.0.0.1:0"), limits=Limits(calls=0))
     with pytest.raises(WrongUse, match="are too large"):
         Hub(tmp_path, parse_address("127.0.0.1:0"), limits=Limits(request_bytes=2**31))
+    with pytest.raises(WrongUse, match="requests of 1023 bytes are too small: the least is 1024"):
+        Hub(tmp_path, parse_address("127.0.0.1:0"), limits=Limits(request_bytes=1023))
+    for size in (0, -5, 2**62):
+        with pytest.raises(WrongUse, match=f"a segment size of {size} bytes makes no sense"):
+            Hub(tmp_path, parse_address("127.0.0.1:0"), segment_size=size)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -48,6 +48,7 @@ from .reminders import Reminders
 
 logger = logging.getLogger("logwright.hub")
 
+_LEAST_REQUEST_BYTES: Final = 1024
 _MOST_REQUEST_BYTES: Final = 2**31 - 1
 _METHODS: Final = ("Put", "Get", "List")
 _Handle = Callable[[bytes], Awaitable["asyncio.Future[bytes]"]]
@@ -70,6 +71,11 @@ class Hub:
         check_limits(self.limits)
         if self.limits.request_bytes > _MOST_REQUEST_BYTES:
             raise WrongUse(f"requests of {self.limits.request_bytes} bytes are too large: the limit is 2^31 - 1")
+        if self.limits.request_bytes < _LEAST_REQUEST_BYTES:
+            words = f"the least is {_LEAST_REQUEST_BYTES}, for names and a small message"
+            raise WrongUse(f"requests of {self.limits.request_bytes} bytes are too small: {words}")
+        if not 0 < segment_size < 2**62:
+            raise WrongUse(f"a segment size of {segment_size} bytes makes no sense")
         self.protection.check(address)
         self.address = address
         self.copies = Copies(directory, self.limits, segment_size=segment_size)
@@ -363,7 +369,7 @@ def _options(limits: Limits) -> list[tuple[str, int]]:
         ("grpc.max_concurrent_streams", limits.calls_of_one_connection),
         ("grpc.max_allowed_incoming_connections", limits.connections),
         ("grpc.server_handshake_timeout_ms", int(limits.handshake_seconds * 1000)),
-        ("grpc.max_connection_idle_ms", int(limits.silence_seconds * 1000)),
+        ("grpc.max_connection_idle_ms", int(limits.unused_seconds * 1000)),
         ("grpc.keepalive_time_ms", keepalive_ms),
         ("grpc.keepalive_timeout_ms", keepalive_ms),
         ("grpc.keepalive_permit_without_calls", 1),
