@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,10 @@ import grpc
 import grpc.aio
 import pytest
 
-from logwright.core.errors import DamagedJournal, NotFound, WrongUse
+from logwright.core.errors import DamagedJournal, Locked, NotFound, WrongUse
 from logwright.formats.sej import Reader, ShardedWriter, Writer, clean
 from logwright.servers.hub import Access, Conflict, HubClient, Limits, OutOfStep, Refused, restore_path, send_path
+from logwright.servers.hub.requests import Put
 from tests.servers.hub.support import access_to, damage, in_loop, running, unlike, write_journal
 from tests.servers.hub.wire_messages import PutRequest, PutResponse
 
@@ -254,6 +256,41 @@ def test_a_hub_that_takes_small_requests_gets_small_ones_and_refuses_only_messag
                 assert await client.next_offset("orders") == 4003
 
     in_loop(work())
+
+
+def test_messages_are_counted_that_the_hub_had_written_when_the_rest_of_their_request_failed(tmp_path: Path) -> None:
+    source = tmp_path / "orders"
+    write_journal(source, 600, segment_size=20_000)
+    cut_short = []
+
+    async def work() -> None:
+        async with running(tmp_path / "hub") as hub:
+            put = hub.copies.put
+
+            def put_a_part(given: Put) -> asyncio.Future[int]:
+                batch, copy = given.batch, tmp_path / "hub" / "web.orders"
+                written = sum(1 for _ in Reader(copy).scan()) if copy.exists() else 0
+                stop = written + 3
+                if len(cut_short) == 6 or not batch.first_offset <= written < stop < batch.next_offset:
+                    return put(given)
+                frames = batch.frames[: len(batch.frames) - len(batch.behind(stop).frames)]
+                part = replace(given, batch=replace(batch, frames=frames, count=stop - batch.first_offset))
+                cut_short.append(stop)
+
+                async def fail() -> int:
+                    assert await put(part) == stop
+                    raise Locked("the disk is full behind this")
+
+                return asyncio.ensure_future(fail())
+
+            hub.copies.put = put_a_part  # type: ignore[method-assign]
+            (sent,) = await send_path(access_to(hub), source, client="web", request_bytes=3000)
+            assert (sent.messages, sent.bytes, sent.next_offset) == (600, size_of(source), 600)
+
+    in_loop(work())
+    assert cut_short == sorted(set(cut_short))
+    assert len(cut_short) == 6
+    assert unlike(source, tmp_path / "hub" / "web.orders") == []
 
 
 def test_damage_in_the_source_stops_the_copy_before_it(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ ANSWER_SECONDS: Final = 60.0
 _LOOK_SECONDS: Final = 1.0
 """How often it is looked why a hub does not answer, at most: many journals ask for it at once."""
 _CONNECTING_SECONDS: Final = 5.0
-_MOST_FRAMES_BYTES: Final = 2**32
+MOST_FRAMES_BYTES: Final = 2**32
 
 
 class HubClient:
@@ -75,7 +75,7 @@ class HubClient:
         """Messages of the copy from an offset on, all of one segment; none behind the last. `NotFound` for no copy."""
         check_journal(journal)
         answer = await self._ask(requests.GET, requests.get_request(self.client, journal, offset))
-        return requests.read_get_answer(answer, offset, _MOST_FRAMES_BYTES)
+        return requests.read_get_answer(answer, offset, MOST_FRAMES_BYTES)
 
     async def journals(self) -> list[str]:
         """The journals of ours that the hub has copies of."""

@@ -26,7 +26,7 @@ from ...core.watch import Watch
 from ...formats.sej.copying import BATCH_BYTES, Feed
 from ...formats.sej.segment import list_segments
 from . import requests
-from .client import HubClient, PutStream
+from .client import MOST_FRAMES_BYTES, HubClient, PutStream
 from .errors import Broken, Conflict, OutOfStep, TooLargeForHub, Unreachable
 from .patience import PATIENCE_SECONDS, Patience
 from .turns import Turns
@@ -55,6 +55,12 @@ class _Request:
     data: bytes
     next_offset: int
     bytes: int
+
+    def until(self, stop: int, start: int) -> _Request:
+        """What of it a hub has that goes on with `stop`, and had gone on with `start` before."""
+        batch = requests.read_put(self.data, MOST_FRAMES_BYTES).batch
+        start = max(start, batch.first_offset)
+        return _Request(b"", stop, len(batch.behind(start).frames) - len(batch.behind(stop).frames))
 
 
 class Packer:
@@ -214,7 +220,9 @@ class Sender:
             raise
         for request in self._unanswered:  # perhaps only the answers got lost
             if self.sent.next_offset < request.next_offset <= expected:
-                self._note(request)
+                self._count(request)
+            elif self.sent.next_offset < expected < request.next_offset:  # or the hub has come to the middle of it
+                self._count(request.until(expected, self.sent.next_offset))
         self._unanswered = []
         self.sent.next_offset, self.reached = expected, True
         client, request_bytes = self._hub.client, self._request_bytes
@@ -311,12 +319,16 @@ class Sender:
         return is_over
 
     def _note(self, request: _Request) -> None:
-        """A request was answered: all of it is on the hub's disk. What was sent once more is not counted again."""
+        """A request was answered: all of it is on the hub's disk."""
+        self._count(request)
+        if self._patience is not None:
+            self._patience.moved()
+
+    def _count(self, request: _Request) -> None:
+        """Count what the hub has of a request. What was sent once more is not counted again."""
         self.sent.messages += max(0, request.next_offset - self.sent.next_offset)
         self.sent.bytes += request.bytes
         self.sent.next_offset = self._acknowledged = request.next_offset
-        if self._patience is not None:
-            self._patience.moved()
         if self._progress is not None:
             self._progress(request.bytes, self._total_bytes)
 
