@@ -115,6 +115,20 @@ def test_a_bar_shows_percent_and_time_left_on_a_terminal(monkeypatch: pytest.Mon
     assert "0:00:00" in talk.getvalue()
 
 
+def test_a_bar_of_something_without_a_known_end_shows_how_much_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(output, "SHOW_AFTER_SECONDS", 0.0)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "100")
+    talk = Terminal()
+    with contextlib.redirect_stderr(talk), progress_bar("restoring") as progress:
+        assert progress is not None
+        progress(250, None)
+        progress(750, None)
+    assert "restoring" in talk.getvalue()
+    assert "750/?" in talk.getvalue()
+    assert "100%" not in talk.getvalue()
+
+
 def test_a_bar_does_not_show_for_what_is_quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(output, "SHOW_AFTER_SECONDS", 3600.0)
     talk = Terminal()

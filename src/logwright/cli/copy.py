@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -104,8 +104,10 @@ def command(
     )
     with _damage_placed(path, room), logged_aloud():
         if backwards:
-            restoring = room.restore_path(access, path, client=client, name=name, all_shards=shards)
-            for done in asyncio.run(restoring):
+            with _counting_bar(path) as progress:
+                options = {"client": client, "name": name, "all_shards": shards, "progress": progress}
+                restored = asyncio.run(room.restore_path(access, path, **options))
+            for done in restored:
                 _print(done, {"restored": str(done.directory)}, as_json)
         else:
             asyncio.run(_send(room, access, path, client, name, follow, as_json))
@@ -159,6 +161,23 @@ def _bar(path: Path, follow: bool) -> Iterator[Any]:
         return
     with progress_bar(f"copying {path}") as bar:
         yield bar
+
+
+@contextlib.contextmanager
+def _counting_bar(path: Path) -> Iterator[Callable[[int], None] | None]:
+    """A bar that is told what has come since the last time: how much there is, a hub does not say."""
+    done_bytes = 0
+    with progress_bar(f"restoring {path}") as bar:
+        if bar is None:
+            yield None
+            return
+
+        def note(more_bytes: int) -> None:
+            nonlocal done_bytes
+            done_bytes += more_bytes
+            bar(done_bytes, None)
+
+        yield note
 
 
 def _print(done: Any, more: dict[str, Any], as_json: bool) -> None:

@@ -13,18 +13,19 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Final, Self
+from typing import IO, Any, Final, Self, TypeAlias
 
 from ..core.outcome import Damage
-from ..core.report import Progress
 
 SHOW_AFTER_SECONDS = 1.0
 """A progress bar appears when something takes longer than this."""
+ShownProgress: TypeAlias = Callable[[int, int | None], None]
+"""Called with the bytes done and the bytes there are, if somebody knows these."""
 _MEASURED_ROWS: Final = 50
 """How many rows are held back to find the widths of a table's columns."""
 _LEAST_WIDTH: Final = 12
@@ -252,7 +253,7 @@ def print_facts(facts: Sequence[tuple[str, str]]) -> None:
 
 
 @contextmanager
-def progress_bar(label: str, *, beside_rows: bool = False) -> Iterator[Progress | None]:
+def progress_bar(label: str, *, beside_rows: bool = False) -> Iterator[ShownProgress | None]:
     """A bar with percent and time left on stderr, shown on a terminal once something takes longer than a second.
 
     `beside_rows` says that rows are printed meanwhile: then the bar stays away when they go to the terminal as well.
@@ -269,7 +270,7 @@ def progress_bar(label: str, *, beside_rows: bool = False) -> Iterator[Progress 
 
 
 class _Bar:
-    """Loads rich only when there is something to show."""
+    """Loads rich only when there is something to show. Without a total it shows how much is done."""
 
     def __init__(self, label: str) -> None:
         self._label = label
@@ -277,14 +278,14 @@ class _Bar:
         self._bar: Any = None
         self._task: Any = None
 
-    def __call__(self, done: int, total: int) -> None:
+    def __call__(self, done: int, total: int | None) -> None:
         if self._bar is None:
             if time.monotonic() - self._started < SHOW_AFTER_SECONDS:
                 return
             self._show(total)
         self._bar.update(self._task, completed=done, total=total)
 
-    def _show(self, total: int) -> None:
+    def _show(self, total: int | None) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, DownloadColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
         from rich.progress import Progress as RichProgress
