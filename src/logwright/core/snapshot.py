@@ -59,6 +59,12 @@ class Snapshot(Generic[F]):
             found = self._open[source.name] = self._disk.open(source.path, "read")
         return found
 
+    def keep(self, source: F) -> File:
+        """The file itself, for whoever closes it: it stays open when the others are closed."""
+        found = self.file(source)
+        del self._open[source.name]
+        return found
+
     def done_with(self, source: F) -> None:
         """Close a file that will not be needed soon, if there are so many that it matters."""
         if len(self.files) > _MOST_OPEN and source.name in self._open:

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from logwright.core.disk import RealDisk
-from logwright.core.errors import DamagedJournal, HistoryUnavailable, NotFound, WrongUse
+from logwright.core.disk import OpenMode, RealDisk, RealFile
+from logwright.core.errors import DamagedJournal, Gap, HistoryUnavailable, NotFound, WrongUse
 from logwright.core.format import detect
 from logwright.core.outcome import Damage
-from logwright.formats.appendfile import Checkpoint, Data, Reader, Scanner, Segment, Writer, recover
+from logwright.formats.appendfile import Checkpoint, Data, Reader, Scanner, Segment, Writer, recover, splits
 from logwright.formats.appendfile import repair as repairs
 from logwright.formats.appendfile.files import POSITION_BITS, list_files
 from tests.formats.appendfile.samples import HINT, data, encoded, write
@@ -305,17 +305,29 @@ def test_a_hole_of_any_size_is_passed_without_being_read(tmp_path: Path, behind:
 
 
 class Hooked(RealDisk):
-    """The real disk; right after it was asked for the first time whether a name is a directory, something happens."""
+    """The real disk; something happens right after a name was found to be a directory, or was opened, at first."""
 
     def __init__(self, name: str, then: Callable[[], object]) -> None:
+        self.hook(name, then)
+
+    def hook(self, name: str, then: Callable[[], object]) -> None:
         self._name, self._then = name, then
 
     def is_directory(self, path: Path) -> bool:
         found = super().is_directory(path)
-        if found and path.name == self._name:
+        if found:
+            self._reach(path)
+        return found
+
+    def open(self, path: Path, mode: OpenMode) -> RealFile:
+        found = super().open(path, mode)
+        self._reach(path)
+        return found
+
+    def _reach(self, path: Path) -> None:
+        if path.name == self._name:
             self._name = ""
             self._then()
-        return found
 
 
 @pytest.mark.parametrize("name", [".logwright", "recovery", "1"])
@@ -392,3 +404,61 @@ def test_who_follows_a_program_that_starts_again_and_again_misses_nothing(tmp_pa
                 writer.append(b"%d" % number)
             seen += payloads(scanner)
     assert seen == [b"0", *(text % number for number in range(1, 6) for text in (b"unseen %d", b"%d"))]
+
+
+def test_who_follows_is_told_of_files_that_went_behind_older_ones_that_wait(tmp_path: Path) -> None:
+    write(tmp_path, {0: [HINT, *data("old")]})
+    number = Reader(tmp_path).next
+    with Scanner(tmp_path, timeout=0) as scanner, Scanner(tmp_path, timeout=0, mode="permissive") as other:
+        assert payloads(scanner) == payloads(other) == [b"old"]
+        writer, recovery = Writer.open(tmp_path, file_bytes=60, buffer_bytes=1)
+        with writer:
+            writer.append(b"A" * 30)
+            writer.register_checkpoint()
+            writer.append(b"B" * 30)
+            assert splits.resume(Reader(tmp_path), "", number, "") == (number, "")
+            writer.check_checkpoint()
+            assert [file.file_id for file in Reader(tmp_path).files()] == [0, 3, 4]
+            with pytest.raises(Gap, match="before they were read"):
+                list(scanner)
+            found = [(item.file, getattr(item, "kind", "")) for item in other.located()]
+            assert found[:2] == [("3.journal", "gap"), ("3.journal", "")]
+            assert payloads(scanner) == [b"B" * 30]
+            following, reason = splits.resume(Reader(tmp_path), "", number, "")
+            assert (following, "went, checked" in reason) == (3 << POSITION_BITS, True)
+            with Scanner(tmp_path, timeout=0) as fresh:
+                assert payloads(fresh) == [b"old", b"B" * 30], "what was gone before it began is nothing that it missed"
+            list(recovery)
+        assert payloads(scanner) == []
+
+
+def test_who_follows_reads_a_file_to_its_end_that_went_behind_older_ones_that_wait(tmp_path: Path) -> None:
+    write(tmp_path, {0: [HINT, *data("old")]})
+    with Writer.open(tmp_path, file_bytes=100, buffer_bytes=1)[0] as writer:
+        writer.append(b"a")
+        with Scanner(tmp_path, timeout=0) as scanner:
+            assert payloads(scanner) == [b"old", b"a"]
+            writer.append(b"b")
+            writer.register_checkpoint()
+            writer.append(b"c" * 60)
+            writer.check_checkpoint()
+            assert [file.file_id for file in Reader(tmp_path).files()] == [0, 2, 3]
+            assert payloads(scanner) == [b"b", b"c" * 60]
+
+
+@pytest.mark.parametrize("name", [".logwright", "recovery", "4", "0.journal"])
+def test_who_follows_is_told_of_a_recovery_that_ends_while_it_looks(tmp_path: Path, name: str) -> None:
+    Writer(tmp_path).close()
+    disk = Hooked("", int)
+    with Scanner(tmp_path, timeout=0, disk=disk) as scanner:
+        assert list(scanner) == []
+        with Writer(tmp_path, file_bytes=60) as writer:
+            writer.append_many([b"%020d" % number for number in range(4)])
+        writer, recovery = Writer.open(tmp_path)
+        with writer:
+            writer.append(b"new")
+            writer.flush()
+            disk.hook(name, lambda: list(recovery))
+            with pytest.raises(Gap, match="before they were read"):
+                list(scanner)
+            assert payloads(scanner) == [b"new"]

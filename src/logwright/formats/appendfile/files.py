@@ -98,6 +98,23 @@ class Listing:
         last = max((file.file_id + 1 for file in self.files), default=0)
         return max([last, *self.boundaries, *(done.file_id for done in self.done)])
 
+    def has_read_all(self, number: int, following: int) -> bool:
+        """Whether who has come to a number missed nothing by a recovery that has let the files before this id go."""
+        return any(
+            done.file_id == following and (done.last_file << POSITION_BITS) + done.last_position <= number
+            for done in self.done
+        )
+
+
+def gone_between(before: JournalFile, source: JournalFile) -> range:
+    """The ids of files that were checked and removed between two that follow each other in a listing.
+
+    Within a generation there are none: an id that is missing there is damage.
+    """
+    if before.generation == source.generation:
+        return range(0)
+    return range(max(before.file_id + 1, before.generation), source.file_id)
+
 
 def generation_directory(directory: Path, boundary: int) -> Path:
     """Where the files of a generation are that is not written any more."""

@@ -10,13 +10,15 @@ has moved its file meanwhile.
 An incomplete last record is waited for, and so is a tail that a crash left: the next writer cuts it off and goes on
 behind it. Bad bytes with checkpoints behind them are damage, handled by `mode` as in `Reader`. The file that is being
 read is kept open, so nothing of it is missed when it is checked or recovered, and removed. Other files that went before
-they were read are a `Gap`.
+they were read are a `Gap`, also behind older ones that wait to be recovered.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from weakref import finalize
 
@@ -26,7 +28,7 @@ from ...core.following import FilesScanner
 from ...core.format import Located
 from ...core.outcome import Damage, Mode
 from .cursor import Chunk
-from .files import POSITION_BITS, JournalFile
+from .files import POSITION_BITS, Files, JournalFile, gone_between
 from .reader import Reader, located
 
 
@@ -68,66 +70,82 @@ class _Journal:
 
     def __init__(self, reader: Reader, start: int | None) -> None:
         self._reader = reader
-        self._number = reader.first if start is None else start
+        listing = reader.listing()
+        self._number = listing.first_number if start is None else start
+        self._never = [gone_between(*pair) for pair in pairwise(listing.files)] if start is None else []
+        """The ids of files that were gone when we began with the first that there was: nothing of ours."""
         self._held: tuple[JournalFile, File] | None = None
         self._release: Callable[[], object] = int
 
     def read(self, mode: Mode) -> Iterator[Located | Damage]:
-        files = self._reader.files()
-        if files and files[0].first_number > self._number:
-            yield from self._read_held()
-            yield from self._tell_gap(files[0], mode)
-        self._hold()
-        yield from self._given(self._reader.chunks(self._number, mode=mode))
-        self._hold()
+        """What is there and was not given yet. What is missing is judged by the same files that are read."""
+        with self._reader.snapshot() as files:
+            try:
+                yield from self._read_held(files)
+                before: JournalFile | None = None
+                for _, source, _ in self._reader.files_between(files, self._number, None):
+                    yield from self._tell_gap(before, source, mode)
+                    if self._number <= source.first_number:
+                        yield from self._reader.names_told(source, mode)
+                    file = files.file(source)
+                    yield from self._given(source, self._reader.file_chunks(source, file, self._number, None, mode))
+                    before = source
+            finally:
+                self._hold(files)
 
-    def _given(self, items: Iterator[Chunk | Damage]) -> Iterator[Located | Damage]:
+    def _given(self, source: JournalFile, items: Iterator[Chunk | Damage]) -> Iterator[Located | Damage]:
         """What was not given yet; a torn tail is none: somebody may be writing it."""
         for item in items:
             if not isinstance(item, Damage):
-                first = item.source.first_number
                 for found in located(item):
-                    self._number = first + found.span.end
+                    self._number = source.first_number + found.span.end
                     yield found
             elif item.kind != "torn_tail":
-                self._number = max(self._number, self._first_number(item.file) + item.end)
+                self._number = max(self._number, source.first_number + item.end)
                 yield item
 
-    def _first_number(self, file: str) -> int:
-        return next((source.first_number for source in self._reader.files() if source.name == file), 0)
-
-    def _read_held(self) -> Iterator[Located | Damage]:
-        """The rest of a file that is gone."""
-        if self._held is not None and self._held[0].first_number <= self._number:
-            source, file = self._held
-            yield from self._given(self._reader.file_chunks(source, file, self._number, None, "dropmalformed"))
-            self._number = source.first_number + (1 << POSITION_BITS)
-
-    def _tell_gap(self, first: JournalFile, mode: Mode) -> Iterator[Damage]:
-        """Tell if a file is gone that was not read to its end."""
-        if first.first_number <= self._number:
+    def _read_held(self, files: Files) -> Iterator[Located | Damage]:
+        """The rest of the file that the next record belongs to, if it is gone."""
+        file_id = self._number >> POSITION_BITS
+        if self._held is None or self._held[0].file_id != file_id or _find(files, file_id) is not None:
             return
-        reason = "the files before this were checked and removed before they were read to their end"
-        self._number = first.first_number
-        yield from self._reader.report(Damage(first.name, 0, 0, reason, "gap"), mode)
+        source, file = self._held
+        yield from self._given(source, self._reader.file_chunks(source, file, self._number, None, "dropmalformed"))
+        self._number = source.first_number + (1 << POSITION_BITS)
 
-    def _hold(self) -> None:
-        """Open the file that the next record belongs to, unless it is open."""
+    def _tell_gap(self, before: JournalFile | None, source: JournalFile, mode: Mode) -> Iterator[Damage]:
+        """Tell if files are gone that were not read to their end, before this one and behind the one before it."""
+        if source.first_number <= self._number:
+            return
+        if before is not None:
+            gone = gone_between(before, source)
+        elif self._reader.listing().has_read_all(self._number, source.file_id):
+            return
+        else:
+            gone = range(self._number >> POSITION_BITS, source.file_id)
+        if gone and gone not in self._never:
+            reason = "the files before this were checked and removed before they were read to their end"
+            self._number = source.first_number
+            yield from self._reader.report(Damage(source.name, 0, 0, reason, "gap"), mode)
+
+    def _hold(self, files: Files) -> None:
+        """Keep the file open that the next record belongs to."""
         file_id = self._number >> POSITION_BITS
         if self._held is not None and self._held[0].file_id == file_id:
             return
         self.close()
-        source = next((source for source in self._reader.files() if source.file_id == file_id), None)
-        if source is None:
-            return
-        try:
-            file = self._reader.disk.open(source.path, "read")
-        except LogwrightError:  # gone just now, or moved: the next round finds it
-            return
-        self._held = replace(source, timestamp=file_id + 1), file
-        self._release = finalize(self, file.close)  # also of a scanner that nobody closes
+        source = _find(files, file_id)
+        if source is not None:
+            with contextlib.suppress(LogwrightError):  # whoever reads it is told
+                file = files.keep(source)
+                self._held = replace(source, timestamp=file_id + 1), file
+                self._release = finalize(self, file.close)  # also of a scanner that nobody closes
 
     def close(self) -> None:
         """Close the file."""
         self._held = None
         self._release()
+
+
+def _find(files: Files, file_id: int) -> JournalFile | None:
+    return next((source for source in files.files if source.file_id == file_id), None)

@@ -28,7 +28,7 @@ from ...core.splitting import file_of as file_of
 from ...core.splitting import parts as parts
 from ...core.splitting import reach as reach
 from .cursor import Chunk
-from .files import POSITION_BITS, JournalFile
+from .files import POSITION_BITS, JournalFile, Listing, gone_between
 from .reader import Reader
 
 # --- going on where one stopped ---------------------------------------------------------------------------------------
@@ -41,17 +41,31 @@ def mark(reader: AnyReader, part: str, number: int) -> str:
 
 def resume(reader: AnyReader, part: str, number: int, mark: str) -> tuple[int, str]:
     """Where to go on that had come to a number, and why that is another one: its file may be gone."""
-    listing = part_of(reader, part).listing()
-    first = listing.first_number
-    if first <= number:
+    journal = part_of(reader, part)
+    listing = journal.listing()
+    following = _following(journal, listing, number)
+    if following is None:
         return number, ""
-    for done in listing.done:
-        if done.file_id << POSITION_BITS == first and (done.last_file << POSITION_BITS) + done.last_position <= number:
-            return first, ""
-    before, following = number >> POSITION_BITS, first >> POSITION_BITS
+    if listing.has_read_all(number, following):
+        return following << POSITION_BITS, ""
+    before = number >> POSITION_BITS
     gone = f"file {before}" if before + 1 == following else f"the files {before} to {following - 1}"
     reason = f"{gone} went, checked or recovered, perhaps before all was read; it goes on with file {following}"
-    return first, reason
+    return following << POSITION_BITS, reason
+
+
+def _following(journal: Reader, listing: Listing, number: int) -> int | None:
+    """The file to go on with, None where nothing is missing before the next record."""
+    if listing.first_number > number:
+        return listing.first_number >> POSITION_BITS
+    file_id = number >> POSITION_BITS
+    source = next((file for file in listing.files if file.file_id == file_id), None)
+    behind = next((file for file in listing.files if file.file_id > file_id), None)
+    if behind is None or source is None:
+        return None if behind is None else behind.file_id
+    if not gone_between(source, behind) or number - source.first_number < journal.disk.file_size(source.path):
+        return None
+    return behind.file_id
 
 
 # --- planning ---------------------------------------------------------------------------------------------------------
