@@ -342,6 +342,16 @@ def test_a_write_that_found_no_space_succeeds_later_once_the_queues_are_empty(tm
             assert served.state() == {"other": ([], 0), "q": ([item] * (stored + 1), 0)}
 
 
+def test_what_was_kept_is_not_for_what_is_put_to_other_queues(tmp_path: Path) -> None:
+    disk = FickleDisk()
+    with serving(tmp_path, disk=disk) as served, Client(served) as client:
+        assert client.ask(b"set q 0 0 1\r\n1\r\nset other 0 0 1\r\n1\r\n") == b"STORED\r\n" * 2
+        disk.failing, disk.failing_file, disk.free = {"write": errno.ENOSPC}, "q", 1 << 20
+        assert client.ask(b"set q 0 0 1\r\n2\r\n") == NO_SPACE
+        assert client.ask(b"set other 0 0 1\r\n2\r\n") == NO_SPACE
+        assert client.ask(b"get other\r\n") == b"VALUE other 0 1\r\n1\r\nEND\r\n"
+
+
 @pytest.mark.parametrize("sync", [NONE, ALWAYS], ids=str)
 @pytest.mark.parametrize("drain", ["get", "open", "flush", "delete"])
 def test_items_can_be_taken_out_when_others_have_left_no_page_of_the_disk(

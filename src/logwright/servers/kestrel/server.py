@@ -278,6 +278,7 @@ class QueueServer:
     def _failed(self, queue: Served, error: BaseException) -> None:
         if answers.is_of_full_disk(error):
             self.space.give_up_reserve()
+            self._look_at_disk()  # now: what was kept is for taking items out, and not for other queues
             self.suspended[queue.key] = answers.NO_SPACE
             self._decide()
             asyncio.get_running_loop().call_later(self.limits.retry_seconds, self._resume, queue.key)
