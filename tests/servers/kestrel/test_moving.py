@@ -208,6 +208,25 @@ def test_items_stay_while_the_queue_that_they_go_to_cannot_take_them(tmp_path: P
         assert served.state() == {"p": ([b"0000", b"0000"], 0), "q": ([], 0)}
 
 
+def test_the_log_tells_once_that_items_cannot_move(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "p").write_bytes(b"no journal")
+    settings: dict[str, Any] = {"limits": OFTEN, "named": {"q": {"max_attempts": 1, "park": "p"}}}
+    with serving(tmp_path, **settings) as served, Client(served) as client:
+        put(client, b"q", 1)
+        fail(served, b"q", 1)
+        engine = served.server.queues.by_key[b"q"].engine
+
+        def attempts() -> int:
+            with engine.mutex:
+                return engine.head()[3] if engine.items else 0
+
+        served.until(lambda: attempts() > 5)
+        assert sum("could not be moved" in record.message for record in caplog.records) == 1
+        (tmp_path / "p").unlink()
+        moved(served, b"p", 1)
+        assert served.state() == {"p": ([b"0000"], 0), "q": ([], 0)}
+
+
 # --- what each queue was told -----------------------------------------------------------------------------------------
 
 

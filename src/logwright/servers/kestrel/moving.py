@@ -31,6 +31,8 @@ class Moving:
         self._server = server
         self._loop = asyncio.get_running_loop()
         self._unswept: deque[Served] = deque()
+        self._told: dict[bytes, str] = {}
+        """Why the items of queues could not move, as the log has it."""
         self._handle: asyncio.Handle | None = None
         self._wait()
 
@@ -80,18 +82,26 @@ class Moving:
         def moved(error: BaseException | None) -> None:
             queue.is_moving = False
             if error is not None and not isinstance(error, Closed):
-                reason = "items that expired or failed too often could not be moved"
-                logger.warning("%s: %s: %s", queue.engine.path, reason, error)
+                self._tell(queue, str(error))
                 self._server.notice(error)
             for name in targets:
                 target = self._server.queues.by_key.get(name.encode("utf-8", "surrogateescape"))
                 if target is not None:
                     serve_waiters(target)
+            if error is None:
+                self._told.pop(queue.key, None)
             if error is None and not queue.is_gone:
                 serve_waiters(queue)
                 self.sweep(queue)
 
         queue.is_moving = self._server.queues.move(queue, moved)
+
+    def _tell(self, queue: Served, error: str) -> None:
+        """Have the log say why items did not move. They are tried again with every sweep, so it does once."""
+        if self._told.get(queue.key) != error:
+            self._told[queue.key] = error
+            reason = "items that expired or failed too often could not be moved"
+            logger.warning("%s: %s: %s", queue.engine.path, reason, error)
 
     def stop(self) -> None:
         """Sweep no more."""
