@@ -147,6 +147,7 @@ class Sender:
         self._packer: Packer | None = None
         self._in_flight = turns.in_flight
         self._acknowledged: int | None = None
+        self._counted = 0
         self._unanswered: list[_Request] = []
         self._total_bytes = 0
         self._patience: Patience | None = None
@@ -213,7 +214,7 @@ class Sender:
         options: dict[str, Any] = {"batch_bytes": self._request_bytes, "follow": follow, "watch": self._watch}
         feed = await self._turns.opened(partial(Feed, self._directory, start, **options))
         try:
-            begins = await self._turns.in_thread(partial(self._check_place, feed, expected))
+            first = await self._turns.in_thread(partial(self._check_place, feed, expected))
             self._total_bytes = await self._turns.in_thread(partial(feed.size_from, expected))
         except BaseException:
             await self._turns.closed(feed)
@@ -225,8 +226,9 @@ class Sender:
                 self._count(request.until(expected, self.sent.next_offset))
         self._unanswered = []
         self.sent.next_offset, self.reached = expected, True
+        self._counted = max(expected, first)
         client, request_bytes = self._hub.client, self._request_bytes
-        self._packer = Packer(feed, client, self._journal, expected, begins=begins, request_bytes=request_bytes)
+        self._packer = Packer(feed, client, self._journal, expected, begins=first > 0, request_bytes=request_bytes)
         return self._packer
 
     async def _close(self) -> None:
@@ -235,8 +237,8 @@ class Sender:
         if packer is not None:
             await self._turns.closed(packer.feed)
 
-    def _check_place(self, feed: Feed, expected: int) -> bool:
-        """Whether the copy is to begin where the journal does, past 0; raise if what it needs next is not there."""
+    def _check_place(self, feed: Feed, expected: int) -> int:
+        """Where the copy is to begin, if that is not 0; raise if what it needs next is not there."""
         first, following = feed.first, feed.next
         if expected > following:
             words = f"the hub goes on with offset {expected}, and {self._directory} ends before {following}"
@@ -244,7 +246,7 @@ class Sender:
         if 0 < expected < first:
             words = f"the hub goes on with offset {expected}, and {self._directory} begins with {first}"
             raise OutOfStep(f"{words}: what is between is gone", expected)
-        return expected == 0 and first > 0
+        return first if expected == 0 else 0
 
     async def _send_all(self, packer: Packer, follow: bool) -> bool:
         """Send what there is at the moment, and wait for all answers; whether the turn was over before that."""
@@ -326,9 +328,9 @@ class Sender:
 
     def _count(self, request: _Request) -> None:
         """Count what the hub has of a request. What was sent once more is not counted again."""
-        self.sent.messages += max(0, request.next_offset - self.sent.next_offset)
+        self.sent.messages += max(0, request.next_offset - self._counted)
         self.sent.bytes += request.bytes
-        self.sent.next_offset = self._acknowledged = request.next_offset
+        self.sent.next_offset = self._acknowledged = self._counted = request.next_offset
         if self._progress is not None:
             self._progress(request.bytes, self._total_bytes)
 
