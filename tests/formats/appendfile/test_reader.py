@@ -15,6 +15,7 @@ from logwright.core.outcome import Damage
 from logwright.formats.appendfile import Checkpoint, Data, Reader, Scanner, Segment, Writer, recover, splits
 from logwright.formats.appendfile import repair as repairs
 from logwright.formats.appendfile.files import POSITION_BITS, list_files
+from logwright.formats.appendfile.layout import MAX_FILE_BYTES
 from tests.formats.appendfile.samples import HINT, data, encoded, write
 from tests.support.counting_disk import CountingDisk
 from tests.support.damage import flip_bit
@@ -276,6 +277,14 @@ def test_damage_in_a_great_many_places_is_read_past_in_small_steps(tmp_path: Pat
 HOLE_BYTES = 256 << 20
 
 
+def add_hole(file: Path, behind: bytes) -> None:
+    """Let a file go on with a hole, and then with something."""
+    with file.open("r+b") as output:
+        output.truncate(HOLE_BYTES)
+        output.seek(HOLE_BYTES)
+        output.write(behind)
+
+
 @pytest.mark.parametrize(
     ("behind", "problem"),
     [(b"", "torn_tail"), (b"\x07", "torn_tail"), (encoded(Checkpoint(0, 1), *data("b")), "malformed")],
@@ -284,10 +293,7 @@ HOLE_BYTES = 256 << 20
 def test_a_hole_of_any_size_is_passed_without_being_read(tmp_path: Path, behind: bytes, problem: str) -> None:
     file = write(tmp_path, {0: [HINT, *data("a")]}) / "0.journal"
     size = file.stat().st_size
-    with file.open("r+b") as output:
-        output.truncate(HOLE_BYTES)
-        output.seek(HOLE_BYTES)
-        output.write(behind)
+    add_hole(file, behind)
     disk = CountingDisk()
     report = Reader(tmp_path, disk=disk).verify()
     assert [(each.position, each.kind) for each in report.problems] == [(size, problem)]
@@ -302,6 +308,22 @@ def test_a_hole_of_any_size_is_passed_without_being_read(tmp_path: Path, behind:
         assert kept.stat().st_blocks * 512 < HOLE_BYTES // 16
         assert disk.bytes_read < HOLE_BYTES // 16
         assert file.stat().st_size == size
+
+
+@pytest.mark.parametrize("behind", [b"", encoded(Checkpoint(0, 1), *data("b"))], ids=["nothing", "records"])
+def test_a_hole_in_another_file_than_the_last_is_damage_where_no_record_can_be(tmp_path: Path, behind: bytes) -> None:
+    file = write(tmp_path, {0: [HINT, *data("a")], 1: [Checkpoint(0, 1), *data("c")]}) / "0.journal"
+    add_hole(file, behind)
+    disk = CountingDisk()
+    report = Reader(tmp_path, disk=disk).verify()
+    (problem,) = report.problems
+    assert (problem.file, problem.kind) == ("0.journal", "malformed")
+    assert problem.position == MAX_FILE_BYTES + 1, "the first place behind 4 MiB where a record would begin"
+    assert disk.bytes_read < HOLE_BYTES // 16
+    (segment, *others) = Reader(tmp_path, disk=disk).segments()
+    assert (segment.complete, segment.records[0]) == (False, b"a")
+    assert [found.records for found in others] == [[b"b", b"c"] if behind else [b"c"]]
+    assert disk.bytes_read < HOLE_BYTES // 8
 
 
 class Hooked(RealDisk):

@@ -11,7 +11,8 @@ What is given up for that is the rest of a segment which has lost some of its re
 In the last file bad bytes that no checkpoint record follows are a torn tail: what a crash leaves; unless one flipped
 bit of a header explains them, and with it what follows is whole (see `mend.py`). There zeros are bad
 bytes as well, although each four of them would be an empty record: up to the end of the file, right before other bad
-bytes, and 32 of them or more anywhere. No writer of ours leaves an empty record; a power cut leaves zeros.
+bytes, and 32 of them or more anywhere. No writer of ours leaves an empty record; a power cut leaves zeros. The same
+holds in any file behind its first 4 MiB, where nobody writes records.
 """
 
 from __future__ import annotations
@@ -126,8 +127,7 @@ class Cursor:
                 stop = min(stop, self._empty_until - self.position)
             have = self.file.read_into(self.position, room[:stop]) if stop > 0 else 0
             self._seen = self.position + have if have < stop else None
-            checks_empty = self.source.is_newest and self.position >= self._empty_until
-            end, count, ending, segment = kernel.walk(room, 0, have, self.segment, most, checks_empty)
+            end, count, ending, segment = self._walk(room, have, most)
             if self.position == 0 and have >= HEADER_BYTES and room[0] != CHECKPOINT and ending != codec.EMPTY:
                 count, ending = 0, codec.MALFORMED
             can_reach_further = have == self._reach < len(room)
@@ -149,6 +149,15 @@ class Cursor:
             self.ending = ending
             self.reason = self._explained(room, have)
             return None
+
+    def _walk(self, room: memoryview, have: int, most: int) -> tuple[int, int, int, int]:
+        """Go through what was read, with zeros as bad bytes or not: that turns at one place, however it is read."""
+        if not self.source.is_newest and self.position < MAX_FILE_BYTES:
+            before = kernel.walk(room, 0, min(have, MAX_FILE_BYTES - self.position), self.segment, most)
+            ends_there = self.position + have <= MAX_FILE_BYTES or before[1]
+            return before if ends_there else kernel.walk(room, 0, have, self.segment, 1)
+        checks_empty = self.position >= self._empty_until
+        return kernel.walk(room, 0, have, self.segment, most, checks_empty)
 
     def go_on(self, position: int) -> None:
         """Go on behind damage."""
