@@ -4,9 +4,10 @@ Everything is looked at before anything is changed: the journal is read up to it
 is done to it in memory. An opening that is refused, whatever is wrong with one of the files, leaves both as they were.
 A file that is missing is created when nothing can be wrong with the other one any more.
 
-What is to be redone are the transactions at the end of the journal that are not flagged (see `redo.py`). A table that
-is `TBL?` is mended by doing the last transaction again, flagged or not; if its lists are broken after that, it was
-changed without the journal, and is refused.
+What is to be redone are the transactions at the end of the journal that are not flagged (see `redo.py`); what becomes
+of links by one of another program is noted before the table is changed (see `redo_note.py`). A table that is `TBL?` is
+mended by doing the last transaction again, flagged or not; if its lists are broken after that, it was changed without
+the journal, and is refused.
 
 Before the redo a table may be any mixture of old and new, and what it says of itself means nothing: which pages are in
 use is asked when the redo is done.
@@ -26,6 +27,8 @@ from .nearby import Nearby
 from .opening import Opened, open_for_writing
 from .overlay import Overlay
 from .redo import Redone, find_due, find_last_completed, redo
+from .redo_note import RedoNote
+from .seal import Heads
 from .table import TableFile, create_table
 from .table_check import check_table
 from .table_layout import FIRST_PAGE, PAGE_BYTES, pages_end
@@ -40,10 +43,15 @@ class Found(NamedTuple):
     used_end: int
     due: list[Redone]
     again: list[Redone]
+    note: RedoNote
 
     def settle(self) -> None:
-        """Bring the files in order, up to what was redone: that is for the database to give to the table."""
+        """Bring the files in order, up to what was redone: that is for the database to give to the table.
+
+        It removes the note when the journal says on the disk that this is done.
+        """
         self.journal.settle()
+        self.note.settle()
         self.table.area.cut(self.used_end)
 
 
@@ -65,16 +73,16 @@ def open_both(
         create_table(path, disk=disk)
         table = open_table()
         stack.callback(table.area.close)
-    overlay = Overlay(table)
-    due, again = _redo(journal, table, overlay)
+    note = RedoNote(disk, path)
+    overlay, due, again = _redo(journal, table, note)
     has_torn_page = not table.is_blank(pages_end(table.area.size))
-    return Found(table, journal, overlay, table.area.size if has_torn_page else table.end, due, again)
+    return Found(table, journal, overlay, table.area.size if has_torn_page else table.end, due, again, note)
 
 
-def _redo(journal: Opened, table: TableFile, overlay: Overlay) -> tuple[list[Redone], list[Redone]]:
+def _redo(journal: Opened, table: TableFile, note: RedoNote) -> tuple[Overlay, list[Redone], list[Redone]]:
     """Do to an overlay what its table may be missing; which transactions are due, and which were done again.
 
-    Both end before the pages that are not used then.
+    Table and overlay end before the pages that are not used then.
     """
     file, size = Nearby(journal.file), journal.end
     due = find_due(file, journal.last, size, journal.ends)
@@ -84,17 +92,41 @@ def _redo(journal: Opened, table: TableFile, overlay: Overlay) -> tuple[list[Red
         if last is None:
             raise _unknown_change(table.path)
         again = [last]
-    for redone in again:
-        if not redone.end.seal:  # of another program, and the only one: it was written for a table that has its links
-            _pass_over_unused(table, overlay)
-        redo(file, redone, size, overlay)
+    has_unsealed = bool(due) and not due[-1].end.seal
+    overlay = _redo_noted(file, due, size, table, note) if has_unsealed else None
+    if overlay is None:
+        overlay = _redo_all(file, again, size, table)
+    if has_unsealed and overlay.heads:
+        note.want(file, due[-1], Heads(overlay.links, overlay.heads))
     _pass_over_unused(table, overlay)
     if not table.is_whole:
         problems = check_table(overlay).problems
         if problems:
             reason = f"the table is broken after the redo: {problems[0].message}"
             raise DamagedJournal(table.path, problems[0].position, reason)
-    return due, again
+    return overlay, due, again
+
+
+def _redo_all(file: Nearby, again: list[Redone], size: int, table: TableFile) -> Overlay:
+    """Do transactions, of which only the last may be another program's."""
+    overlay = Overlay(table)
+    for redone in again:
+        if not redone.end.seal:  # it was written for a table that has its links
+            _pass_over_unused(table, overlay)
+        redo(file, redone, size, overlay)
+    return overlay
+
+
+def _redo_noted(file: Nearby, due: list[Redone], size: int, table: TableFile, note: RedoNote) -> Overlay | None:
+    """Do transactions, the last one with the seal that is noted for it; None without one that fits the table."""
+    sealed = note.sealed(file, due[-1])
+    if sealed is None:
+        return None
+    try:
+        overlay = _redo_all(file, [*due[:-1], sealed], size, table)
+    except DamagedJournal:
+        return None
+    return None if check_table(overlay).problems else overlay
 
 
 def _pass_over_unused(table: TableFile, overlay: Overlay) -> None:

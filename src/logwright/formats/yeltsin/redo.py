@@ -11,8 +11,10 @@ from some point on have written, the bytes from before or after any of them.
 - A transaction of another program has operations only, which do not tell what becomes of the pages beside one that
   comes or goes. Those links are made anew from the table: a page that is allocated goes to the end of the list, and
   leaves it first if it is there already; a page that is removed leaves the list if it is still there. That is right for
-  a table that has none of the transaction, or all of it. For any other the lists are checked afterwards, and if they
-  are broken that is told and the table left as it was.
+  a table that has none of the transaction, or all of it. What comes out is noted beside the table before that is
+  changed, so a redo that was killed is done again as if the transaction had a seal (see `redo_note.py`). For a table
+  that is anything else the lists are checked afterwards, and if they are broken that is told and the table left as it
+  was.
 
 Operations come from a file: pages that are not there, and ranges beyond a page, are `DamagedJournal`. Everything goes
 to an overlay first, so nothing reaches the table of a transaction that cannot be redone as a whole.

@@ -30,7 +30,7 @@ _LEAST_PIECE_BYTES: Final = 4096
 _PIECE_BYTES: Final = 1 << 20
 """How much is read at once: little to begin with, for there are many small transactions, and more of a large one."""
 _NOTHING: Final = memoryview(b"")
-_MOST_HEADS_BYTES: Final = 1 << 28
+MOST_SEAL_BYTES: Final = 1 << 28
 """Data of a completion that are larger than this are no seal of ours."""
 
 
@@ -90,7 +90,7 @@ def find_end(file: Readable, position: int, size: int) -> End | None:
         return None
     data = b""
     data_bytes = part.size - OPERATION_HEAD_BYTES
-    if SEAL_HEAD.size <= data_bytes <= _MOST_HEADS_BYTES:
+    if SEAL_HEAD.size <= data_bytes <= MOST_SEAL_BYTES:
         data_at = part.position + OPERATION_HEAD_BYTES
         if file.read_at(data_at, len(MARK)) == MARK:
             data = file.read_at(data_at, data_bytes)
@@ -122,15 +122,20 @@ def _find_end_of_any(file: Readable, position: int, size: int) -> Part | None:
 
 def _holds(file: Readable, position: int, end: int, data: bytes) -> bool:
     """Whether the seal is that of the bytes before it."""
+    return data == seal_of(file, position, end, data[SEAL_HEAD.size :])
+
+
+def seal_of(file: Readable, position: int, end: int, heads: bytes) -> bytes:
+    """The seal with these heads of a transaction, by where it and its end begin; empty if the file is shorter."""
     value = begin_seal(file.read_at(position, TRANSACTION_HEAD_BYTES))
     at = position + TRANSACTION_HEAD_BYTES
     while at < end:
         piece = file.read_at(at, min(_PIECE_BYTES, end - at))
         if not piece:
-            return False
+            return b""
         value = crc32c(piece, value)
         at += len(piece)
-    return bool(SEAL_HEAD.unpack_from(data)[1] == crc32c(data[SEAL_HEAD.size :], value))
+    return SEAL_HEAD.pack(MARK, crc32c(heads, value)) + heads
 
 
 def has_end(file: File, position: int, size: int) -> bool:

@@ -19,6 +19,7 @@ one page in use.
 Beside a table `t.ydb`, ours:
 
     .logwright/t.ydb.lck    the writer's lock
+    .logwright/t.ydb.redo   what the redo of another program's transaction is making of the links, see `redo_note.py`
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ DELETED: Final = 0x01
 MAX_ROWS: Final = 2**16 - 1
 FIRST_PAGE: Final = TABLE_HEAD_BYTES
 NO_PAGE: Final = 0
+NOTE_SUFFIX: Final = ".redo"
 
 assert TABLE_HEAD_BYTES == 30
 assert LINKS_AT + TABLE_LINKS.size == TABLE_HEAD_BYTES
