@@ -24,11 +24,18 @@ from tests.formats.yeltsin.crashed import contents, fresh
 from tests.formats.yeltsin.databases import HOME, JOURNAL, TABLE
 from tests.formats.yeltsin.samples import journal, transaction
 from tests.formats.yeltsin.tables import golden, page_at
-from tests.formats.yeltsin.test_redo import CASES, A, B, C, D
+from tests.formats.yeltsin.test_redo import CASES as REDONE
+from tests.formats.yeltsin.test_redo import A, B, C, D, E
 from tests.support.simulated_disk import SimulatedDisk
 from tests.support.trees import read_file, read_tree, write_file, write_tree
 
 NOTE = HOME / ".logwright" / "t.ydb.redo"
+LEFT_OVER = "allocate and remove again, and another from the free ones"
+CASES = {
+    **REDONE,
+    LEFT_OVER: ("append3", [Allocate(E, 0, 0), Remove(E, 0), Remove(A, E), Allocate(A, A, E)], [B, C, D, A], [E]),
+}
+"""With one that leaves other bytes, which mean nothing, in a free page when it is worked out for a second time."""
 NAMES = [name for name in CASES if name != "modify"]
 MIDDLE = "remove in the middle"
 

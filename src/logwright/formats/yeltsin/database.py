@@ -157,7 +157,7 @@ class Database(Appending):
         if self.redone:
             self._settle(syncs=True)
             self._log.sync()
-            found.note.remove()
+            found.finish()
 
     # --- reading ------------------------------------------------------------------------------------------------------
 

@@ -46,13 +46,16 @@ class Found(NamedTuple):
     note: RedoNote
 
     def settle(self) -> None:
-        """Bring the files in order, up to what was redone: that is for the database to give to the table.
-
-        It removes the note when the journal says on the disk that this is done.
-        """
+        """Bring the files in order, up to what was redone: that is for the database to give to the table."""
         self.journal.settle()
         self.note.settle()
         self.table.area.cut(self.used_end)
+
+    def finish(self) -> None:
+        """Remove the note: what was redone is in the table, and the journal says so on the disk."""
+        if self.note.is_there:
+            self.table.area.sync()  # a table that is `TBL?` again after a power cut would need it once more
+            self.note.remove()
 
 
 def open_both(
@@ -92,12 +95,12 @@ def _redo(journal: Opened, table: TableFile, note: RedoNote) -> tuple[Overlay, l
         if last is None:
             raise _unknown_change(table.path)
         again = [last]
-    has_unsealed = bool(due) and not due[-1].end.seal
-    overlay = _redo_noted(file, due, size, table, note) if has_unsealed else None
+    has_unsealed = bool(again) and not again[-1].end.seal
+    overlay = _redo_noted(file, again, size, table, note) if has_unsealed else None
     if overlay is None:
         overlay = _redo_all(file, again, size, table)
     if has_unsealed and overlay.heads:
-        note.want(file, due[-1], Heads(overlay.links, overlay.heads))
+        note.want(file, again[-1], Heads(overlay.links, overlay.heads))
     _pass_over_unused(table, overlay)
     if not table.is_whole:
         problems = check_table(overlay).problems
@@ -117,13 +120,13 @@ def _redo_all(file: Nearby, again: list[Redone], size: int, table: TableFile) ->
     return overlay
 
 
-def _redo_noted(file: Nearby, due: list[Redone], size: int, table: TableFile, note: RedoNote) -> Overlay | None:
+def _redo_noted(file: Nearby, again: list[Redone], size: int, table: TableFile, note: RedoNote) -> Overlay | None:
     """Do transactions, the last one with the seal that is noted for it; None without one that fits the table."""
-    sealed = note.sealed(file, due[-1])
+    sealed = note.sealed(file, again[-1])
     if sealed is None:
         return None
     try:
-        overlay = _redo_all(file, [*due[:-1], sealed], size, table)
+        overlay = _redo_all(file, [*again[:-1], sealed], size, table)
     except DamagedJournal:
         return None
     return None if check_table(overlay).problems else overlay

@@ -9,14 +9,15 @@ would have if it were ours goes to a file beside the table:
 
 The next opening redoes the transaction with that seal, as it would one of ours: from any mixture, as often as need be.
 
-A note is believed if and only if it names the transaction that is due, and its checksum is that of the transaction's
-bytes and of the links in the note. If the lists are broken after a redo by it, it was made for another table under this
-name, and links are worked out as if there were none. A note about anything else is left over, and goes.
+A note is believed if and only if it names the transaction that is to be redone, and its checksum is that of the
+transaction's bytes and of the links in the note. If the lists are broken after a redo by it, it was made for another
+table under this name, and links are worked out as if there were none. A note of anything else is left over, and goes.
 
     1. the note is written, synced, and gets its name     nothing has happened to the table
     2. the table is changed and synced                    the next opening does it again, by the note
-    3. the transaction is flagged in the journal          the note is about nothing that is due
-    4. the note goes
+    3. the transaction is flagged in the journal          the same, if the table is `TBL?` still
+    4. the table is `TBL!`, synced                        the note is left over
+    5. the note goes
 """
 
 from __future__ import annotations
@@ -40,6 +41,10 @@ class RedoNote:
         self._path = table.parent / HOME_DIRECTORY / f"{table.name}{NOTE_SUFFIX}"
         self._found = self._read()
         self._wanted = b""
+
+    @property
+    def is_there(self) -> bool:
+        return self._found is not None
 
     def _read(self) -> bytes | None:
         """What is in the note, None if there is none; of one that is too large, nothing."""
@@ -79,8 +84,8 @@ class RedoNote:
             self._found = self._wanted
 
     def remove(self) -> None:
-        """Have no note any more; the transaction must be flagged on the disk."""
-        if self._found is not None:
+        """Have no note any more: nothing is to be redone by it."""
+        if self.is_there:
             self._disk.remove(self._path)
             self._disk.sync_directory(self._path.parent)
             self._found = None
