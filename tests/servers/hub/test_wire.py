@@ -147,7 +147,7 @@ HOSTILE = [
 
 
 def test_hostile_names_are_refused_and_nothing_outside_is_touched(tmp_path: Path) -> None:
-    root = tmp_path / "in" / "root"
+    root = tmp_path / "in" / "copies"
     canary = tmp_path / "up"
     (canary / "jnl").mkdir(parents=True)
     (canary / "jnl" / f"{0:016x}.jnl").write_bytes(b"")
@@ -162,8 +162,8 @@ def test_hostile_names_are_refused_and_nothing_outside_is_touched(tmp_path: Path
                         COUNTS.add("hostile inputs", 1, "hub")
 
     in_loop(talk())
-    own = {"in/root/.logwright": None, "in/root/.logwright/.server.lck": b""}
-    assert read_tree(REAL_DISK, tmp_path) == {**before, "in": None, "in/root": None, **own}
+    own = {"in/copies/.logwright": None, "in/copies/.logwright/.server.lck": b""}
+    assert read_tree(REAL_DISK, tmp_path) == {**before, "in": None, "in/copies": None, **own}
 
 
 @pytest.mark.parametrize("place", ["web.orders", "web.orders/jnl"])
