@@ -83,7 +83,7 @@ def test_what_cannot_be_repaired_is_told_and_the_exit_code_is_1(tmp_path: Path) 
     before = segments(path)
     outcome = run("repair", path, "--yes")
     assert outcome.code == 1
-    assert any(line.startswith("cannot be mended: ") for line in outcome.lines)
+    assert any(line.startswith("cannot be repaired: ") for line in outcome.lines)
     assert outcome.lines[-1] == f"{path}: nothing that can be repaired"
     assert segments(path) == before
 

@@ -143,7 +143,7 @@ def test_a_plan_is_told_to_people_and_to_programs() -> None:
         "b: create with 5 bytes: a better one",
         "d/c: rename to d/e: it belongs there",
         "index: move away: it is wrong",
-        "cannot be mended: a @ 900: a record is lost",
+        "cannot be repaired: a @ 900: a record is lost",
     ]
     told = PLAN.as_json()
     assert json.loads(json.dumps(told)) == told

@@ -29,6 +29,7 @@ from typing import Any, Protocol, Self
 
 from .disk import REAL_DISK, Disk
 from .errors import NotFound, UnknownFormat
+from .losses import Loss
 from .outcome import Damage, Mode, Span
 from .report import Progress, Report, Summary
 
@@ -87,6 +88,9 @@ class Reader(Protocol):
 
     def verify(self, *, progress: Progress | None = None) -> Report:
         """Check everything."""
+
+    def losses(self) -> list[Loss]:
+        """What the journal is known to have lost; see `core/losses.py`."""
 
     def state(self, at: int | None = None) -> Any:
         """What the journal stands for, now or at a point; as JSON."""

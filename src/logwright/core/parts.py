@@ -18,6 +18,7 @@ from .closing import Closing
 from .disk import Disk
 from .errors import DamagedJournal
 from .format import Located
+from .losses import Loss
 from .outcome import Damage, Mode, check_mode
 from .report import Progress, Report, Summary
 
@@ -179,7 +180,12 @@ class PartsReader(Closing):
             whole.bytes += report.bytes
             whole.problems += [self._seen(part, problem) for problem in report.problems]
             whole.anomalies += [self._seen(part, anomaly) for anomaly in report.anomalies]
+            whole.losses += [self._seen(part, loss) for loss in report.losses]
         return whole
+
+    def losses(self) -> list[Loss]:
+        """What the parts are known to have lost."""
+        return [self._seen(part, loss) for part, reader in self._each() for loss in reader.losses()]
 
     def state(self, at: int | None = None) -> dict[str, Any]:
         """The state of each part under its name."""

@@ -29,6 +29,7 @@ from .closing import Closing
 from .disk import Disk
 from .errors import DamagedJournal, Gap, NotFound, WrongUse
 from .format import Located
+from .losses import Loss, read_losses
 from .outcome import Damage, Mode, Span, check_mode
 from .report import Progress, Report, Summary
 from .snapshot import Listed, Snapshot, snapshot
@@ -177,6 +178,20 @@ class ChunkReader(Closing, Generic[C]):
         """Check everything: every record of every file, and what is around them."""
         report: Report = import_module(f"{self.package}.check").verify(self, progress=progress)
         return report
+
+    @property
+    def directory(self) -> Path:
+        """The journal's directory, which has `.logwright` in it."""
+        raise NotImplementedError
+
+    @property
+    def part(self) -> str:
+        """The name of this journal among those of its directory; empty when it is the only one."""
+        return ""
+
+    def losses(self) -> list[Loss]:
+        """What the journal is known to have lost, by its account; see `core/losses.py`."""
+        return read_losses(self.disk, self.directory, self.part)
 
     def close(self) -> None:
         """Nothing is held between calls."""

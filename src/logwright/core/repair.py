@@ -5,7 +5,8 @@ A format looks at a damaged journal and makes a `Plan`; this module carries it o
 1. the locks that the plan names are taken, and it is checked that the journal still is what the plan was made for;
 2. every byte that is going to leave its place is copied to `.logwright/cut/`, and the copies are synced;
 3. `.logwright/cut/repair-TIME.json`, the log, is written and synced: the steps, where the copies are, how far it is;
-4. the steps are done one after the other, each synced before the log counts it.
+4. what the repair loses is added to the account of losses (see `losses.py`);
+5. the steps are done one after the other, each synced before the log counts it.
 
 A crash before 3 has changed nothing. After it the log says which step was under way; each step can be done again, or
 taken back, from any point of its own, so `apply` finishes an interrupted repair and `undo` takes it back. Steps look
@@ -13,7 +14,7 @@ before they touch: bytes that are neither what the step expects nor what it leav
 stops with an error that names the file.
 
 `undo` takes back the latest repair that has not been taken back yet. It refuses when a file of the repair has changed
-since: what was written then would be lost. The copies stay where they are.
+since: what was written then would be lost. The copies stay where they are; the lines in the account of losses go.
 """
 
 from __future__ import annotations
@@ -32,8 +33,9 @@ from typing import Any, Final, TypeAlias
 
 from .disk import Disk, File, replace_file, write_all
 from .errors import DamagedJournal, LogwrightError, NotFound, StorageFailed, WrongUse
-from .keep import cut_directory, keep_range, make_cut_directory
+from .keep import DIRECTORY, cut_directory, keep_range, make_cut_directory
 from .lock import Lock
+from .losses import ACCOUNT_NAME, Loss, add_losses, read_losses, remove_losses
 from .outcome import Span
 from .report import Problem, Report
 
@@ -173,7 +175,8 @@ def _step_from_json(item: dict[str, Any]) -> Step:
 class Plan:
     """What a repair would do. Names are relative to the journal's directory, with forward slashes.
 
-    `left` says what is wrong and stays so. `locks` are the lock files to hold meanwhile. `derived` are files that can
+    `losses` is the account of the records that it takes out, and of the fields that it restores by inference. `left`
+    says what is wrong and stays so. `locks` are the lock files to hold meanwhile. `derived` are files that can
     be made again from the journal at any time, such as indexes: what became of them since is no obstacle to `undo`.
     `interrupted` is set when this is the rest of a repair that was under way.
     """
@@ -184,6 +187,7 @@ class Plan:
     locks: tuple[str, ...] = ()
     derived: tuple[str, ...] = ()
     interrupted: bool = False
+    losses: tuple[Loss, ...] = ()
 
     @property
     def empty(self) -> bool:
@@ -191,20 +195,27 @@ class Plan:
         return not self.steps
 
     @property
+    def costs_nothing(self) -> bool:
+        """Whether nothing is lost, inferred, or left as it is."""
+        return not self.losses and not self.left
+
+    @property
     def kept_bytes(self) -> int:
         """How many bytes leave the journal's files, apart from files that are removed whole."""
         return sum(step.end - step.start for step in self.steps if isinstance(step, Cut))
 
     def describe(self) -> list[str]:
-        """A line for each step, and for each thing that none can mend: what is missing, or was lost with bad bytes."""
+        """The account of losses, then a line for each step, and for each thing that cannot be repaired."""
         lines = [step.describe() for step in self.steps]
         if self.interrupted:
             lines.insert(0, "finish the repair that was interrupted:")
-        return lines + [f"cannot be mended: {line}" for line in self.left]
+        lines = [loss.describe() for loss in self.losses] + lines
+        return lines + [f"cannot be repaired: {line}" for line in self.left]
 
     def as_json(self) -> dict[str, Any]:
         return {
             "format": self.format,
+            "losses": [loss.as_json() for loss in self.losses],
             "steps": [step.as_json() for step in self.steps],
             "left": list(self.left),
             "interrupted": self.interrupted,
@@ -218,6 +229,7 @@ class Plan:
             left=tuple(f"{directory}/{line}" for line in self.left),
             locks=tuple(f"{directory}/{name}" for name in self.locks),
             derived=tuple(f"{directory}/{name}" for name in self.derived),
+            losses=tuple(replace(loss, file=f"{directory}/{loss.file}") for loss in self.losses),
         )
 
 
@@ -282,6 +294,7 @@ class Repair:
             "locks": list(self.plan.locks),
             "derived": list(self.plan.derived),
             "left": list(self.plan.left),
+            "losses": [loss.as_json() for loss in self.plan.losses],
             "after": self.after,
         }
 
@@ -316,6 +329,7 @@ class Repair:
             left=tuple(map(str, content["left"])),
             locks=tuple(map(str, content["locks"])),
             derived=tuple(map(str, content["derived"])),
+            losses=tuple(map(Loss.from_json, content.get("losses", ()))),
         )
         done = int(content["done"])
         if not 0 <= done <= len(entries):
@@ -354,8 +368,12 @@ def find_interrupted(disk: Disk, home: Path) -> Repair | None:
     return latest if latest is not None and latest.state in (APPLYING, UNDOING) else None
 
 
-def report_interrupted(disk: Disk, home: Path, report: Report) -> None:
-    """Note a repair of the journal in a directory that was begun and not finished as an anomaly."""
+def report_repairs(disk: Disk, home: Path, report: Report, part: str | None = None) -> None:
+    """Note what repairs have left: the losses of a journal, and as an anomaly a repair that was not finished."""
+    try:
+        report.losses += read_losses(disk, home, part)
+    except LogwrightError as error:
+        report.problems.append(Problem(f"{DIRECTORY}/{ACCOUNT_NAME}", 0, "losses", str(error)))
     try:
         repair = find_interrupted(disk, home)
     except LogwrightError as error:
@@ -399,6 +417,8 @@ def apply(disk: Disk, home: Path, plan: Plan) -> Repair:
             _refuse_half_undone(repair)
             if repair.plan.steps != plan.steps:
                 raise WrongUse(f"{repair.log}: this repair was interrupted; finish it, or undo it, before another one")
+        if repair.plan.losses:
+            add_losses(disk, home, repair.plan.losses, repair=repair.log.name)
         while repair.done < len(repair.entries):
             end = _end_of_run(repair.entries, repair.done)
             _do(disk, home, repair.entries[repair.done : end])
@@ -431,6 +451,7 @@ def undo(disk: Disk, home: Path) -> Repair:
         for name in repair.plan.derived:
             if name not in _removed(repair.plan):
                 disk.remove(_at(home, name))
+        remove_losses(disk, home, repair.log.name)
         repair.state = UNDONE
         repair.save(disk)
     return repair

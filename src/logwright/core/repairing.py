@@ -19,15 +19,17 @@ from . import repair
 from .disk import REAL_DISK, Disk, File, make_directories
 from .errors import LogwrightError, NotFound, is_refusal
 from .keep import DIRECTORY
+from .losses import Loss
 from .outcome import Damage, Span
 from .reading import FilesReader
 from .repair import Create, Cut, Patch, Plan, Remove, Rename, Repair, Step
 
 
 class Salvage(Protocol):
-    """One file that is being gone through."""
+    """One file that is being gone through: what it has lost, and what stays wrong with it."""
 
     left: list[str]
+    losses: list[Loss]
 
     def walk(self) -> None: ...
 
@@ -47,6 +49,7 @@ class PiecesSalvage:
     fixes: list[Any] = field(default_factory=list)
     pieces: list[Span] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
+    losses: list[Loss] = field(default_factory=list)
     reason: str = ""
     size: int = 0
 
@@ -113,7 +116,10 @@ class SideBySideRepair:
         for reader in self.readers(path, disk):
             part = self._plan(reader)
             locks = whole.locks + part.locks
-            whole = replace(whole, steps=whole.steps + part.steps, left=whole.left + part.left, locks=locks)
+            losses = whole.losses + part.losses
+            whole = replace(
+                whole, steps=whole.steps + part.steps, left=whole.left + part.left, locks=locks, losses=losses
+            )
         return whole
 
     def apply(self, path: Path | str, plan: Plan, *, disk: Disk = REAL_DISK) -> Repair | None:
@@ -139,6 +145,7 @@ class SideBySideRepair:
     def _plan(self, reader: FilesReader[Any, Any]) -> Plan:
         steps: list[Step] = []
         left: list[str] = []
+        losses: list[Loss] = []
         with reader.snapshot() as files:
             for source in files.files:
                 try:
@@ -151,6 +158,7 @@ class SideBySideRepair:
                     left.append(f"{source.name} @ 0: {error}")
                     continue
                 left += salvage.left
+                losses += [replace(loss, part=reader.part) for loss in salvage.losses]
                 files.done_with(source)
         locks = (self.lock_name(reader.part),) if steps and not reader.is_single_file else ()
-        return Plan(self.format, tuple(steps), tuple(left), locks)
+        return Plan(self.format, tuple(steps), tuple(left), locks, losses=tuple(losses))

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from .losses import Loss
+
 Progress: TypeAlias = Callable[[int, int], None]
 """Called now and then with the bytes done and the bytes there are."""
 
@@ -25,13 +27,14 @@ class Problem:
 
 @dataclass(slots=True)
 class Report:
-    """The answer of `verify`. Anomalies are odd but harmless: they leave a journal sound."""
+    """The answer of `verify`. Anomalies are odd but harmless, and losses are known: both leave a journal sound."""
 
     format: str
     records: int = 0
     bytes: int = 0
     problems: list[Problem] = field(default_factory=list)
     anomalies: list[Problem] = field(default_factory=list)
+    losses: list[Loss] = field(default_factory=list)
 
     @property
     def sound(self) -> bool:
@@ -49,6 +52,7 @@ class Report:
             "bytes": self.bytes,
             "problems": [problem.as_json() for problem in self.problems],
             "anomalies": [anomaly.as_json() for anomaly in self.anomalies],
+            "losses": [loss.as_json() for loss in self.losses],
         }
 
 

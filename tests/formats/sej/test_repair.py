@@ -162,7 +162,7 @@ def test_a_gap_between_files_is_told_and_left(journal_directory: Path) -> None:
     found = plan(journal_directory)
     assert found.empty
     assert found.describe() == [
-        "cannot be mended: jnl/0000000000000010.jnl @ 0: "
+        "cannot be repaired: jnl/0000000000000010.jnl @ 0: "
         "the segment begins with offset 16 where 12 was expected: messages 12 to 15 are missing"
     ]
 

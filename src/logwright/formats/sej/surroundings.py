@@ -7,7 +7,7 @@ from typing import Final
 
 from ...core.disk import Disk
 from ...core.errors import DamagedJournal, LogwrightError
-from ...core.repair import TEMPORARY_SUFFIX, report_interrupted
+from ...core.repair import TEMPORARY_SUFFIX, report_repairs
 from ...core.report import Problem, Report
 from .index import index_path
 from .layout import (
@@ -34,7 +34,7 @@ def check_surroundings(
     _check_index_names(disk, directory, segments, report)
     _check_offsets(disk, directory, first, first if following is None else following, report)
     _check_lock(disk, directory, LOCK_NAME, report)
-    report_interrupted(disk, directory, report)
+    report_repairs(disk, directory, report)
 
 
 def _names(disk: Disk, directory: Path, folder: str) -> list[str]:

@@ -20,7 +20,7 @@ from ...core.format import Located
 from ...core.keep import kept_bytes
 from ...core.look import MOST_LOOKED_AT_BYTES, MOST_SHOWN_BYTES, Look
 from ...core.outcome import Damage, Span
-from ...core.repair import report_interrupted
+from ...core.repair import report_repairs
 from ...core.report import Problem, Progress, Report, Summary
 from ...core.snapshot import Snapshot
 from . import codec, kernel
@@ -50,7 +50,7 @@ def verify(reader: Reader, *, progress: Progress | None = None) -> Report:
             before = source
     if not reader.is_single_file:
         _check_names(reader, report)
-    report_interrupted(reader.disk, reader.directory, report)
+    report_repairs(reader.disk, reader.directory, report, reader.part)
     return report
 
 

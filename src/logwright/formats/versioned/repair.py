@@ -20,6 +20,7 @@ from typing import Final
 
 from ...core.disk import Disk, File
 from ...core.errors import WrongUse
+from ...core.losses import Loss
 from ...core.outcome import Damage, Malformed, Span
 from ...core.repair import Create, Patch, Plan, Remove, Rename, Repair, Step
 from ...core.repairing import SideBySideRepair
@@ -60,6 +61,7 @@ class _Salvage:
     pieces: list[Span] = field(default_factory=list)
     damages: list[Damage] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
+    losses: list[Loss] = field(default_factory=list)
     content: list[bytes] = field(default_factory=list)
     size: int = 0
 

@@ -21,7 +21,7 @@ from ...core.format import Located
 from ...core.keep import kept_bytes
 from ...core.look import MOST_SHOWN_BYTES, Look
 from ...core.outcome import Damage, Span
-from ...core.repair import report_interrupted
+from ...core.repair import report_repairs
 from ...core.report import Progress, Report, Summary
 from .cursor import Chunk
 from .files import JournalFile, OpenFiles, find_redo, measured, read_head
@@ -46,7 +46,7 @@ def verify(reader: Reader, *, progress: Progress | None = None) -> Report:
     with reader.snapshot() as files:
         for _, source, told in each_file(files, report, progress):
             _FileCheck(reader, report, files, source).run(told)
-    report_interrupted(reader.disk, reader.directory, report)
+    report_repairs(reader.disk, reader.directory, report, reader.part)
     return report
 
 

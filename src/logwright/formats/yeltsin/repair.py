@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from ...core.disk import Disk, File
+from ...core.losses import Loss
 from ...core.outcome import Damage, Malformed
 from ...core.repair import Cut, Patch, Plan, Repair, Step
 from ...core.repairing import SideBySideRepair
@@ -45,6 +46,7 @@ class _Salvage:
     source: JournalFile
     file: File
     left: list[str] = field(default_factory=list)
+    losses: list[Loss] = field(default_factory=list)
     patches: list[Patch] = field(default_factory=list)
     size: int = 0
     first: int = 0

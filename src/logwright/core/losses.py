@@ -1,0 +1,203 @@
+"""The loss account: what a journal is known to have lost, kept beside it for every later reader.
+
+    JOURNAL/.logwright/losses      one JSON object per line, oldest first
+
+A repair adds a line for each range of records that it took out, and for each field that it restored by inference.
+`undo` removes the lines of the repair that it takes back. `verify` lists the account and calls the journal sound with
+known losses; readers and consumers pass a gap that the account explains; an answer that depends on what was lost is
+refused. The directory of the journal can be copied or moved: the account goes with it.
+
+Names of files and positions are those of the journal before the repair: `.logwright/cut` has the bytes that were there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final, Literal, TypeAlias
+
+from .disk import Disk, make_directories, replace_file
+from .errors import DamagedJournal, Locked
+from .keep import DIRECTORY
+from .lock import Lock
+
+ACCOUNT_NAME: Final = "losses"
+_LOCK_NAME: Final = "losses.lck"
+_LOCK_WAIT_SECONDS: Final = 10.0
+_MOST_ACCOUNT_BYTES: Final = 64 << 20
+MOST_LISTED: Final = 20
+"""How many keys, items or transactions are named in the text of one loss."""
+
+Kind: TypeAlias = Literal["lost", "restored"]
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """Records that a repair took out (`lost`), or a field that it inferred from the bytes around it (`restored`).
+
+    `what` names the records in the terms of the format: offsets, times, segments, keys, items. `fields` holds the same
+    for programs, such as `{"first": 12, "next": 20}` for offsets; each format documents its own. `at_most` is None
+    where nothing bounds the number. `part` is the journal within its directory: a queue, a store.
+    """
+
+    file: str
+    position: int
+    bytes: int
+    at_least: int
+    at_most: int | None
+    what: str
+    reason: str
+    kind: Kind = "lost"
+    part: str = ""
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    repair: str = ""
+    """The log of the repair that found it; of a loss that came with a copy, empty."""
+
+    @property
+    def records(self) -> str:
+        """How many records, for people."""
+        if self.at_least == self.at_most:
+            return f"{self.at_least} record{'' if self.at_least == 1 else 's'}"
+        if self.at_most is None:
+            return f"at least {self.at_least} records" if self.at_least else "an unknown number of records"
+        return f"at least {self.at_least} and at most {self.at_most} records"
+
+    def describe(self) -> str:
+        """One line for people: the records first, the bytes second."""
+        place = f"{self.file} @ {self.position}: {self.bytes} bytes: {self.reason}"
+        if self.kind == "restored":
+            return f"restored by inference: {self.what} ({place})"
+        return f"lost {self.records}: {self.what} ({place})"
+
+    def as_json(self) -> dict[str, Any]:
+        if self.at_least == self.at_most:
+            count: dict[str, Any] = {"records": self.at_least}
+        else:
+            count = {"at_least": self.at_least, "at_most": self.at_most}
+        return {
+            "file": self.file,
+            "position": self.position,
+            "bytes": self.bytes,
+            **count,
+            "what": self.what,
+            "reason": self.reason,
+            "kind": self.kind,
+            "part": self.part,
+            "fields": dict(self.fields),
+        }
+
+    @classmethod
+    def from_json(cls, item: Mapping[str, Any]) -> Loss:
+        """The loss that `as_json` printed. `ValueError`, `KeyError` or `TypeError` for anything else."""
+        exact = item.get("records")
+        at_least = int(item["at_least"] if exact is None else exact)
+        at_most = item["at_most"] if exact is None else exact
+        kind: Kind = "restored" if item.get("kind") == "restored" else "lost"
+        fields = item.get("fields", {})
+        if not isinstance(fields, dict):
+            raise TypeError("its fields are not an object")
+        return cls(
+            file=str(item["file"]),
+            position=int(item["position"]),
+            bytes=int(item["bytes"]),
+            at_least=at_least,
+            at_most=None if at_most is None else int(at_most),
+            what=str(item["what"]),
+            reason=str(item["reason"]),
+            kind=kind,
+            part=str(item.get("part", "")),
+            fields=fields,
+            repair=str(item.get("repair", "")),
+        )
+
+
+def listed(names: Iterable[str], count: int) -> str:
+    """Some of `count` names for a text: all of them, or the first `MOST_LISTED` and how many more."""
+    shown = [name for name, _ in zip(names, range(MOST_LISTED), strict=False)]
+    more = count - len(shown)
+    return ", ".join(shown) + (f" and {more} more" if more > 0 else "")
+
+
+def account_path(home: Path) -> Path:
+    """Where the account of the journals in a directory is."""
+    return home / DIRECTORY / ACCOUNT_NAME
+
+
+def read_losses(disk: Disk, home: Path, part: str | None = None) -> list[Loss]:
+    """The losses of the journals in a directory, or of one of them. `DamagedJournal` for a broken account."""
+    path = account_path(home)
+    if not disk.exists(path):
+        return []
+    file = disk.open(path, "read")
+    try:
+        size = file.size()
+        if size > _MOST_ACCOUNT_BYTES:
+            raise DamagedJournal(path, 0, f"an account of losses has at most {_MOST_ACCOUNT_BYTES} bytes, not {size}")
+        text = file.read_at(0, size)
+    finally:
+        file.close()
+    found = []
+    position = 0
+    for line in text.splitlines(keepends=True):
+        try:
+            loss = Loss.from_json(json.loads(line))
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise DamagedJournal(path, position, f"this line of the account of losses is broken: {error!r}") from None
+        position += len(line)
+        if part is None or loss.part == part:
+            found.append(loss)
+    return found
+
+
+def add_losses(disk: Disk, home: Path, losses: Iterable[Loss], *, repair: str = "") -> None:
+    """Add losses to the account, durably. Those of the same repair that are there already are replaced."""
+    new = [replace(loss, repair=repair) for loss in losses]
+    with _changing(disk, home) as change:
+        change(lambda old: [loss for loss in old if not repair or loss.repair != repair] + new)
+
+
+def remove_losses(disk: Disk, home: Path, repair: str) -> None:
+    """Remove the lines of a repair that was undone, durably."""
+    if disk.exists(account_path(home)):
+        with _changing(disk, home) as change:
+            change(lambda old: [loss for loss in old if loss.repair != repair])
+
+
+_Change: TypeAlias = Callable[[Callable[[list[Loss]], list[Loss]]], None]
+
+
+@contextlib.contextmanager
+def _changing(disk: Disk, home: Path) -> Iterator[_Change]:
+    """Change the account while no other process does: journals in one directory share it but not their locks."""
+    path = account_path(home)
+    make_directories(disk, path.parent)
+    with _wait_for_lock(disk, path.with_name(_LOCK_NAME)):
+        yield lambda edit: _save(disk, path, home, edit)
+
+
+def _save(disk: Disk, path: Path, home: Path, edit: Callable[[list[Loss]], list[Loss]]) -> None:
+    old = read_losses(disk, home)
+    new = edit(old)
+    if new == old:
+        return
+    if not new:
+        disk.remove(path)
+        disk.sync_directory(path.parent)
+        return
+    lines = (json.dumps({**loss.as_json(), "repair": loss.repair}) + "\n" for loss in new)
+    replace_file(disk, path, "".join(lines).encode(), path.with_name(ACCOUNT_NAME + ".tmp"))
+
+
+def _wait_for_lock(disk: Disk, path: Path) -> Lock:
+    deadline = time.monotonic() + _LOCK_WAIT_SECONDS
+    while True:
+        try:
+            return Lock.acquire(disk, path)
+        except Locked:
+            if time.monotonic() >= deadline:
+                raise
+            time.sleep(0.01)
