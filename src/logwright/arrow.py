@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -38,6 +39,7 @@ import pyarrow.parquet as pq
 from .core.disk import REAL_DISK, Disk, File, write_all
 from .core.errors import DamagedJournal, LogwrightError, NotFound, UnknownFormat, WrongUse
 from .core.format import FORMATS, Format, detect, find_format
+from .core.losses import Loss, inherited
 from .core.outcome import Damage, Mode, check_mode
 from .core.report import Progress
 
@@ -49,6 +51,8 @@ ROW_GROUP_BYTES: Final = 32 << 20
 TABLE_BATCH_BYTES: Final = 64 << 20
 """What stays in memory is better allocated in few large pieces."""
 _PARQUET_READ_BYTES: Final = 4 << 20
+_LOSSES_KEY: Final = "logwright.losses"
+"""Where a Parquet file has the account of losses, among its key-value metadata."""
 _NEVER_REPEATING: Final = ("offset", "timestamp", "value", "position", "size", "added", "data")
 
 
@@ -93,12 +97,13 @@ def _opened(source: Source, format: str | None, disk: Disk) -> tuple[Any, Module
 class Batches(Iterator[pa.RecordBatch]):
     """The record batches of a journal, one after the other, and what was met on the way.
 
-    `damages` is what was skipped in the mode `permissive`, `torn_tails` the incomplete ends that crashes left, `rows`
-    how many rows were given out so far.
+    `damages` is what was skipped in the mode `permissive`, `torn_tails` the incomplete ends that crashes left, `losses`
+    what the journal was known to have lost before, `rows` how many rows were given out so far.
     """
 
-    def __init__(self, schema: pa.Schema) -> None:
+    def __init__(self, schema: pa.Schema, losses: Sequence[Loss] = ()) -> None:
         self.schema = schema
+        self.losses = list(losses)
         self.damages: list[Damage] = []
         self.torn_tails: list[Damage] = []
         self.rows = 0
@@ -142,7 +147,7 @@ def batches(
     reader, room = _opened(source, format, disk)
     options = {} if batch_bytes is None else {"batch_bytes": batch_bytes}
     collector = room.Collector(columns, sharded=_has_parts(reader), **options)
-    result = Batches(collector.schema)
+    result = Batches(collector.schema, reader.losses())
     parts = _parts(reader, progress) if _has_parts(reader) else [Part("", reader, progress, lambda _, file: file)]
     result._batches = _through(result, collector, parts, (start, stop, from_time, to_time), mode, on_damage)
     return result
@@ -251,7 +256,7 @@ def items(
         raise WrongUse(f"{reader.path}: journals of the format {format_found.name} hold no items that wait")
     room = format_found.room("messages")
     parts = _parts(reader, None) if _has_parts(reader) else [Part("", reader, None, lambda _, file: file)]
-    result = Batches(room.ITEM_SCHEMA)
+    result = Batches(room.ITEM_SCHEMA, reader.losses())
     result._batches = _items_through(result, room, parts, mode, on_damage)
     return result
 
@@ -326,12 +331,16 @@ def left_out(format: str, batch: pa.RecordBatch) -> dict[str, int]:
 
 @dataclass(slots=True)
 class Converted:
-    """What a conversion did: rows and bytes written, what was damaged and left out, which ends were incomplete."""
+    """What a conversion did: rows and bytes written, what was damaged and left out, which ends were incomplete.
+
+    `losses` is what the source was known to have lost before.
+    """
 
     rows: int
     bytes: int
     damages: list[Damage] = field(default_factory=list)
     torn_tails: list[Damage] = field(default_factory=list)
+    losses: list[Loss] = field(default_factory=list)
 
 
 class _Stream(io.RawIOBase):
@@ -408,7 +417,7 @@ def to_parquet(
         raise
     disk.rename(temporary, target)
     disk.sync_directory(target.parent)
-    return Converted(found.rows, size, found.damages, found.torn_tails)
+    return Converted(found.rows, size, found.damages, found.torn_tails, found.losses)
 
 
 def _write_parquet(disk: Disk, path: Path, found: Batches, compression: str) -> int:
@@ -421,6 +430,9 @@ def _write_parquet(disk: Disk, path: Path, found: Batches, compression: str) -> 
         with pq.ParquetWriter(stream, found.schema, compression=compression, use_dictionary=names) as writer:
             for batch in found:
                 writer.write_batch(batch)
+            losses = inherited(found.losses, found.damages, same_numbers=True)
+            if losses:
+                writer.add_key_value_metadata({_LOSSES_KEY: json.dumps([loss.as_json() for loss in losses])})
         file.sync()
         return stream.tell()
     finally:
@@ -460,6 +472,18 @@ def from_parquet(
     finally:
         file.close()
     return rows
+
+
+def parquet_losses(source: Path | str, *, disk: Disk = REAL_DISK) -> list[Loss]:
+    """What the journal had lost that a Parquet file was made of; nothing for a file of another program."""
+    file = disk.open(Path(source), "read")
+    try:
+        found = (pq.ParquetFile(_Stream(file)).metadata.metadata or {}).get(_LOSSES_KEY.encode())
+        return [] if found is None else [Loss.from_json(item) for item in json.loads(found)]
+    except (pa.ArrowException, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UnknownFormat(f"{file.path} cannot be read as Parquet: {error}") from None
+    finally:
+        file.close()
 
 
 def _check_parquet(disk: Disk, path: Path, room: ModuleType) -> None:

@@ -84,6 +84,7 @@ def test_verify_of_a_sound_journal(samples: Path) -> None:
         "bytes": 361292,
         "problems": [],
         "anomalies": [],
+        "losses": [],
     }
     assert run("verify", samples / "orders").out == f"{samples / 'orders'}: sound (sej, 3000 records, 353 KiB)\n"
 

@@ -76,7 +76,7 @@ def test_a_broken_account_is_an_error_and_a_problem(tmp_path: Path, line: str) -
     assert caught.value.position == len(good)
     report = Report("sej")
     repair.report_repairs(REAL_DISK, tmp_path, report)
-    assert [(problem.file, problem.kind) for problem in report.problems] == [(".logwright/losses", "losses")]
+    assert [(problem.file, problem.kind) for problem in report.problems] == [(".logwright/losses", "unreadable")]
 
 
 def test_long_lists_of_names_are_cut_short() -> None:

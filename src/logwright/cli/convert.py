@@ -14,6 +14,7 @@ import click
 from ..core.disk import REAL_DISK
 from ..core.errors import LogwrightError, NotFound, WrongUse
 from ..core.format import FORMATS, find_format
+from ..core.losses import Loss, add_losses, inherited
 from ..core.outcome import Mode
 from ..core.report import Progress
 from .arguments import (
@@ -127,6 +128,8 @@ def command(
             result = _from_journal(source, destination, _Change(origin, target, waiting, by_key, strict), chosen)
     for damage in (*result.damages, *result.torn_tails):
         warn(f"left out: {describe(source, damage)}")
+    if result.losses:
+        warn(f"{source} has known losses, which are in the account of {destination} as well")
     if as_json:
         print_json({"records": result.rows, "bytes": result.bytes, "from": origin, "to": target})
     else:
@@ -163,7 +166,7 @@ def _from_journal(source: Path, destination: Path, change: _Change, chosen: dict
     left_out: Counter[str] = Counter()
     rows = 0
 
-    def fill(writer: Any) -> None:
+    def fill(writer: Any) -> list[Loss]:
         nonlocal rows
         for batch in found:
             taken = batch if change.origin == change.target else _as_messages(change, batch)
@@ -173,6 +176,8 @@ def _from_journal(source: Path, destination: Path, change: _Change, chosen: dict
             rows += taken.num_rows
         if change.strict:
             _refuse(source, change, left_out, found.rows - rows)
+        same_numbers = change.origin == change.target and _has_times(change.target)
+        return inherited(found.losses, found.damages, same_numbers=same_numbers)
 
     size = _write_journal(destination, change.target, fill)
     if rows < found.rows:
@@ -180,7 +185,7 @@ def _from_journal(source: Path, destination: Path, change: _Change, chosen: dict
     for what, count in left_out.items():
         if count:
             warn(f"left out: the {what} of {count} records, which {change.target} has no place for")
-    return arrow.Converted(rows, size, found.damages, found.torn_tails)
+    return arrow.Converted(rows, size, found.damages, found.torn_tails, found.losses)
 
 
 def _as_messages(change: _Change, batch: Any) -> Any:
@@ -206,16 +211,27 @@ def _from_parquet(source: Path, destination: Path, target: str, progress: Progre
         raise WrongUse(f"{source} is Parquet already")
     rows = 0
 
-    def fill(writer: Any) -> None:
+    losses = arrow.parquet_losses(source)
+
+    def fill(writer: Any) -> list[Loss]:
         nonlocal rows
         rows = arrow.from_parquet(source, writer, progress=progress)
+        return inherited(losses, (), same_numbers=_has_times(target))
 
     size = _write_journal(destination, target, fill)
-    return arrow.Converted(rows, size)
+    return arrow.Converted(rows, size, losses=losses)
 
 
-def _write_journal(destination: Path, target: str, fill: Callable[[Any], Any]) -> int:
-    """Write a journal under another name, and give it its own once it is complete; its size."""
+def _has_times(format: str) -> bool:
+    """Whether records of a format are found by their times, which a conversion keeps, and not by numbers."""
+    return "states" in find_format(format).traits
+
+
+def _write_journal(destination: Path, target: str, fill: Callable[[Any], list[Loss]]) -> int:
+    """Write a journal under another name, and give it its own once it is complete; its size.
+
+    `fill` gives the losses that the new journal inherits.
+    """
     format = find_format(target)
     journal = format.room("journal")
     partial = destination.with_name(f".{destination.name}.partial")
@@ -223,7 +239,8 @@ def _write_journal(destination: Path, target: str, fill: Callable[[Any], Any]) -
     try:
         many = getattr(journal, "open_target", None)  # where a directory holds several journals of a format
         with journal.Writer(partial) if many is None else many(partial, destination.name) as writer:
-            fill(writer)
+            losses = fill(writer)
+        add_losses(REAL_DISK, partial, losses)
         REAL_DISK.rename(partial, destination)
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)

@@ -51,6 +51,8 @@ def _facts(summary: Summary, scale: int, local: bool) -> list[tuple[str, str]]:
         ("first", _record(summary.first, scale, local)),
         ("last", _record(summary.last, scale, local)),
     ]
+    if summary.losses:
+        facts.append(("losses", f"{len(summary.losses)} known; `logwright verify` lists them"))
     span = _span(summary.first, summary.last, scale)
     if span is not None:
         facts.append(("span", span))

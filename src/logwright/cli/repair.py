@@ -54,10 +54,12 @@ def command(
 ) -> int:
     """Repair a journal so that it can be read to its end and written again.
 
-    Every byte that leaves its place is kept in .logwright/cut in the journal's directory, so a repair can be taken
-    back. What cannot be repaired is told and left as it is; then the exit code is 1. A repair that was interrupted is
-    finished. The journal is locked meanwhile: no writer may be running. Asks first; where there is no terminal to ask
-    on it needs --yes.
+    What the repair takes out is stated first, as records, and is added to the account of losses in
+    .logwright/losses, which `verify` lists from then on. A field that was restored by inference is in the account
+    too. The exit code is 0 if nothing was lost, inferred, or left unrepaired, and else 1. Every byte that leaves its
+    place is kept in .logwright/cut in the journal's directory, so a repair can be taken back with --undo. A repair that
+    was interrupted is finished. The journal is locked meanwhile: no writer may be running. Asks first; where there is
+    no terminal to ask on it needs --yes.
     """
     if undo and only_plan:
         raise WrongUse("--plan and --undo exclude each other")
@@ -82,7 +84,9 @@ def command(
     else:
         far = " as far as it can be" if plan.left else ""
         print_line(f"{path}: repaired{far}; what was cut is kept in {repair.log.parent}, and --undo takes it back")
-    return DAMAGE_FOUND if plan.left else GOOD
+        if plan.losses:
+            talk(f"what was lost is in the account: logwright verify {path} lists it")
+    return GOOD if plan.costs_nothing else DAMAGE_FOUND
 
 
 def _describe(plan: Any) -> None:
@@ -93,13 +97,13 @@ def _describe(plan: Any) -> None:
 def _tell_plan(path: Path, plan: Any, as_json: bool) -> int:
     if as_json:
         print_json({"done": False, **plan.as_json(), "log": None, "kept": []})
-        return DAMAGE_FOUND if plan.left else GOOD
+        return GOOD if plan.costs_nothing else DAMAGE_FOUND
     _describe(plan)
     if plan.empty:
         print_line(f"{path}: {'nothing that can be repaired' if plan.left else 'nothing to repair'}")
     else:
-        talk(f"{path}: this is the plan; nothing was changed")
-    return DAMAGE_FOUND if plan.left else GOOD
+        talk(f"{path}: this is the plan; nothing was changed; do it with: logwright repair {path}")
+    return GOOD if plan.costs_nothing else DAMAGE_FOUND
 
 
 def _undo(room: Any, path: Path, yes: bool, as_json: bool) -> int:

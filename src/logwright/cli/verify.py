@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import click
+
+from ..core.report import Report
 from .arguments import DAMAGE_FOUND, GOOD, format_option, json_option, opened, path_argument, verb
 from .output import Column, Table, print_json, print_line, progress_bar
 from .times import format_size
@@ -15,28 +18,39 @@ from .times import format_size
         ("check a journal; the exit code tells", "logwright verify orders"),
         ("what is wrong, for a program", "logwright verify damaged --json"),
         ("check all shards below a root", "logwright verify events"),
+        ("fail for losses that are known, too", "logwright verify orders --strict"),
     ],
 )
 @path_argument
+@click.option("--strict", is_flag=True, help="Exit with 1 for known losses as well.")
 @format_option
 @json_option
-def command(path: Path, format_name: str | None, as_json: bool) -> int:
+def command(path: Path, strict: bool, format_name: str | None, as_json: bool) -> int:
     """Check every byte, and print each problem with its file and position.
 
     Needs no lock and changes nothing. Exits with 1 when there is a problem, a torn tail included; what is odd but
-    harmless is listed as an anomaly.
+    harmless is listed as an anomaly. What earlier repairs have taken out is listed as a loss: the journal is sound,
+    with known losses, and the exit code is 0 unless --strict is given.
     """
     with opened(path, format_name) as reader, progress_bar("verifying") as progress:
         report = reader.verify(progress=progress)
+    code = GOOD if report.sound and not (strict and report.losses) else DAMAGE_FOUND
     if as_json:
         print_json(report.as_json())
-        return GOOD if report.sound else DAMAGE_FOUND
-    problems = f"{len(report.problems)} problem{'' if len(report.problems) == 1 else 's'}"
-    found = "sound" if report.sound else problems
-    print_line(f"{path}: {found} ({report.format}, {report.records} records, {format_size(report.bytes)})")
+        return code
+    print_line(f"{path}: {_found(report)} ({report.format}, {report.records} records, {format_size(report.bytes)})")
+    for loss in report.losses:
+        print_line(loss.describe())
     listed = [("problem", problem) for problem in report.problems]
     listed += [("anomaly", anomaly) for anomaly in report.anomalies]
     with Table([Column("severity"), Column("kind"), Column("place"), Column("message")]) as table:
         for severity, problem in listed:
             table.add(severity, problem.kind, f"{problem.file} @ {problem.position}", problem.message)
-    return GOOD if report.sound else DAMAGE_FOUND
+    return code
+
+
+def _found(report: Report) -> str:
+    """The result in a few words."""
+    if not report.sound:
+        return f"{len(report.problems)} problem{'' if len(report.problems) == 1 else 's'}"
+    return "sound, with known losses" if report.losses else "sound"

@@ -13,14 +13,13 @@ from typing import Any, Final
 from .disk import File
 from .errors import LogwrightError, is_refusal
 from .outcome import Damage
-from .report import Summary
+from .report import SOUND_SO_FAR, Summary
 from .snapshot import Snapshot
 
 MOST_SHOWN_BYTES: Final = 64 << 10
 """The largest record that a summary shows with all of its bytes."""
 MOST_LOOKED_AT_BYTES: Final = 256 << 20
 """How much of a journal a summary reads where it can only be read from its beginning on."""
-SOUND_SO_FAR: Final = "sound so far"
 
 
 @dataclass(slots=True)
@@ -34,7 +33,7 @@ class Look:
 
     @property
     def health(self) -> str:
-        """One line for people; it has the word `damaged` in it where something is."""
+        """One line for people."""
         if self.damage is not None:
             return f"damaged at {self.damage.file} @ {self.damage.start}: {self.damage.reason}"
         if self.torn is not None:
@@ -95,5 +94,6 @@ class Look:
             bytes=sum(files.size(source) for source in files.files),
             records=self.records if self.complete and self.damage is None else None,
             health=self.health,
+            damaged=self.damage is not None,
             **found,
         )

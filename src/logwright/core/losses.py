@@ -24,6 +24,7 @@ from .disk import Disk, make_directories, replace_file
 from .errors import DamagedJournal, Locked
 from .keep import DIRECTORY
 from .lock import Lock
+from .outcome import Damage
 
 ACCOUNT_NAME: Final = "losses"
 _LOCK_NAME: Final = "losses.lck"
@@ -41,7 +42,8 @@ class Loss:
 
     `what` names the records in the terms of the format: offsets, times, segments, keys, items. `fields` holds the same
     for programs, such as `{"first": 12, "next": 20}` for offsets; each format documents its own. `at_most` is None
-    where nothing bounds the number. `part` is the journal within its directory: a queue, a store.
+    where nothing bounds the number. `part` is the journal within its directory: a queue, a store; empty for a loss that
+    concerns all of them, as after a conversion.
     """
 
     file: str
@@ -115,6 +117,22 @@ class Loss:
         )
 
 
+def inherited(losses: Iterable[Loss], damages: Iterable[Damage], *, same_numbers: bool) -> list[Loss]:
+    """The account of a copy: the losses of its source, and a loss for each damaged range that was left out.
+
+    The copy has other record numbers unless `same_numbers`; then what `fields` says holds for the source only, and is
+    kept below `source`.
+    """
+    found = [replace(loss, part="", repair="") for loss in losses]
+    if not same_numbers:
+        found = [replace(loss, fields={"source": dict(loss.fields)} if loss.fields else {}) for loss in found]
+    for damage in damages:
+        if damage.kind not in ("torn_tail", "lost"):
+            what = "the records of a damaged range of the journal that this is a copy of"
+            found.append(Loss(damage.file, damage.start, damage.size, 0, None, what, damage.reason))
+    return found
+
+
 def listed(names: Iterable[str], count: int) -> str:
     """Some of `count` names for a text: all of them, or the first `MOST_LISTED` and how many more."""
     shown = [name for name, _ in zip(names, range(MOST_LISTED), strict=False)]
@@ -148,16 +166,25 @@ def read_losses(disk: Disk, home: Path, part: str | None = None) -> list[Loss]:
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise DamagedJournal(path, position, f"this line of the account of losses is broken: {error!r}") from None
         position += len(line)
-        if part is None or loss.part == part:
+        if part is None or loss.part in ("", part):
             found.append(loss)
     return found
 
 
 def add_losses(disk: Disk, home: Path, losses: Iterable[Loss], *, repair: str = "") -> None:
-    """Add losses to the account, durably. Those of the same repair that are there already are replaced."""
+    """Add losses to the account, durably. Those of the same repair that are there already are replaced.
+
+    A loss that came with a copy, without a repair, is added only once.
+    """
     new = [replace(loss, repair=repair) for loss in losses]
-    with _changing(disk, home) as change:
-        change(lambda old: [loss for loss in old if not repair or loss.repair != repair] + new)
+
+    def edit(old: list[Loss]) -> list[Loss]:
+        kept = [loss for loss in old if not repair or loss.repair != repair]
+        return kept + [loss for loss in new if repair or loss not in kept]
+
+    if new:
+        with _changing(disk, home) as change:
+            change(edit)
 
 
 def remove_losses(disk: Disk, home: Path, repair: str) -> None:

@@ -9,7 +9,7 @@ its place seen from the path.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -20,7 +20,7 @@ from .errors import DamagedJournal
 from .format import Located
 from .losses import Loss
 from .outcome import Damage, Mode, check_mode
-from .report import Progress, Report, Summary
+from .report import SOUND_SO_FAR, Progress, Report, Summary
 
 Bound: TypeAlias = int | Mapping[str, int] | None
 
@@ -158,6 +158,8 @@ class PartsReader(Closing):
             first=self.outermost([self._shown(part, summary.first) for part, summary in found], min),
             last=self.outermost([self._shown(part, summary.last) for part, summary in found], max),
             health=worst_health([(part, summary.health) for part, summary in found]),
+            damaged=any(summary.damaged for _, summary in found),
+            losses=self._together((part, summary.losses) for part, summary in found),
             details={f"{self.part_name}s": lines},
         )
 
@@ -174,18 +176,28 @@ class PartsReader(Closing):
         """Check every part."""
         share = self._shares(progress)
         whole = Report(self.format)
+        losses: list[tuple[str, list[Loss]]] = []
         for part, reader in self._each():
             report = reader.verify(progress=share(part))
             whole.records += report.records
             whole.bytes += report.bytes
             whole.problems += [self._seen(part, problem) for problem in report.problems]
             whole.anomalies += [self._seen(part, anomaly) for anomaly in report.anomalies]
-            whole.losses += [self._seen(part, loss) for loss in report.losses]
+            losses.append((part, report.losses))
+        whole.losses = self._together(losses)
         return whole
 
     def losses(self) -> list[Loss]:
         """What the parts are known to have lost."""
-        return [self._seen(part, loss) for part, reader in self._each() for loss in reader.losses()]
+        return self._together((part, reader.losses()) for part, reader in self._each())
+
+    def _together(self, losses: Iterable[tuple[str, list[Loss]]]) -> list[Loss]:
+        """The losses of all parts; one that concerns a whole directory of them is listed once."""
+        found: list[Loss] = []
+        for part, ours in losses:
+            seen = [self._seen(part, loss) for loss in ours]
+            found += [loss for loss in seen if loss not in found]
+        return found
 
     def state(self, at: int | None = None) -> dict[str, Any]:
         """The state of each part under its name."""
@@ -209,4 +221,4 @@ def worst_health(healths: list[tuple[str, str]]) -> str:
     kinds = {health for _, health in healths}
     if len(kinds) <= 1:
         return kinds.pop() if kinds else "empty"
-    return "; ".join(f"{part}: {health}" for part, health in healths if not health.startswith("sound"))
+    return "; ".join(f"{part}: {health}" for part, health in healths if health != SOUND_SO_FAR)

@@ -27,11 +27,11 @@ from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar
 from .chunk import POSITION_BITS
 from .closing import Closing
 from .disk import Disk
-from .errors import DamagedJournal, Gap, NotFound, WrongUse
+from .errors import DamagedJournal, Gap, LogwrightError, NotFound, WrongUse
 from .format import Located
 from .losses import Loss, read_losses
 from .outcome import Damage, Mode, Span, check_mode
-from .report import Progress, Report, Summary
+from .report import SOUND_SO_FAR, Progress, Report, Summary
 from .snapshot import Listed, Snapshot, snapshot
 
 _PLACE: Final = re.compile(r"(.*?) ?@ ?([0-9]{1,20})", re.DOTALL)
@@ -172,6 +172,12 @@ class ChunkReader(Closing, Generic[C]):
     def summary(self) -> Summary:
         """What this is, quickly: names, sizes, both ends; of what can only be read from its beginning on, not all."""
         found: Summary = import_module(f"{self.package}.check").summarize(self)
+        try:
+            found.losses = self.losses()
+        except LogwrightError as error:
+            found.damaged, found.health = True, str(error)
+        if found.losses and found.health == SOUND_SO_FAR:
+            found.health = f"{SOUND_SO_FAR}, with known losses"
         return found
 
     def verify(self, *, progress: Progress | None = None) -> Report:

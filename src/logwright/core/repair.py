@@ -373,7 +373,7 @@ def report_repairs(disk: Disk, home: Path, report: Report, part: str | None = No
     try:
         report.losses += read_losses(disk, home, part)
     except LogwrightError as error:
-        report.problems.append(Problem(f"{DIRECTORY}/{ACCOUNT_NAME}", 0, "losses", str(error)))
+        report.problems.append(Problem(f"{DIRECTORY}/{ACCOUNT_NAME}", 0, "unreadable", str(error)))
     try:
         repair = find_interrupted(disk, home)
     except LogwrightError as error:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from .losses import Loss
 
 Progress: TypeAlias = Callable[[int, int], None]
 """Called now and then with the bytes done and the bytes there are."""
+SOUND_SO_FAR: Final = "sound so far"
+"""The health of a journal whose names, sizes and ends are right."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +62,9 @@ class Report:
 class Summary:
     """The answer of `inspect`: what this is and how it looks from outside, without reading all of it.
 
-    `first` and `last` are records as JSON objects; `details` holds what only this format has. `health` is a text that
-    has the word `damaged` in it when damage can be seen from outside; a torn tail is none.
+    `first` and `last` are records as JSON objects; `details` holds what only this format has. `damaged` says whether
+    damage was seen, which a torn tail is not; False says nothing about what was not looked at. `health` is one line of
+    text.
     """
 
     format: str
@@ -72,12 +75,9 @@ class Summary:
     first: dict[str, Any] | None
     last: dict[str, Any] | None
     health: str
+    damaged: bool
     details: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def damaged(self) -> bool:
-        """Whether damage was seen. False says nothing about what was not looked at."""
-        return "damaged" in self.health
+    losses: list[Loss] = field(default_factory=list)
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -89,5 +89,6 @@ class Summary:
             "first": self.first,
             "last": self.last,
             "health": self.health,
+            "losses": [loss.as_json() for loss in self.losses],
             **self.details,
         }

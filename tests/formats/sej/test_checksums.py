@@ -78,6 +78,7 @@ def test_a_writer_makes_a_side_file_for_each_segment_when_asked(journal_director
     assert Reader(journal_directory).summary().details["checksums"] == 3
     assert Reader(journal_directory).verify().as_json() == {
         "format": "sej", "sound": True, "records": 25, "bytes": 1000, "problems": [], "anomalies": [],
+        "losses": [],
     }  # fmt: skip
 
 

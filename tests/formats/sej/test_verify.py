@@ -129,6 +129,7 @@ def test_a_report_is_json_of_the_agreed_shape() -> None:
         "bytes": 7648,
         "problems": [{"file": FIRST, "position": 598, "kind": "unexpected_offset", "message": message}],
         "anomalies": [],
+        "losses": [],
     }
 
 
@@ -521,6 +522,7 @@ def test_a_summary_tells_what_names_sizes_and_ends_tell(journal: Path) -> None:
         "bytes": 1000,
         "records": 25,
         "health": "sound so far",
+        "losses": [],
         "segments": 3,
         "first_offset": 0,
         "next_offset": 25,

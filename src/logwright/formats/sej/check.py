@@ -355,6 +355,7 @@ def summarize(reader: Reader) -> Summary:
         first=_if_readable(_first_record, reader, segments),
         last=_if_readable(_last_record, reader, segments),
         health=look.health,
+        damaged=look.damage is not None,
         details=details,
     )
 
