@@ -99,10 +99,10 @@ def test_journals_and_activity_are_summed_and_the_rest_is_counted() -> None:
 
 def test_damage_is_counted_placed_and_drawn_together_where_it_is_dense() -> None:
     rows: list[tuple[Any, ...]] = [
-        ("sej", "a", "f", 10 * number, 5, "malformed", f"no {number}") for number in range(2000)
+        ("sej", "a", "f", 10 * number, 5, "malformed", f"no {number}", None) for number in range(2000)
     ]
-    rows += [("sej", "b", f"g{number}", 100, 50, "gap", "gone") for number in range(30)]
-    rows += [("sej", "c", None, None, None, "unreadable", "permission denied")]
+    rows += [("sej", "b", f"g{number}", 100, 50, "gap", "gone", None) for number in range(30)]
+    rows += [("sej", "c", None, None, None, "unreadable", "permission denied", None)]
     files = table(FILES, [("sej", "a", "", "f", 40_000, 0, 1), ("sej", "b", "", "g0", 60, 0, 1)])
     found = gathered({"damage": table(DAMAGE, rows), "files": files})
     damage = found.damage

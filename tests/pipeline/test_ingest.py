@@ -171,7 +171,8 @@ def test_damage_and_torn_tails_are_rows_and_journals_that_cannot_be_opened_too(t
     found = rows(plan, "damage")
     assert found.schema.remove_metadata() == DAMAGE
     (first, mixed, torn) = sorted(found.to_pylist(), key=lambda row: row["journal"])
-    assert tuple(first.values()) == ("sej", "bad", wrong.file, wrong.start, wrong.size, wrong.kind, wrong.reason)
+    place = ("sej", "bad", wrong.file, wrong.start, wrong.size)
+    assert tuple(first.values()) == (*place, wrong.kind, wrong.reason, None)
     assert (torn["journal"], torn["kind"]) == ("torn", "torn_tail")
     assert (mixed["file"], mixed["position"], mixed["size"], mixed["kind"]) == (None, None, None, "unreadable")
     assert "mixes" in mixed["reason"] or "bit" in mixed["reason"]
@@ -363,7 +364,7 @@ def test_a_directory_that_may_not_be_read_is_damage_and_the_rest_is_read(tmp_pat
         assert begun.start == {"a": {"": 10}, "private/b": {"": 10}}
         plan = plan_for(root, tmp_path / "again")
         with without_access(root / "private"):
-            parts, unreadable = everything(plan.settings)
+            parts, unreadable, _ = everything(plan.settings)
             stream = PipelineStream(plan.settings)
             assert stream.following(begun.start) == begun.start, "what was read of it rests"
             assert stream.unreadable == unreadable

@@ -24,8 +24,10 @@ def test_what_is_too_large_to_be_fetched_is_summed_up_first(spark: Any) -> None:
     rows = [(f, name, minute(at), r, b) for f, name, at, r, b in a_day_of_activity()]
     rows.append(("sej", JOURNALS[2], minute(4 * START), 6, 60))
     rows += [("sej", f"tiny {number}", minute(START), 1, 1) for number in range(20)]
-    wrong: list[tuple[Any, ...]] = [("sej", JOURNALS[0], "f", 10 * n, 5, "malformed", f"no {n}") for n in range(2000)]
-    wrong += [("sej", JOURNALS[1], f"g{number}", 100, 50, "gap", "gone") for number in range(500)]
+    wrong: list[tuple[Any, ...]] = [
+        ("sej", JOURNALS[0], "f", 10 * n, 5, "malformed", f"no {n}", None) for n in range(2000)
+    ]
+    wrong += [("sej", JOURNALS[1], f"g{number}", 100, 50, "gap", "gone", None) for number in range(500)]
     tables = {"activity": table(ACTIVITY, rows), "damage": table(DAMAGE, wrong)}
     frames = {name: spark.createDataFrame(one) for name, one in tables.items()}
     whole, summed = gathered(tables), gathered(frames, most_rows=900)

@@ -97,7 +97,7 @@ def test_events_and_damage_share_the_records_among_them(records: Any, root: Path
     assert sorted(rows(events.select(*columns)), key=str) == sorted(wanted, key=str)
     found = tables.damage(records)
     assert found.schema == from_arrow_schema(tables.DAMAGE)
-    assert sorted(rows(found)) == sorted(damaged)
+    assert sorted(rows(found.drop("detail"))) == sorted(damaged)
     assert {row[5] for row in damaged} == {"malformed", "torn_tail"}
     assert tables.split_damage("gap: 3 records: gone") == ("gap", "3 records: gone")
 

@@ -29,6 +29,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from ..core.disk import REAL_DISK, make_directories, remove_tree
 from ..core.errors import LogwrightError, NotFound, StorageFailed, WrongUse
+from ..core.losses import Loss
 from ..core.naming import as_text, printed
 from ..core.outcome import Damage
 from ..core.split import TARGET_BYTES, Split, pack
@@ -36,7 +37,7 @@ from ..spark import schemas
 from ..spark.reading import Journal, Part, Reading, file_of
 from .commit import part_name
 from .parquet import COMPRESSION, COMPRESSIONS, WRITTEN, ParquetFile, Written, filled, write_empty
-from .planning import PipelineStream, Plan, Unreadable, everything
+from .planning import KnownLoss, PipelineStream, Plan, Unreadable, everything
 from .settings import Settings
 from .tables import DAMAGE, EVENTS
 
@@ -166,12 +167,19 @@ class IngestSource(DataSource):
 
 
 class IngestPart(Part):
-    """What one task reads, and which journals it tells of that cannot be read."""
+    """What one task reads, and the unreadable journals and known losses that it reports."""
 
-    def __init__(self, number: int, parts: list[tuple[Journal, Split]], unreadable: Sequence[Unreadable]) -> None:
+    def __init__(
+        self,
+        number: int,
+        parts: list[tuple[Journal, Split]],
+        unreadable: Sequence[Unreadable],
+        losses: Sequence[KnownLoss],
+    ) -> None:
         super().__init__(parts)
         self.number = number
         self.unreadable = tuple(unreadable)
+        self.losses = tuple(losses)
 
 
 class IngestReader(DataSourceReader):
@@ -183,12 +191,13 @@ class IngestReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """The tasks."""
         if self.plan.end is None:
-            parts, unreadable = everything(self.plan.settings)
+            parts, unreadable, losses = everything(self.plan.settings)
         else:
             parts = PipelineStream(self.plan.settings).splits_between(self.plan.start, self.plan.end)
-            unreadable = list(self.plan.unreadable)
+            unreadable, losses = list(self.plan.unreadable), list(self.plan.losses)
         groups = pack(parts, self.plan.settings.split_bytes, lambda part: part[1].bytes) or [[]]
-        return [IngestPart(number, group, () if number else unreadable) for number, group in enumerate(groups)]
+        first = IngestPart(0, groups[0], unreadable, losses)
+        return [first, *(IngestPart(number, group, (), ()) for number, group in enumerate(groups[1:], 1))]
 
     def read(self, partition: InputPartition) -> Iterator[tuple[str]]:
         """Do what a task has to; one row says what it did."""
@@ -196,6 +205,8 @@ class IngestReader(DataSourceReader):
         with _Task(self.plan, partition.number) as task:
             for unreadable in partition.unreadable:
                 task.tell_unreadable(*unreadable)
+            for loss in partition.losses:
+                task.report_loss(*loss)
             for journal, split in partition.parts:
                 task.take(journal, split)
             done = task.finish()
@@ -247,6 +258,13 @@ class _Task:
         else:
             self._found(journal)
 
+    def report_loss(self, format: str, name: str, text: str) -> None:
+        """Write a row for a loss that a journal has in its account."""
+        loss = Loss.from_json(json.loads(text))
+        if self._settings.mode_of(name) != "dropmalformed":
+            wrong = _Wrong(loss.file, loss.position, loss.bytes, loss.kind, f"{loss.what}: {loss.reason}", text)
+            self._tell(Journal(format, "", name), wrong)
+
     def _found(self, journal: Journal) -> Found:
         return self._done.journals.setdefault(journal.name, Found(journal.format))
 
@@ -273,13 +291,14 @@ class _Task:
 
 @dataclass(frozen=True, slots=True)
 class _Wrong:
-    """A range of bytes that is no record; of no file when a journal could not be opened."""
+    """A range of bytes that is no record, or a known loss; of no file when a journal could not be opened."""
 
     file: str | None
     position: int | None
     size: int | None
     kind: str
     reason: str
+    detail: str | None = None
 
 
 class _Decoding(Reading):
@@ -294,5 +313,6 @@ class _Decoding(Reading):
             yield filled(batch, journal)
 
     def damage_rows(self, journal: Journal, part: str, damage: Damage) -> Iterator[Any]:
-        file = file_of(journal.format, part, damage.file)
-        yield _Wrong(file, damage.start, damage.size, damage.kind, damage.reason)
+        if damage.kind != "lost":  # that is in the account of the journal, which is reported as a whole
+            file = file_of(journal.format, part, damage.file)
+            yield _Wrong(file, damage.start, damage.size, damage.kind, damage.reason)

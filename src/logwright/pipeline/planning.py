@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import TypeAlias
 
 from ..core.errors import HistoryUnavailable, LogwrightError, NotFound, StorageFailed, UnknownFormat
-from ..core.format import find_format
+from ..core.format import Reader, find_format
+from ..core.keep import DIRECTORY
+from ..core.losses import ACCOUNT_NAME, Loss
 from ..core.naming import as_text
 from ..core.split import Split
 from ..location import is_local, locate
@@ -24,14 +26,17 @@ from .settings import JournalRule, Settings
 
 Unreadable: TypeAlias = tuple[str, str, str]
 """Format and name of a journal that cannot be opened, and why; without a format, of a directory."""
+KnownLoss: TypeAlias = tuple[str, str, str]
+"""Format and name of a journal, and a loss from its account as JSON."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """What is to be read, and where to. It goes to whoever plans and to the tasks, as JSON.
 
-    Without `end` all that there is now is read, torn tails are told, and journals that cannot be opened as well. With
-    it the records from `start` to `end` are, which are offsets of a stream, and `unreadable` is what is told.
+    Without `end` all that there is now is read; torn tails, journals that cannot be opened and known losses are
+    reported as well. With it the records between the stream offsets `start` and `end` are read, and `unreadable`
+    and `losses` are reported.
     """
 
     settings: Settings
@@ -39,6 +44,7 @@ class Plan:
     start: Offset = field(default_factory=dict)
     end: Offset | None = None
     unreadable: tuple[Unreadable, ...] = ()
+    losses: tuple[KnownLoss, ...] = ()
     compression: str = COMPRESSION
 
     def as_json(self) -> str:
@@ -57,6 +63,7 @@ class Plan:
                 "start": self.start,
                 "end": self.end,
                 "unreadable": self.unreadable,
+                "losses": self.losses,
                 "compression": self.compression,
             }
         )
@@ -66,7 +73,8 @@ class Plan:
         found = json.loads(text)
         rules = tuple(JournalRule(**rule) for rule in found["settings"].pop("journal_rules"))
         settings = Settings(**found.pop("settings"), journal_rules=rules)
-        found["unreadable"] = tuple((format, name, reason) for format, name, reason in found["unreadable"])
+        for key in ("unreadable", "losses"):
+            found[key] = tuple((format, name, text) for format, name, text in found[key])
         return cls(settings, **found)
 
 
@@ -103,29 +111,43 @@ def is_at_or_in(journal: str, name: str) -> bool:
     return journal == name or journal.startswith(f"{name}/")
 
 
-def everything(settings: Settings) -> tuple[list[tuple[Journal, Split]], list[Unreadable]]:
-    """All splits of all journals, and the journals that cannot be opened."""
+def known_losses(journal: Journal, reader: Reader) -> list[KnownLoss]:
+    """The account of losses of a journal. That it cannot be read is a loss of unknown size."""
+    try:
+        losses = reader.losses()
+    except LogwrightError as error:
+        what = "unknown: the account of losses cannot be read"
+        losses = [Loss(f"{DIRECTORY}/{ACCOUNT_NAME}", 0, 0, 0, None, what, as_text(str(error)))]
+    return [(journal.format, journal.name, json.dumps(loss.as_json())) for loss in losses]
+
+
+def everything(settings: Settings) -> tuple[list[tuple[Journal, Split]], list[Unreadable], list[KnownLoss]]:
+    """All splits of all journals, the journals that cannot be opened, and what is known to be lost."""
     unreadable: list[Unreadable] = []
+    losses: list[KnownLoss] = []
     journals = chosen_journals(settings, unreadable)
     if not journals:
         raise UnknownFormat(f"{settings.journals}: no journal of any known format is here or below")
     parts: list[tuple[Journal, Split]] = []
     for journal in journals:
         try:
-            planned = find_format(journal.format).room("splits").plan(open_journal(journal), settings.split_bytes)
+            reader = open_journal(journal)
+            planned = find_format(journal.format).room("splits").plan(reader, settings.split_bytes)
         except LogwrightError as error:
             if settings.mode_of(journal.name) == "failfast":
                 raise
             unreadable.append((journal.format, journal.name, str(error)))
         else:
             parts.extend((journal, split) for split in planned)
-    return parts, unreadable
+            losses += known_losses(journal, reader)
+    return parts, unreadable, losses
 
 
 class PipelineStream(JournalStream):
     """What is new in the journals that are chosen. Those that cannot be opened rest, unless they are to be failed for.
 
-    `unreadable` are these, as they were found by the last look; `lost` is what went before it was read.
+    `unreadable` are these, as they were found by the last look, and `losses` the known losses of the others; `lost` is
+    what went before it was read.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -137,6 +159,7 @@ class PipelineStream(JournalStream):
         super().__init__(schemas.spark_schema(None), options, None)
         self.settings = settings
         self.unreadable: list[Unreadable] = []
+        self.losses: list[KnownLoss] = []
         self.lost: list[str] = []
         self._seen: dict[Place, Standing] | None = None
 
@@ -168,7 +191,7 @@ class PipelineStream(JournalStream):
         if self._seen is not None:
             return self._seen
         found: dict[Place, Standing] = {}
-        self.unreadable = []
+        self.unreadable, self.losses = [], []
         for journal in chosen_journals(self.settings, self.unreadable):
             try:
                 reader = open_journal(journal)
@@ -180,6 +203,7 @@ class PipelineStream(JournalStream):
                     raise
                 self.unreadable.append((journal.format, journal.name, str(error)))
                 continue
+            self.losses += known_losses(journal, reader)
             for part, (first, following) in extents.items():
                 found[journal.name, part] = Standing(journal, reader, part, first, following)
         return found

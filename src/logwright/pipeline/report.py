@@ -143,7 +143,7 @@ def _damage_card(damage: DamageFigures, tails: int) -> Markup:
         return _card("Damage", "none", f"{units.counted(tails, 'file')} with an end that is no record", "warn")
     if not damage.count:
         return _card("Damage", "none", "all bytes are records", "good")
-    look = "warn" if set(damage.kinds) <= {"torn_tail"} else "bad"
+    look = "warn" if set(damage.kinds) <= {"torn_tail", "lost", "restored"} else "bad"
     places = []
     if damage.file_count:
         places.append(f"{units.size(damage.bytes)} in {units.counted(damage.file_count, 'file')}")

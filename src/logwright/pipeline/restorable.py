@@ -9,6 +9,7 @@ written as one, they are one here as well (`unit_of`): what is called a file is 
 from __future__ import annotations
 
 import fnmatch
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -19,6 +20,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from ..core.errors import NotFound, WrongUse
 from ..core.format import FORMATS, find_format
+from ..core.losses import Loss
 from ..core.restore import RestoredJournal, check_journals, room_of
 from ..location import locate
 from . import forms
@@ -95,6 +97,7 @@ class JournalToWrite:
     files: dict[str, FileToWrite] = field(default_factory=dict)
     consumers: dict[str, dict[str, int | None]] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
+    losses: list[Loss] = field(default_factory=list)
     is_single_file: bool = False
 
 
@@ -155,6 +158,7 @@ def choose(tables: Tables, patterns: Sequence[str] | None) -> Chosen:
     if "consumers" in names:
         _note_consumers(found, tables.read("consumers", _CONSUMERS).collect())
     if "damage" in names:
+        _note_losses(found, tables)
         _note_damage(found, tables)
     for journal in found.journals.values():
         _check_files(journal)
@@ -223,12 +227,24 @@ def _note_files(found: Chosen, rows: Iterable[Any]) -> None:
             file.listed = [*(file.listed or ()), row["file"]]
 
 
+def _note_losses(found: Chosen, tables: Tables) -> None:
+    """Find the losses that journals had in their accounts."""
+    rows = tables.read("damage", DAMAGE).where(F.col("detail").isNotNull())
+    for row in rows.where(F.col("journal").isin(list(found.journals))).orderBy("journal", "detail").collect():
+        try:
+            loss = Loss.from_json(json.loads(row["detail"]))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise WrongUse(f"the table damage has a loss of {row['journal']} that cannot be read: {error!r}") from None
+        found.journals[row["journal"]].losses.append(loss)
+
+
 def _note_damage(found: Chosen, tables: Tables) -> None:
     """Tell what was damaged in journals whose sizes do not tell it."""
     names = [name for name, journal in found.journals.items() if _optional(journal.format, "unit_of") is not None]
     if not names:
         return
     rows = tables.read("damage", DAMAGE).where(F.col("journal").isin(names) & F.col("file").isNotNull())
+    rows = rows.where(F.col("detail").isNull())
     for row in rows.orderBy("journal", "file", "position").limit(_MOST_DAMAGES).collect():
         place = f"{row['file']} @ {row['position']}"
         found.journals[row["journal"]].problems.append(f"{place} was damaged ({row['kind']}): {row['reason']}")

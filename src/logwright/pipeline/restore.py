@@ -37,6 +37,8 @@ from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterComm
 
 from ..core.disk import REAL_DISK, Disk, make_directories, replace_file
 from ..core.errors import DamagedJournal, LogwrightError, StorageFailed, WrongUse
+from ..core.losses import add_losses
+from ..core.naming import name_of
 from ..core.report import Progress
 from ..core.restore import (
     FileWriter,
@@ -297,11 +299,24 @@ def _publish(chosen: Chosen, restoring: Restoring) -> Restored:
         home = restoring.home_of(journal.name)
         if journal.is_single_file:
             single_files[journal.name] = [one.file for files in ours.values() for one in files]
+            add_losses(restoring.disk, (restoring.out / name_of(journal.name)).parent, journal.losses)
         else:
+            _write_losses(restoring.disk, home, journal)
             for part, offsets in journal.consumers.items():
                 room.write_consumers(home, part, offsets, disk=restoring.disk)
         restored[journal.name] = _told(journal, ours)
     return restoring.publish(restored, single_files)
+
+
+def _write_losses(disk: Disk, home: Path, journal: JournalToWrite) -> None:
+    """Write the accounts that a journal had: of a root of shards each shard has its own."""
+    shards = {room_of(journal.format).part_of(file) for file in journal.files}
+    for loss in journal.losses:
+        shard, _, file = loss.file.partition("/")
+        if file and shard in shards:
+            add_losses(disk, home / name_of(shard), [replace(loss, file=file)])
+        else:
+            add_losses(disk, home, [loss])
 
 
 def _taken(chosen: Chosen, restoring: Restoring) -> dict[str, dict[str, list[Written]]]:

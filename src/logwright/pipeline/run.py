@@ -41,7 +41,7 @@ from .failures import telling_where, translated
 from .figures import SHOWN, TableFigures, gather
 from .ingest import Found, Ingested, ingest
 from .listing import Listing
-from .planning import PipelineStream, Plan, Unreadable, chosen_journals, is_below
+from .planning import KnownLoss, PipelineStream, Plan, Unreadable, chosen_journals, is_below
 from .progress import Progress, tell, watched
 from .report import write_report
 from .settings import Settings
@@ -58,6 +58,10 @@ POLL_SECONDS: Final = 1.0
 """How long a run that follows waits before it looks again."""
 REFRESH_SECONDS: Final = 30.0
 """How old the lists of files and consumers may get while nothing else is new."""
+
+
+_HARMLESS: Final = {"torn_tail", "lost", "restored"}
+"""The kinds of damage that leave the exit code 0."""
 
 
 @dataclass(slots=True)
@@ -82,8 +86,8 @@ class Result:
 
     @property
     def is_damaged(self) -> bool:
-        """Whether this run has met damage. A torn tail is none: the next writer cuts it off."""
-        return any(set(found.damage) - {"torn_tail"} for found in self.found.journals.values())
+        """Whether this run has met damage. A torn tail is none, nor is a loss that the account of a journal has."""
+        return any(set(found.damage) - _HARMLESS for found in self.found.journals.values())
 
 
 def run(
@@ -156,7 +160,8 @@ def _check_journals(settings: Settings, journals: Sequence[Journal]) -> None:
 class State:
     """What a checkpoint holds: with what the tables were made, how far journals were read, and what is in the tables.
 
-    `listings` are digests of what was listed, to tell whether it has changed.
+    `listings` are digests of what was listed, to tell whether it has changed; `losses` are digests of the known losses
+    that are in the table `damage`.
     """
 
     made_with: dict[str, Any]
@@ -166,6 +171,7 @@ class State:
     tables: dict[str, Totals] = field(default_factory=dict)
     journals: dict[str, Found] = field(default_factory=dict)
     listings: dict[str, str] = field(default_factory=dict)
+    losses: list[str] = field(default_factory=list)
 
     @classmethod
     def of(cls, checkpoint: Checkpoint | None, path: Path) -> State | None:
@@ -252,9 +258,12 @@ class _Run:
             end = stream.following(state.offsets)
             self.result.notes += [what for what in stream.lost if what not in self.result.notes]
             fresh = [one for one in stream.unreadable if one[1] not in state.unreadable]
+            losses = {_loss_digest(loss): loss for loss in stream.losses}
+            losses = {digest: loss for digest, loss in losses.items() if digest not in state.losses}
             state = replace(state, unreadable=[name for _, name, _ in stream.unreadable])
-            if end != state.offsets or fresh or not state.tables:
-                state = self._batch(state, self._listing(), end=end, unreadable=fresh)
+            if end != state.offsets or fresh or losses or not state.tables:
+                state = replace(state, losses=[*state.losses, *losses])
+                state = self._batch(state, self._listing(), end=end, unreadable=fresh, losses=list(losses.values()))
                 continue
             if not self._settings.follow:
                 self._refresh(state)
@@ -299,7 +308,13 @@ class _Run:
     # --- one batch ----------------------------------------------------------------------------------------------------
 
     def _batch(
-        self, state: State, listing: Listing, *, end: Offset | None, unreadable: Sequence[Unreadable] = ()
+        self,
+        state: State,
+        listing: Listing,
+        *,
+        end: Offset | None,
+        unreadable: Sequence[Unreadable] = (),
+        losses: Sequence[KnownLoss] = (),
     ) -> State:
         """Read, make tables, publish. Without an `end` all that there is is read."""
         problems = [f"{name}: it could not be listed: {problem}" for name, problem in listing.problems.items()]
@@ -313,9 +328,10 @@ class _Run:
                 state.offsets,
                 end,
                 tuple(unreadable),
+                tuple(losses),
                 batch.compression,
             )
-            is_new = batch.anew or end != state.offsets or bool(unreadable)
+            is_new = batch.anew or end != state.offsets or bool(unreadable) or bool(losses)
             found = self._read(plan, _journals_of(plan, listing)) if is_new else Ingested()
             if is_new:
                 self._make_tables(batch, found)
@@ -418,6 +434,11 @@ class _Run:
             self.result.journals = self._state.journals
             if REAL_DISK.exists(self._output.path / REPORT):
                 self.result.report = str(Path(self.result.out) / REPORT)
+
+
+def _loss_digest(loss: KnownLoss) -> str:
+    """What tells a loss apart from the others in the tables."""
+    return hashlib.sha256(json.dumps(loss).encode()).hexdigest()[:16]
 
 
 def _journals_of(plan: Plan, listing: Listing) -> int:

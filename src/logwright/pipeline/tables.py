@@ -44,9 +44,14 @@ DAMAGE: Final = pa.schema(
         ("size", pa.int64()),
         ("kind", pa.string()),
         ("reason", pa.string()),
+        ("detail", pa.string()),
     ]
 )
-"""Where bytes are no record, and why. The file is null for a journal that could not be opened at all."""
+"""Where bytes are no record, and why. The file is null for a journal that could not be opened at all.
+
+The kinds `lost` and `restored` are what repairs have done, from the account of losses of the journal: see
+`core/losses.py`. Their `detail` is the loss as JSON; for other kinds it is null.
+"""
 FILES: Final = pa.schema(
     [
         ("format", pa.string()),
@@ -92,7 +97,8 @@ def damage(records: DataFrame) -> DataFrame:
     kind = F.substring_index("damage", ": ", 1)
     reason = F.expr("substring(damage, length(substring_index(damage, ': ', 1)) + 3)")
     found = records.where("damage is not null")
-    return found.select(*place, F.col("size").cast("bigint"), kind.alias("kind"), reason.alias("reason"))
+    detail = F.lit(None).cast("string").alias("detail")
+    return found.select(*place, F.col("size").cast("bigint"), kind.alias("kind"), reason.alias("reason"), detail)
 
 
 def split_damage(text: str) -> tuple[str, str]:

@@ -1,0 +1,104 @@
+"""Known losses on Spark: rows of the table `damage`, each once, and in the accounts of restored journals again."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from logwright.core.disk import REAL_DISK
+from logwright.core.losses import Loss, account_path, add_losses, read_losses
+from logwright.formats import kestrel
+from logwright.formats.sej import ShardedWriter, Writer
+from logwright.formats.versioned import VersionedKVStore
+from logwright.pipeline import Settings
+from logwright.pipeline.commit import table_files
+from logwright.pipeline.restore import restore
+from logwright.pipeline.run import Result, run
+
+ORDERS = Loss("jnl/0000000000000000.jnl", 40, 12, 2, 2, "offsets 1 and 2", "size -1", fields={"first": 1, "next": 3})
+SHARD = Loss("jnl/0000000000000000.jnl", 9, 1, 0, 0, "a size", "one bit", kind="restored")
+QUEUE = Loss("mail", 0, 5, 1, None, "items of the queue mail", "opcode 99", part="mail")
+STORE = Loss("cars.jrn", 17, 5, 1, 3, "the key a", "no object", part="cars", fields={"from": 1, "to": 2})
+
+
+@pytest.fixture
+def journals(tmp_path: Path) -> Path:
+    """Journals of three formats with losses in their accounts; one shard of two has one."""
+    root = tmp_path / "journals"
+    with Writer(root / "orders") as writer:
+        writer.append(b"x")
+    with ShardedWriter(root / "events", "web", 1) as sharded:
+        for number in range(20):
+            sharded.append(b"v", b"%d" % number)
+    with kestrel.Queue(root / "queues", "mail") as queue:
+        queue.put(b"x")
+    with VersionedKVStore.open(root / "stores", "cars") as store:
+        store.insert("a", 1)
+    add_losses(REAL_DISK, root / "orders", [ORDERS], repair="repair-1.json")
+    add_losses(REAL_DISK, root / "events" / "web.1.001", [SHARD])
+    add_losses(REAL_DISK, root / "queues", [QUEUE])
+    add_losses(REAL_DISK, root / "stores", [STORE])
+    return root
+
+
+def make_tables(spark: Any, journals: Path, out: Path, **more: Any) -> Result:
+    settings = Settings(str(journals), str(out), mode="permissive", **more)
+    return run(settings, spark)
+
+
+def damage(out: Path) -> list[dict[str, Any]]:
+    files = table_files(out, "damage")
+    assert files
+    found: list[dict[str, Any]] = pa.concat_tables([pq.read_table(out / name) for name in files]).to_pylist()
+    return sorted(found, key=lambda row: (row["journal"], row["file"]))
+
+
+def test_known_losses_are_rows_of_the_table_damage_and_no_failure(spark: Any, journals: Path, tmp_path: Path) -> None:
+    result = make_tables(spark, journals, tmp_path / "tables")
+    assert not result.is_damaged
+    rows = damage(tmp_path / "tables")
+    assert [(row["journal"], row["file"], row["kind"]) for row in rows] == [
+        ("events", "web.1.001/jnl/0000000000000000.jnl", "restored"),
+        ("orders", "jnl/0000000000000000.jnl", "lost"),
+        ("queues", "mail", "lost"),
+        ("stores", "cars.jrn", "lost"),
+    ]
+    assert (rows[1]["position"], rows[1]["size"], rows[1]["reason"]) == (40, 12, "offsets 1 and 2: size -1")
+    assert json.loads(rows[1]["detail"]) == ORDERS.as_json()
+
+
+def test_an_increment_adds_each_known_loss_once(spark: Any, journals: Path, tmp_path: Path) -> None:
+    out = tmp_path / "tables"
+    make_tables(spark, journals, out, incremental=True)
+    assert len(damage(out)) == 4
+    make_tables(spark, journals, out, incremental=True)
+    assert len(damage(out)) == 4
+    add_losses(REAL_DISK, journals / "queues", [Loss("mail", 5, 5, 1, 1, "another item", "opcode 98", part="mail")])
+    result = make_tables(spark, journals, out, incremental=True)
+    assert [row["reason"] for row in damage(out) if row["journal"] == "queues"] == [
+        "items of the queue mail: opcode 99",
+        "another item: opcode 98",
+    ]
+    assert not result.is_damaged
+
+
+def test_an_account_that_cannot_be_read_is_a_loss_of_unknown_size(spark: Any, journals: Path, tmp_path: Path) -> None:
+    account_path(journals / "orders").write_text("{")
+    make_tables(spark, journals, tmp_path / "tables")
+    (row,) = [row for row in damage(tmp_path / "tables") if row["journal"] == "orders"]
+    assert (row["file"], row["kind"]) == (".logwright/losses", "lost")
+    assert row["reason"].startswith("unknown: the account of losses cannot be read: ")
+
+
+def test_restored_journals_have_their_accounts_again(spark: Any, journals: Path, tmp_path: Path) -> None:
+    make_tables(spark, journals, tmp_path / "tables")
+    restore(str(tmp_path / "tables"), str(tmp_path / "out"), spark=spark)
+    assert read_losses(REAL_DISK, tmp_path / "out" / "orders") == [ORDERS]
+    assert read_losses(REAL_DISK, tmp_path / "out" / "events" / "web.1.001") == [SHARD]
+    assert read_losses(REAL_DISK, tmp_path / "out" / "queues") == [QUEUE]
+    assert read_losses(REAL_DISK, tmp_path / "out" / "stores") == [STORE]
