@@ -77,7 +77,8 @@ class Damage:
     """A range of bytes of a file that holds no valid record, and why.
 
     `kind` is one word for programs: `torn_tail`, `malformed`, `unexpected_offset`, `gap`, `checksum`;
-    `history_unavailable`, without bytes, for a question that reaches back before what is kept.
+    `lost`, without bytes, for records that the account of losses names; `history_unavailable`, without bytes, for a
+    question that reaches back before what is kept.
     """
 
     file: str

@@ -7,6 +7,9 @@ everywhere, and so is what becomes of damage by the mode of reading:
     permissive      go on behind it, with a `Damage` in the place of what is damaged
     dropmalformed   go on behind it
 
+Records that the account of losses names (see `losses.py`) are no damage either: reading passes the place, with a line
+in the log, or in `permissive` with a `Damage` of the kind `lost`.
+
 A torn tail is no damage: it is what a crash leaves and what a writer's next open removes. Reading ends before it, and
 `torn_tail` tells about it (in `permissive` it also comes as a `Damage`).
 
@@ -15,6 +18,7 @@ A format's reader is a `ChunkReader`, or a `FilesReader` where its records are n
 
 from __future__ import annotations
 
+import logging
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -33,6 +37,8 @@ from .losses import Loss, read_losses
 from .outcome import Damage, Mode, Span, check_mode
 from .report import SOUND_SO_FAR, Progress, Report, Summary
 from .snapshot import Listed, Snapshot, snapshot
+
+logger = logging.getLogger("logwright")
 
 _PLACE: Final = re.compile(r"(.*?) ?@ ?([0-9]{1,20})", re.DOTALL)
 
@@ -157,6 +163,9 @@ class ChunkReader(Closing, Generic[C]):
         """Tell of damage as `mode` has it."""
         if damage.kind == "torn_tail":
             self.torn_tail = damage
+        elif damage.kind == "lost":
+            if mode != "permissive":
+                logger.warning("%s: %s @ %d: %s", self.path, damage.file, damage.start, damage.reason)
         elif mode == "failfast":
             kind = Gap if damage.kind == "gap" else DamagedJournal
             raise kind(damage.file, damage.start, damage.reason)

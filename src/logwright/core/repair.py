@@ -178,7 +178,8 @@ class Plan:
     `losses` is the account of the records that it takes out, and of the fields that it restores by inference. `left`
     says what is wrong and stays so. `locks` are the lock files to hold meanwhile. `derived` are files that can
     be made again from the journal at any time, such as indexes: what became of them since is no obstacle to `undo`.
-    `interrupted` is set when this is the rest of a repair that was under way.
+    `interrupted` is set when this is the rest of a repair that was under way. `accounts` are the directories below
+    this one that have an account of their own: a loss in a file of theirs goes there.
     """
 
     format: str
@@ -188,11 +189,12 @@ class Plan:
     derived: tuple[str, ...] = ()
     interrupted: bool = False
     losses: tuple[Loss, ...] = ()
+    accounts: tuple[str, ...] = ()
 
     @property
     def empty(self) -> bool:
-        """Whether there is nothing to do."""
-        return not self.steps
+        """Whether there is nothing to do. Losses without steps are of files that are gone: they are noted only."""
+        return not self.steps and not self.losses
 
     @property
     def costs_nothing(self) -> bool:
@@ -230,7 +232,16 @@ class Plan:
             locks=tuple(f"{directory}/{name}" for name in self.locks),
             derived=tuple(f"{directory}/{name}" for name in self.derived),
             losses=tuple(replace(loss, file=f"{directory}/{loss.file}") for loss in self.losses),
+            accounts=(directory,),
         )
+
+    def losses_by_account(self) -> dict[str, list[Loss]]:
+        """The losses by the directory whose account they go to, empty for this one; files are seen from there."""
+        found: dict[str, list[Loss]] = {"": [], **{name: [] for name in self.accounts}}
+        for loss in self.losses:
+            name = next((name for name in self.accounts if loss.file.startswith(f"{name}/")), "")
+            found[name].append(replace(loss, file=loss.file[len(name) + 1 :]) if name else loss)
+        return found
 
 
 def _step_within(step: Step, directory: str) -> Step:
@@ -295,6 +306,7 @@ class Repair:
             "derived": list(self.plan.derived),
             "left": list(self.plan.left),
             "losses": [loss.as_json() for loss in self.plan.losses],
+            "accounts": list(self.plan.accounts),
             "after": self.after,
         }
 
@@ -330,6 +342,7 @@ class Repair:
             locks=tuple(map(str, content["locks"])),
             derived=tuple(map(str, content["derived"])),
             losses=tuple(map(Loss.from_json, content.get("losses", ()))),
+            accounts=tuple(map(str, content.get("accounts", ()))),
         )
         done = int(content["done"])
         if not 0 <= done <= len(entries):
@@ -415,10 +428,11 @@ def apply(disk: Disk, home: Path, plan: Plan) -> Repair:
             repair = _prepare(disk, home, plan)
         else:
             _refuse_half_undone(repair)
-            if repair.plan.steps != plan.steps:
+            if (repair.plan.steps, repair.plan.losses) != (plan.steps, plan.losses):
                 raise WrongUse(f"{repair.log}: this repair was interrupted; finish it, or undo it, before another one")
-        if repair.plan.losses:
-            add_losses(disk, home, repair.plan.losses, repair=repair.log.name)
+        for name, losses in repair.plan.losses_by_account().items():
+            if losses:
+                add_losses(disk, _at(home, name) if name else home, losses, repair=repair.log.name)
         while repair.done < len(repair.entries):
             end = _end_of_run(repair.entries, repair.done)
             _do(disk, home, repair.entries[repair.done : end])
@@ -451,7 +465,8 @@ def undo(disk: Disk, home: Path) -> Repair:
         for name in repair.plan.derived:
             if name not in _removed(repair.plan):
                 disk.remove(_at(home, name))
-        remove_losses(disk, home, repair.log.name)
+        for name in repair.plan.losses_by_account():
+            remove_losses(disk, _at(home, name) if name else home, repair.log.name)
         repair.state = UNDONE
         repair.save(disk)
     return repair

@@ -240,7 +240,7 @@ def test_a_disk_that_fails_makes_a_report_and_no_error_where_only_a_segment_is_c
         else:
             kinds.update(problem.kind for problem in report.problems)
             assert report.sound or faulty.failures
-    assert kinds == {"unreadable"}
+    assert kinds == {"unreadable", "losses"}
 
 
 @pytest.mark.parametrize("size", [1, 7, 9, 100])

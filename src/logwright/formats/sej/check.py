@@ -54,7 +54,7 @@ def verify(reader: Reader, *, progress: Progress | None = None) -> Report:
     times = _Times(report)
     for number, segment in enumerate(segments):
         following = segments[number + 1] if number + 1 < len(segments) else None
-        _check_transition(report, segments, number, expected)
+        _check_transition(reader, report, segments, number, expected)
         if following is not None and sizes[number] == 0:
             message = "no message is in it, and another segment follows"
             report.anomalies.append(Problem(segment.name, 0, "empty_segment", message))
@@ -73,8 +73,10 @@ def _size_or_nothing(reader: Reader, segment: Segment) -> int:
         return 0
 
 
-def _check_transition(report: Report, segments: list[Segment], number: int, expected: int | None) -> None:
-    """Whether a segment goes on where the one before has ended."""
+def _check_transition(
+    reader: Reader, report: Report, segments: list[Segment], number: int, expected: int | None
+) -> None:
+    """Whether a segment continues where the preceding one has ended. What the account of losses names is no problem."""
     segment = segments[number]
     first = segment.first_offset
     if number and segments[number - 1].first_offset == first:
@@ -83,6 +85,8 @@ def _check_transition(report: Report, segments: list[Segment], number: int, expe
     if expected is None or first == expected:
         return
     if first > expected:
+        if reader.gap_before(segment, expected).kind == "lost":
+            return
         message = f"the segment begins with offset {first} where {expected} was expected: {_lost(expected, first)}"
         report.problems.append(Problem(segment.name, 0, "gap", message))
     else:
@@ -383,7 +387,8 @@ def _look_at(reader: Reader, look: _Look, segment: Segment, following: Segment |
         else:
             last = plausible_last(file, size, segment)
             end = End(size, segment.first_offset if last is None else last + 1)
-            if end.next_offset != following.first_offset:
+            is_joined = end.next_offset == following.first_offset
+            if not is_joined and reader.gap_before(following, end.next_offset).kind != "lost":
                 reason = f"its messages do not lead to offset {following.first_offset}, where the next one begins"
                 look.damage = look.damage or Damage(segment.name, size, size, reason)
         if end.position and len(head) == HEAD.size and HEAD.unpack(head)[0] != segment.first_offset:

@@ -15,7 +15,7 @@ from typing import Any
 
 from ...core.checksum import CheckedFile, Checksums
 from ...core.disk import REAL_DISK, Disk, File
-from ...core.errors import DamagedJournal, Gap, NotFound, WrongUse
+from ...core.errors import DamagedJournal, NotFound, WrongUse
 from ...core.format import Located
 from ...core.outcome import Damage, Mode, Span, check_mode
 from ...core.reading import ChunkReader, Shares
@@ -24,7 +24,8 @@ from ...core.report import Progress
 from . import codec, kernel
 from .ending import End, find_end
 from .index import Index, build_entries
-from .layout import CHECKSUM_SUFFIX, HEAD, NO_TIMESTAMP, OVERHEAD, parse_segment_name
+from .layout import CHECKSUM_SUFFIX, HEAD, NO_TIMESTAMP, OVERHEAD, SEGMENT_DIRECTORY, parse_segment_name
+from .lost import are_known, messages_between
 from .records import Message
 from .segment import (
     CheckedSegment,
@@ -66,8 +67,11 @@ class Reader(ChunkReader[Chunk]):
 
     @property
     def directory(self) -> Path:
-        """The journal's directory."""
-        return self.path if self._single is None else self.path.parent.parent
+        """The journal's directory; of a lone segment file the one that it is in."""
+        if self._single is None:
+            return self.path
+        folder = self.path.parent
+        return folder.parent if folder.name == SEGMENT_DIRECTORY else folder
 
     def segments(self) -> list[Segment]:
         """The segment files as they are now, oldest first."""
@@ -124,7 +128,7 @@ class Reader(ChunkReader[Chunk]):
             if stop is not None and segment.first_offset >= stop:
                 return
             if expected is not None and expected != segment.first_offset:
-                yield from self.report(gap_before(segment, expected), mode)
+                yield from self.report(self.gap_before(segment, expected), mode)
             expected = yield from self.segment_chunks(segment, following, start, stop, mode, shares.of(number))
 
     def segment_chunks(
@@ -164,6 +168,22 @@ class Reader(ChunkReader[Chunk]):
                     return following.first_offset if following is not None else cursor.expected
         finally:
             file.close()
+
+    def gap_before(self, segment: Segment, expected: int) -> Damage:
+        """What to report of a segment that should have begun with the offset `expected`: a gap, or a known loss."""
+        first = segment.first_offset
+        if self._is_known_loss(expected, first):
+            reason = f"{messages_between(expected, first)} passed: lost, as the account of losses says"
+            return Damage(segment.name, 0, 0, reason, "lost")
+        return Damage(
+            segment.name, 0, 0, f"the segment begins with offset {first} where {expected} was expected", "gap"
+        )
+
+    def _is_known_loss(self, first: int, after: int) -> bool:
+        try:
+            return first < after and are_known(self.losses(), first, after)
+        except DamagedJournal:  # the account cannot be read: `verify` reports that, and nothing is known
+            return False
 
     def _from(self, chunk: Chunk, start: int | None) -> Iterator[Chunk]:
         """A chunk without the messages before `start`."""
@@ -319,7 +339,7 @@ class Reader(ChunkReader[Chunk]):
             if number == len(segments) - 1:
                 self.torn_tail = ending.torn
             else:
-                _check_joined(segment, ending, segments[number + 1])
+                self._check_joined(segment, ending, segments[number + 1])
             end, expected, checked_from = ending.position, ending.next_offset - 1, ending.position
             while len(found) < count and end > 0:
                 answer = step_back(file, end)
@@ -336,6 +356,14 @@ class Reader(ChunkReader[Chunk]):
         finally:
             file.close()
         return found
+
+    def _check_joined(self, segment: Segment, ending: End, following: Segment) -> None:
+        """Raise what is wrong between the last message of a segment and the first one of the next."""
+        if ending.torn is not None:
+            raise DamagedJournal(segment.name, ending.torn.start, ending.torn.reason)
+        if ending.next_offset != following.first_offset:
+            for _ in self.report(self.gap_before(following, ending.next_offset), "failfast"):
+                pass
 
     # --- what it is -------------------------------------------------------------------------------------------------
 
@@ -361,20 +389,6 @@ def _check_blocks(file: CheckedFile, segment: Segment, span: Span, ending: End) 
             reason = f"the checksum of the block of {block.size} bytes at {block.start} does not match"
             raise DamagedJournal(segment.name, span.start, reason)
     return span.start - span.start % file.checksums.block_bytes
-
-
-def gap_before(segment: Segment, expected: int) -> Damage:
-    """Messages are missing before a segment, which should have begun with the offset `expected`."""
-    reason = f"the segment begins with offset {segment.first_offset} where {expected} was expected"
-    return Damage(segment.name, 0, 0, reason, "gap")
-
-
-def _check_joined(segment: Segment, ending: End, following: Segment) -> None:
-    """Raise what is wrong between the last message of a segment and the first one of the next."""
-    if ending.torn is not None:
-        raise DamagedJournal(segment.name, ending.torn.start, ending.torn.reason)
-    if ending.next_offset != following.first_offset:
-        raise Gap(following.name, 0, gap_before(following, ending.next_offset).reason)
 
 
 def message_as_json(located: Located) -> dict[str, Any]:

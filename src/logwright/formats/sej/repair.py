@@ -1,16 +1,19 @@
 """Repairing a sej journal: what to do about each kind of damage. `core.repair` does it, and takes it back.
 
     a torn tail                     is cut off
-    one wrong field of a message    is put right, where the bytes around it settle what it was (see `mend`)
-    one flipped bit                 is flipped back, where a checksum tells which (see `core.repair.find_flipped_bit`)
-    other bad bytes                 the file is split: what is before them stays, the whole messages behind them move to
+    one wrong field of a message    is restored, where exactly one change of one byte explains all that follows (see
+                                    `fixes`), or where a checksum proves the change
+    one flipped bit                 is flipped back, where a checksum shows which (see `core.repair.find_flipped_bit`)
+    other bad bytes                 the file is split: what precedes them stays, the whole messages after them move to
                                     a new segment, named by their first offset as usual; the bad bytes go
-    a damaged offset file           is moved away: the consumer begins anew, as its program says
-    wrong indexes, orphaned ones    are moved away, and made again
-    a file with messages of another is left as it is: which name was meant is not for us to say
+    messages missing between files  nothing is changed: they are lost
+    a damaged offset file           is moved away: the consumer begins again, where its program says
+    wrong indexes, orphaned ones    are moved away, and rebuilt
+    a file with messages of another is left as it is: only its owner knows which name was meant
 
-Every byte that goes is kept in `.logwright/cut/`. Nothing is invented: messages that are lost leave a gap, which
-`verify` goes on reporting, and which readers pass in the modes `permissive` and `dropmalformed`.
+Every byte that goes is kept in `.logwright/cut/`. Nothing is invented: messages that are lost leave a gap, and the
+account of losses has its offsets, so that readers and consumers pass it (see `lost`). What was restored is in the
+account as well.
 """
 
 from __future__ import annotations
@@ -26,8 +29,10 @@ from ...core.checksum import ENTRY, HEADER, checksum_path
 from ...core.disk import REAL_DISK, Disk
 from ...core.errors import Locked, NotFound, WrongUse
 from ...core.lock import Lock
+from ...core.losses import Loss
 from ...core.repair import Create, Cut, Patch, Plan, Remove, Rename, Repair, Step
 from ...core.report import Problem, Report
+from .ending import find_end
 from .index import Index, build_entries, index_path, write_index
 from .layout import (
     CHECKSUM_SUFFIX,
@@ -40,6 +45,7 @@ from .layout import (
     SEGMENT_DIRECTORY,
     segment_name,
 )
+from .lost import lost_messages
 from .reader import Reader
 from .salvage import Piece, Salvage, find_other_beginning
 from .segment import Segment, list_segments, open_segment
@@ -56,7 +62,7 @@ _REPLACEMENT_SUFFIX: Final = ".replacement"
 def plan(path: Path | str, *, disk: Disk = REAL_DISK, accept_checksums: bool = False) -> Plan:
     """What a repair of the journal, of the shards below a root, or of a lone segment file would do. Changes nothing.
 
-    With `accept_checksums` blocks that do not match their checksum and cannot be put right get a new checksum: the
+    With `accept_checksums` blocks that do not match their checksum and cannot be repaired get a new checksum: the
     messages in them are taken as they are.
     """
     path = Path(path)
@@ -77,6 +83,8 @@ def plan(path: Path | str, *, disk: Disk = REAL_DISK, accept_checksums: bool = F
             left=whole.left + part.left,
             locks=whole.locks + part.locks,
             derived=whole.derived + part.derived,
+            losses=whole.losses + part.losses,
+            accounts=whole.accounts + part.accounts,
         )
     return whole
 
@@ -159,6 +167,7 @@ class _Planner:
         self._accept_checksums = accept_checksums
         self._steps: list[Step] = []
         self._left: list[str] = []
+        self._losses: list[Loss] = []
         self._locks: list[str] = [] if reader.is_single_file else [LOCK_NAME]
         self._derived: list[str] = []
 
@@ -169,18 +178,26 @@ class _Planner:
             following = segments[number + 1] if number + 1 < len(segments) else None
             found = [problem for problem in report.problems if problem.file == segment.name]
             if found:
-                self._plan_segment(segment, following, found, segments[-1])
+                preceding = segments[number - 1] if number else None
+                self._plan_segment(preceding, segment, following, found, segments[-1])
         self._plan_surroundings(report)
-        locks = tuple(self._locks) if self._steps else ()
-        return Plan("sej", tuple(self._steps), tuple(self._left), locks, tuple(self._derived))
+        locks = tuple(self._locks) if self._steps or self._losses else ()
+        losses = tuple(self._losses)
+        return Plan("sej", tuple(self._steps), tuple(self._left), locks, tuple(self._derived), losses=losses)
 
     def _plan_segment(
-        self, segment: Segment, following: Segment | None, problems: list[Problem], last: Segment
+        self,
+        preceding: Segment | None,
+        segment: Segment,
+        following: Segment | None,
+        problems: list[Problem],
+        last: Segment,
     ) -> None:
         for problem in problems:
-            is_between_files = problem.kind in ("gap", "overlap") and problem.position == 0
-            if is_between_files or problem.kind == "unreadable":
+            if (problem.kind == "overlap" and problem.position == 0) or problem.kind == "unreadable":
                 self._leave(segment.name, problem.message, problem.position)
+            elif problem.kind == "gap" and problem.position == 0 and preceding is not None:
+                self._lose_between(preceding, segment, problem.message)
         if any(problem.kind == "unreadable" for problem in problems):
             return
         if following is not None and following.first_offset == segment.first_offset:
@@ -205,13 +222,25 @@ class _Planner:
     def _leave(self, file: str, message: str, position: int = 0) -> None:
         self._left.append(f"{file} @ {position}: {message}")
 
+    def _lose_between(self, preceding: Segment, segment: Segment, message: str) -> None:
+        """Messages between two segments are missing, and so is the file that they were in."""
+        file = open_segment(self._disk, preceding)
+        try:
+            end = find_end(self._disk, preceding, file)
+        finally:
+            file.close()
+        if end.torn is None and end.damage is None and end.next_offset < segment.first_offset:
+            lost = {"first": end.next_offset, "after": segment.first_offset}
+            self._losses.append(lost_messages(segment.name, 0, 0, f"{message}; so is the file that had them", **lost))
+
     # --- the steps for one segment ----------------------------------------------------------------------------------
 
     def _split(self, salvage: Salvage) -> None:
         """The steps that leave whole messages only: in this file, and in a new one for each stretch behind damage."""
         segment, pieces = salvage.segment, salvage.pieces
-        for damage, lost in salvage.damages:
-            self._leave(segment.name, lost, damage.start)
+        for position, reason in salvage.left:
+            self._leave(segment.name, reason, position)
+        self._losses += salvage.losses
         kept, moved = pieces[0], pieces[1:]
         replaced = bool(moved) and moved[0].first_offset == segment.first_offset
         folder = segment.name.removesuffix(segment.path.name)
@@ -219,7 +248,7 @@ class _Planner:
             name = folder + segment_name(piece.first_offset)
             if piece.first_offset == segment.first_offset:
                 name = segment.name + _REPLACEMENT_SUFFIX
-            self._steps.append(Create(name, segment.name, (piece.span,), "the whole messages behind the damage"))
+            self._steps.append(Create(name, segment.name, (piece.span,), "the whole messages after the damage"))
             self._patch(salvage, piece, name)
         if replaced:
             self._steps.append(Remove(segment.name, salvage.reason))

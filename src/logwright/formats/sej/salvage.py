@@ -1,23 +1,25 @@
-"""Salvage: one damaged segment as it would be with everything put right that can be put right.
+"""Salvage: one damaged segment as it would be after a repair.
 
 It goes through the segment with a list of fixes that grows: bits that a checksum says were flipped, then the fields of
-single messages (see `mend`). What is left are stretches of whole messages, and the damage between them.
+single messages (see `fixes`). What is left are stretches of whole messages, and the damage between them, which is lost.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from ...core.checksum import ENTRY, HEADER, MAGIC, VERSION, CheckedFile, Checksums, checksum_path, crc32c
 from ...core.disk import Disk, File
+from ...core.losses import Loss
 from ...core.outcome import Damage, Span
 from ...core.patched import PatchedFile
 from ...core.repair import find_flipped_bit
 from . import codec
-from .layout import OFFSET
-from .mend import Fix, find_fix
-from .segment import Cursor, Segment, is_in_value, judge, message_span
+from .fixes import Fix, find_fixes, is_plausible
+from .layout import HEAD, MAX_KEY_BYTES, NO_TIMESTAMP, OFFSET, TRAILER, VALUE_SIZE
+from .lost import lost_messages, messages_between, restored
+from .segment import Cursor, Segment, find_valid, is_in_value, judge, message_span, step_back
 
 _POLYNOMIAL: Final = 0x82F63B78
 """Of CRC32C, reflected."""
@@ -48,9 +50,23 @@ class Piece:
     first_offset: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Stretch:
+    """Whole messages on the way: where they begin, after which damage, and the offset that was expected there.
+
+    It is doubtful where the messages may lie in the value of the message that was expected.
+    """
+
+    start: int
+    first_offset: int
+    damage: Damage | None = None
+    lost_from: int = 0
+    is_doubtful: bool = False
+
+
 @dataclass(slots=True)
 class Salvage:
-    """A segment gone through with every fix in place: the fixes, and the stretches of whole messages."""
+    """A segment gone through with every fix in place: the fixes, the stretches of whole messages, what is lost."""
 
     disk: Disk
     file: File
@@ -59,7 +75,8 @@ class Salvage:
     bad_blocks: list[Span] = field(default_factory=list)
     fixes: list[Fix] = field(default_factory=list)
     pieces: list[Piece] = field(default_factory=list)
-    damages: list[tuple[Damage, str]] = field(default_factory=list)
+    losses: list[Loss] = field(default_factory=list)
+    left: list[tuple[int, str]] = field(default_factory=list)
     reason: str = ""
     size: int = 0
     sums: Checksums | None = None
@@ -73,32 +90,37 @@ class Salvage:
             self.sums = None
 
     def walk(self) -> None:
-        """Go through the segment, mending what can be mended."""
+        """Go through the segment, restoring the fields that are settled."""
         cursor = Cursor(self.view, self.segment, 0, self.segment.first_offset)
-        start, first_offset, mended_at = 0, cursor.expected, -1
+        piece = _Stretch(0, cursor.expected)
         while True:
             while cursor.read() is not None:
                 pass
             position, expected = cursor.position, cursor.expected
             if cursor.ending == codec.CLEAN or self._overlaps(position, expected):
-                self.pieces.append(Piece(Span(start, self.size), first_offset))
+                self._end_piece(piece, self.size, expected)
                 break
-            fix = find_fix(self.view, position, expected, self.following, self._settles)
-            if fix is not None and position != mended_at:
-                mended_at = position
-                self._add(fix)
+            fix = self._find_fix(position, expected)
+            if fix is not None:
+                self._restore(fix, expected)
                 cursor = Cursor(self.view, self.segment, position, expected)
                 continue
-            damage, goes_on_at = judge(cursor, self.following)
-            if goes_on_at is not None and is_in_value(self.view, position, expected, cursor.position):
-                doubt = f"what goes on at {cursor.position} may be the value of message {expected}, cut short"
-                self.damages.append((damage, f"{doubt}: look at it"))
+            rival = self._find_rival(piece, position)
+            if rival is not None and piece.damage is not None:
+                # What was found after the damage before this one has offsets that come again: it was no messages.
+                damage, position, expected = piece.damage, piece.damage.start, piece.lost_from
+                goes_on_at: int | None = rival[0]
+                damage = replace(damage, end=rival[1])
+                cursor = Cursor(self.view, self.segment, rival[1], rival[0])
+            else:
+                damage, goes_on_at = judge(cursor, self.following)
+                self._end_piece(piece, position, expected)
             self.reason = self.reason or damage.reason
-            self._note(damage, expected, goes_on_at)
-            self.pieces.append(Piece(Span(start, position), first_offset))
             if goes_on_at is None:
+                self._note(damage, expected, None)
                 break
-            start, first_offset, mended_at = cursor.position, goes_on_at, -1
+            is_doubtful = is_in_value(self.view, position, expected, cursor.position)
+            piece = _Stretch(cursor.position, goes_on_at, damage, expected, is_doubtful)
         torn_at = self.pieces[-1].span.end if self.following is None else self.size
         self.bad_blocks = [
             block
@@ -106,22 +128,94 @@ class Salvage:
             if not self._matches(block) and (torn_at == self.size or block.end <= torn_at)
         ]
 
+    def _end_piece(self, piece: _Stretch, end: int, next_offset: int) -> None:
+        """A stretch of whole messages has come to its end: what was lost before it is settled now."""
+        self.pieces.append(Piece(Span(piece.start, end), piece.first_offset))
+        if piece.damage is not None:
+            self._note(piece.damage, piece.lost_from, piece.first_offset)
+        if piece.is_doubtful and end > piece.start:
+            which = messages_between(piece.first_offset, next_offset)
+            what = f"{which}, which may be a part of the value of message {piece.lost_from}, cut short"
+            reason = "whole messages lie within what that message announces as its value"
+            fields = {"first": piece.first_offset, "next": next_offset}
+            self.losses.append(restored(self.segment.name, piece.start, end - piece.start, what, reason, **fields))
+
     def _overlaps(self, position: int, expected: int) -> bool:
         """Whether the next segment has begun already: what is wrong here is not ours to cut."""
         if self.following is None or expected <= self.following.first_offset:
             return False
-        reason = f"{self.following.name} begins before this, so nothing is changed here"
-        self.damages.append((Damage(self.segment.name, position, self.size, reason), reason))
+        self.left.append((position, f"{self.following.name} begins before this, so nothing is changed here"))
         return True
+
+    def _find_rival(self, piece: _Stretch, position: int) -> tuple[int, int] | None:
+        """Offset and position of the message that follows the damaged one, by a size of that, after a stretch.
+
+        Then the stretch, which was found after the damage, lay in the value of the damaged message.
+        """
+        if piece.damage is None:
+            return None
+        found = find_valid(self.view, position, self.size, piece.lost_from + 1, piece.lost_from + 1)
+        if found is None:
+            return None
+        start, end = piece.damage.start, found[1].start
+        head = self.view.read_at(start, HEAD.size + MAX_KEY_BYTES + VALUE_SIZE.size)
+        sizes = codec.claimed_size(head, 0, len(head)), TRAILER.unpack(self.view.read_at(end - 4, 4))[0]
+        return (found[0], end) if end - start in sizes else None
 
     def _note(self, damage: Damage, expected: int, goes_on_at: int | None) -> None:
         """Which messages the journal has lost, unless they were never whole in it."""
-        after = goes_on_at
-        if after is None and self.following is not None:
+        after, later = goes_on_at, None
+        if after is not None:
+            later = self._timestamp(damage.end)
+        elif self.following is not None:
             after = self.following.first_offset
-        if after is not None and after > expected:
-            which = f"message {expected} is" if after == expected + 1 else f"messages {expected} to {after - 1} are"
-            self.damages.append((damage, f"{which} lost: {damage.reason}"))
+        if after is None or after <= expected:
+            return
+        before = step_back(self.view, damage.start)
+        earlier = self._timestamp(before[1].start) if before is not None else None
+        suspect = expected - 1 if damage.start == damage.end and damage.start else None
+        self.losses.append(
+            lost_messages(
+                self.segment.name, damage.start, damage.end, damage.reason,
+                first=expected, after=after, earlier=earlier, later=later, suspect=suspect,
+            )
+        )  # fmt: skip
+
+    def _timestamp(self, position: int) -> int | None:
+        timestamp: int = HEAD.unpack(self.view.read_at(position, HEAD.size))[1]
+        return None if timestamp == NO_TIMESTAMP else timestamp
+
+    # --- single fields ----------------------------------------------------------------------------------------------
+
+    def _find_fix(self, position: int, expected: int) -> Fix | None:
+        """The change that a checksum proves; or the only one of one field that explains everything to the end."""
+        explaining = []
+        for fix in find_fixes(self.view, position, expected, self.following):
+            if self._settles(fix):
+                return fix
+            if self._leads_to_end(Cursor(self._with(fix), self.segment, position, expected), least=2):
+                explaining.append(fix)
+        if len(explaining) != 1 or not is_plausible(self.view, explaining[0]):
+            return None
+        return explaining[0]
+
+    def _leads_to_end(self, cursor: Cursor, least: int = 1) -> bool:
+        """Whether all is whole up to the next segment, or in the last one up to a torn tail, after some messages."""
+        first = cursor.expected
+        while cursor.read() is not None:
+            pass
+        if self.following is not None:
+            return cursor.ending == codec.CLEAN and cursor.expected == self.following.first_offset
+        return cursor.expected - first >= least and (cursor.ending == codec.CLEAN or judge(cursor, None)[1] is None)
+
+    def _with(self, fix: Fix) -> PatchedFile:
+        return self.view.with_patch(fix.position, fix.new)
+
+    def _restore(self, fix: Fix, offset: int) -> None:
+        self._add(fix)
+        what = f"the {fix.field} of message {offset}"
+        fields = {"offset": offset, "field": fix.field}
+        self.losses.append(restored(self.segment.name, fix.position, len(fix.old), what, fix.reason, **fields))
 
     def _add(self, fix: Fix) -> None:
         self.fixes.append(fix)
@@ -154,15 +248,17 @@ class Salvage:
             if found is not None:
                 at, mask = found
                 reason = f"with bit {mask.bit_length() - 1} flipped back the block at {block.start} is what it was"
-                new = bytes([data[at] ^ mask])
-                self._add(Fix(block.start + at, data[at : at + 1], new, block.start + at + 1, reason))
+                position = block.start + at
+                self._add(Fix(position, position, data[at : at + 1], bytes([data[at] ^ mask]), "bit", reason))
+                what = f"bit {mask.bit_length() - 1} of the byte at {position}, by the checksum of its block"
+                self.losses.append(restored(self.segment.name, position, 1, what, reason, block=block.start))
 
     def _settles(self, fix: Fix) -> bool:
         """Whether a block that does not match would match with a fix."""
         if self.sums is None:
             return False
         block = self._block(fix.position // self.sums.block_bytes)
-        return block in self.bad_blocks and self._matches(block, self.view.with_patch(fix.position, fix.new))
+        return block in self.bad_blocks and self._matches(block, self._with(fix))
 
     def _trusted(self, start: int, end: int) -> bool:
         """Whether every byte of a range is covered by a checksum that matches."""

@@ -8,7 +8,8 @@ loop over the same scanner goes on where the last one ended. Each message is see
 
 An incomplete last message is waited for. A tail that a crash left is waited for too: the next writer cuts it off and
 goes on behind it. Bad bytes with valid messages behind them are damage, handled by `mode` as in `Reader`. A file that
-becomes shorter than what was read of it is `Truncated`, at once; an offset that is not the next one is a `Gap`.
+becomes shorter than what was read of it is `Truncated`, at once; an offset that is not the next one is a `Gap`, unless
+the account of losses names the messages between: then the scanner logs that, and continues after them.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Final, Self
 
 from ...core.closing import Closing
 from ...core.disk import REAL_DISK, Disk, File
-from ...core.errors import Closed, DamagedJournal, Gap, NotFound, Truncated
+from ...core.errors import Closed, DamagedJournal, NotFound, Truncated
 from ...core.format import Located
 from ...core.outcome import Damage, Mode, check_mode
 from ...core.watch import Watch
@@ -254,11 +255,8 @@ class Scanner(Closing):
             return reported
         reported = None
         if following.first_offset != cursor.expected:
-            reason = f"the segment begins with offset {following.first_offset} where {cursor.expected} was expected"
-            if self.mode == "failfast":
-                raise Gap(following.name, 0, reason)
-            if self.mode == "permissive":
-                reported = Damage(following.name, 0, 0, reason, "gap")
+            gap = self._reader.gap_before(following, cursor.expected)
+            reported = next(self._reader.report(gap, self.mode), None)
         return reported if self._switch(cursor, following) else None
 
     def _switch(self, cursor: Cursor, following: Segment) -> bool:

@@ -24,7 +24,7 @@ from . import codec, kernel
 from .ending import End, cursor_before_end, find_end
 from .index import Index
 from .layout import HEAD, MAX_KEY_BYTES, VALUE_SIZE
-from .reader import Reader, gap_before
+from .reader import Reader
 from .segment import (
     BAD_CHECKSUM,
     Chunk,
@@ -247,7 +247,7 @@ def _plan(
         try:
             index = Index.load(reader.disk, segment, file.size())
             if following is not None and index is not None and times is not None and is_outside(index, file, times):
-                wrong = _wrong_between(segment, End(file.size(), index.entries[-1].offset), following)
+                wrong = _wrong_between(reader, segment, End(file.size(), index.entries[-1].offset), following)
                 continue
             end = find_end(reader.disk, segment, file, walk_bytes=0 if following is not None else _WALK_BYTES)
             until = following.first_offset if following is not None else end.next_offset
@@ -266,7 +266,7 @@ def _plan(
                 if run[1] == last and following is None:
                     splits[-1] = replace(splits[-1], behind=end.torn)
             found += [split for split in splits if split.bytes or split.before]
-            wrong = None if following is None else _wrong_between(segment, end, following)
+            wrong = None if following is None else _wrong_between(reader, segment, end, following)
         finally:
             file.close()
     return _up_to(found, stop)
@@ -288,16 +288,16 @@ def _wrong_before(reader: Reader, segments: list[Segment], number: int, start: i
         end = find_end(reader.disk, segments[number - 1], file)
     finally:
         file.close()
-    return _wrong_between(segments[number - 1], end, segments[number])
+    return _wrong_between(reader, segments[number - 1], end, segments[number])
 
 
-def _wrong_between(segment: Segment, end: End, following: Segment) -> Damage | None:
-    """Messages that are missing before a segment, or bytes behind the last message that there was to be before it."""
+def _wrong_between(reader: Reader, segment: Segment, end: End, following: Segment) -> Damage | None:
+    """Messages that are missing before a segment, or bytes after the last message that there was to be before it."""
     if end.torn is not None:
         return replace(end.torn, kind="malformed") if end.next_offset == following.first_offset else None
     if end.damage is not None or end.next_offset == following.first_offset:
         return None
-    return gap_before(following, end.next_offset)
+    return reader.gap_before(following, end.next_offset)
 
 
 def _place(
