@@ -31,6 +31,7 @@ SAMPLE_ROWS: Final = 64
 LEAST_ROWS: Final = 1024
 _SLACK: Final = 17 / 16
 """How much more room there is for bytes than the first records of a batch let expect."""
+_LEAST_INT64: Final = -(1 << 63)
 _UNITS: Final = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
 
 
@@ -414,7 +415,10 @@ def numbers_of(name: str, array: pa.Array, kind: pa.DataType, limits: str) -> pa
 
 
 def times_of(name: str, array: pa.Array, unit: str) -> pa.Array:
-    """A column of times as int64 of a unit, later parts of which are dropped. Nulls stay."""
+    """A column of times as int64 of a unit, rounded down. Nulls stay.
+
+    The lowest time of a coarser unit that contains a time of this unit becomes that one: a source rounds it down.
+    """
     array = plain(array)
     kind = array.type
     if pa.types.is_null(kind):
@@ -423,12 +427,25 @@ def times_of(name: str, array: pa.Array, unit: str) -> pa.Array:
         return array
     if not pa.types.is_timestamp(kind):
         raise WrongUse(f"column {name} is {kind}, and must be timestamps, or {_UNITS[unit]} as int64")
-    if list(_UNITS).index(kind.unit) > list(_UNITS).index(unit):
-        array = pc.floor_temporal(array, unit=_UNITS[unit].removesuffix("s"))
+    steps = list(_UNITS).index(unit) - list(_UNITS).index(kind.unit)
+    exact, factor = array.view(pa.int64()), 1000 ** abs(steps)
+    if steps <= 0:
+        return floored(exact, factor) if steps else exact
+    lowest = _LEAST_INT64 // factor
+    is_lowest = pc.equal(exact, lowest) if lowest * factor < _LEAST_INT64 else pa.scalar(False)
     try:
-        return array.cast(pa.timestamp(unit, tz=kind.tz)).view(pa.int64())
+        scaled = pc.multiply_checked(pc.if_else(is_lowest, lowest + 1, exact), factor)
     except pa.ArrowInvalid as error:
         raise WrongUse(f"column {name} does not fit 64 bits of {_UNITS[unit]}: {error}") from None
+    return pc.if_else(is_lowest, _LEAST_INT64 + 1, scaled)
+
+
+def floored(exact: pa.Array, factor: int) -> pa.Array:
+    """Whole numbers divided by a factor and rounded down, also those below 0."""
+    rounded = pc.divide(exact, factor)
+    if not len(exact) or (pc.min(exact).as_py() or 0) >= 0:
+        return rounded
+    return pc.subtract(rounded, pc.less(exact, pc.multiply(rounded, factor)).cast(pa.int64()))
 
 
 # --- records of several kinds -----------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...core.errors import TooLarge, WrongUse
+from ..columns import floored
 from .codec import Columns
 from .columns import from_arrow
 
@@ -71,7 +72,7 @@ def column(batch: pa.RecordBatch, name: str) -> pa.Array | None:
     if name in ("offset", "sequence", "position"):
         return _signed(data)
     if name == "timestamp":
-        return _floored(data)
+        return floored(data.view(pa.int64()), 1000).view(pa.timestamp("us", tz="UTC"))
     if name == "timestamp_ns":
         return data.view(pa.int64())
     if name == "type":
@@ -102,17 +103,6 @@ def _signed(data: pa.Array) -> pa.Array:
     if len(data) and data[-1].as_py() > _MAX_BIGINT:
         raise TooLarge("an offset beyond 2^63 - 1 does not fit a BIGINT")
     return data.view(pa.int64())
-
-
-def _floored(data: pa.Array) -> pa.Array:
-    """Nanoseconds as microseconds, rounded down also before 1970."""
-    exact = data.view(pa.int64())
-    lowest = pc.min(exact).as_py() if len(exact) else None
-    if lowest is None or lowest >= 0:
-        return data.cast(pa.timestamp("us", tz="UTC"), safe=False)
-    rounded = pc.divide(exact, 1000)
-    behind = pc.less(exact, pc.multiply(rounded, 1000))  # division rounds towards 0
-    return pc.subtract(rounded, behind.cast(pa.int64())).view(pa.timestamp("us", tz="UTC"))
 
 
 # --- writing --------------------------------------------------------------------------------------------------------
