@@ -115,6 +115,8 @@ class Subject(ABC):
     """Kinds of journals by name, and what to open their sessions with: small segments, checksums."""
     file: str
     """The first file of a journal, relative to its directory."""
+    head_bytes = 0
+    """How many bytes of a new file a writer makes durable before it adds more: no crash tears those of a longer one."""
     notices_torn_values = True
     """Whether a record shows that some of its bytes never arrived. Where it does not, bytes that were never synced may
     come out as anything that reads like a record, and only those that were synced are held to what they were.

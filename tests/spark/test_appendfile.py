@@ -13,10 +13,10 @@ from pyspark.sql.types import StructType
 
 from logwright.core.errors import HistoryUnavailable
 from logwright.formats.appendfile import Checkpoint, Data, Reader, Segment, Writer
-from logwright.formats.appendfile.layout import lost_name
 from logwright.pipeline import tables
 from logwright.pipeline.checks import COLUMNS
 from logwright.spark.stream import JournalStream
+from tests.formats.appendfile.samples import add_lost
 
 ASIDE = ".logwright/recovery/2"
 
@@ -37,7 +37,7 @@ def make_journal(directory: Path) -> Path:
 
 def test_records_are_rows_in_both_kinds_of_columns_and_segments_a_table(spark: Any, tmp_path: Path) -> None:
     journal = make_journal(tmp_path / "readings")
-    (journal / lost_name(0, 1)).touch()
+    add_lost(journal, 0, 1)
     assert not next(segment for segment in Reader(journal).segments() if segment.id == 1).complete
     records = [item for item in Reader(journal).scan() if hasattr(item, "record")]
     assert {item.file for item in records} == {f"{ASIDE}/0.journal", f"{ASIDE}/1.journal", "2.journal"}

@@ -6,7 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+from logwright.core.disk import REAL_DISK
 from logwright.formats.appendfile import codec
+from logwright.formats.appendfile.files import add_lost_segments
 from logwright.formats.appendfile.records import Checkpoint, Data, Record
 
 DERIVED: dict[str, Any] = json.loads((Path(__file__).parents[2] / "golden" / "appendfile" / "derived.json").read_text())
@@ -30,3 +32,8 @@ def write(directory: Path, files: dict[int, list[Record]], behind: bytes = b"") 
         content = encoded(*records) + (behind if file_id == max(files) else b"")
         (directory / f"{file_id}.journal").write_bytes(content)
     return directory
+
+
+def add_lost(directory: Path, file_id: int, segment: int) -> None:
+    """Let the account of a journal say that a segment has lost records in a file."""
+    add_lost_segments(REAL_DISK, directory, f"{file_id}.journal", file_id, [segment])

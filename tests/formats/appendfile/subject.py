@@ -17,7 +17,7 @@ from logwright.core.disk import Disk
 from logwright.core.outcome import Damage, Ending, Mode
 from logwright.formats.appendfile import codec, kernel
 from logwright.formats.appendfile.journal import looks_like, open_reader, recover
-from logwright.formats.appendfile.layout import CHECKPOINT
+from logwright.formats.appendfile.layout import CHECKPOINT, CHECKPOINT_BYTES
 from logwright.formats.appendfile.reader import Reader
 from logwright.formats.appendfile.records import Checkpoint, Data, Record
 from logwright.formats.appendfile.repair import plan
@@ -54,6 +54,7 @@ class AppendfileSubject(RecordsSubject):
     file = FILE
     options = {"plain": {}, "small segments": {"file_bytes": 700}}  # noqa: RUF012
     notices_torn_values = False
+    head_bytes = CHECKPOINT_BYTES
 
     # --- records and bytes ------------------------------------------------------------------------------------------
 
@@ -95,6 +96,8 @@ class AppendfileSubject(RecordsSubject):
         answers("walk", data, start, end, segment, -1, True)
         stop, count, _, _ = answers("walk", data, start, end, segment, chance.choice((-1, -1, 0, 1, 2, 7)))
         answers("find_checkpoint", data, start, end)
+        answers("find_chain", data, start, end)
+        answers("find_chain", data, start, end, chance.randrange(3), chance.randrange(5))
         answers("find_checkpoint", data, start, end, chance.randrange(3), chance.randrange(3), chance.randrange(5))
         _assert_same_records(data, start, stop, count, chance)
         # and where nobody has walked
@@ -113,6 +116,7 @@ class AppendfileSubject(RecordsSubject):
             found[f"{name}.walk"] = _walker(twin)
             found[f"{name}.columns"] = _unwalked(twin)
             found[f"{name}.find_checkpoint"] = _finder(twin)
+            found[f"{name}.find_chain"] = _chain_finder(twin)
         return found
 
     def fuzz_seeds(self) -> list[bytes]:
@@ -309,6 +313,15 @@ def _finder(twin: ModuleType) -> Callable[[bytes], object]:
         at = twin.find_checkpoint(data, 0, len(data))
         assert -1 <= at <= len(data) - 20 or at == -1
         return at
+
+    return find
+
+
+def _chain_finder(twin: ModuleType) -> Callable[[bytes], object]:
+    def find(data: bytes) -> object:
+        start, count = twin.find_chain(data, 0, len(data))
+        assert twin.walk(data, start, len(data), 0, -1, True)[:3] == (len(data), count, codec.CLEAN)
+        return start, count
 
     return find
 

@@ -17,9 +17,8 @@ from logwright.core.naming import printed
 from logwright.core.outcome import Damage
 from logwright.formats.appendfile import Checkpoint, Data, Reader, Record, Writer, inventory, splits, tables
 from logwright.formats.appendfile.columns import Collector, from_arrow
-from logwright.formats.appendfile.layout import lost_name
 from logwright.formats.appendfile.restore import FileWriter, is_single_file, missing, part_of, settled, write_consumers
-from tests.formats.appendfile.samples import HINT, data, write
+from tests.formats.appendfile.samples import HINT, add_lost, data, write
 from tests.support.faulty_disk import FAULTS, every_fault
 from tests.support.simulated_disk import SimulatedDisk
 
@@ -232,11 +231,13 @@ def test_a_copy_of_a_repaired_journal_knows_which_segments_are_not_complete(
     tmp_path: Path, seed: int, batch_rows: int
 ) -> None:
     source = random_journal(tmp_path / "source", seed)
-    places = [(row["file_id"], row["segment"]) for row in expected_rows(source)]
-    lost = random.Random(seed).sample(sorted(set(places)), len(set(places)) // 2)
-    for place in lost:
-        (source / lost_name(*place)).touch()
-    assert arrow.to_arrow(source)["lost"].to_pylist() == [place in lost for place in places]
+    rows = expected_rows(source)
+    places = {(row["generation"], row["segment"]): row["file_id"] for row in rows}
+    lost = random.Random(seed).sample(sorted(places, key=str), len(places) // 2)
+    for generation, segment in lost:
+        add_lost(source, places[generation, segment], segment)
+    is_lost = [(row["generation"], row["segment"]) in lost for row in rows]
+    assert arrow.to_arrow(source)["lost"].to_pylist() == is_lost
     assert any(not complete for _, complete in unchecked(source))
     copy(source, tmp_path / "target", batch_rows)
     assert unchecked(tmp_path / "target") == unchecked(source)
@@ -249,7 +250,7 @@ def test_what_a_repair_has_left_nothing_of_makes_no_other_segment_incomplete(tmp
     )
     (source / ".logwright").mkdir()
     for segment in (0, 2):
-        (source / lost_name(0, segment)).touch()
+        add_lost(source, 0, segment)
     assert unchecked(source) == [([b"a"], True), ([b"b"], False), ([b"c"], False)]
     copy(source, tmp_path / "target", 1000)
     assert unchecked(tmp_path / "target") == unchecked(source)
@@ -346,7 +347,7 @@ def files_of(directory: Path) -> dict[str, bytes]:
 def test_a_journal_comes_back_from_tables_byte_for_byte(tmp_path: Path, seed: int) -> None:
     source = random_journal(tmp_path / "source", seed)
     for place in {(row["file_id"], row["segment"]) for row in expected_rows(source)[:: seed + 2] if seed}:
-        (source / lost_name(*place)).touch()
+        add_lost(source, *place)
     written = restored(events_of(source), tmp_path / "target", (1, 7, 1000)[seed % 3])
     assert files_of(tmp_path / "target") == files_of(source)
     assert missing(written, {"": Reader(source).next}) == []

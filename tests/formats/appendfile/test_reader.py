@@ -15,10 +15,11 @@ from logwright.core.outcome import Damage
 from logwright.formats.appendfile import Checkpoint, Data, Reader, Scanner, Segment, Writer, recover, splits
 from logwright.formats.appendfile import repair as repairs
 from logwright.formats.appendfile.files import POSITION_BITS, list_files
-from logwright.formats.appendfile.layout import MAX_FILE_BYTES
 from tests.formats.appendfile.samples import HINT, data, encoded, write
 from tests.support.counting_disk import CountingDisk
 from tests.support.damage import flip_bit
+from tests.support.simulated_disk import SimulatedDisk
+from tests.support.trees import read_tree, write_file
 
 BAD = b"\xff\xff\xff\xff"
 
@@ -26,8 +27,8 @@ BAD = b"\xff\xff\xff\xff"
 def with_bad_bytes(directory: Path) -> Path:
     """Segment 0 has lost something, segment 1 is whole; then there is another file."""
     write(directory, {1: [Checkpoint(0, 1), *data("c"), Checkpoint(0, 2), *data("d")]})
-    before, behind = encoded(HINT, *data("a")), encoded(*data("lost"), Checkpoint(0, 1), *data("b"))
-    (directory / "0.journal").write_bytes(before + BAD + behind)
+    before, after = encoded(HINT, *data("a")), encoded(*data("later"), Checkpoint(0, 1), *data("b"))
+    (directory / "0.journal").write_bytes(before + BAD + after)
     return directory
 
 
@@ -90,23 +91,33 @@ def test_a_state_of_the_past_is_what_was_there_before_a_record(tmp_path: Path) -
         reader.state(5)
 
 
-def test_reading_goes_on_at_the_next_checkpoint_behind_damage(tmp_path: Path) -> None:
+def test_reading_continues_with_the_whole_records_after_damage(tmp_path: Path) -> None:
     reader = Reader(with_bad_bytes(tmp_path))
     with pytest.raises(DamagedJournal, match=r"0\.journal @ 25: there are no records of type 255"):
         list(reader)
-    damage = Damage("0.journal", 25, 37, "there are no records of type 255")
+    damage = Damage("0.journal", 25, 29, "there are no records of type 255")
     found = list(reader.records(mode="permissive"))
-    assert found[:3] == [HINT, Data(b"a"), damage]
-    assert found[3:] == [Checkpoint(0, 1), Data(b"b"), Checkpoint(0, 1), Data(b"c"), Checkpoint(0, 2), Data(b"d")]
-    assert reader.segments() == [Segment(0, [b"a"], False), Segment(1, [b"b", b"c"], True), Segment(2, [b"d"])]
+    assert found[:4] == [HINT, Data(b"a"), damage, Data(b"later")]
+    assert found[4:] == [Checkpoint(0, 1), Data(b"b"), Checkpoint(0, 1), Data(b"c"), Checkpoint(0, 2), Data(b"d")]
+    assert reader.segments() == [Segment(0, [b"a", b"later"]), Segment(1, [b"b", b"c"], True), Segment(2, [b"d"])]
     with pytest.raises(DamagedJournal, match=r"0\.journal @ 25"):
         reader.segments(mode="failfast")
     report = reader.verify()
     assert [(problem.file, problem.position, problem.kind) for problem in report.problems] == [
         ("0.journal", 25, "malformed")
     ]
-    assert "the next checkpoint is at 37" in report.problems[0].message
+    assert "whole records follow at 29" in report.problems[0].message
     assert "damaged at 0.journal @ 25" in reader.summary().health
+
+
+def test_where_bytes_can_be_read_in_two_ways_reading_continues_where_these_meet(tmp_path: Path) -> None:
+    nested = encoded(Data(b"one")) + b"x"
+    content = encoded(HINT, *data("a")) + BAD + encoded(Data(nested)) + encoded(Data(b"12345678"), Data(b"next"))
+    inner = len(content) - len(encoded(Data(b"12345678"), Data(b"next"))) - 1
+    two_ways = content[:inner] + b"\x00\x0c\x00\x00" + content[inner + 4 :]
+    (tmp_path / "0.journal").write_bytes(two_ways)
+    found = list(Reader(tmp_path).records(mode="dropmalformed"))
+    assert found == [HINT, Data(b"a"), Data(b"next")]
 
 
 def test_a_repair_leaves_whole_records_and_can_be_taken_back(tmp_path: Path) -> None:
@@ -114,11 +125,17 @@ def test_a_repair_leaves_whole_records_and_can_be_taken_back(tmp_path: Path) -> 
     (tmp_path / "1.journal").write_bytes((tmp_path / "1.journal").read_bytes() + b"\x00\x05\x00\x00to")
     before = {path.name: path.read_bytes() for path in tmp_path.glob("*.journal")}
     plan = repairs.plan(tmp_path)
-    assert len(plan.left) == 1
-    assert "which were of segment 0" in plan.left[0]
+    assert plan.left == ()
+    (loss,) = plan.losses
+    assert (loss.file, loss.position, loss.bytes, loss.at_least, loss.at_most) == ("0.journal", 25, 4, 0, None)
+    assert loss.what == (
+        "data or checkpoints of segment 0 (not checked), not complete any more; "
+        "the record before them, at 20, may be damaged"
+    )
+    assert loss.fields == {"file_id": 0, "segments": [0, 0], "checked": 0, "suspect": 20}
     assert repairs.apply(tmp_path, plan) is not None
     assert Reader(tmp_path).verify().sound
-    assert [record for record in Reader(tmp_path) if isinstance(record, Data)] == data("a", "b", "c", "d")
+    assert [record for record in Reader(tmp_path) if isinstance(record, Data)] == data("a", "later", "b", "c", "d")
     with Writer(tmp_path) as writer:
         assert writer.current == 2
     repairs.undo(tmp_path)
@@ -131,32 +148,38 @@ def test_damage_before_the_end_is_nothing_that_a_writer_cuts(tmp_path: Path) -> 
     content = encoded(HINT, *data("a")) + BAD + encoded(Checkpoint(0, 1), *data("b"))
     (tmp_path / "0.journal").write_bytes(content)
     for recovering in (False, True):
-        with pytest.raises(DamagedJournal, match="checkpoints follow, so nothing is cut off"):
+        with pytest.raises(DamagedJournal, match="this is not what a crash leaves, so nothing is cut off"):
             Writer(tmp_path, recovering=recovering)
     assert (tmp_path / "0.journal").read_bytes() == content
 
 
-@pytest.mark.parametrize("record", [0, 2])
-def test_a_flipped_bit_of_a_header_is_no_torn_tail_and_is_flipped_back(tmp_path: Path, record: int) -> None:
-    """No checkpoint follows, and yet the records behind it are not cut off."""
+def test_a_flipped_bit_of_a_header_is_no_torn_tail_and_costs_one_record() -> None:
+    """No checkpoint follows, and yet the records after it are not cut off. No size is guessed."""
+    home = Path("/journal")
     records = [HINT, *data("first", "second record", "third", "the fourth one", "fifth")]
-    whole = encoded(*records)
-    at = len(encoded(*records[:record]))
-    mended = 0
+    at = len(encoded(*records[:2]))
+    shorter = 0
     for bit in range(32):
-        content = flip_bit(whole, 8 * at + bit)
-        (tmp_path / "0.journal").write_bytes(content)
-        if Reader(tmp_path).verify().sound:
-            continue  # a checkpoint may have the size 0
+        content = flip_bit(encoded(*records), 8 * at + bit)
+        disk = SimulatedDisk()
+        disk.make_directory(home)
+        write_file(disk, home / "0.journal", content)
         for recovering in (False, True):
             with pytest.raises(DamagedJournal):
-                Writer(tmp_path, recovering=recovering)
-        assert (tmp_path / "0.journal").read_bytes() == content
-        plan = repairs.plan(tmp_path)
-        repairs.apply(tmp_path, plan)
-        mended += (tmp_path / "0.journal").read_bytes() == whole
-        (tmp_path / "0.journal").unlink()
-    assert mended > 20
+                Writer(home, recovering=recovering, disk=disk)
+        assert read_tree(disk, home)["0.journal"] == content
+        plan = repairs.plan(home, disk=disk)
+        (loss,) = plan.losses
+        repairs.apply(home, plan, disk=disk)
+        found = list(Reader(home, disk=disk))
+        if loss.fields["suspect"] == at:
+            shorter += 1
+            assert [*found[:2], *found[3:]] == [*records[:2], *records[3:]]
+        else:
+            assert found == [*records[:2], *records[3:]]
+        repairs.undo(home, disk=disk)
+        assert read_tree(disk, home)["0.journal"] == content
+    assert shorter == 3, "sizes with a bit less, which leave a whole record"
 
 
 @pytest.mark.parametrize("zeros", [1, 3, 4, 8, 600, 5000])
@@ -186,10 +209,13 @@ def test_empty_records_elsewhere_are_read_as_they_were_written(tmp_path: Path) -
 def test_a_hole_in_the_last_file_is_no_record(tmp_path: Path) -> None:
     content = encoded(HINT, *data("a")) + bytes(600) + encoded(*data("b"))
     (tmp_path / "0.journal").write_bytes(content)
-    reader = Reader(tmp_path)
-    assert list(reader) == [HINT, Data(b"a")]
-    assert reader.torn_tail is not None
-    assert reader.torn_tail.size == 605
+    found = list(Reader(tmp_path).records(mode="permissive"))
+    assert found == [
+        HINT,
+        Data(b"a"),
+        Damage("0.journal", 25, 625, "there are zeros where a record should be"),
+        *data("b"),
+    ]
 
 
 def test_a_file_that_begins_with_data_is_damaged_up_to_its_first_checkpoint(tmp_path: Path) -> None:
@@ -226,31 +252,40 @@ def test_a_journal_that_was_opened_and_not_written_to_is_empty(tmp_path: Path) -
 def test_a_segment_that_has_lost_records_is_not_complete_once_it_is_repaired(tmp_path: Path) -> None:
     with_bad_bytes(tmp_path)
     before = Reader(tmp_path).segments()
-    assert before == [Segment(0, [b"a"], False), Segment(1, [b"b", b"c"], True), Segment(2, [b"d"], False)]
+    assert [segment.complete for segment in before] == [False, True, False]
     repairs.apply(tmp_path, repairs.plan(tmp_path))
     repaired = Reader(tmp_path)
     assert repaired.segments(mode="failfast") == before
     report = repaired.verify()
-    assert report.sound
-    assert [(each.file, each.kind) for each in report.anomalies] == [("0.journal", "lost_records")]
+    assert (report.sound, report.anomalies) == (True, [])
+    assert [(each.file, each.position) for each in report.losses] == [("0.journal", 25)]
+    assert Reader(tmp_path / "0.journal").segments()[0].complete is False
     assert repairs.plan(tmp_path).empty
     with Writer.open(tmp_path)[0]:
         pass
     writer, recovery = Writer.open(tmp_path)
     with writer:
         assert list(recovery) == before
-    assert (tmp_path / ".logwright" / "lost-0-0").exists()
-    with Writer(tmp_path):
-        assert not (tmp_path / ".logwright" / "lost-0-0").exists(), "its file is gone"
+        writer.append(b"e")
+        writer.register_checkpoint()
+        writer.flush()
+        assert [segment.complete for segment in Reader(tmp_path).segments()] == [True], "another one of this id"
 
 
 def test_taking_a_repair_back_takes_back_what_it_says_of_segments(tmp_path: Path) -> None:
     with_bad_bytes(tmp_path)
     repairs.apply(tmp_path, repairs.plan(tmp_path))
-    assert (tmp_path / ".logwright" / "lost-0-0").exists()
+    assert len(Reader(tmp_path).losses()) == 1
     repairs.undo(tmp_path)
-    assert not (tmp_path / ".logwright" / "lost-0-0").exists()
-    assert Reader(tmp_path).verify().anomalies == []
+    assert Reader(tmp_path).losses() == []
+
+
+def test_with_a_broken_account_of_losses_no_segment_is_complete(tmp_path: Path) -> None:
+    with_bad_bytes(tmp_path)
+    repairs.apply(tmp_path, repairs.plan(tmp_path))
+    (tmp_path / ".logwright" / "losses").write_bytes(b"not an account\n")
+    assert [segment.complete for segment in Reader(tmp_path).segments()] == [False, False, False]
+    assert [problem.kind for problem in Reader(tmp_path).verify().problems] == ["losses"]
 
 
 def test_a_segment_whose_next_file_has_lost_its_beginning_is_not_complete(tmp_path: Path) -> None:
@@ -260,7 +295,7 @@ def test_a_segment_whose_next_file_has_lost_its_beginning_is_not_complete(tmp_pa
     expected = [Segment(0, [b"a"], False), Segment(1, [b"c"], False)]
     assert Reader(tmp_path).segments() == expected
     repairs.apply(tmp_path, repairs.plan(tmp_path))
-    assert (tmp_path / ".logwright" / "lost-0-0").exists()
+    assert Reader(tmp_path).losses()[0].fields["segments"] == [0, 0]
     assert Reader(tmp_path).segments(mode="failfast") == expected
 
 
@@ -311,17 +346,16 @@ def test_a_hole_of_any_size_is_passed_without_being_read(tmp_path: Path, behind:
 
 
 @pytest.mark.parametrize("behind", [b"", encoded(Checkpoint(0, 1), *data("b"))], ids=["nothing", "records"])
-def test_a_hole_in_another_file_than_the_last_is_damage_where_no_record_can_be(tmp_path: Path, behind: bytes) -> None:
+def test_a_hole_in_another_file_than_the_last_is_damage(tmp_path: Path, behind: bytes) -> None:
     file = write(tmp_path, {0: [HINT, *data("a")], 1: [Checkpoint(0, 1), *data("c")]}) / "0.journal"
     add_hole(file, behind)
     disk = CountingDisk()
     report = Reader(tmp_path, disk=disk).verify()
     (problem,) = report.problems
-    assert (problem.file, problem.kind) == ("0.journal", "malformed")
-    assert problem.position == MAX_FILE_BYTES + 1, "the first place behind 4 MiB where a record would begin"
+    assert (problem.file, problem.position, problem.kind) == ("0.journal", 25, "malformed")
     assert disk.bytes_read < HOLE_BYTES // 16
     (segment, *others) = Reader(tmp_path, disk=disk).segments()
-    assert (segment.complete, segment.records[0]) == (False, b"a")
+    assert (segment.complete, segment.records) == (False, [b"a"])
     assert [found.records for found in others] == [[b"b", b"c"] if behind else [b"c"]]
     assert disk.bytes_read < HOLE_BYTES // 8
 

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from logwright.core.disk import REAL_DISK, OpenMode, RealDisk, RealFile
-from logwright.core.errors import DamagedJournal, Gap, Locked, NotFound, StorageFailed, TooLarge
+from logwright.core.errors import DamagedJournal, Gap, Locked, NotFound, StorageFailed, TooLarge, WrongUse
 from logwright.formats.appendfile import AppendJournal, Reader, Segment, Writer
+from logwright.formats.appendfile import repair as repairs
 from logwright.formats.appendfile.records import Checkpoint
 from tests.formats.appendfile.model import read_view
 from tests.formats.appendfile.samples import HINT, data, encoded, write
@@ -444,3 +445,23 @@ def test_a_killed_program_loses_nothing_and_catches_up(tmp_path: Path) -> None:
     writer, recovery = Writer.open(tmp_path)
     with writer:
         assert {int(record) for segment in recovery for record in segment.records} == set(range(count))
+
+
+def test_a_writer_waits_until_a_repair_is_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, {0: [HINT, *data("a")]}, behind=b"\xff" + encoded(*data("b")))
+    plan = repairs.plan(tmp_path)
+    monkeypatch.setattr("logwright.core.repair._rename", power_cut)
+    with pytest.raises(OSError, match="the power is gone"):
+        repairs.apply(tmp_path, plan)
+    monkeypatch.undo()
+    for recovering in (False, True):
+        with pytest.raises(WrongUse, match="a repair of this journal was interrupted; finish it, or undo it, first"):
+            Writer(tmp_path, recovering=recovering)
+    repairs.undo(tmp_path)
+    repairs.apply(tmp_path, repairs.plan(tmp_path))
+    with Writer(tmp_path):
+        assert list(Reader(tmp_path)) == [HINT, *data("a", "b")]
+
+
+def power_cut(*arguments: object) -> None:
+    raise OSError("the power is gone")

@@ -331,7 +331,7 @@ cdef Py_ssize_t c_find_checkpoint(
             break
         position = <const unsigned char *>found - data
         head = load_little_u32(data + position)
-        if head == CHECKPOINT_HEADER or head == CHECKPOINT:
+        if head == CHECKPOINT_HEADER:
             checked, current = checked_at(data + position), current_at(data + position)
             if least_checked <= checked <= current and least_current <= current <= most_current:
                 return position
@@ -349,6 +349,65 @@ def find_checkpoint(
     with nogil:
         found = c_find_checkpoint(view.data, start, end, least_checked, least_current, most_current)
     return found
+
+
+cdef enum:
+    # What is known of a position: records lead from there to the end; how many such records end there.
+    LEADS_ON = 1
+    ONE_BEFORE = 2
+    MORE_BEFORE = 4
+
+
+cdef inline Py_ssize_t likely_end(
+    const unsigned char *data, Py_ssize_t position, Py_ssize_t end, uint64_t least_current, uint64_t most_current
+) noexcept nogil:
+    cdef int64_t size
+    if data[position] > CHECKPOINT:
+        return -1
+    size = claimed(data, position, end)
+    if size <= HEAD_BYTES or end - position < size:
+        return -1
+    if data[position] == CHECKPOINT and (
+        load_little_u32(data + position) != CHECKPOINT_HEADER
+        or not least_current <= current_at(data + position) <= most_current
+    ):
+        return -1
+    return position + <Py_ssize_t>size
+
+
+cdef Py_ssize_t c_find_chain(
+    const unsigned char *data, unsigned char *known, Py_ssize_t start, Py_ssize_t end, uint64_t least_current,
+    uint64_t most_current, Py_ssize_t *passed,
+) noexcept nogil:
+    """`known` has a zero for each position from `start` to `end`, both included."""
+    cdef Py_ssize_t position, after, first = end
+    known[end - start] = LEADS_ON
+    for position in range(end - HEAD_BYTES - 1, start - 1, -1):
+        after = likely_end(data, position, end, least_current, most_current)
+        if after >= 0 and known[after - start] & LEADS_ON:
+            known[position - start] = LEADS_ON
+            known[after - start] |= MORE_BEFORE if known[after - start] & ONE_BEFORE else ONE_BEFORE
+    passed[0] = 0
+    for position in range(end - HEAD_BYTES - 1, start - 1, -1):
+        if known[first - start] != LEADS_ON | ONE_BEFORE:
+            break
+        if known[position - start] and likely_end(data, position, end, least_current, most_current) == first:
+            first = position
+            passed[0] += 1
+    return first
+
+
+def find_chain(
+    buffer, Py_ssize_t start, Py_ssize_t end, uint64_t least_current=0, uint64_t most_current=0xFFFFFFFFFFFFFFFF
+):
+    cdef View view = View(buffer)
+    cdef Py_ssize_t found, count = 0
+    check_range(view, start, end)
+    cdef bytearray known = bytearray(end - start + 1)
+    cdef unsigned char *room = <unsigned char *>PyByteArray_AS_STRING(known)
+    with nogil:
+        found = c_find_chain(view.data, room, start, end, least_current, most_current, &count)
+    return found, count
 
 
 # --- columns --------------------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ A problem is something that costs records: bytes that are none, a file that is m
 odd and costs nothing: the journal stays sound. What is wrong in one place never hides the next: reading goes on behind.
 
     problems    torn_tail malformed gap doubled_id unreadable
-    anomalies   checkpoint_order empty_record large_file recovery unfinished_move foreign_file lost_records repair
+    anomalies   checkpoint_order empty_record large_file recovery unfinished_move foreign_file repair
 """
 
 from __future__ import annotations
@@ -86,8 +86,7 @@ class _FileCheck(FileCheck):
         super().__init__(report, files, source)
         self._reader = reader
         self._order = order
-        wrong = wrong_names(source)
-        if wrong is not None:
+        for wrong in wrong_names(source):
             self.problem(0, *wrong)
 
     def check(self, file: File, told: Told) -> None:
@@ -111,9 +110,9 @@ class _FileCheck(FileCheck):
         if damage.kind == "torn_tail":
             message = torn_message(damage)
         elif damage.end < size:
-            message = f"{damage.reason}; the next checkpoint is at {damage.end}"
+            message = f"{damage.reason}; whole records follow at {damage.end}"
         else:
-            message = f"{damage.reason}; no checkpoint follows in this file"
+            message = f"{damage.reason}; no whole record is found after that in this file"
         self.damage(damage, message)
 
 
@@ -130,9 +129,6 @@ def _check_directory(reader: Reader, report: Report) -> None:
     listing = reader.listing()
     for file in listing.left_behind:
         odd(file.name, "unfinished_move", "a recovery was interrupted before it had moved this; the next writer does")
-    for file in listing.files:
-        for segment in file.lost:
-            odd(file.name, "lost_records", f"segment {segment} has lost records by a repair, and is not complete")
     older = listing.older
     if older:
         waiting = "1 file waits" if len(older) == 1 else f"{len(older)} files wait"

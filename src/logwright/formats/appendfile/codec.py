@@ -57,7 +57,7 @@ CLEAN, INCOMPLETE, MALFORMED, EMPTY = range(4)
 KINDS, SEGMENTS, PAYLOADS, CHECKED, CURRENT, POSITIONS, SIZES = (1 << bit for bit in range(7))
 """Which columns to decode, added up."""
 ALL_COLUMNS: Final = (1 << 7) - 1
-_CHECKPOINT_HEADERS: Final = (header(CHECKPOINT, PAIR_BYTES), header(CHECKPOINT, DESCRIBED_PAIR_BYTES))
+_CHECKPOINT_HEADER: Final = header(CHECKPOINT, PAIR_BYTES)
 
 
 # --- one record -----------------------------------------------------------------------------------------------------
@@ -251,17 +251,50 @@ def find_checkpoint(
 ) -> int:
     """The first position from `start` on where a checkpoint record is whole, -1 if there is none before `end`.
 
-    Its ids must not be smaller than these, and `current` not larger than that.
+    Its size is 16, its ids are not smaller than these, and `current` is not larger than that.
     """
     check_range(buffer, start, end)
     for position in range(start, end - CHECKPOINT_BYTES + 1):
-        if buffer[position] != CHECKPOINT:
-            continue
-        found, checked, current = CHECKPOINT_RECORD.unpack_from(buffer, position)
-        is_plausible = least_checked <= checked <= current and least_current <= current <= most_current
-        if found in _CHECKPOINT_HEADERS and is_plausible:
-            return position
+        if buffer[position] == CHECKPOINT:
+            found, checked, current = CHECKPOINT_RECORD.unpack_from(buffer, position)
+            is_plausible = least_checked <= checked <= current and least_current <= current <= most_current
+            if found == _CHECKPOINT_HEADER and is_plausible:
+                return position
     return -1
+
+
+def find_chain(
+    buffer: Buffer, start: int, end: int, least_current: int = 0, most_current: int = MAX_ID
+) -> tuple[int, int]:
+    """Where whole records begin that follow each other to exactly `end`, and how many; `end` and 0 if nowhere.
+
+    From the position on there is only one way to read the bytes: no other place from `start` on begins a record that
+    such records follow to the end. Empty records do not count, nor checkpoints with a size or ids that are unlikely.
+    """
+    check_range(buffer, start, end)
+    following: dict[int, int] = {}
+    only_before: dict[int, int] = {}
+    for position in range(end - HEADER_BYTES - 1, start - 1, -1):
+        after = _likely_end(buffer, position, end, least_current, most_current)
+        if after is not None and (after == end or after in following):
+            following[position] = after
+            only_before[after] = -1 if after in only_before else position
+    position, count = end, 0
+    while (before := only_before.get(position, -1)) >= 0:
+        position, count = before, count + 1
+    return position, count
+
+
+def _likely_end(buffer: Buffer, position: int, end: int, least_current: int, most_current: int) -> int | None:
+    """Where the record at a position ends, None where there is none that is whole, or none that anyone would write."""
+    size = _walked_size(buffer, position, end)
+    if size is None or size == HEADER_BYTES:
+        return None
+    if buffer[position] == CHECKPOINT:
+        found, _, current = CHECKPOINT_RECORD.unpack_from(buffer, position)
+        if found != _CHECKPOINT_HEADER or not least_current <= current <= most_current:
+            return None
+    return position + size
 
 
 # --- columns --------------------------------------------------------------------------------------------------------

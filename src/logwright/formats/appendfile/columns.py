@@ -17,7 +17,7 @@ What a record does not have is null. Back to records: without a column `kind` ev
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -89,6 +89,8 @@ _ROW_BYTES: Final = {
     "kind": 1, "segment": 8, "data": 5, "checked": 9, "current": 9, "generation": 9, "lost": 1,
     "file": 4, "position": 8, "size": 8, "file_id": 8,
 }  # fmt: skip
+Lost: TypeAlias = tuple[tuple[int, int], ...]
+"""The segments of a generation that have lost records: the first and the last of each range."""
 _KIND_OF: Final = {"data": DATA, "checked": CHECKPOINT, "current": CHECKPOINT}
 
 
@@ -121,16 +123,24 @@ def _array(columns: Columns, kinds: pa.Array | None, name: str) -> pa.Array:
     return fixed_array(kind, columns.checked if name == "checked" else columns.current, count, validity)
 
 
-def _lost(columns: Columns, losses: list[tuple[tuple[int, ...], int]]) -> pa.Array:
+def _lost(columns: Columns, losses: list[tuple[Lost, int]]) -> pa.Array:
     """Which rows are of segments that have lost records, by what is known of their files."""
     if not any(lost for lost, _ in losses):  # as nearly always
         return pa.repeat(False, columns.count)
     segments, row = fixed_array(pa.uint64(), columns.segments, columns.count), 0
     found = []
     for lost, count in losses:
-        found.append(pc.is_in(segments.slice(row, count), pa.array(lost, pa.uint64())))
+        own = segments.slice(row, count)
+        is_lost = pa.repeat(False, count)
+        for first, last in lost:
+            is_lost = pc.or_(is_lost, pc.and_(pc.greater_equal(own, _id(first)), pc.less_equal(own, _id(last))))
+        found.append(is_lost)
         row += count
     return pa.concat_arrays(found)
+
+
+def _id(number: int) -> pa.Scalar:
+    return pa.scalar(number, pa.uint64())
 
 
 _OF_FILES: Final[dict[str, Callable[[Chunk], Any]]] = {
@@ -149,7 +159,7 @@ class Collector(GatheringCollector[Chunk, kernel.Gatherer]):
     ) -> None:
         super().__init__(schema(names, sharded=sharded), _WANT, _ROW_BYTES, tuple(_OF_FILES), batch_bytes)
         self._segment = 0
-        self._losses: list[tuple[tuple[int, ...], int]] = []
+        self._losses: list[tuple[Lost, int]] = []
         """The segments that have lost records in the file of rows that were gathered, and how many rows those are."""
 
     def _gather(self, gatherer: kernel.Gatherer, chunk: Chunk, position: int, left: int) -> tuple[int, int]:

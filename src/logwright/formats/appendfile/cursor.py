@@ -4,30 +4,42 @@ A `Cursor` hands out chunks: a buffer and a range of it that holds only whole re
 segments are all made from chunks, so there is one place that judges what is valid. Files are read into a buffer that is
 used again and again, never mapped: a map of a file that another process cuts short ends this one with SIGBUS.
 
-A file begins with a checkpoint record; if it does not, it begins with bad bytes. Behind bad bytes reading goes on at
-the next checkpoint record, whose twenty bytes are no accident, and nowhere else: nearly anything can be read as data.
-What is given up for that is the rest of a segment which has lost some of its records already.
+A file begins with a checkpoint record; if it does not, it begins with bad bytes. After bad bytes reading continues
+where whole records begin that follow each other up to the next checkpoint record, or where there is none, to the exact
+end of the file; and only if there is no second way to read those bytes (`codec.find_chain`). Where there is, it
+continues where the ways meet. After a bad beginning of a file it continues at a checkpoint record: nothing else says
+which segment follows.
 
-In the last file bad bytes that no checkpoint record follows are a torn tail: what a crash leaves; unless one flipped
-bit of a header explains them, and with it what follows is whole (see `mend.py`). There zeros are bad
-bytes as well, although each four of them would be an empty record: up to the end of the file, right before other bad
-bytes, and 32 of them or more anywhere. No writer of ours leaves an empty record; a power cut leaves zeros. The same
-holds in any file behind its first 4 MiB, where nobody writes records.
+A torn tail is what a crash leaves at the end of the last file: bad bytes that no whole record follows. The first
+checkpoint record of a file is on the disk before anything else is written to it, so bad bytes in its place are a torn
+tail only if nothing follows them.
+
+Zeros are bad bytes, although each four of them would be an empty record: up to the end of the last file of a
+generation, where they are a torn tail, right before other bad bytes, and 32 of them or more anywhere. No writer of ours
+leaves an empty record; a power cut leaves zeros.
 """
 
 from __future__ import annotations
 
 from array import array
 from dataclasses import dataclass, replace
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
 
 from ...core.chunk import FileChunk
 from ...core.disk import File, behind_hole
 from ...core.outcome import Damage, Ending, Malformed, Tail
 from . import codec, kernel
 from .files import JournalFile
-from .layout import CHECKPOINT, CHECKPOINT_BYTES, DATA, HEADER_BYTES, MAX_FILE_BYTES, MAX_ID, MAX_RECORD_BYTES
-from .mend import find_fixes
+from .layout import (
+    CHECKPOINT,
+    CHECKPOINT_BYTES,
+    DATA,
+    HEADER_BYTES,
+    MAX_FILE_BYTES,
+    MAX_HEAD_BYTES,
+    MAX_ID,
+    MAX_RECORD_BYTES,
+)
 
 READ_BYTES: Final = 256 * 1024
 """Small enough to stay in a processor's second cache between being read and being decoded."""
@@ -40,6 +52,8 @@ _MOST_CHECKPOINTS: Final = MAX_FILE_BYTES // CHECKPOINT_BYTES
 """How many segments can begin in what is left of a file."""
 _HOLE_BYTES: Final = 32
 """So many zeros are no empty records, but what never reached the disk."""
+_LEAST_RECORDS: Final = 2
+"""How many records in the rest of a record that was cut short are no accident."""
 _NO_CHECKPOINT: Final = "a file begins with a checkpoint record, and this is none"
 
 _ENDINGS: Final = {
@@ -127,7 +141,8 @@ class Cursor:
                 stop = min(stop, self._empty_until - self.position)
             have = self.file.read_into(self.position, room[:stop]) if stop > 0 else 0
             self._seen = self.position + have if have < stop else None
-            end, count, ending, segment = self._walk(room, have, most)
+            checks_empty = self.position >= self._empty_until
+            end, count, ending, segment = kernel.walk(room, 0, have, self.segment, most, checks_empty)
             if self.position == 0 and have >= HEADER_BYTES and room[0] != CHECKPOINT and ending != codec.EMPTY:
                 count, ending = 0, codec.MALFORMED
             can_reach_further = have == self._reach < len(room)
@@ -150,15 +165,6 @@ class Cursor:
             self.reason = self._explained(room, have)
             return None
 
-    def _walk(self, room: memoryview, have: int, most: int) -> tuple[int, int, int, int]:
-        """Go through what was read, with zeros as bad bytes or not: that turns at one place, however it is read."""
-        if not self.source.is_newest and self.position < MAX_FILE_BYTES:
-            before = kernel.walk(room, 0, min(have, MAX_FILE_BYTES - self.position), self.segment, most)
-            ends_there = self.position + have <= MAX_FILE_BYTES or before[1]
-            return before if ends_there else kernel.walk(room, 0, have, self.segment, 1)
-        checks_empty = self.position >= self._empty_until
-        return kernel.walk(room, 0, have, self.segment, most, checks_empty)
-
     def go_on(self, position: int) -> None:
         """Go on behind damage."""
         self.position = self.begin = position
@@ -169,8 +175,11 @@ class Cursor:
         size = self.limit()
         stop = _end_of_zeros(self.file, self.position, size)
         following = self.position + (stop - self.position) // HEADER_BYTES * HEADER_BYTES
-        if stop >= size or stop - self.position >= _HOLE_BYTES or self.position == 0:
+        if stop - self.position >= _HOLE_BYTES or self.position == 0:
             return False
+        if stop >= size:
+            self._empty_until = following
+            return following == size and not self.source.is_newest and not self.source.ends_generation
         head = self.file.read_at(following, CHECKPOINT_BYTES)
         try:
             claimed = codec.claimed_size(head, 0, len(head))
@@ -206,35 +215,89 @@ class Cursor:
         return Tail(self.position, _ENDINGS[self.ending], self.reason)
 
 
-def judge(cursor: Cursor) -> tuple[Damage | None, bool]:
-    """What is wrong where a cursor stopped short of the end of its file, and whether reading can go on behind it.
+class Way(NamedTuple):
+    """The way past bad bytes: so many whole `records` from `start` on lead to `end`.
 
-    The cursor is moved to where it goes on, or to the end. At the end of the file nothing is wrong.
+    `end` is the next checkpoint record, or the end of the file. `start` may lie before the bad bytes: in a record whose
+    size is wrong, so that it has swallowed others. It is `end` where no such records are found. `last` is where the
+    record before the bad bytes begins, None where it is not known.
+    """
+
+    start: int
+    records: int
+    end: int
+    has_checkpoint: bool
+    last: int | None = None
+
+    @property
+    def found(self) -> bool:
+        """Whether whole records follow the bad bytes."""
+        return self.has_checkpoint or self.records > 0
+
+
+def find_way(cursor: Cursor) -> Way:
+    """Find the way past the bad bytes where a cursor stopped."""
+    at = cursor.position
+    size = cursor.limit() if cursor.ending == codec.EMPTY else cursor.seen_size()
+    segment = cursor.segment if at else None
+    checkpoint = find_next(cursor.file, at, size, segment)
+    end = size if checkpoint is None else checkpoint
+    way = Way(end, 0, end, checkpoint is not None)
+    begin = cursor.begin if end - cursor.begin <= MAX_FILE_BYTES else at
+    if at == 0 or end - begin > MAX_FILE_BYTES:
+        return way
+    data = cursor.file.read_at(begin, end - begin)
+    if len(data) < end - begin:
+        return way
+    passed = kernel.walk(data, 0, at - begin)[1]
+    last = kernel.spans(data, 0, at - begin, passed)[-2] if passed else None
+    search = at - begin if last is None or data[last] == CHECKPOINT else last + HEADER_BYTES
+    start, count = kernel.find_chain(data, search, end - begin, *_likely_segments(segment))
+    if checkpoint is None and cursor.ending == codec.INCOMPLETE and count < _LEAST_RECORDS:
+        start, count = end - begin, 0
+    return Way(begin + start, count, end, checkpoint is not None, None if last is None else begin + last)
+
+
+def judge(cursor: Cursor) -> tuple[Damage | None, bool]:
+    """What is wrong where a cursor stopped short of the end of its file, and whether reading can continue after it.
+
+    The cursor is moved to where it continues, or to the end. At the end of the file nothing is wrong.
     """
     if cursor.ending == codec.CLEAN:
         return None, False
     start = cursor.position
-    size = cursor.limit() if cursor.ending == codec.EMPTY else cursor.seen_size()
-    found = find_next(cursor.file, start, size, cursor.segment if start else None)
-    name = cursor.source.name
-    if found is not None:
-        cursor.go_on(found)
-        return Damage(name, start, found, cursor.reason), True
-    cursor.position = size
-    if not cursor.source.is_newest:
-        return Damage(name, start, size, cursor.reason), False
-    if cursor.ending != codec.EMPTY and find_fixes(cursor.file, cursor.begin, start, size):
-        reason = f"{cursor.reason}; a flipped bit before this explains it, and whole records follow"
-        return Damage(name, start, size, reason), False
-    return Damage(name, start, size, cursor.reason, "torn_tail"), False
+    way = find_way(cursor)
+    resumed = way.start
+    while resumed < start:  # these records were read as the data of the one that has swallowed them
+        head = cursor.file.read_at(resumed, CHECKPOINT_BYTES)
+        resumed += codec.claimed_size(head, 0, len(head)) or way.end
+    damage = Damage(cursor.source.name, start, resumed, cursor.reason, _kind(cursor, way))
+    if resumed < way.end or way.has_checkpoint:
+        cursor.go_on(resumed)
+        return damage, True
+    cursor.position = way.end
+    return damage, False
+
+
+def _kind(cursor: Cursor, way: Way) -> str:
+    """What bad bytes are called by what follows them."""
+    source = cursor.source
+    is_last = source.is_newest or (source.ends_generation and cursor.ending == codec.EMPTY)
+    is_begun = cursor.position > 0 or way.end <= MAX_HEAD_BYTES
+    return "torn_tail" if is_last and is_begun and not way.found else "malformed"
+
+
+def _likely_segments(segment: int | None) -> tuple[int, int]:
+    """The smallest and the largest segment that can be written after one: ids only grow, and by one each time."""
+    return (0, MAX_ID) if segment is None else (segment, min(MAX_ID, segment + _MOST_CHECKPOINTS))
 
 
 def find_next(file: File, start: int, size: int, segment: int | None) -> int | None:
     """Where a checkpoint record follows bad bytes at `start`; None when there is none.
 
-    `segment` is the one that was being written before them, if that is known: ids only grow, and by one each time.
+    `segment` is the one that was being written before them, if that is known.
     """
-    least, most = (0, MAX_ID) if segment is None else (segment, min(MAX_ID, segment + _MOST_CHECKPOINTS))
+    least, most = _likely_segments(segment)
     position, reach = start, _FIRST_BYTES
     while size - position >= CHECKPOINT_BYTES:
         position = behind_hole(file, position, size)  # a checkpoint record does not begin with a zero

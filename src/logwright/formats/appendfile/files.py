@@ -10,6 +10,7 @@ The number of a record is the id of its file times 2^64, plus its position in th
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -17,9 +18,10 @@ from typing import Final
 from ...core.chunk import POSITION_BITS as POSITION_BITS
 from ...core.chunk import NumberedFile
 from ...core.disk import Disk
-from ...core.errors import NotFound
+from ...core.errors import DamagedJournal, NotFound
+from ...core.losses import ACCOUNT_NAME, Loss, add_losses, read_losses
 from ...core.snapshot import Snapshot
-from .layout import HOME_DIRECTORY, RECOVERY_DIRECTORY, Done, parse_boundary, parse_done, parse_lost, parse_name
+from .layout import HOME_DIRECTORY, MAX_ID, RECOVERY_DIRECTORY, Done, parse_boundary, parse_done, parse_name
 
 CURRENT: Final = -1
 """The boundary of the generation that is being written: there is none."""
@@ -32,8 +34,9 @@ class JournalFile(NumberedFile):
     """A file of a journal; `name` is relative to the journal's directory.
 
     `before` is its own id, and `timestamp` the next one: None for the last file, which is written to. `generation` is
-    the boundary behind it. `missing` ids should be before this one and are not there; `others` have the same id. `lost`
-    are segments with records in this file which have lost others by a repair.
+    the boundary behind it, and `ends_generation` says whether it is the last one. `missing` ids should be before this
+    one and are not there; `others` have the same id. `lost` are the first and the last of segments of its generation
+    that have lost records by a repair.
     """
 
     name: str
@@ -43,7 +46,8 @@ class JournalFile(NumberedFile):
     generation: int = CURRENT
     missing: int = 0
     others: tuple[str, ...] = ()
-    lost: tuple[int, ...] = ()
+    lost: tuple[tuple[int, int], ...] = ()
+    ends_generation: bool = False
 
     @property
     def file_id(self) -> int:
@@ -54,6 +58,13 @@ class JournalFile(NumberedFile):
     def put_aside(self) -> int | None:
         """The boundary of the generation that a recovery has put it aside with; None for one that is written."""
         return None if self.generation == CURRENT else self.generation
+
+    @property
+    def missing_ids(self) -> tuple[range, range]:
+        """The ids that are missing before this file, and after the last one of a generation that was put aside."""
+        before = range(self.file_id - self.missing, self.file_id)
+        ends_early = self.ends_generation and self.generation != CURRENT
+        return before, range(self.file_id + 1, self.generation if ends_early else 0)
 
 
 Files = Snapshot[JournalFile]
@@ -74,8 +85,6 @@ class Listing:
     """Names in the journal's directory of files that are, or should be, in one of those."""
     done: list[Done] = field(default_factory=list)
     """The recoveries that have come to their end, as far as somebody may need to know of them."""
-    lost: list[tuple[int, int]] = field(default_factory=list)
-    """Files, and segments there that have lost records by a repair. The files may be gone by now."""
 
     @property
     def current(self) -> list[JournalFile]:
@@ -167,7 +176,6 @@ def _names_in(disk: Disk, path: Path) -> list[str]:
 def _listing(disk: Disk, directory: Path, names: _Names) -> Listing:
     listing = Listing(directory)
     listing.done = [done for name in names.home if (done := parse_done(name)) is not None]
-    listing.lost = [lost for name in names.home if (lost := parse_lost(name)) is not None]
     ended = max((done.file_id for done in listing.done), default=-1)
     listing.boundaries = [boundary for boundary in names.moved if boundary > ended]
     listing.ended = [boundary for boundary in names.moved if boundary <= ended]
@@ -184,14 +192,65 @@ def _listing(disk: Disk, directory: Path, names: _Names) -> Listing:
     if current:
         current[-1] = replace(current[-1], timestamp=None)
     listing.files += current
-    if listing.lost:
-        listing.files = [_with_losses(file, listing.lost) for file in listing.files]
+    if ACCOUNT_NAME in names.home:
+        note_losses(disk, listing)
     return listing
 
 
-def _with_losses(file: JournalFile, lost: list[tuple[int, int]]) -> JournalFile:
-    found = tuple(segment for file_id, segment in lost if file_id == file.file_id)
-    return replace(file, lost=found) if found else file
+# --- segments that have lost records ----------------------------------------------------------------------------------
+
+
+def note_losses(disk: Disk, listing: Listing) -> None:
+    """Let each file know which segments of its generation have lost records, by the account of losses."""
+    lost = _lost_segments(disk, listing)
+    if lost:
+        listing.files = [replace(file, lost=tuple(lost.get(file.generation, ()))) for file in listing.files]
+
+
+def _lost_segments(disk: Disk, listing: Listing) -> dict[int, list[tuple[int, int]]]:
+    """The segments of each generation that have lost records, by the account of losses; all of them if it is broken."""
+    try:
+        losses = read_losses(disk, listing.directory)
+    except DamagedJournal:
+        return {boundary: [(0, MAX_ID)] for boundary in [*listing.boundaries, CURRENT]}
+    found: dict[int, list[tuple[int, int]]] = {}
+    begun = max([0, *listing.boundaries, *(done.file_id for done in listing.done)])
+    for loss in losses:
+        lost = lost_range(loss)
+        if lost is not None:
+            file_id, *segments = lost
+            generation = next((boundary for boundary in listing.boundaries if boundary > file_id), CURRENT)
+            if generation != CURRENT or file_id >= begun:
+                found.setdefault(generation, []).append((segments[0], segments[1]))
+    return found
+
+
+def lost_range(loss: Loss) -> tuple[int, int, int] | None:
+    """The file of a loss, and the first and the last segment that have lost records by it; None where it says none."""
+    file_id, segments = loss.fields.get("file_id"), loss.fields.get("segments")
+    numbers = [file_id, *segments] if isinstance(segments, list) else []
+    if loss.kind != "lost" or len(numbers) != 3 or not all(type(number) is int for number in numbers):
+        return None
+    return numbers[0], numbers[1], numbers[2]
+
+
+def add_lost_segments(disk: Disk, directory: Path, file: str, file_id: int, segments: Iterable[int]) -> None:
+    """Add to the account that these segments of a file had lost records before they came here, unless it says so."""
+    known = [found for loss in read_losses(disk, directory) if (found := lost_range(loss)) and found[0] == file_id]
+    reason = "the journal that these records come from has lost others"
+    new = [
+        Loss(
+            *(file, 0, 0, 0, None, f"data or checkpoints of segment {segment}, not complete", reason),
+            fields={"file_id": file_id, "segments": [segment, segment], "checked": None, "suspect": None},
+        )
+        for segment in segments
+        if not any(first <= segment <= last for _, first, last in known)
+    ]
+    if new:
+        add_losses(disk, directory, new)
+
+
+# --- names ------------------------------------------------------------------------------------------------------------
 
 
 def _files_named(
@@ -225,15 +284,16 @@ def _arranged(files: list[JournalFile]) -> list[JournalFile]:
             continue
         missing = file.file_id - found[-1].file_id - 1 if found else 0
         found.append(replace(file, missing=missing) if missing else file)
+    if found:
+        found[-1] = replace(found[-1], ends_generation=True)
     return found
 
 
-def wrong_names(file: JournalFile) -> tuple[str, str] | None:
-    """What is wrong about the id of a file, a kind and words; None when nothing is."""
-    if file.missing:
-        first, last = file.file_id - file.missing, file.file_id - 1
-        names = f"file {first} is" if first == last else f"the files {first} to {last} are"
-        return "gap", f"{names} missing before this one"
+def wrong_names(file: JournalFile) -> Iterator[tuple[str, str]]:
+    """What is wrong about the ids of a file and its neighbours, each a kind and words."""
+    for missing, place in zip(file.missing_ids, ("before", "after"), strict=True):
+        if missing:
+            names = f"file {missing[0]} is" if len(missing) == 1 else f"the files {missing[0]} to {missing[-1]} are"
+            yield "gap", f"{names} missing {place} this one"
     if file.others:
-        return "doubled_id", f"its id {file.file_id} is also that of {', '.join(file.others)}"
-    return None
+        yield "doubled_id", f"its id {file.file_id} is also that of {', '.join(file.others)}"

@@ -19,7 +19,7 @@ The files of a journal in its directory:
     .logwright/recovery/8/5.journal     ours: an older file; everything before 8 was there when the journal was opened
     .logwright/recovered-8-3-7-35/      ours: files that a recovery is done with; what goes on has file 8, segment 3,
                                         and no data was between it and position 35 of file 7
-    .logwright/lost-5-2                 ours: segment 2, of which file 5 has something, has lost records in a repair
+    .logwright/losses                   ours: what repairs have taken out of which segments
     .logwright/cut/                     ours: copies of what was cut
 """
 
@@ -43,6 +43,9 @@ CHECKPOINT_BYTES: Final = CHECKPOINT_RECORD.size
 DESCRIBED_PAIR_BYTES: Final = 0
 """The size in the header of a checkpoint record as the description has it. Nobody writes it."""
 
+MAX_HEAD_BYTES: Final = 2 * CHECKPOINT_BYTES
+"""What a writer of ours makes durable before it adds more to a new file: its hint, and perhaps the same again."""
+
 MAX_RECORD_BYTES: Final = 1 << 20
 MAX_DATA_BYTES: Final = MAX_RECORD_BYTES - HEADER_BYTES
 MAX_FILE_BYTES: Final = 4 << 20
@@ -55,7 +58,6 @@ RECOVERY_DIRECTORY: Final = f"{HOME_DIRECTORY}/recovery"
 
 _NAME: Final = re.compile(r"([0-9]+)\.journal", re.ASCII)
 _BOUNDARY: Final = re.compile(r"0|[1-9][0-9]{0,19}", re.ASCII)
-_LOST: Final = re.compile("lost" + rf"-({_BOUNDARY.pattern})" * 2, re.ASCII)
 _DONE: Final = re.compile("recovered" + rf"-({_BOUNDARY.pattern})" * 4, re.ASCII)
 
 assert CHECKPOINT_BYTES == HEADER_BYTES + PAIR_BYTES == 20
@@ -108,16 +110,4 @@ def parse_done(name: str) -> Done | None:
     """What such a name says, without the directory above; None for any other name."""
     match = _DONE.fullmatch(name)
     found = None if match is None else Done(*map(int, match.groups()))
-    return None if found is None or max(found) > MAX_ID else found
-
-
-def lost_name(file_id: int, segment: int) -> str:
-    """What says that a segment, of which there is something in a file, has lost records there, or right behind it."""
-    return f"{HOME_DIRECTORY}/lost-{file_id}-{segment}"
-
-
-def parse_lost(name: str) -> tuple[int, int] | None:
-    """The file and the segment that such a name tells of, without the directory above; None for any other name."""
-    match = _LOST.fullmatch(name)
-    found = None if match is None else (int(match[1]), int(match[2]))
     return None if found is None or max(found) > MAX_ID else found

@@ -29,13 +29,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ...core.disk import Disk, File, make_directories, remove_tree
-from ...core.errors import DamagedJournal, Gap, TooLarge
+from ...core.errors import DamagedJournal, Gap, TooLarge, WrongUse
 from ...core.keep import cut_tail
 from ...core.outcome import Damage
+from ...core.repair import find_interrupted
 from . import codec
 from .cursor import Chunk, Cursor, judge
 from .files import JournalFile, Listing, generation_directory, list_files, wrong_names
-from .layout import CHECKPOINT_BYTES, MAX_ID, RECOVERY_DIRECTORY, Done, lost_name
+from .layout import CHECKPOINT_BYTES, MAX_ID, RECOVERY_DIRECTORY, Done
 from .records import Checkpoint
 
 logger = logging.getLogger("logwright.appendfile")
@@ -91,6 +92,7 @@ def open_end(disk: Disk, directory: Path, *, recovering: bool) -> End:
 
     With `recovering` all files that are there are put aside, and a new generation begins.
     """
+    _refuse_half_repaired(disk, directory)
     remove_done(disk, directory)
     listing = list_files(disk, directory)
     check_names(listing)
@@ -104,7 +106,6 @@ def open_end(disk: Disk, directory: Path, *, recovering: bool) -> End:
     end = _open_last(disk, directory, listing)
     try:
         forget_done(disk, directory)
-        _forget_lost(disk, directory, listing)
     except BaseException:
         if end.file is not None:
             end.file.close()
@@ -115,6 +116,12 @@ def open_end(disk: Disk, directory: Path, *, recovering: bool) -> End:
         return replace(put_aside(disk, directory, end.current), cut=end.cut, kept=end.kept)
     end.older = listing.older
     return end
+
+
+def _refuse_half_repaired(disk: Disk, directory: Path) -> None:
+    repair = find_interrupted(disk, directory)
+    if repair is not None and repair.plan.format == "appendfile":
+        raise WrongUse(f"{repair.log}: a repair of this journal was interrupted; finish it, or undo it, first")
 
 
 def put_aside(disk: Disk, directory: Path, current: int) -> End:
@@ -130,9 +137,8 @@ def put_aside(disk: Disk, directory: Path, current: int) -> End:
 def check_names(listing: Listing) -> None:
     """Raise `Gap` or `DamagedJournal` for an id that is missing or there twice."""
     for file in listing.files:
-        wrong = wrong_names(file)
-        if wrong is not None:
-            raise (Gap if wrong[0] == "gap" else DamagedJournal)(file.path, 0, wrong[1])
+        for kind, reason in wrong_names(file):
+            raise (Gap if kind == "gap" else DamagedJournal)(file.path, 0, f"{reason} (see logwright repair)")
 
 
 # --- moving files aside -----------------------------------------------------------------------------------------------
@@ -201,14 +207,6 @@ def forget_done(disk: Disk, directory: Path) -> None:
             remove_tree(disk, directory / done.name)
 
 
-def _forget_lost(disk: Disk, directory: Path, listing: Listing) -> None:
-    """Remove what tells of losses in files that are gone by now."""
-    present = {file.file_id for file in listing.files}
-    for file_id, segment in listing.lost:
-        if file_id not in present:
-            disk.remove(directory / lost_name(file_id, segment))
-
-
 def _following(disk: Disk, listing: Listing) -> int:
     """The segment that a journal without a pair of its own goes on with: ids only grow."""
     return max([pair_of(disk, listing.older)[1], *(done.segment for done in listing.done)])
@@ -268,18 +266,23 @@ def _starts(disk: Disk, files: list[JournalFile], firsts: dict[int, tuple[int, i
     """For segments the file that each begins in, or behind: later ones than the hint of a file begin there."""
     found = [(0, files[0].file_id)]
     for file in files:
-        hint = firsts[file.file_id] if file.file_id in firsts else _hint(disk, file)
+        hint = firsts[file.file_id] if file.file_id in firsts else hint_of(disk, file)
         if hint is not None:
             found.append((hint[1] + 1, file.file_id))
     return found
 
 
-def _hint(disk: Disk, source: JournalFile) -> tuple[int, int] | None:
+def hint_of(disk: Disk, source: JournalFile) -> tuple[int, int] | None:
+    """The ids that a file begins with; None where they are damaged."""
     file = disk.open(source.path, "read")
     try:
-        head = file.read_at(0, CHECKPOINT_BYTES)
+        return pair_in(file.read_at(0, CHECKPOINT_BYTES))
     finally:
         file.close()
+
+
+def pair_in(head: bytes) -> tuple[int, int] | None:
+    """The ids of a checkpoint record; None for other bytes."""
     if codec.walk(head, 0, len(head), most=1)[1] == 0:
         return None
     (record,) = codec.records(head, 0, len(head), 1)
@@ -322,8 +325,7 @@ def _walk(file: File, source: JournalFile, seen: _Seen, *, strict: bool) -> Dama
         if damage is None or damage.kind == "torn_tail":
             return damage
         if strict:
-            where = "checkpoints follow" if goes_on else "it is not the last file"
-            reason = f"{damage.reason}; {where}, so nothing is cut off (see logwright repair)"
+            reason = f"{damage.reason}; this is not what a crash leaves, so nothing is cut off (see logwright repair)"
             raise DamagedJournal(source.path, damage.start, reason)
         if not goes_on:
             return None

@@ -22,7 +22,7 @@ from ...core.reading import located as located_in
 from ...core.report import Progress
 from . import kernel
 from .cursor import Chunk, Cursor, judge
-from .files import POSITION_BITS, Files, JournalFile, Listing, list_files, wrong_names
+from .files import POSITION_BITS, Files, JournalFile, Listing, list_files, note_losses, wrong_names
 from .layout import LOCK_NAME, file_name, parse_name
 from .records import Record
 from .replay import Segment, Segments, difference
@@ -68,6 +68,7 @@ class Reader(FilesReader[Chunk, JournalFile]):
             is_last = not self.disk.exists(self.path.with_name(file_name(file_id + 1)))
             following = None if is_last else file_id + 1
             listing.files = [JournalFile(self.path.name, self.path, following, file_id)]
+            note_losses(self.disk, listing)
         return listing
 
     def files(self) -> list[JournalFile]:
@@ -106,9 +107,8 @@ class Reader(FilesReader[Chunk, JournalFile]):
 
     def names_told(self, source: JournalFile, mode: Mode) -> Iterator[Damage]:
         """Tell what is wrong about the id of a file."""
-        wrong = wrong_names(source)
-        if wrong is not None:
-            yield from self.report(Damage(source.name, 0, 0, wrong[1], wrong[0]), mode)
+        for kind, reason in wrong_names(source):
+            yield from self.report(Damage(source.name, 0, 0, reason, kind), mode)
 
     def file_chunks(
         self,

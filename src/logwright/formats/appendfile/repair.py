@@ -1,41 +1,48 @@
 """Repairing a journal: what to do about each kind of damage. `core.repair` does it, and takes it back.
 
-    a torn tail                     is cut off
-    one flipped bit of a header     is flipped back, where exactly one explains what follows (see `mend`)
-    other bad bytes                 go: the file is put together anew from the whole records before and behind them
+    a torn tail         is cut off
+    other bad bytes     go: the file is put together again from the whole records before and after them
+    a missing file      is replaced by an empty one, so that the ids are consecutive again
 
-Every byte that goes is kept in `.logwright/cut/`. Nothing is invented: behind bad bytes records begin again at the next
-checkpoint (see `cursor.py`). Nothing in the format can say that a segment has lost records: so a file beside the
-journal does, by its name (see `layout.py`), and the segment never comes back as a complete one. A file that is missing
-cannot be brought back; that is told.
+No field is ever changed: in this format no neighbour proves what a wrong size was. Every byte that goes is kept in
+`.logwright/cut/`. After bad bytes records begin again where there is only one way to read what follows (see
+`cursor.py`). A record before them goes as well if whole records begin inside it: then its size is wrong.
+
+What is lost is in the account of losses. `fields` of a loss:
+
+    file_id     the number of the file
+    segments    the first and the last segment that has lost records, and is not complete any more
+    checked     the oldest segment that was not checked at the end of this generation: earlier ones are not needed
+    suspect     where the record right before the bad bytes begins, which may be damaged as well; None without one
+
+The numbers follow from checkpoints: each registers one segment or checks one, so the pairs of ids before and after bad
+bytes say how many checkpoints were between them. How many records of data were, nothing says, except where the size
+in a damaged header leads to the next whole record.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 from ...core.disk import Disk
 from ...core.errors import WrongUse
+from ...core.losses import Loss
 from ...core.outcome import Span
-from ...core.patched import PatchedFile
 from ...core.repair import Create, Plan, Repair, Step
 from ...core.repairing import PiecesSalvage, SideBySideRepair
 from . import codec
-from .cursor import Cursor, judge
+from .cursor import Cursor, Way, find_way, judge
 from .files import JournalFile, list_files, wrong_names
-from .layout import LOCK_NAME, lost_name, parse_name
-from .mend import find_fixes
-from .opening import last_pair
+from .layout import CHECKPOINT_BYTES, HEADER, HEADER_BYTES, LOCK_NAME, file_name, parse_name
+from .opening import hint_of, last_pair, pair_in, pair_of
 from .reader import Reader
 
 __all__ = ["Plan", "Repair", "apply", "plan", "undo"]
 
-_MOST_TRIED: Final = 1000
-"""In so many places of a file a flipped bit is looked for: each of them costs a look at the rest of the file."""
-_MOST_NOTES: Final = 1000
+_MOST_CREATED: Final = 1000
+"""How many missing files in a row are replaced by empty ones."""
 
 
 def _names(disk: Disk, directory: Path) -> list[str]:
@@ -49,64 +56,147 @@ def _readers(path: Path, disk: Disk) -> list[Reader]:
     return [reader]
 
 
+class _Pair(NamedTuple):
+    """The ids of a checkpoint."""
+
+    checked: int
+    current: int
+
+    def steps_to(self, other: _Pair) -> int:
+        """How many checkpoints lead from one pair to another."""
+        return max(0, other.checked - self.checked) + max(0, other.current - self.current)
+
+
 @dataclass(slots=True)
 class _Salvage(PiecesSalvage):
-    """A file gone through: the stretches of whole records, and the segments that have lost some."""
-
-    lost: list[tuple[JournalFile, int]] = field(default_factory=list)
+    """A file gone through: the stretches of whole records, and what was lost between them."""
 
     def walk(self) -> None:
         """Go through the file."""
         self.size = self.file.size()
-        wrong = wrong_names(self.source)
-        if wrong is not None:
-            self.left.append(f"{self.source.name} @ 0: {wrong[1]}")
-        view = PatchedFile(self.file)
-        cursor = Cursor(view, self.source, end=self.size)
-        start = tried = 0
+        for kind, wrong in wrong_names(self.source):
+            if kind != "gap" or not self._replaced():
+                self.left.append(f"{self.source.name} @ 0: {wrong}")
+        for file_id in self._replaced():
+            self._lose_file(file_id)
+        cursor = Cursor(self.file, self.source, end=self.size)
+        pair: _Pair | None = None
+        start = 0
         while True:
-            while cursor.read() is not None:
-                pass
+            while (chunk := cursor.read()) is not None:
+                _, _, checked, current = chunk.turns()
+                pair = _Pair(checked[-1], current[-1]) if checked else pair
             if cursor.ending == codec.CLEAN:
                 self.pieces.append(Span(start, self.size))
                 return
-            tried += 1
-            fixes = find_fixes(view, cursor.begin, cursor.position, self.size) if tried <= _MOST_TRIED else []
-            if len(fixes) == 1:
-                self.fixes += fixes
-                view.add(fixes[0].position, fixes[0].new)
-                cursor = Cursor(view, self.source, cursor.begin, end=self.size)
-                continue
-            stopped, segment = cursor.position, cursor.segment
+            way = find_way(cursor)
+            stopped, reason, own_end = cursor.position, cursor.reason, self._own_end(cursor.position)
             damage, goes_on = judge(cursor)
             assert damage is not None
-            of = f"segment {segment}" if stopped else "the segment that the file before ends with"
-            self.lose(damage, f"the records in them are lost, which were of {of}, and perhaps of later ones")
-            if damage.kind != "torn_tail":
-                self.lost += [(self.source, segment)] if stopped else self._before()
+            self.reason = self.reason or reason
+            end = damage.end
+            if way.start < stopped and way.last is not None:
+                stopped, end, goes_on = way.last, way.start, True
+                cursor.go_on(way.start)
             self.pieces.append(Span(start, stopped))
+            if damage.kind != "torn_tail":
+                self._lose(Span(stopped, end), way, pair, reason, is_one=own_end == end)
             if not goes_on:
                 return
-            start = cursor.position
-
-    def _before(self) -> list[tuple[JournalFile, int]]:
-        """The segment that the files before this one end with, and the last of them that has something of it."""
-        files = [file for file in self.reader.files() if file.generation == self.source.generation]
-        found = last_pair(self.reader.disk, [file for file in files if file.file_id < self.source.file_id])
-        return [] if found is None else [(found[0], found[1][1])]
+            start = end
 
     def steps(self) -> list[Step]:
-        """The steps that leave whole records only; first what says that some are not there any more."""
-        return [*self._notes(), *self.steps_to_pieces(f"{self.source.name}.repair", "records")]
+        """The steps that leave whole records only."""
+        folder = self.source.name.removesuffix(self.source.path.name)
+        created: list[Step] = [
+            Create(folder + file_name(file_id), "", (), "it takes the place of a file that is missing")
+            for file_id in self._replaced()
+        ]
+        return created + self.steps_to_pieces(f"{self.source.name}.repair", "records")
 
-    def _notes(self) -> Iterator[Step]:
-        if self.reader.is_single_file:
-            return
-        lost = [(file, segment) for file, segment in dict.fromkeys(self.lost) if segment not in file.lost]
-        for file, segment in lost[:_MOST_NOTES]:
-            text = f"A repair has taken records of this segment out of {self.source.path.name}.\n"
-            reason = "it says that the segment is not complete any more"
-            yield Create(lost_name(file.file_id, segment), "", (), reason, text.encode())
+    def _replaced(self) -> list[int]:
+        """The ids of files that are missing before this one, or after it at the end of its generation."""
+        before, after = self.source.missing_ids
+        return [*before, *after] if max(len(before), len(after)) <= _MOST_CREATED else []
+
+    # --- the account ------------------------------------------------------------------------------------------------
+
+    def _lose(self, span: Span, way: Way, pair: _Pair | None, reason: str, *, is_one: bool) -> None:
+        """Note what was in a range; `pair` is the last one before it in this file.
+
+        `is_one` says that the size in the damaged header leads to the end of the range.
+        """
+        before = pair or self._pair_before()
+        after = self._pair_at(way.end) if way.has_checkpoint else self._pair_after()
+        turns = 0 if before is None or after is None else before.steps_to(after)
+        has_swallowed = way.last == span.start
+        least = max(0, turns - 1) + (pair is None)
+        if has_swallowed or is_one:
+            least = max(1, least)
+        last = before if turns <= way.has_checkpoint else after
+        suspect = None if has_swallowed else way.last
+        what, fields = self._described(self.source.file_id, before, last if before else after, suspect)
+        most = 1 if is_one and least == 1 else None
+        self.losses.append(Loss(self.source.name, span.start, span.size, least, most, what, reason, fields=fields))
+
+    def _lose_file(self, file_id: int) -> None:
+        """Note that a file is missing, which had at least its hint."""
+        is_before = file_id < self.source.file_id
+        before = self._pair_before() if is_before else _as_pair(last_pair(self.reader.disk, [self.source]))
+        what, fields = self._described(file_id, before, self._pair_at(0) if is_before else None, None)
+        folder = self.source.name.removesuffix(self.source.path.name)
+        name = folder + file_name(file_id)
+        self.losses.append(Loss(name, 0, 0, 1, None, what, "the file is missing", fields=fields))
+
+    def _described(
+        self, file_id: int, before: _Pair | None, after: _Pair | None, suspect: int | None
+    ) -> tuple[str, dict[str, Any]]:
+        """`what` and `fields` of a loss: from the segment of the pair before it to that of the pair after it."""
+        checked = pair_of(self.reader.disk, self._generation())[0]
+        fields = {"file_id": file_id, "segments": None, "checked": checked, "suspect": suspect}
+        if before is None and after is None:
+            return "all of it, of an unknown segment", fields
+        first = before.current if before is not None else after.checked if after is not None else 0
+        last = max(first, after.current) if after is not None else first
+        name = f"segment {first}" if first == last else f"the segments {first} to {last}"
+        if after is None:
+            name += " and perhaps of later ones"
+        if last < checked:
+            state = "checked before"
+        else:
+            state = f"checked as far as before segment {checked}" if first < checked else "not checked"
+        what = f"data or checkpoints of {name} ({state}), not complete any more"
+        if suspect is not None:
+            what += f"; the record before them, at {suspect}, may be damaged"
+        return what, {**fields, "segments": [first, last]}
+
+    def _own_end(self, position: int) -> int | None:
+        """Where a damaged record ends by the size in its header."""
+        head = self.file.read_at(position, HEADER_BYTES)
+        return position + HEADER_BYTES + (HEADER.unpack(head)[0] >> 8) if len(head) == HEADER_BYTES else None
+
+    def _generation(self) -> list[JournalFile]:
+        return [file for file in self.reader.files() if file.generation == self.source.generation]
+
+    def _pair_before(self) -> _Pair | None:
+        """The ids at the end of the files before this one; None where nothing says them."""
+        files = [file for file in self._generation() if file.file_id < self.source.file_id]
+        return _as_pair(last_pair(self.reader.disk, files))
+
+    def _pair_after(self) -> _Pair | None:
+        """The ids at the beginning of the next file; None after the last one."""
+        for file in self._generation():
+            if file.file_id > self.source.file_id and (hint := hint_of(self.reader.disk, file)):
+                return _Pair(*hint)
+        return None
+
+    def _pair_at(self, position: int) -> _Pair | None:
+        found = pair_in(self.file.read_at(position, CHECKPOINT_BYTES))
+        return None if found is None else _Pair(*found)
+
+
+def _as_pair(found: tuple[JournalFile, tuple[int, int]] | None) -> _Pair | None:
+    return None if found is None else _Pair(*found[1])
 
 
 _REPAIR: Final = SideBySideRepair(

@@ -118,7 +118,7 @@ class Segments:
         self.checked = 0
         self.current: int | None = None
         self.went_back = False
-        self._repaired: set[int] = set()
+        self._repaired: tuple[tuple[int, int], ...] = ()
         self._parts: list[Part] = []
         self._lost = False
 
@@ -144,16 +144,17 @@ class Segments:
         """Something could not be read here: what it belonged to is not complete."""
         self._lost = True
 
-    def begin_file(self, lost: Iterable[int]) -> None:
-        """The next file; these segments of it have lost records by a repair."""
-        self._repaired.update(lost)
+    def begin_file(self, lost: tuple[tuple[int, int], ...]) -> None:
+        """The next file; these segments, first and last, have lost records by a repair."""
+        self._repaired = lost
 
     def finish(self) -> Segment | None:
         """The segment that nothing has closed, unless it is empty."""
         return self._closed(self.current or 0, complete=False) if self._parts else None
 
     def _closed(self, segment: int, *, complete: bool) -> Segment:
-        is_whole = complete and not self._lost and segment not in self._repaired
+        is_repaired = any(first <= segment <= last for first, last in self._repaired)
+        is_whole = complete and not self._lost and not is_repaired
         found = Segment(segment, Records(self._parts), is_whole, generation=self.generation)
         self._parts, self._lost = [], False
         return found

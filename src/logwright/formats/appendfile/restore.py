@@ -18,14 +18,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from ...core.disk import REAL_DISK, Disk, make_directories
+from ...core.disk import REAL_DISK, Disk
 from ...core.errors import WrongUse
 from ...core.format import find_format
 from ...core.refilling import RefilledFile
 from ...core.restore import Missing, Written, numbered_missing
 from . import kernel
 from .codec import Columns
-from .layout import HOME_DIRECTORY, RECOVERY_DIRECTORY, lost_name, parse_boundary, parse_name
+from .files import add_lost_segments
+from .layout import RECOVERY_DIRECTORY, file_name, parse_boundary, parse_name
 from .writer import BUFFER_BYTES
 
 _ASIDE: Final = re.compile(rf"{re.escape(RECOVERY_DIRECTORY)}/([^/]+)/([^/]+)", re.DOTALL)
@@ -76,13 +77,8 @@ class FileWriter(RefilledFile):
         return _packed(columns)
 
     def finish(self) -> list[Written]:
-        """The file, on the disk, and what says that segments of it are not complete."""
-        if self._lost:
-            make_directories(self._disk, self._home / HOME_DIRECTORY)
-        for segment in sorted(self._lost):
-            self._disk.open(self._home / lost_name(self._file_id, segment), "update").close()
-        if self._lost:
-            self._disk.sync_directory(self._home / HOME_DIRECTORY)
+        """The file, on the disk, and in the account of losses which segments of it are not complete."""
+        add_lost_segments(self._disk, self._home, file_name(self._file_id), self._file_id, sorted(self._lost))
         return super().finish()
 
 

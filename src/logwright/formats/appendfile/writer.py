@@ -45,7 +45,17 @@ from ...core.manifest import is_waiting
 from ...core.outcome import Damage, Mode
 from ...core.staging import lock_journal
 from . import kernel
-from .layout import CHECKPOINT, CHECKPOINT_BYTES, HOME_DIRECTORY, LOCK_NAME, MAX_FILE_BYTES, Done, file_name, lost_name
+from .files import add_lost_segments
+from .layout import (
+    CHECKPOINT,
+    CHECKPOINT_BYTES,
+    HOME_DIRECTORY,
+    LOCK_NAME,
+    MAX_FILE_BYTES,
+    MAX_HEAD_BYTES,
+    Done,
+    file_name,
+)
 from .opening import End, drop_older, open_end, put_aside
 
 if TYPE_CHECKING:
@@ -257,16 +267,15 @@ class Writer(Appending, kernel.AppendBuffer):
                 self.check_checkpoint()
 
     def _note_loss(self) -> None:
-        """Say beside the journal that the current segment is not complete, before it can be closed."""
+        """Add to the account of losses that the current segment is not complete, before it can be closed."""
         if not self.has_data or self._lost == self.current:
             return  # without data there is no segment to say it of, yet
         self._lost = self.current
         with self._writing, self._syncing:
-            self._or_poison(self._create_note)
+            self._or_poison(self._add_to_account)
 
-    def _create_note(self) -> None:
-        self._disk.open(self.directory / lost_name(self.file_id, self.current), "update").close()
-        self._disk.sync_directory(self.directory / HOME_DIRECTORY)
+    def _add_to_account(self) -> None:
+        add_lost_segments(self._disk, self.directory, file_name(self.file_id), self.file_id, [self.current])
 
     # --- writing ----------------------------------------------------------------------------------------------------
 
@@ -292,6 +301,11 @@ class Writer(Appending, kernel.AppendBuffer):
         if start == stop:
             return
         file = self._file or self._create()
+        head = _head_bytes(view, start, stop) if self._file_size == 0 else 0
+        if 0 < head < stop - start:
+            self._write_piece(view, start, start + head)
+            file.sync()  # so that a file which is longer always begins like this, whatever a power cut leaves
+            start += head
         written = start
         try:
             while written < stop:
@@ -349,6 +363,12 @@ class Writer(Appending, kernel.AppendBuffer):
             if self._file is not None:
                 stack.callback(self._file.close)
                 self._file = None
+
+
+def _head_bytes(view: memoryview, start: int, stop: int) -> int:
+    """The size of the hint of a file, together with the checkpoint that it repeats if that has begun the file."""
+    following = start + CHECKPOINT_BYTES
+    return CHECKPOINT_BYTES if following < stop and view[following] != CHECKPOINT else MAX_HEAD_BYTES
 
 
 def _is_checkpoint(part: Columns, row: int) -> bool:
