@@ -137,7 +137,7 @@ class SideBySideRepair:
     def _home(self, path: Path, disk: Disk) -> Path:
         """The directory that the names of a plan are relative to."""
         if disk.is_directory(path):
-            if not self.names(disk, path):
+            if not self.names(disk, path) and repair.find_interrupted(disk, path) is None:
                 raise NotFound(f"{path}: {self.nothing_here}")
             return path
         return path.parent
