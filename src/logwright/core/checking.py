@@ -1,7 +1,6 @@
 """Checking: what `verify` does in every format whose files are gone through one after the other.
 
-What is wrong in one file never hides the next: what cannot be read is a problem of that file. Only where we may not
-look there is no answer.
+What is wrong in one file never hides the next: what cannot be read, or may not be, is a problem of that file.
 """
 
 from __future__ import annotations

@@ -30,6 +30,8 @@ from typing import Final
 _NO_FILE: Final = (errno.ELOOP, errno.EISDIR, errno.ENOTDIR, errno.EINVAL, errno.ENXIO)
 """What opening something says that is no plain file."""
 
+_NO_ACCESS: Final = (errno.EACCES, errno.EPERM)
+
 _NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -125,11 +127,14 @@ class Gap(DamagedJournal):
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Whether a file was not opened for a reason that says nothing about the journal: no permission, no descriptors.
+    """Whether a file was not opened for a reason that says nothing about it, such as too many open files.
 
-    A link or a directory in the place of a file does say something, and so does a disk that fails to read.
+    A link or a directory in the place of a file says something, and so does a disk that fails to read. A file that may
+    not be read is a problem of that file: what is wrong with the others is found all the same.
     """
-    return isinstance(error, StorageFailed) and error.action == "open" and error.errno not in _NO_FILE
+    if not isinstance(error, StorageFailed) or error.action != "open":
+        return False
+    return error.errno not in _NO_FILE and error.errno not in _NO_ACCESS
 
 
 def is_no_file(error: BaseException) -> bool:

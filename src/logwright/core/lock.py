@@ -4,10 +4,11 @@ The lock is an exclusive `flock` on a file of its own. It belongs to an open fil
 holder dies, however it dies, and a live holder cannot be robbed of it. A child that was forked meanwhile has the same
 open file: it neither keeps the lock when its parent gives it back, nor gives it back itself.
 
-Some other programs remove the lock file when they are done. A writer that opened it just before then holds a lock on
-a file without a name, while the next one locks a new file of the same name, and both believe to be alone. So after
-locking the name is looked up again: only if it still is the locked file does the lock count. For the same reason this
-module never removes a lock file.
+Some other programs unlock the lock file when they are done, and then remove it. A writer that locks it in between holds
+a lock on a file without a name, while the next one locks a new file of the same name, and both believe to be alone. So
+after locking the name is looked up again: only if it still is the locked file does the lock count. The name may also
+vanish later, when the other program gets to removing it: `check` looks again, and a writer calls it before it writes
+and before it acknowledges. For the same reason this module never removes a lock file.
 
 On NFS `flock` works between machines only with NFSv4 or Linux ≥ 2.6.12 with a running lock daemon; keep journals on a
 local disk.
@@ -28,8 +29,11 @@ _ATTEMPTS = 100
 class Lock:
     """A held lock; `release()` or leaving the `with` block gives it back."""
 
-    def __init__(self, file: File) -> None:
+    def __init__(self, disk: Disk, path: Path, file: File, identity: tuple[int, int]) -> None:
+        self._disk = disk
+        self._path = path
         self._file: File | None = file
+        self._identity = identity
 
     @classmethod
     def acquire(cls, disk: Disk, path: Path) -> Lock:
@@ -38,13 +42,25 @@ class Lock:
             file = disk.open(path, "update")
             try:
                 file.lock()
-                if disk.identity(path) == file.identity():
-                    return cls(file)
+                identity = file.identity()
+                if disk.identity(path) == identity:
+                    return cls(disk, path, file, identity)
             except BaseException:
                 file.close()
                 raise
             file.close()
         raise Locked(f"{path} is being created and removed by other programs all the time")
+
+    def check(self) -> None:
+        """Raise `Locked` if another program has removed or replaced the lock file: then another writer may be at work.
+
+        Costs one look at a name. What was written before a call that does not raise was written alone.
+        """
+        if self._file is not None and self._disk.identity(self._path) != self._identity:
+            raise Locked(
+                f"{self._path} was removed or replaced by another program while this one held its lock: another writer "
+                f"may be writing the same journal; close this one, make sure that no other is open, and run verify"
+            )
 
     def release(self) -> None:
         """Give the lock back; a second call does nothing."""

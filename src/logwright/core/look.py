@@ -49,7 +49,7 @@ class Look:
 
     @contextlib.contextmanager
     def reading(self, file: str) -> Iterator[None]:
-        """Note that a file cannot be read. Where we may not look there is no answer, and the error goes through."""
+        """Note that a file cannot be read."""
         try:
             yield
         except LogwrightError as error:

@@ -16,10 +16,15 @@ from logwright.core.errors import (
     NotFound,
     Poisoned,
     StorageFailed,
+    Truncated,
     WrongUse,
 )
+from logwright.formats.sej.consumer import Consumer
+from logwright.formats.sej.layout import segment_name
 from logwright.formats.sej.offset import Offset, list_offsets, read_offset, reset, stored_offset
-from tests.formats.sej.samples import GOLDEN, golden_case, make_journal
+from logwright.formats.sej.reader import Reader
+from tests.formats.sej.samples import GOLDEN, MESSAGE_BYTES, golden_case, make_journal
+from tests.support.damage import cut, damage_file
 from tests.support.faulty_disk import FaultyDisk, every_fault, forgotten_syncs
 from tests.support.simulated_disk import SimulatedDisk
 from tests.support.trees import read_file, read_tree
@@ -82,11 +87,12 @@ def test_a_commit_is_8_bytes_big_endian_and_is_there_for_the_next_holder(journal
         offset.commit(0x0102030405060708)
         assert offset.value == 0x0102030405060708
     assert (journal / "ofs" / "reader.ofs").read_bytes() == bytes(range(1, 9))
-    with Offset(journal, "reader", "last") as offset:
-        assert offset.value == 0x0102030405060708
+    assert read_offset(journal, "reader") == 0x0102030405060708
+    with Offset(journal, "other") as offset:
         offset.commit(2**64 - 1)
-        offset.commit(0)
-    assert read_offset(journal, "reader") == 0
+        offset.commit(7)
+    with Offset(journal, "other", "last") as offset:
+        assert offset.value == 7
 
 
 def test_a_new_consumer_begins_with_its_default_and_is_known_from_then_on(journal: Path) -> None:
@@ -291,7 +297,7 @@ def test_after_a_power_cut_the_offset_is_the_old_or_the_new_one(disk: SimulatedD
     for state in [*disk.crash_states(format="sej"), *disk.process_kills(format="sej")]:
         assert is_old_or_new(state)
         seen.add(stored_offset(state, JOURNAL, "reader"))
-        with Offset(JOURNAL, "reader", disk=state) as offset:
+        with Offset(JOURNAL, "reader", ahead="end", disk=state) as offset:
             offset.commit(77)
         assert stored_offset(state, JOURNAL, "reader") == 77
     assert seen == {3, 0x1111, 0x2222}
@@ -333,10 +339,59 @@ def test_after_a_failed_commit_nothing_more_is_committed(disk: SimulatedDisk) ->
     faulty = FaultyDisk(disk, fail_at=2, only={"sync directory"})  # after that of opening
     with Offset(JOURNAL, "reader", disk=faulty) as offset:
         with pytest.raises(StorageFailed):
-            offset.commit(50)
+            offset.commit(20)
         with pytest.raises(Poisoned, match="an earlier commit failed"):
-            offset.commit(51)
+            offset.commit(21)
         assert offset.value == 3
     with Offset(JOURNAL, "reader", disk=disk) as offset:
-        assert offset.value == 50, "the rename had been done"
-    assert read_file(disk, JOURNAL / "ofs" / "reader.ofs") == (50).to_bytes(8, "big")
+        assert offset.value == 20, "the rename had been done"
+    assert read_file(disk, JOURNAL / "ofs" / "reader.ofs") == (20).to_bytes(8, "big")
+
+
+# --- ahead of the journal -------------------------------------------------------------------------------------------
+
+
+def shortened(directory: Path) -> Path:
+    """A journal that has lost its last messages after a consumer had read them."""
+    make_journal(directory, 25)
+    with Offset(directory, "reader") as offset:
+        offset.commit(25)
+    damage_file(directory / "jnl" / segment_name(20), cut, 2 * MESSAGE_BYTES)
+    return directory
+
+
+def test_a_consumer_ahead_of_its_journal_is_refused_with_both_offsets(journal_directory: Path) -> None:
+    shortened(journal_directory)
+    with pytest.raises(Truncated) as refused:
+        Offset(journal_directory, "reader")
+    assert str(refused.value) == (
+        f"{journal_directory}: the consumer reader had come to offset 25, but the journal ends with 22: its last "
+        "messages were lost, and new ones would be skipped. To continue with the next message: "
+        f"`logwright reset {journal_directory} reader last`, or open it with ahead='end'"
+    )
+    assert reset(journal_directory, "reader", "last") == 22
+    with Offset(journal_directory, "reader") as offset:
+        assert offset.value == 22
+
+
+def test_a_consumer_ahead_of_its_journal_can_continue_at_the_end(
+    journal_directory: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    shortened(journal_directory)
+    seen: list[int] = []
+    with Consumer(
+        journal_directory, "reader", lambda message: seen.append(message.offset), timeout=0, ahead="end"
+    ) as consumer:
+        make_journal(journal_directory, 3)
+        consumer.run()
+    assert seen == [22, 23, 24]
+    assert "had come to offset 25, but the journal ends with 22" in caplog.text
+    with pytest.raises(WrongUse, match="ahead 'on' is neither"):
+        Offset(journal_directory, "reader", ahead="on")  # type: ignore[arg-type]
+
+
+def test_verify_names_a_consumer_that_is_ahead(journal_directory: Path) -> None:
+    report = Reader(shortened(journal_directory)).verify()
+    assert [(odd.file, odd.kind, odd.message) for odd in report.anomalies if odd.kind == "consumer_ahead"] == [
+        ("ofs/reader.ofs", "consumer_ahead", "the consumer is at 25, but the next message gets 22")
+    ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import shutil
 import tracemalloc
 from collections.abc import Callable
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from logwright.core.disk import REAL_DISK, File, OpenMode, RealDisk, RealFile
-from logwright.core.errors import StorageFailed
+from logwright.core.errors import DamagedJournal, StorageFailed
 from logwright.core.outcome import Damage
 from logwright.core.repair import Patch, Plan
 from logwright.core.repair import apply as apply_plan
@@ -240,7 +241,7 @@ def test_a_disk_that_fails_makes_a_report_and_no_error_where_only_a_segment_is_c
         else:
             kinds.update(problem.kind for problem in report.problems)
             assert report.sound or faulty.failures
-    assert kinds == {"unreadable", "losses"}
+    assert kinds == {"unreadable"}
 
 
 @pytest.mark.parametrize("size", [1, 7, 9, 100])
@@ -592,21 +593,54 @@ def test_a_large_message_that_is_damaged_is_not_shown(journal_directory: Path) -
     assert (summary.first, summary.last and summary.last["value"]) == (None, "c21hbGw=")
 
 
-@pytest.mark.parametrize("answer", ["summary", "verify"])
+class Guarded(RealDisk):
+    """A disk that does not let one file be opened, for a reason."""
+
+    def __init__(self, refused: Path, number: int) -> None:
+        self.refused = refused
+        self.number = number
+
+    def open(self, path: Path, mode: OpenMode) -> RealFile:
+        if path == self.refused:
+            raise StorageFailed("open", path, OSError(self.number, os.strerror(self.number)))
+        return super().open(path, mode)
+
+
 @pytest.mark.parametrize("number", [1, 2, 3])
-def test_a_segment_that_may_not_be_read_is_an_error_and_no_damage(journal: Path, number: int, answer: str) -> None:
+def test_a_segment_that_may_not_be_read_is_a_problem_and_the_others_are_checked(journal: Path, number: int) -> None:
     reader = Reader(journal)
-    refused = reader.segments()[number - 1].path
+    refused = reader.segments()[number - 1]
+    for segment in reader.segments():
+        if segment != refused:
+            damage_file(segment.path, overwrite, MESSAGE_BYTES, noise(30, 1))
+    reader.disk = Guarded(refused.path, errno.EACCES)
+    report = reader.verify()
+    kinds = {problem.file: problem.kind for problem in report.problems}
+    assert kinds == {segment.name: "unreadable" if segment == refused else "malformed" for segment in reader.segments()}
+    (problem,) = [problem for problem in report.problems if problem.kind == "unreadable"]
+    assert problem.message.startswith(f"open {refused.path}: Permission denied; ")
+    assert reader.summary().damaged
 
-    class Guarded(RealDisk):
-        def open(self, path: Path, mode: OpenMode) -> RealFile:
-            if path == refused:
-                raise StorageFailed("open", path, OSError(errno.EACCES, "Permission denied"))
-            return super().open(path, mode)
 
-    reader.disk = Guarded()
-    with pytest.raises(StorageFailed, match=f"open {refused}: Permission denied"):
+@pytest.mark.parametrize("answer", ["summary", "verify"])
+def test_too_many_open_files_are_an_error_and_no_damage(journal: Path, answer: str) -> None:
+    reader = Reader(journal)
+    refused = reader.segments()[0].path
+    reader.disk = Guarded(refused, errno.EMFILE)
+    with pytest.raises(StorageFailed, match=f"open {refused}: Too many open files"):
         getattr(reader, answer)()
+
+
+def test_a_segment_that_is_text_is_damage_and_no_torn_tail(journal_directory: Path) -> None:
+    make_journal(journal_directory, 5)
+    (journal_directory / FIRST).write_text("# what an editor has saved under the wrong name\n" * 20)
+    report = Reader(journal_directory).verify()
+    assert found(report) == [(FIRST, 0, "malformed")]
+    assert "this is text, and no segment" in report.problems[0].message
+    with pytest.raises(DamagedJournal, match="this is text, and no segment; nothing is cut off"):
+        Writer(journal_directory)
+    with pytest.raises(DamagedJournal, match="this is text"):
+        list(Reader(journal_directory))
 
 
 def test_what_was_cut_off_is_counted(journal_directory: Path) -> None:

@@ -48,7 +48,7 @@ from .consumer import (
     not_done,
 )
 from .layout import DEFAULT_SEGMENT_BYTES
-from .offset import Default
+from .offset import Ahead, Default
 from .reader import Reader
 from .records import NOW, Message, Now
 from .scanner import DEFAULT_TIMEOUT_SECONDS, Scanner
@@ -317,6 +317,7 @@ class AsyncConsumer:
         on_failure: Callable[[Message, Exception], Awaitable[object]] | None = None,
         timeout: float | None = DEFAULT_TIMEOUT_SECONDS,
         mode: Mode = "failfast",
+        ahead: Ahead = "refuse",
         disk: Disk = REAL_DISK,
     ) -> None:
         self.name = name
@@ -341,6 +342,7 @@ class AsyncConsumer:
             most_backoff_ms=most_backoff_ms,
             sets_aside=on_failure is not None,
             mode=mode,
+            ahead=ahead,
             disk=disk,
         )
 

@@ -34,7 +34,7 @@ from ...core.errors import Closed, HandlerFailed, LogwrightError, WrongUse
 from ...core.outcome import Damage, Mode, check_mode
 from ...core.watch import POLL_SECONDS
 from . import kernel
-from .offset import Default, Offset
+from .offset import Ahead, Default, Offset
 from .reader import Reader
 from .records import Message
 from .scanner import DEFAULT_TIMEOUT_SECONDS, Scanner
@@ -68,6 +68,7 @@ class Delivery:
         most_backoff_ms: float,
         sets_aside: bool,
         mode: Mode,
+        ahead: Ahead,
         disk: Disk,
     ) -> None:
         # Everything is checked before the offset is opened, which registers the consumer.
@@ -86,7 +87,7 @@ class Delivery:
         self._single_before = 0
         self._uncommitted = 0
         self._committed_at = time.monotonic()
-        self.offset = Offset(directory, name, default, disk=disk)
+        self.offset = Offset(directory, name, default, ahead=ahead, disk=disk)
         try:
             self.next = self.offset.value
             self.missed = self._say_what_is_missed(Reader(directory, disk=disk))
@@ -212,7 +213,9 @@ class Consumer(Closing):
     done. A batch that keeps failing is handed over message by message before `on_failure` is asked about one of them.
 
     `default` says where a new consumer begins. `timeout` and `mode` are those of `Scanner`; damage that `mode` lets
-    pass is logged. One consumer of a name at a time (`Locked`).
+    pass is logged, and so are messages that the account of losses names. A consumer that has come further than the
+    journal now reaches is refused (`Truncated`), or continues at its end with `ahead="end"`. One consumer of a name at
+    a time (`Locked`).
     """
 
     def __init__(
@@ -231,6 +234,7 @@ class Consumer(Closing):
         on_failure: Callable[[Message, Exception], object] | None = None,
         timeout: float | None = DEFAULT_TIMEOUT_SECONDS,
         mode: Mode = "failfast",
+        ahead: Ahead = "refuse",
         disk: Disk = REAL_DISK,
     ) -> None:
         self.name = name
@@ -253,6 +257,7 @@ class Consumer(Closing):
             most_backoff_ms=most_backoff_ms,
             sets_aside=on_failure is not None,
             mode=mode,
+            ahead=ahead,
             disk=disk,
         )
 

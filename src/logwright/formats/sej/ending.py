@@ -3,7 +3,7 @@
 Three answers are possible for the last segment of a journal:
 - the last message is whole: writing can go on behind it, whatever is wrong further up;
 - it is not, and nothing valid follows the last whole message: a torn tail, which a writer cuts off and keeps;
-- it is not, but valid messages follow some bad bytes: damage, which nobody cuts.
+- it is not, but valid messages follow some bad bytes, or the file is text: damage, which nothing cuts.
 
 The last message is looked at from the back, by its trailing size. A value may itself hold the bytes of a message, and a
 tail may be torn right behind it; so the messages before it must go back in step, and when they do not the segment is
@@ -113,8 +113,8 @@ def _walk_to_end(cursor: Cursor, size: int) -> End:
         found, goes_on_at = judge(cursor, None)
         if goes_on_at is not None and is_in_value(cursor.file, position, next_offset, cursor.position):
             doubt = doubt or found
-        if goes_on_at is None:
-            if damage is None:
-                return End(position, next_offset, torn=found)
+        if goes_on_at is None and found.kind == "torn_tail":
             return End(position, next_offset, torn=found, damage=damage)
+        if goes_on_at is None:
+            return End(position, next_offset, damage=damage or found)
         damage = damage or found

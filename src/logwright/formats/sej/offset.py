@@ -8,11 +8,16 @@ the new one. An empty file stands for a consumer that has not committed yet, and
 than 8 is damage.
 
 Reading an offset needs no lock and changes nothing.
+
+A consumer may be ahead of its journal: the end of the journal was lost after the consumer had read it. The messages
+that are appended now get the lost offsets again, and the consumer would skip them. So opening is refused (`Truncated`),
+unless `ahead="end"` says to continue with the next message that the journal gets.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import operator
 import re
 from collections.abc import Sequence
@@ -21,7 +26,7 @@ from typing import Final, Literal, TypeAlias
 
 from ...core.closing import Closing
 from ...core.disk import REAL_DISK, Disk, make_directories, replace_file
-from ...core.errors import Closed, DamagedJournal, Locked, NotFound, Poisoned, WrongUse
+from ...core.errors import Closed, DamagedJournal, Locked, NotFound, Poisoned, Truncated, WrongUse
 from ...core.lock import Lock
 from .layout import (
     OFFSET,
@@ -34,7 +39,10 @@ from .layout import (
 from .reader import Reader
 from .records import check_offset
 
+logger = logging.getLogger("logwright.sej")
+
 Default: TypeAlias = Literal["first", "last"]
+Ahead: TypeAlias = Literal["refuse", "end"]
 _NAME: Final = re.compile(r"[a-zA-Z0-9_-][a-zA-Z0-9_.-]{0,199}")
 
 
@@ -142,12 +150,23 @@ class Offset(Closing):
 
     Opening registers the consumer, so that retention knows of it. `value` is the offset of the next message to
     consume. After a commit has failed nothing more can be committed (`Poisoned`): what the disk holds is the old value
-    or the new one, and opening again tells which.
+    or the new one, and opening again shows which. `ahead` says what to do if the journal has lost messages that were
+    consumed: see above.
     """
 
-    def __init__(self, directory: Path | str, name: str, default: Default = "first", *, disk: Disk = REAL_DISK) -> None:
+    def __init__(
+        self,
+        directory: Path | str,
+        name: str,
+        default: Default = "first",
+        *,
+        ahead: Ahead = "refuse",
+        disk: Disk = REAL_DISK,
+    ) -> None:
         check_name(name)
         check_default(default)
+        if ahead not in ("refuse", "end"):
+            raise WrongUse(f"ahead {ahead!r} is neither 'refuse' nor 'end'")
         self.directory = Path(directory).absolute()
         self.name = name
         self._disk = disk
@@ -161,7 +180,10 @@ class Offset(Closing):
         self._lock = hold(disk, self.directory, name)
         try:
             self._stored = self._register()
-            self._value = default_offset(self.directory, default, disk=disk) if self._stored is None else self._stored
+            if self._stored is None:
+                self._value = default_offset(self.directory, default, disk=disk)
+            else:
+                self._value = self._within_journal(self._stored, ahead)
         except BaseException:
             self._lock.release()
             raise
@@ -173,6 +195,21 @@ class Offset(Closing):
             self._disk.open(self._path, "create").close()
             self._disk.sync_directory(self._path.parent)
             return None
+
+    def _within_journal(self, offset: int, ahead: Ahead) -> int:
+        """The offset, unless the journal ends before it."""
+        end = Reader(self.directory, disk=self._disk).next
+        if offset <= end:
+            return offset
+        reason = (
+            f"{self.directory}: the consumer {self.name} had come to offset {offset}, but the journal ends with {end}: "
+            f"its last messages were lost"
+        )
+        if ahead == "refuse":
+            hint = f"`logwright reset {self.directory} {self.name} last`, or open it with ahead='end'"
+            raise Truncated(f"{reason}, and new ones would be skipped. To continue with the next message: {hint}")
+        logger.warning("%s; it continues with the next message", reason)
+        return end
 
     @property
     def value(self) -> int:
@@ -194,6 +231,7 @@ class Offset(Closing):
         if value == self._stored and self._is_durable:
             return
         try:
+            self._lock.check()
             if value == self._stored:
                 self._disk.sync_directory(self._path.parent)  # whoever stored it may have been killed before that
             else:

@@ -17,7 +17,7 @@ from ...core.patched import PatchedFile
 from ...core.repair import find_flipped_bit
 from . import codec
 from .fixes import Fix, find_fixes, is_plausible
-from .layout import HEAD, MAX_KEY_BYTES, NO_TIMESTAMP, OFFSET, TRAILER, VALUE_SIZE
+from .layout import HEAD, MAX_KEY_BYTES, NO_TIMESTAMP, OFFSET, OVERHEAD, TRAILER, VALUE_SIZE
 from .lost import lost_messages, messages_between, restored
 from .segment import Cursor, Segment, find_valid, is_in_value, judge, message_span, step_back
 
@@ -169,6 +169,13 @@ class Salvage:
             later = self._timestamp(damage.end)
         elif self.following is not None:
             after = self.following.first_offset
+        if after is None and damage.kind != "torn_tail":
+            most = damage.size // OVERHEAD
+            what = f"whatever there was from message {expected} on"
+            fields = {"first": expected, "next": None}
+            self.losses.append(
+                Loss(self.segment.name, damage.start, damage.size, 0, most, what, damage.reason, fields=fields)
+            )
         if after is None or after <= expected:
             return
         before = step_back(self.view, damage.start)

@@ -21,6 +21,7 @@ from ...core.checksum import CheckedFile, Checksums
 from ...core.disk import Disk, File
 from ...core.errors import NotFound
 from ...core.outcome import Damage, Ending, Span, Tail
+from ...core.text import LOOKED_AT_BYTES, is_text
 from . import codec, kernel
 from .layout import (
     HEAD,
@@ -335,8 +336,9 @@ def is_in_value(file: File, start: int, expected: int, position: int) -> bool:
 def judge(cursor: Cursor, following: Segment | None) -> tuple[Damage, int | None]:
     """What is wrong where a cursor stopped short of the end of its file, and the offset at which valid messages go on.
 
-    When nothing valid follows in the last file it is a torn tail, whether cut short, zeros or noise. The cursor is
-    moved to where reading can go on.
+    When nothing valid follows in the last file it is a torn tail, whether cut short, zeros or noise; but a file that is
+    text from its first byte on was put there by something else than a writer. The cursor is moved to where reading can
+    continue.
     """
     if cursor.ending == BAD_CHECKSUM:
         return _pass_bad_block(cursor, following)
@@ -347,9 +349,11 @@ def judge(cursor: Cursor, following: Segment | None) -> tuple[Damage, int | None
     name = cursor.segment.name
     if found is None or found == (expected, Span(start, found[1].end)):  # or whole since the cursor looked
         cursor.position = size
-        if following is None:
-            return Damage(name, start, size, cursor.reason, "torn_tail"), None
-        return Damage(name, start, size, cursor.reason, "malformed"), None
+        if following is not None:
+            return Damage(name, start, size, cursor.reason, "malformed"), None
+        if start == 0 and is_text(file.read_at(0, LOOKED_AT_BYTES)):
+            return Damage(name, start, size, f"{cursor.reason}: this is text, and no segment", "malformed"), None
+        return Damage(name, start, size, cursor.reason, "torn_tail"), None
     offset, span = found
     cursor.position, cursor.expected = span.start, offset
     if span.start == start:

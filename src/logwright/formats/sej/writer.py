@@ -12,7 +12,9 @@ the last can ever be torn. A batch that was committed, and whose publisher was k
 completed before the writer takes anything: see `staging.py`.
 
 A failed write or sync is final: the writer takes nothing more (`Poisoned`), the partial message is rolled back, and
-what was acknowledged before stays. Open a new writer to go on.
+what was acknowledged before stays. Open a new writer to go on. It is the same when another program removes the lock
+file while this writer holds its lock, as a closing Go writer may (see `core/lock.py`): whatever was acknowledged by
+then was written alone, and nothing more is.
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ from ...core.format import find_format
 from ...core.keep import cut_tail
 from ...core.lock import Lock
 from ...core.outcome import Damage
+from ...core.repair import find_interrupted
 from ...core.staging import lock_journal
 from . import kernel
 from .ending import End, find_end
@@ -41,6 +44,7 @@ from .index import STRIDE_BYTES, Index, IndexWriter
 from .layout import DEFAULT_SEGMENT_BYTES, HEAD, LOCK_NAME, MAX_OFFSET, SEGMENT_DIRECTORY, segment_name
 from .manifest import find_waiting
 from .segment import Cursor, Segment, list_segments
+from .shard import parse_shard_name
 
 if TYPE_CHECKING:
     from .codec import Columns
@@ -84,6 +88,7 @@ class Writer(Appending, kernel.AppendBuffer):
         make_directories(disk, self.directory / SEGMENT_DIRECTORY)
         self._lock = self._take_lock()
         try:
+            self._refuse_half_repaired()
             end = self._open_last_segment()
         except BaseException as error:
             self._failure = error
@@ -100,6 +105,18 @@ class Writer(Appending, kernel.AppendBuffer):
         find = partial(find_waiting, self._disk, self.directory)
         return lock_journal(self._disk, self.directory / LOCK_NAME, find)
 
+    def _refuse_half_repaired(self) -> None:
+        """A repair of this journal, or of the root whose shard it is, must be finished or undone first."""
+        homes = [(self.directory, "")]
+        if parse_shard_name(self.directory.name) is not None:
+            homes.append((self.directory.parent, f"{self.directory.name}/"))
+        for home, prefix in homes:
+            repair = find_interrupted(self._disk, home)
+            if repair is None or repair.plan.format != "sej":
+                continue
+            if any(step.file.startswith(prefix) for step in repair.plan.steps):
+                raise WrongUse(f"{repair.log}: a repair of this journal was interrupted; finish it, or undo it, first")
+
     def _open_last_segment(self) -> End:
         """Open the last segment where its messages end, cutting off a torn tail; that end."""
         segments = list_segments(self._disk, self.directory)
@@ -110,7 +127,8 @@ class Writer(Appending, kernel.AppendBuffer):
         file = self._file = self._disk.open(segment.path, "update")
         end = find_end(self._disk, segment, file, walk_bytes=_WALK_BYTES)
         if end.damage is not None:
-            reason = f"{end.damage.reason}; valid messages follow, so nothing is cut off (see logwright repair)"
+            follow = "valid messages follow, so " if end.position > end.damage.start else ""
+            reason = f"{end.damage.reason}; {follow}nothing is cut off (see logwright repair)"
             raise DamagedJournal(segment.path, end.damage.start, reason)
         if end.next_offset > MAX_OFFSET:
             raise TooLarge(f"{segment.path}: the journal has used up its 64-bit offsets")
@@ -203,6 +221,7 @@ class Writer(Appending, kernel.AppendBuffer):
         def sync() -> None:
             if file is self._file:  # else it was rolled over by now, which has synced it
                 file.sync()
+                self._lock.check()
                 if checksums is not None and held is not None:
                     checksums.publish(held)
 
@@ -221,6 +240,7 @@ class Writer(Appending, kernel.AppendBuffer):
     def _write_piece(self, view: memoryview, start: int, stop: int, smallest: int, largest: int) -> None:
         if start == stop:
             return
+        self._lock.check()
         written = start
         try:
             while written < stop:
@@ -233,6 +253,7 @@ class Writer(Appending, kernel.AppendBuffer):
         if self._index is not None:
             self._index.note(view[start:stop], self._file_size, smallest, largest)
         self._file_size += stop - start
+        self._lock.check()
 
     def _roll_back(self, view: memoryview, start: int, written: int) -> None:
         """After a write that failed half-way: leave whole messages only, as far as the system lets us."""
@@ -248,6 +269,7 @@ class Writer(Appending, kernel.AppendBuffer):
 
     def _begin_next(self, next_offset: int) -> None:
         self._file.sync()
+        self._lock.check()
         if self._checksums is not None:
             self._checksums.sync()
             self._checksums.close()
