@@ -2,13 +2,17 @@
 """The twin of table.py, which says what it means.
 
 No other thread runs between the check for what is in the way of a change and its slot: nothing is called there that
-could run Python, and all that must be allocated was before. So a change needs no lock. The memory of a buffer is held
-by whoever reads in it, so it stays when the buffer is exchanged meanwhile.
+could run Python, and all that must be allocated was before. So a change needs no lock. Keys are of the type str and no
+subclass of it, so that looking one up in the index runs no Python either.
+
+Decoding a value does: it allocates containers, and so may start the collector, which runs callbacks and finalizers, and
+those may change this very table. So the slot and the memory of the buffer are held meanwhile, and a slot is written to
+again only by those who hold it. A slot that has left the index does not move when the buffer is exchanged.
 """
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from cpython.dict cimport PyDict_Copy, PyDict_DelItem, PyDict_Next, PyDict_SetItem
+from cpython.dict cimport PyDict_Copy, PyDict_DelItem, PyDict_Items, PyDict_Next, PyDict_SetItem, PyDict_Values
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF
 from libc.stdint cimport int64_t, uint64_t
@@ -55,6 +59,8 @@ cdef extern from *:
 cdef extern from "Python.h":
     PyObject *PyDict_GetItemWithError(object mapping, object key) except? NULL
     object PyUnicode_DecodeUTF8(const char *data, Py_ssize_t size, const char *errors)
+    object PyUnicode_FromObject(object text)
+    Py_ssize_t Py_REFCNT(PyObject *value)
     bint PyBool_Check(object value)
     bint PyLong_CheckExact(object value)
     bint PyFloat_CheckExact(object value)
@@ -93,6 +99,7 @@ cdef class Slot:
 
 cdef struct Live:
     int64_t start
+    int64_t end
     PyObject *slot
 
 
@@ -144,38 +151,48 @@ cdef inline int put_time(unsigned char *p, uint64_t t) noexcept nogil:
     return size + 1
 
 
-cdef object own_copy(object value):
-    """A copy of a value that is as reading it again would be; None for what only reading can tell."""
+@cython.boundscheck(True)
+cdef object own_copy(object value, int64_t depth):
+    """A copy of a value that is as reading it again would be; None for what only reading can tell.
+
+    The collector may run in here, and the value may change meanwhile: what is copied is what is held.
+    """
     cdef type kind = type(value)
     cdef Py_ssize_t at = 0
-    cdef PyObject *key
+    cdef PyObject *found_key
     cdef PyObject *found
-    cdef object copied
-    cdef object item
+    cdef object copied, key, item
     if kind is str or kind is int or kind is float or kind is bool:
         return value
+    if depth <= 0:
+        return None
     if kind is list:
-        copied = []
-        for item in <list>value:
-            if item is not None:
-                item = own_copy(item)
-                if item is None:
-                    return None
-            (<list>copied).append(item)
+        copied = list(value)
+        for at in range(len(<list>copied)):
+            item = (<list>copied)[at]
+            kind = type(item)
+            if kind is str or kind is int or kind is float or kind is bool or item is None:
+                continue
+            item = own_copy(item, depth - 1)
+            if item is None:
+                return None
+            (<list>copied)[at] = item
         return copied
     if kind is not dict:
         return None
     copied = PyDict_Copy(value)
-    while PyDict_Next(value, &at, &key, &found):
-        kind = type(<object>found)
-        if type(<object>key) is not str:
+    while PyDict_Next(copied, &at, &found_key, &found):
+        key = <object>found_key
+        item = <object>found
+        kind = type(item)
+        if type(key) is not str:
             return None
-        if kind is str or kind is int or kind is float or kind is bool or <object>found is None:
+        if kind is str or kind is int or kind is float or kind is bool or item is None:
             continue
-        item = own_copy(<object>found)
+        item = own_copy(item, depth - 1)
         if item is None:
             return None
-        PyDict_SetItem(copied, <object>key, item)
+        PyDict_SetItem(copied, key, item)
     return copied
 
 
@@ -216,7 +233,7 @@ cdef class Table:
             raise WrongUse(NO_VALUE)
         if type(key) is not str:
             check_key(key)
-            key = str(key)
+            key = PyUnicode_FromObject(key)
         open_out(&out)
         try:
             put_bytes(&out, KEY_NAME, 2)
@@ -224,10 +241,10 @@ cdef class Table:
                 check_key(key)
             put_bytes(&out, VALUE_NAME, 2)
             value_at = out.size
-            if not put_value(&out, value):
+            own = own_copy(value, out.depth)  # first, so that what is kept is what is written
+            if not put_value(&out, value if own is None else own):
                 _encode_or_say_why(value)
                 raise WrongUse(f"a value of the type {type(value).__name__} cannot be written")
-            own = own_copy(value)
             if own is None:
                 own = read_value(out.data, value_at, out.size)
             put_bytes(&out, END, 1)
@@ -241,7 +258,7 @@ cdef class Table:
         if key not in self:
             return None
         if type(key) is not str:
-            key = str(key)
+            key = PyUnicode_FromObject(key)
         open_out(&out)
         try:
             put_bytes(&out, KEY_NAME, 2)
@@ -267,7 +284,10 @@ cdef class Table:
         slot.value = value
         # Nothing interrupts what follows.
         start = self.position
-        if self.attention or self.refusing or start + MOST_HEAD_BYTES + out.size > self.soft_end:
+        if (
+            self.attention or self.refusing or self._mapped is None
+            or start + MOST_HEAD_BYTES + out.size > min(self.soft_end, self._mapped.size)
+        ):
             return self._change(key, PyBytes_FromStringAndSize(<const char *>out.data, out.size), value)
         found = PyDict_GetItemWithError(self.index, key)
         if found == NULL and value is None:  # another thread has removed it
@@ -315,7 +335,9 @@ cdef class Table:
         if found == NULL:
             return default
         value = (<Slot>found).value
-        return self._read(<Slot>found) if value is None else value
+        if value is not None:
+            return value
+        return self._read(<object>found)
 
     def get_with_timestamp(self, key):
         """The value of a key and when it was written; None when there is no such key."""
@@ -327,7 +349,7 @@ cdef class Table:
         if found == NULL:
             return None
         slot = <Slot>found
-        return self._read(slot) if slot.value is None else slot.value, slot.t
+        return self._read(slot), slot.t
 
     def __contains__(self, key):
         if self.index is None:
@@ -339,25 +361,40 @@ cdef class Table:
             self._refuse()
         return len(self.index)
 
-    cdef object _read(self, Slot slot):
+    cdef object _read(self, object held):
+        """The value of a slot, whose place is one in the buffer that is there now."""
+        cdef Slot slot = <Slot>held  # counted: the key may be changed while its value is decoded
         cdef View mapped = self._mapped
-        cdef object value
+        cdef object value = slot.value
+        if value is not None:
+            return value
         if mapped is None:
             self._refuse()
+            raise WrongUse("there is no buffer")
+        if not 0 <= slot.value_start <= slot.value_end <= mapped.size:
+            raise WrongUse("an entry is not within its buffer")
         value = read_value(mapped.data, slot.value_start, slot.value_end)
-        slot.value = value
-        return value
+        if slot.value is None:
+            slot.value = value
+        return slot.value
 
     def pairs(self):
-        """All keys and values, as they are now. The buffer must not be exchanged meanwhile."""
+        """All keys and values, as they are now. It begins anew when the buffer is exchanged meanwhile."""
         cdef Slot slot
-        cdef list found = []
-        if self.index is None:
-            self._refuse()
-        for key, item in list(self.index.items()):
-            slot = item
-            found.append((key, self._read(slot) if slot.value is None else slot.value))
-        return iter(found)
+        cdef View mapped
+        cdef list found
+        while True:
+            if self.index is None:
+                self._refuse()
+            mapped = self._mapped
+            found = []
+            for key, item in PyDict_Items(self.index):
+                slot = item
+                if slot.value is None and self._mapped is not mapped:
+                    break
+                found.append((key, self._read(slot)))
+            else:
+                return iter(found)
 
     # --- what `_change` uses ------------------------------------------------------------------------------------------
 
@@ -457,8 +494,12 @@ cdef class Table:
         cdef PyObject *found
         cdef Py_ssize_t count = 0
         cdef View mapped = self._mapped
-        cdef const unsigned char *data = mapped.data
+        cdef const unsigned char *data
         cdef int64_t stop
+        cdef bint is_ours
+        if mapped is None or self.index is None or start < 0:
+            raise WrongUse("there is no buffer, or no such position in it")
+        data = mapped.data
         end = min(end, mapped.size)
         open_source(&source)
         while start < end:
@@ -480,14 +521,15 @@ cdef class Table:
             if found != NULL:
                 self.live_bytes -= (<Slot>found).end - (<Slot>found).start
             if data[fields.value_start] != NULL_CODE:
-                slot = Slot.__new__(Slot) if found == NULL else <Slot>found  # nobody else has it yet
+                is_ours = found != NULL and Py_REFCNT(found) == 1 and (<Slot>found).value is None
+                slot = <Slot>found if is_ours else Slot.__new__(Slot)
                 slot.t = fields.t
                 slot.start = start
                 slot.end = stop
                 slot.value_start = fields.value_start
                 slot.value_end = fields.value_end
                 self.live_bytes += stop - start
-                if found == NULL:
+                if not is_ours:
                     PyDict_SetItem(self.index, key, slot)
             elif found != NULL:
                 PyDict_DelItem(self.index, key)
@@ -499,7 +541,7 @@ cdef class Table:
         """Put the entries of all keys elsewhere, from a position on, the oldest first; `attach` makes it count."""
         cdef View mapped = self._mapped
         cdef Moves moves = Moves.__new__(Moves)
-        cdef list slots = list(self.index.values())
+        cdef list slots = [] if self.index is None else PyDict_Values(self.index)
         cdef Py_ssize_t number
         cdef Py_ssize_t first = 0
         cdef bint in_order = True
@@ -513,14 +555,16 @@ cdef class Table:
             raise MemoryError()
         for number in range(moves.count):
             slot = <Slot>slots[number]
+            if mapped is None or not 0 <= slot.start <= slot.end <= mapped.size:
+                raise WrongUse("an entry is not within its buffer")
             moves.items[number].start = slot.start
+            moves.items[number].end = slot.end
             moves.items[number].slot = <PyObject *>slot
             in_order = in_order and (number == 0 or slot.start > moves.items[number - 1].start)
         if not in_order:
             qsort(moves.items, moves.count, sizeof(Live), older)
         for number in range(moves.count):
-            slot = <Slot>moves.items[number].slot
-            size += slot.end - slot.start
+            size += moves.items[number].end - moves.items[number].start
             if size >= PIECE_BYTES or number == moves.count - 1:
                 put(moves.end, gathered(mapped.data, moves.items + first, number + 1 - first, size))
                 moves.end += size
@@ -534,9 +578,7 @@ cdef bytes gathered(const unsigned char *data, const Live *items, Py_ssize_t cou
     cdef bytes found = PyBytes_FromStringAndSize(NULL, size)
     cdef char *into = PyBytes_AS_STRING(found)
     cdef Py_ssize_t number
-    cdef Slot slot
     for number in range(count):
-        slot = <Slot>items[number].slot
-        memcpy(into, data + slot.start, slot.end - slot.start)
-        into += slot.end - slot.start
+        memcpy(into, data + items[number].start, items[number].end - items[number].start)
+        into += items[number].end - items[number].start
     return found

@@ -78,7 +78,7 @@ class Table:
         self.live_bytes = 0
         self.memory: Memory | None = None
         self.index: dict[str, Slot] | None = {}
-        self._reading = threading.Lock()
+        self._reading = threading.RLock()  # a callback of the collector may come back to it in the same thread
 
     # --- what a subclass has ----------------------------------------------------------------------------------------
 
@@ -103,7 +103,7 @@ class Table:
         check_key(key)
         encoded = encode(value)
         tail = b"".join((_KEY, encode(key), _VALUE, encoded, _END))
-        t = self._change(str(key), tail, decode(encoded))
+        t = self._change(str.__str__(key), tail, decode(encoded))
         assert t is not None
         return t
 
@@ -111,7 +111,7 @@ class Table:
         """Remove a key; the time of this change, None when there is no such key, and so no change."""
         if key not in self:
             return None
-        return self._change(str(key), b"".join((_KEY, encode(key), _VALUE, _NULL, _END)), None)
+        return self._change(str.__str__(key), b"".join((_KEY, encode(key), _VALUE, _NULL, _END)), None)
 
     def get(self, key: str, default: Any = None) -> Any:
         """The value of a key, or the default. It is the store's own: copy it before you change it."""
@@ -144,16 +144,29 @@ class Table:
                 if self.memory is None:
                     self._refuse()
                 assert self.memory is not None
-                slot.value = decode_prefix(
-                    self.memory, slot.value_start, slot.value_end, last_key_wins=True, allow_nan=True
-                )[0]
+                data = bytes(self.memory[slot.value_start : slot.value_end])
+            value = decode_prefix(data, 0, len(data), last_key_wins=True, allow_nan=True)[0]
+            if slot.value is None:
+                slot.value = value
         return slot.value
 
     def pairs(self) -> Iterator[tuple[str, Any]]:
-        """All keys and values, as they are now. The buffer must not be exchanged meanwhile."""
-        if self.index is None:
-            self._refuse()
-        return iter([(key, self._value(slot)) for key, slot in list((self.index or {}).items())])
+        """All keys and values, as they are now. It begins anew when the buffer is exchanged meanwhile.
+
+        For a slot that has left the index does not move then.
+        """
+        while True:
+            if self.index is None:
+                self._refuse()
+            memory = self.memory
+            found = []
+            for key, slot in (self.index or {}).copy().items():
+                with self._reading:
+                    if slot.value is None and self.memory is not memory:
+                        break
+                    found.append((key, self._value(slot)))
+            else:
+                return iter(found)
 
     # --- what `_change` uses ------------------------------------------------------------------------------------------
 
