@@ -92,12 +92,19 @@ class Patch:
 
 
 @dataclass(frozen=True, slots=True)
+class Zeros:
+    """Zeros in the place of bytes that are lost, where those after them keep their positions."""
+
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
 class Create:
-    """Make a new file of ranges of another one, in their order, followed by `data`."""
+    """Make a new file of ranges of another one and of zeros, in their order, followed by `data`."""
 
     file: str
     source: str
-    spans: tuple[Span, ...]
+    spans: tuple[Span | Zeros, ...]
     reason: str
     data: bytes = b""
 
@@ -106,7 +113,10 @@ class Create:
         return sum(span.size for span in self.spans) + len(self.data)
 
     def describe(self) -> str:
-        places = ", ".join(f"@ {span.start} ({span.size} bytes)" for span in self.spans)
+        places = ", ".join(
+            f"@ {span.start} ({span.size} bytes)" if isinstance(span, Span) else f"{span.size} zeros"
+            for span in self.spans
+        )
         origin = f" from {self.source} {places}" if self.spans else ""
         return f"{self.file}: create with {self.size} bytes{origin}: {self.reason}"
 
@@ -115,7 +125,7 @@ class Create:
             "do": "create",
             "file": self.file,
             "source": self.source,
-            "spans": [[span.start, span.end] for span in self.spans],
+            "spans": [[span.start, span.end] if isinstance(span, Span) else [span.size] for span in self.spans],
             "data": base64.b64encode(self.data).decode(),
             "reason": self.reason,
         }
@@ -161,7 +171,7 @@ def _step_from_json(item: dict[str, Any]) -> Step:
         case "patch":
             return Patch(file, int(item["position"]), bytes.fromhex(item["old"]), bytes.fromhex(item["new"]), reason)
         case "create":
-            spans = tuple(Span(int(start), int(end)) for start, end in item["spans"])
+            spans = tuple(Span(*map(int, at)) if len(at) == 2 else Zeros(*map(int, at)) for at in item["spans"])
             return Create(file, str(item["source"]), spans, reason, base64.b64decode(item["data"], validate=True))
         case "remove":
             return Remove(file, reason)
@@ -544,7 +554,8 @@ def _find_misfit(disk: Disk, home: Path, step: Step, new: set[str], gone: set[st
     path = _at(home, step.file)
     match step:
         case Create():
-            if step.spans and max(span.end for span in step.spans) > _size(disk, home, step.source):
+            ends = [span.end for span in step.spans if isinstance(span, Span)]
+            if ends and max(ends) > _size(disk, home, step.source):
                 return _at(home, step.source)
             return path if step.file not in gone and disk.exists(path) else None
         case Rename():
@@ -605,7 +616,11 @@ def _contents(disk: Disk, home: Path, step: Create) -> Generator[bytes, None, No
         file = disk.open(_at(home, step.source), "read")
         try:
             for span in step.spans:
-                yield from _pieces(file, span.start, span.end)
+                if isinstance(span, Span):
+                    yield from _pieces(file, span.start, span.end)
+                    continue
+                for at in range(0, span.size, _COPY_BYTES):
+                    yield bytes(min(_COPY_BYTES, span.size - at))
         finally:
             file.close()
     if step.data:

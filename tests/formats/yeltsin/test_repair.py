@@ -76,7 +76,7 @@ def test_without_a_header_and_a_transaction_nothing_is_changed(tmp_path: Path) -
         path.write_bytes(data)
         made = plan(path)
         assert made.empty
-        assert "no transaction is behind it" in made.left[0]
+        assert "no transaction is found after it" in made.left[0]
 
 
 def test_the_signature_of_an_empty_journal_is_set_right(tmp_path: Path) -> None:
@@ -120,7 +120,23 @@ def test_bad_bytes_stay_and_are_led_over(tmp_path: Path) -> None:
     data[STARTS[2] + 25] = 0x77
     path = tmp_path / "t.jrnl"
     path.write_bytes(data)
-    assert "the transactions in them are lost" in plan(path).left[0]
+    lost, restored = plan(path).losses
+    assert (lost.position, lost.bytes, lost.records) == (STARTS[2], STARTS[3] - STARTS[2], "1 record")
+    assert lost.what == (
+        "transactions between what are now 1 and 2, created after 2023-11-14T22:13:21Z and before 2023-11-14T22:13:23Z"
+    )
+    assert lost.fields == {
+        "start": STARTS[2],
+        "end": STARTS[3],
+        "after": 2,
+        "from": CREATED + 1,
+        "to": CREATED + 3,
+        "pages": [],
+    }
+    assert (restored.kind, restored.what) == (
+        "restored",
+        f"`next` of the transaction at {STARTS[1]}, `previous` of the transaction at {STARTS[3]}",
+    )
     assert repaired(path, bytes(data)) == [0, 1, 3, 4, 5]
     assert path.read_bytes()[STARTS[2] + 16 : STARTS[3]] == data[STARTS[2] + 16 : STARTS[3]]
 

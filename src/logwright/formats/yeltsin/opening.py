@@ -41,8 +41,9 @@ from ...core.patched import PatchedFile
 from ...core.repair import find_interrupted
 from . import codec, kernel
 from .area import write_places
-from .cursor import Cursor, judge
+from .cursor import Cursor
 from .files import Head, Header, Hopped, JournalFile, find_redo, hop, is_whole, measure, read_head, read_header
+from .judging import UNLINKED, judge
 from .layout import (
     COMPLETE,
     HEADER_BYTES,
@@ -57,6 +58,7 @@ from .naming import believed
 from .nearby import Nearby
 from .reader import read_transaction
 from .records import Transaction
+from .salvage import whole_transactions_follow
 from .stretch import End, find_end, has_end, is_room, is_torn_link
 
 logger = logging.getLogger("logwright.yeltsin")
@@ -172,6 +174,8 @@ def _bring_in_order(disk: Disk, path: Path, opened: Opened, *, counts: bool) -> 
         _adopt(path, file, opened, size)
         head = read_head(file, opened.last)
         if opened.end < size or (head is not None and head.next):
+            if whole_transactions_follow(file, JournalFile(path.name, path), opened.end):
+                raise _explained(path, opened.end, UNLINKED)
             reason = "behind the last transaction lies what was not finished"
             _cut(disk, path, opened, opened.last, opened.end, reason)
         else:

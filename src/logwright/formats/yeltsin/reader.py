@@ -21,8 +21,9 @@ from ...core.outcome import Damage, Malformed, Mode
 from ...core.reading import FilesReader, located
 from ...core.times import NANOSECONDS
 from . import codec, kernel
-from .cursor import Chunk, Cursor, judge
+from .cursor import Chunk, Cursor
 from .files import Head, Header, JournalFile, OpenFiles, hop, measure, read_head, read_header
+from .judging import judge
 from .layout import HEADER_BYTES
 from .records import Transaction
 from .replay import Pages, PagesState, Ranges, change, difference

@@ -1,35 +1,66 @@
 """Repairing a journal: what to do about each kind of damage. `core.repair` does it, and takes it back.
 
-    a torn tail                 is cut off, and the header and the last link are set to what is left
-    a link that cannot be       is set to what the links the other way, or the places of whole transactions, say
-    a header that is torn       is written anew from the transactions
-    a last transaction that     is cut off like a torn tail, if the header that did not name it is to be set
-    is not what was sealed
-    bytes that are no           stay where they are: the links of the transactions before and behind them lead over them
-    transaction
+    a torn tail                  is cut off, and the header and the last link are set to what is left
+    a header or a link that is   is set by the places of whole transactions, and named in the account as restored
+    wrong
+    bytes that are no            are lost: links lead over them, and the account says what is known of the transactions
+    transaction                  in them; after the last whole transaction they are cut off
+    transactions that moved      go back to the offsets that they were written at: the file is put together again,
+                                 without the bytes that were inserted, and with zeros where some were removed
+    a last transaction that is   is cut off like a torn tail, if the header that did not name it is to be set
+    not what was sealed
 
-Every byte that goes is kept in `.logwright/cut/`. Nothing is invented: what is lost in bad bytes is told, and what the
-storage has of it is not known here.
+`salvage.py` finds the whole transactions. Operations are never changed. A seal that held, and covers a link that is
+set, is computed again. Every byte that goes is kept in `.logwright/cut/`.
+
+The `fields` of a loss, for programs:
+
+    start, end     the offsets between which transactions are lost; `end` is None where nothing follows
+    after          how many transactions precede it
+    from, to       the times of the transactions around it, in seconds, None where there is none
+    pages          pages that the lost transactions are known to concern; there may be others
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
 from ...core.disk import Disk, File
-from ...core.losses import Loss
-from ...core.outcome import Damage, Malformed
-from ...core.repair import Cut, Patch, Plan, Repair, Step
+from ...core.losses import Loss, listed
+from ...core.outcome import Damage, Span
+from ...core.patched import PatchedFile
+from ...core.repair import Create, Cut, Patch, Plan, Remove, Rename, Repair, Step, Zeros
 from ...core.repairing import SideBySideRepair
-from .cursor import NOWHERE, Cursor, judge
-from .files import Header, JournalFile, is_whole, link_place, list_journals, measure, read_head, read_header
-from .layout import FIRST_AT, HEADER, HEADER_BYTES, LAST_AT, LINK, NEXT_AT, SIGNATURE, lock_name
+from . import codec
+from .cursor import Cursor
+from .files import Header, JournalFile, is_whole, list_journals, read_head
+from .judging import judge
+from .layout import (
+    FIRST_AT,
+    HEADER,
+    HEADER_BYTES,
+    LAST_AT,
+    LINK,
+    NEXT_AT,
+    OPERATION_HEAD_BYTES,
+    PREVIOUS_AT,
+    SIGNATURE,
+    lock_name,
+)
+from .lost import lost_after, lost_between
+from .nearby import Nearby
 from .reader import Reader
-from .stretch import has_end
+from .salvage import Run, Search, header_run
+from .seal import MARK, SEAL_HEAD
+from .stretch import find_end, has_end, seal_of
 
 __all__ = ["Plan", "Repair", "apply", "plan", "undo"]
+
+_SUFFIX: Final = ".repair"
+_UNKNOWN: Final = Header(0, 0)
 
 
 def _readers(path: Path, disk: Disk) -> list[Reader]:
@@ -40,7 +71,7 @@ def _readers(path: Path, disk: Disk) -> list[Reader]:
 
 @dataclass(slots=True)
 class _Salvage:
-    """A file gone through: the last whole transaction so far, and what must be written so that links lead to it."""
+    """A file gone through: its whole transactions, what must be written so that links lead to them, what is lost."""
 
     reader: Reader
     source: JournalFile
@@ -48,123 +79,198 @@ class _Salvage:
     left: list[str] = field(default_factory=list)
     losses: list[Loss] = field(default_factory=list)
     patches: list[Patch] = field(default_factory=list)
+    set: list[str] = field(default_factory=list)
+    """What the patches set."""
+    runs: list[Run] = field(default_factory=list)
+    others: list[Run] = field(default_factory=list)
     size: int = 0
-    first: int = 0
-    last: int = 0
-    end: int = HEADER_BYTES
-    before: tuple[int, int] = (0, HEADER_BYTES)
-    """The transaction before the last one, and where that ends."""
+    end: int = 0
+    """Where a torn tail begins, or the file ends."""
     reason: str = ""
-    knows_last: bool = True
+    is_damaged: bool = False
+    """Whether anything but a torn tail is wrong."""
+    header: Header = _UNKNOWN
+    """What is known by the header."""
 
     def walk(self) -> None:
         """Go through the file."""
-        self.size = self.file.size()
-        header = self._header()
-        if header is None:
-            self.end = self.size  # nothing is known of what is there: nothing is cut
+        self.size = self.end = self.file.size()
+        if self.size < HEADER_BYTES:
+            self._look_at_half_a_header()
             return
-        cursor = Cursor(self.file, self.source, header, knows_last=self.knows_last)
-        is_broken = True  # the way to the first transaction is checked, and from then on where no link may have led
+        is_known = self._look_at_header()
+        if not self.reason:
+            return
+        search = Search(self.file, self.source, self.header, self.end)
+        self.runs, self.others = search.find()
+        if not self.runs and not is_known:
+            self.left.append(f"{self.source.name} @ 0: {self.reason}; no transaction is found after it either")
+            self.reason = ""
+            return
+        self._drop_unfinished(search)
+        self._set_links(search)
+        if self.is_damaged:
+            self._account(search)
+
+    # --- what is wrong ------------------------------------------------------------------------------------------------
+
+    def _look_at_half_a_header(self) -> None:
+        data = self.file.read_at(0, HEADER_BYTES)
+        reason = f"only {self.size} of the {HEADER_BYTES} bytes of the header are there"
+        if not SIGNATURE.startswith(data[: len(SIGNATURE)]):
+            self.left.append(f"{self.source.name} @ 0: {reason}, and they are not those of a journal")
+            return
+        self.reason = reason
+        self.losses.append(
+            Loss(self.source.name, 0, self.size, 0, None, "all that the journal held, if anything", reason)
+        )
+
+    def _look_at_header(self) -> bool:
+        """Note the header, and what a reader meets; whether the header can be believed to be one."""
+        signature, first, last = HEADER.unpack(self.file.read_at(0, HEADER_BYTES))
+        header = Header(first, last)
+        if signature != SIGNATURE:
+            self.is_damaged = True
+            self.reason = f"a journal begins with {SIGNATURE!r}, and not with {signature!r}"
+            head = read_head(self.file, first)
+            is_first = head is not None and head.previous == 0 and is_whole(self.file, first, self.size)
+            is_empty = first == last == 0 and self.size == HEADER_BYTES
+            if not is_first and not is_empty:
+                return False
+        self.header = header
+        for damage in self._damages():
+            self.reason = self.reason or damage.reason
+            if damage.kind != "torn_tail":
+                self.is_damaged = True
+            elif damage.start >= HEADER_BYTES:
+                self.end = damage.start
+        return True
+
+    def _damages(self) -> Iterator[Damage]:
+        cursor = Cursor(self.file, self.source, self.header)
         goes_on = True
         while goes_on:
-            while (chunk := cursor.read(load=False)) is not None:
-                starts = chunk.starts()
-                if is_broken:
-                    self._join(starts[0])
-                    is_broken = False
-                self.first = self.first or starts[0]
-                self.before = (starts[-3], starts[-2]) if chunk.count > 1 else (self.last, self.end)
-                self.last, self.end = starts[-2], starts[-1]
+            while cursor.read(load=False) is not None:
+                pass
             damage, goes_on = judge(cursor)
-            is_broken = True
             if damage is not None:
-                self.reason = self.reason or damage.reason
-                self._take_mended(damage)
-        self._finish(header)
+                yield damage
 
-    def _header(self) -> Header | None:
-        """The header to begin with: what is there, or a guess by what lies behind a torn one."""
-        data = self.file.read_at(0, HEADER_BYTES)
-        if len(data) < HEADER_BYTES:
-            if data:
-                self.left.append(f"{self.source.name} @ 0: the header is not whole; the next writer makes it anew")
-            return None
-        try:
-            return read_header(self.file)
-        except Malformed as malformed:
-            self.reason = malformed.reason
-        head = read_head(self.file, HEADER_BYTES)
-        if head is not None and head.previous == 0 and is_whole(self.file, HEADER_BYTES, self.size):
-            self.knows_last = False
-            self._patch(0, SIGNATURE, self.reason)
-            return Header(HEADER_BYTES, NOWHERE)
-        if self.size == HEADER_BYTES and not any(data[FIRST_AT:]):
-            self._patch(0, SIGNATURE, self.reason)
-            return Header(0, 0)
-        self.left.append(f"{self.source.name} @ 0: {self.reason}; no transaction is behind it either")
-        return None
+    # --- what is to be written ----------------------------------------------------------------------------------------
 
-    def _patch(self, position: int, new: bytes, reason: str) -> None:
-        self.patches = [patch for patch in self.patches if patch.position != position]
-        old = self.file.read_at(position, len(new))
-        if old != new:
-            self.patches.append(Patch(self.source.name, position, old, new, reason))
-
-    def _join(self, position: int) -> None:
-        """Let the last transaction so far, or the header, and the one at a position name each other."""
-        reason = self.reason or "the links lead over this place"
-        if self.last or position:
-            place = link_place(self.last)
-            if place != FIRST_AT:
-                self._patch(place, LINK.pack(position), reason)
-        self._patch(position, LINK.pack(self.last), reason)
-
-    def _take_mended(self, damage: Damage) -> None:
-        """Bad bytes may be a whole transaction whose own `next` is wrong; else they are told."""
-        if damage.kind != "malformed":
+    def _drop_unfinished(self, search: Search) -> None:
+        """Take a last transaction out that never reached the storage."""
+        if not self.runs:
             return
-        head = read_head(self.file, damage.start)
-        try:
-            end = measure(self.file, damage.start, self.size, follow_next=False)
-        except Malformed:
-            end = None
-        if head is not None and end is not None and end <= damage.end and head.previous == self.last:
-            self._join(damage.start)
-            self.first = self.first or damage.start
-            self.before = self.last, self.end
-            self.last, self.end = damage.start, end
+        run = self.runs[-1]
+        file = search.moved(run.shift)
+        head = read_head(file, run.last)
+        assert head is not None
+        if head.complete or has_end(file, run.last, run.end):
             return
-        lost = f"{damage.size} bytes could not be read ({damage.reason}): the transactions in them are lost"
-        self.left.append(f"{damage.file} @ {damage.start}: {lost}")
+        self.end, run.end = run.last + run.shift, run.last
+        del run.starts[-1]
+        if not run.starts:
+            del self.runs[-1]
 
-    def _finish(self, header: Header) -> None:
-        """The ends of the chain: header, and the link of the last transaction."""
-        head = read_head(self.file, self.last)
-        if head is not None and not head.complete and not has_end(self.file, self.last, self.size):
-            self.reason = self.reason or "the last transaction never reached the storage"
-            self.last, self.end = self.before
-            self.first = self.first if self.last else 0
-            self.patches = [patch for patch in self.patches if patch.position < self.end]
-        reason = self.reason or "the header names other transactions"
-        found = HEADER.unpack(self.file.read_at(0, HEADER_BYTES))
-        for at, there, wanted in ((FIRST_AT, found[1], self.first), (LAST_AT, found[2], self.last)):
-            if there != wanted:
-                self._patch(at, LINK.pack(wanted), reason)
-        if self.last:
-            self._patch(self.last + NEXT_AT, bytes(LINK.size), reason)
+    def _set_links(self, search: Search) -> None:
+        """Let header and transactions name each other."""
+        previous = 0
+        for number, run in enumerate(self.runs):
+            file = Nearby(search.moved(run.shift))
+            ends = [*run.starts[1:], self.runs[number + 1].first if number + 1 < len(self.runs) else 0]
+            for offset, following in zip(run.starts, ends, strict=True):
+                head = read_head(file, offset)
+                assert head is not None
+                if head.previous != previous:
+                    self._set_seal(search.moved(run.shift), offset, run.end, previous)
+                    where = f"`previous` of the transaction at {offset}"
+                    self._patch(offset + PREVIOUS_AT, LINK.pack(head.previous), LINK.pack(previous), where)
+                if head.next != following:
+                    where = f"`next` of the transaction at {offset}"
+                    self._patch(offset + NEXT_AT, LINK.pack(head.next), LINK.pack(following), where)
+                previous = offset
+        old = self.file.read_at(0, HEADER_BYTES)
+        new = codec.encode_header(self.runs[0].first if self.runs else 0, previous)
+        fields = ("the signature", 0, FIRST_AT), ("`first`", FIRST_AT, LAST_AT), ("`last`", LAST_AT, HEADER_BYTES)
+        for what, start, stop in fields:
+            if old[start:stop] != new[start:stop]:
+                self._patch(start, old[start:stop], new[start:stop], f"{what} in the header")
+
+    def _set_seal(self, file: File, offset: int, end: int, previous: int) -> None:
+        """Compute a seal again that covers another `previous`, if it held so far."""
+        found = find_end(file, offset, end)
+        if found is None or not found.seal:
+            return
+        changed = PatchedFile(file).with_patch(offset + PREVIOUS_AT, LINK.pack(previous))
+        new = seal_of(changed, offset, found.position, found.seal[SEAL_HEAD.size :])
+        part = slice(len(MARK), SEAL_HEAD.size)
+        where = f"the seal of the transaction at {offset}"
+        self._patch(found.position + OPERATION_HEAD_BYTES + len(MARK), found.seal[part], new[part], where)
+
+    def _patch(self, offset: int, old: bytes, new: bytes, what: str) -> None:
+        self.patches.append(Patch(self.source.name, offset, old, new, self.reason))
+        self.set.append(what)
+
+    # --- the account --------------------------------------------------------------------------------------------------
+
+    def _account(self, search: Search) -> None:
+        """Say what is lost between runs and after them, and what was set."""
+        before = header_run(self.header)
+        count = 0
+        for run in self.runs:
+            loss = lost_between(search, before, run, count, self.reason, self.others)
+            self.losses += [] if loss is None else [loss]
+            before = run
+            count += len(run.starts)
+        if self.end == self.size:
+            loss = lost_after(search, before, self.header, count, self.reason, self.others)
+            self.losses += [] if loss is None else [loss]
+        if self.patches:
+            size = sum(len(patch.new) for patch in self.patches)
+            self._restore(self.patches[0].position, size, listed(self.set, len(self.set)))
+        for run in self.runs:
+            if run.shift:
+                how = "inserted" if run.shift > 0 else "removed"
+                what = f"the places of {len(run.starts)} transactions: {abs(run.shift)} bytes were {how} before them"
+                self._restore(run.place.start, run.place.size, what)
+
+    def _restore(self, position: int, size: int, what: str) -> None:
+        self.losses.append(Loss(self.source.name, position, size, 0, 0, what, self.reason, "restored"))
+
+    # --- the steps ----------------------------------------------------------------------------------------------------
 
     def steps(self) -> list[Step]:
         """The steps that leave a chain of whole transactions; none where nothing is wrong.
 
-        That transactions which are sealed are neither linked nor named is nothing wrong: the next writer does that.
+        That transactions which are sealed are neither linked nor named is not wrong: the next writer does that.
         """
         if not self.reason:
             return []
-        steps: list[Step] = [*self.patches]
-        if self.size > self.end and self.size >= HEADER_BYTES:
-            steps.append(Cut(self.source.name, self.end, self.size, self.reason))
-        return steps
+        if self.size < HEADER_BYTES:
+            return self._replaced(Create(self._replacement, "", (), "an empty journal", codec.encode_header(0, 0)))
+        end = self.runs[-1].end if self.runs else HEADER_BYTES
+        if not any(run.shift for run in self.runs):
+            cut = [Cut(self.source.name, end, self.size, self.reason)] if self.size > end else []
+            return [*self.patches, *cut]
+        spans: list[Span | Zeros] = [Span(0, HEADER_BYTES)]
+        at = HEADER_BYTES
+        for run in self.runs:
+            if run.first > at:
+                spans.append(Zeros(run.first - at))
+            spans.append(run.place)
+            at = run.end
+        create = Create(self._replacement, self.source.name, tuple(spans), "transactions at their own offsets")
+        return self._replaced(create, *(replace(patch, file=self._replacement) for patch in self.patches))
+
+    @property
+    def _replacement(self) -> str:
+        return self.source.name + _SUFFIX
+
+    def _replaced(self, *made: Step) -> list[Step]:
+        name = self.source.name
+        rename = Rename(self._replacement, name, "it takes the place of the damaged file")
+        return [*made, Remove(name, self.reason), rename]
 
 
 _REPAIR: Final = SideBySideRepair("yeltsin", list_journals, "no journal is here", _readers, _Salvage, lock_name)
