@@ -266,6 +266,7 @@ def test_the_pause_after_a_failure_doubles_up_to_a_limit(journal: Path) -> None:
         most_backoff_ms=500,
         sets_aside=False,
         mode="failfast",
+        ahead="refuse",
         disk=REAL_DISK,
     )
     assert delivery.fetch()

@@ -702,18 +702,64 @@ def test_a_block_with_more_than_that_is_left_or_accepted(checked: Path) -> None:
     found = plan(checked)
     assert found.empty
     assert found.left == (
-        f"{FIRST} @ 1024: the block does not match its checksum, and more than one bit of it is wrong",
+        f"{FIRST} @ 1024: the block does not match its checksum, and more than one bit of it is wrong; "
+        "repair --accept-checksums takes it as it is",
     )
     accepted = plan(checked, accept_checksums=True)
     (step,) = accepted.steps
     assert isinstance(step, Patch)
     assert (step.file, step.position) == (f"{FIRST}.crc", 16 + 2 * 8)
+    assert [(loss.kind, loss.what) for loss in accepted.losses] == [
+        ("restored", "messages 25 to 38, taken as they are, with a new checksum")
+    ]
     before = files(checked)
     apply(checked, accepted)
     assert Reader(checked).verify().sound
     assert len(list(Reader(checked))) == 100
     undo(checked)
     assert files(checked) == before
+
+
+def appended_by_another(path: Path, end: int, values: list[bytes]) -> list[Message]:
+    """Cut a segment as another program cuts a torn tail, and append as it does: without checksums."""
+    whole = (path / FIRST).read_bytes()[:end]
+    first = end // MESSAGE_BYTES
+    messages = [Message(first + number, 1000, 0, b"", value) for number, value in enumerate(values)]
+    (path / FIRST).write_bytes(whole + b"".join(map(encode, messages)))
+    return messages
+
+
+@pytest.mark.parametrize(
+    ("cut_at", "values"),
+    [
+        (99, [b"a longer value than before"] * 3),
+        (99, [noise(150, 1)] * 20),
+        (95, [noise(150, 1)] * 20),
+        (80, [noise(150, 1)] * 20),
+    ],
+)
+def test_after_another_program_has_cut_and_appended_the_checksums_are_renewed_and_that_is_named(
+    checked: Path, cut_at: int, values: list[bytes]
+) -> None:
+    appended = appended_by_another(checked, cut_at * MESSAGE_BYTES, values)
+    found = repaired(checked)
+    assert found.left == ()
+    assert {(type(step), step.file) for step in found.steps} == {(Patch, f"{FIRST}.crc")}
+    assert {loss.kind for loss in found.losses} == {"restored"}
+    assert {loss.reason for loss in found.losses} == {"another program has cut the segment here and appended to it"}
+    assert found.losses[-1].fields["next"] > cut_at
+    report = Reader(checked).verify()
+    assert (report.sound, report.records) == (True, cut_at + len(values))
+    assert readable(checked)[cut_at:] == appended
+    with Writer(checked, checksums=True) as writer:
+        writer.append(b"goes on")
+    assert Reader(checked).verify().sound
+
+
+def test_a_rotten_block_at_the_end_is_not_taken_for_one_that_was_appended_to(checked: Path) -> None:
+    damage_file(checked / FIRST, overwrite, 99 * MESSAGE_BYTES + 25, b"\xff\xfe")
+    found = plan(checked)
+    assert (found.empty, len(found.left)) == (True, 1)
 
 
 def test_a_checksum_settles_which_field_was_wrong(journal_directory: Path) -> None:

@@ -6,6 +6,8 @@
     one flipped bit                 is flipped back, where a checksum shows which (see `core.repair.find_flipped_bit`)
     other bad bytes                 the file is split: what precedes them stays, the whole messages after them move to
                                     a new segment, named by their first offset as usual; the bad bytes go
+    a block that does not match     gets a new checksum, where another program has cut the segment there and appended,
+      its checksum                  or where the caller accepts it; else it is left
     messages missing between files  nothing is changed: they are lost
     a damaged offset file           is moved away: the consumer begins again, where its program says
     wrong indexes, orphaned ones    are moved away, and rebuilt
@@ -30,6 +32,7 @@ from ...core.disk import REAL_DISK, Disk
 from ...core.errors import Locked, NotFound, WrongUse
 from ...core.lock import Lock
 from ...core.losses import Loss
+from ...core.outcome import Span
 from ...core.repair import Create, Cut, Patch, Plan, Remove, Rename, Repair, Step
 from ...core.report import Problem, Report
 from .ending import find_end
@@ -45,7 +48,7 @@ from .layout import (
     SEGMENT_DIRECTORY,
     segment_name,
 )
-from .lost import lost_messages
+from .lost import lost_messages, messages_between, restored
 from .reader import Reader
 from .salvage import Piece, Salvage, find_other_beginning
 from .segment import Segment, list_segments, open_segment
@@ -63,7 +66,7 @@ def plan(path: Path | str, *, disk: Disk = REAL_DISK, accept_checksums: bool = F
     """What a repair of the journal, of the shards below a root, or of a lone segment file would do. Changes nothing.
 
     With `accept_checksums` blocks that do not match their checksum and cannot be repaired get a new checksum: the
-    messages in them are taken as they are.
+    messages in them are taken as they are, and the account names them.
     """
     path = Path(path)
     home = _home(path, disk)
@@ -312,16 +315,27 @@ class _Planner:
             self._steps.append(Cut(side, entries_end, side_bytes, "they speak of bytes that go"))
 
     def _leave_checksums(self, salvage: Salvage) -> None:
-        side = salvage.segment.name + CHECKSUM_SUFFIX
+        rewritten = salvage.rewritten_blocks()
         for block in salvage.bad_blocks:
-            if block.end > salvage.pieces[0].span.end:
+            if block in rewritten:
+                self._accept(salvage, block, "another program has cut the segment here and appended to it")
+            elif block.end > salvage.pieces[0].span.end:
                 reason = "the block does not match its checksum; what is left of it has no checksum any more"
                 self._leave(salvage.segment.name, reason, block.start)
             elif self._accept_checksums:
-                self._steps.append(Patch(side, *salvage.accepted(block), "the block is taken as it is"))
+                self._accept(salvage, block, "the block does not match its checksum and is taken as it is")
             else:
                 reason = "the block does not match its checksum, and more than one bit of it is wrong"
-                self._leave(salvage.segment.name, reason, block.start)
+                hint = "repair --accept-checksums takes it as it is"
+                self._leave(salvage.segment.name, f"{reason}; {hint}", block.start)
+
+    def _accept(self, salvage: Salvage, block: Span, reason: str) -> None:
+        """Give a block a new checksum; that its messages are what was written is then proven by nothing."""
+        name = salvage.segment.name
+        self._steps.append(Patch(name + CHECKSUM_SUFFIX, *salvage.accepted(block), reason))
+        first, after = salvage.messages_in(block)
+        what = f"{messages_between(first, after)}, taken as they are, with a new checksum"
+        self._losses.append(restored(name, block.start, block.size, what, reason, first=first, next=after))
 
     # --- around the segments ----------------------------------------------------------------------------------------
 

@@ -6,7 +6,9 @@ single messages (see `fixes`). What is left are stretches of whole messages, and
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from typing import Final
 
 from ...core.checksum import ENTRY, HEADER, MAGIC, VERSION, CheckedFile, Checksums, checksum_path, crc32c
@@ -302,6 +304,40 @@ class Salvage:
     def accepted(self, block: Span) -> tuple[int, bytes, bytes]:
         """Position, old and new bytes of the entry of a block that is to be taken as it is."""
         return self._replaced(block, self._entry(block.start, block.end))
+
+    def messages_in(self, span: Span) -> tuple[int, int]:
+        """The offsets of the messages that a range touches: the first, and the one after the last."""
+        first, after = None, self.segment.first_offset
+        for start, end, offset in self._places():
+            if first is None and end > span.start:
+                first = offset
+            if start < span.end:
+                after = offset + 1
+        return after if first is None else first, after
+
+    def rewritten_blocks(self) -> list[Span]:
+        """The bad blocks at the end of what is covered, if another program has cut the segment there and appended.
+
+        That shows where the covered bytes end: when the checksums were written it was a message's end, and now it lies
+        within a message. Everything else must be whole.
+        """
+        if self.sums is None or not self.bad_blocks or len(self.pieces) != 1:
+            return []
+        covered = [index for index in range(len(self.sums)) if self.sums.entry(index)[1]]
+        bad = {block.start // self.sums.block_bytes for block in self.bad_blocks}
+        run = list(takewhile(bad.__contains__, reversed(covered)))
+        end = self._block(covered[-1]).end
+        if not run or any(place[1] == end for place in self._places()):
+            return []
+        return [self._block(index) for index in reversed(run)]
+
+    def _places(self) -> Iterator[tuple[int, int, int]]:
+        """Where each whole message begins and ends, and its offset."""
+        cursor = Cursor(self.view, self.segment, 0, self.segment.first_offset)
+        while (chunk := cursor.read()) is not None:
+            starts = chunk.starts()
+            for row in range(chunk.count):
+                yield starts[row], starts[row + 1], chunk.first_offset + row
 
     def _replaced(self, block: Span, new: bytes) -> tuple[int, bytes, bytes]:
         assert self.sums is not None
