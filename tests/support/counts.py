@@ -18,6 +18,8 @@ FAULTS = (
     "power cuts",
     "hostile inputs",
     "fuzzed inputs",
+    "damages repaired",
+    "interrupts",
 )
 """The kinds of faults, in the order of the table."""
 
