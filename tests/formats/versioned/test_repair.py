@@ -8,14 +8,15 @@ from pathlib import Path
 import pytest
 
 from logwright.core.disk import REAL_DISK
-from logwright.core.errors import WrongUse
+from logwright.core.errors import HistoryUnavailable, WrongUse
 from logwright.core.format import Located
-from logwright.core.repair import Create, Patch, Remove, Rename
-from logwright.formats.versioned import Entry, Reader, VersionedKVStore
+from logwright.core.repair import Create, Cut, Patch, Remove, Rename
+from logwright.formats.versioned import Entry, Reader, VersionedKVStore, VersionedRecovery
 from logwright.formats.versioned.files import archive_name
 from logwright.formats.versioned.layout import HEADER_BYTES
 from logwright.formats.versioned.repair import apply, plan, undo
 from tests.formats.versioned.samples import START, Model, journal, with_position
+from tests.support.damage import damage_file, flip_bits, shrink
 from tests.support.trees import differences, read_tree
 
 ENTRIES = [Entry(START + number, f"key {number % 3}", number) for number in range(12)]
@@ -75,8 +76,11 @@ def test_bad_bytes_go_and_the_entries_on_both_sides_stay(tmp_path: Path) -> None
     path.write_bytes(data)
     found = plan(path)
     assert [type(step) for step in found.steps] == [Create, Patch, Remove, Rename]
-    assert len(found.left) == 1
-    assert "entries in them are lost" in found.left[0]
+    assert found.left == ()
+    (loss,) = found.losses
+    assert (loss.file, loss.position, loss.bytes) == ("cars.jrn", bad.span.start, bad.span.size)
+    assert (loss.at_least, loss.at_most) == (1, bad.span.size // 11)
+    assert loss.fields == {"store": "cars", "from": START + 3, "to": START + 12, "keys": None}
     assert repaired(path) == [entry for entry in ENTRIES if entry != bad.record]
 
 
@@ -85,7 +89,7 @@ def test_a_wrong_version_is_put_right_where_the_metadata_is_whole(tmp_path: Path
     assert repaired(path) == ENTRIES
 
 
-def test_a_damaged_archive_is_made_anew_from_what_is_in_it(tmp_path: Path) -> None:
+def test_a_flipped_bit_of_the_checksum_of_an_archive_is_restored(tmp_path: Path) -> None:
     model = Model()
     for entry in ENTRIES:
         model.change(entry)
@@ -133,8 +137,104 @@ def test_a_missing_archive_is_told_and_left(tmp_path: Path) -> None:
     assert plan(path).left == ()
     (tmp_path / archive_name("cars", ENTRIES[1].t)).unlink()
     found = plan(path)
-    times = f"it begins at {ENTRIES[1].t}, and {archive_name('cars', ENTRIES[0].t)} ended at {ENTRIES[0].t}"
-    assert (found.steps, found.left) == (
-        (),
-        (f"{archive_name('cars', ENTRIES[2].t)} @ {HEADER_BYTES}: {times}: a journal between them is missing",),
+    before = f"{archive_name('cars', ENTRIES[0].t)}, which ended at {ENTRIES[0].t}"
+    reason = f"it begins at {ENTRIES[1].t}, and not with what was at the end of {before}: one is missing"
+    assert (found.steps, found.left) == ((), (f"{archive_name('cars', ENTRIES[2].t)} @ {HEADER_BYTES}: {reason}",))
+
+
+# --- archives -------------------------------------------------------------------------------------------------------
+
+
+def rotated(tmp_path: Path) -> tuple[Model, Path, Path]:
+    """A store of three archives, the path of its active journal, and that of the second archive."""
+    model = Model()
+    for number in range(12):
+        model.change(Entry(START + 100 * number, f"key {number % 3}", f"value {number}"))
+        if number % 4 == 3:
+            model.rotate()
+    path = model.write(tmp_path)
+    return model, path, tmp_path / archive_name("cars", model.archives[1][0])
+
+
+def test_a_flipped_bit_of_an_archive_is_restored_where_no_other_one_makes_it_whole(tmp_path: Path) -> None:
+    _, path, archive = rotated(tmp_path)
+    whole = archive.read_bytes()
+    for position in range(2, len(whole), 7):
+        damage_file(archive, flip_bits, position, 0x10)
+        found = plan(path)
+        (loss,) = found.losses
+        assert (loss.kind, loss.position, loss.bytes, loss.at_least, loss.at_most) == ("restored", position, 1, 0, 0)
+        assert apply(path, found) is not None
+        assert archive.read_bytes() == whole
+        report = Reader(path).verify()
+        assert report.sound
+        assert [loss.kind for loss in report.losses] == ["restored"]
+        undo(path)
+        archive.write_bytes(whole)
+
+
+def test_nothing_stays_of_an_archive_whose_checksum_does_not_fit(tmp_path: Path) -> None:
+    model, path, archive = rotated(tmp_path)
+    first, second = model.archives[0][0], model.archives[1][0]
+    data = model.archives[1][1].replace(b"value 5", b"value 6")
+    archive.write_bytes(zlib.compress(data)[:-4] + archive.read_bytes()[-4:])
+    damaged = archive.read_bytes()
+    found = plan(path)
+    assert [type(step) for step in found.steps] == [Remove]
+    (loss,) = found.losses
+    assert (loss.kind, loss.position, loss.bytes, loss.at_least, loss.at_most) == ("lost", 0, len(damaged), 0, None)
+    assert loss.what == (
+        "every change from 2023-11-09T21:20:00.000000300Z to 2023-11-09T21:20:00.000000700Z (what can be read there, "
+        "unproven, are 7 entries of the keys 'key 1', 'key 2', 'key 0')"
     )
+    assert loss.fields == {"store": "cars", "from": first, "to": second, "keys": None}
+    done = apply(path, found)
+    assert done is not None
+    assert [kept.read_bytes() for kept in done.kept] == [damaged]
+    report = Reader(path).verify()
+    assert report.sound
+    assert [loss.fields["to"] for loss in report.losses] == [second]
+    assert "value 6" not in [entry.o for entry in Reader(path) if isinstance(entry, Entry) and entry.k == "key 2"]
+    undo(path)
+    assert archive.read_bytes() == damaged
+
+
+def test_a_question_that_depends_on_a_lost_archive_is_refused(tmp_path: Path) -> None:
+    model, path, archive = rotated(tmp_path)
+    first, second = model.archives[0][0], model.archives[1][0]
+    damage_file(archive, shrink, 20)
+    apply(path, plan(path))
+    recovery = VersionedRecovery.load(tmp_path)
+    for at in (first, first + 1, first + 100, second - 1):
+        with pytest.raises(HistoryUnavailable, match=r"every change from .* are lost"):
+            recovery.recover_at(at)
+        with pytest.raises(HistoryUnavailable):
+            Reader(path).state(at)
+        for start, stop in ((START, at), (at, second)):
+            with pytest.raises(HistoryUnavailable):
+                recovery.diff(start, stop)
+            with pytest.raises(HistoryUnavailable):
+                list(recovery.changes(start, stop))
+    with pytest.raises(HistoryUnavailable, match="the history of 'key 1': every change"):
+        recovery.history("key 1")
+    with pytest.raises(HistoryUnavailable):
+        Reader(path).history("key 1")
+    for at in (START, first - 1, second, second + 1, START + 10**6):
+        assert recovery.recover_at(at).with_timestamps() == model.state(at)
+    assert recovery.diff(START, second)["changed"].keys() == {"key 0"}
+    assert len(list(recovery.changes(START, first - 1))) == 2
+    lenient = VersionedRecovery.load(tmp_path, mode="permissive")
+    assert [entry.o for entry in lenient.history("key 1")] == ["value 1", "value 7", "value 10"]
+    assert [damage.kind for damage in lenient.damages] == ["lost"]
+    assert [entry.o for entry in Reader(path)][:4] == ["value 0", "value 1", "value 2", "value 3"], "the gap is known"
+
+
+def test_bytes_after_an_archive_are_cut_off_and_nothing_is_lost(tmp_path: Path) -> None:
+    _, path, archive = rotated(tmp_path)
+    whole = archive.read_bytes()
+    archive.write_bytes(whole + b"garbage")
+    found = plan(path)
+    assert [type(step) for step in found.steps] == [Cut]
+    assert found.costs_nothing
+    apply(path, found)
+    assert archive.read_bytes() == whole

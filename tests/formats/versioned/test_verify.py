@@ -48,8 +48,9 @@ def test_a_missing_archive_is_a_gap(tmp_path: Path) -> None:
     assert str(model.archives[0][0]) in problem.message
     assert problem.file == archive_name("cars", model.archives[2][0])
     health = Reader(path).summary().health
-    assert health.startswith(f"damaged at {problem.file} @ 17: it begins at {model.archives[1][0]}, ")
-    assert health.endswith(f"ended at {model.archives[0][0]}: one is missing")
+    assert health == f"damaged at {problem.file} @ 17: {problem.message}"
+    assert problem.message.startswith(f"it begins at {model.archives[1][0]}, and not ")
+    assert problem.message.endswith(f"ended at {model.archives[0][0]}: one is missing")
 
 
 def test_a_torn_tail_and_bad_bytes_are_told_with_their_place(tmp_path: Path) -> None:

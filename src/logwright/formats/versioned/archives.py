@@ -77,12 +77,17 @@ class InflatedStream:
     of it was there and its checksum fits.
     """
 
-    def __init__(self, file: File, limits: ArchiveLimits = DEFAULT_LIMITS) -> None:
+    def __init__(
+        self, file: File, limits: ArchiveLimits = DEFAULT_LIMITS, *, read_bytes: int = _COMPRESSED_BYTES
+    ) -> None:
         self.problem = ""
+        self.is_refused = False
+        """Whether the problem is a limit, and not the archive."""
         self.bytes_in = 0
         self.bytes_out = 0
         self._file = file
         self._limits = limits
+        self._read_bytes = read_bytes
         self._inflate = _MAKE()
         self._waiting = b""
         self._ready = b""
@@ -103,6 +108,11 @@ class InflatedStream:
             have += count
         return have
 
+    @property
+    def end(self) -> int:
+        """Where the compressed data ends in the file, once its end was reached and its checksum fits; 0 before."""
+        return self.bytes_in - len(self._inflate.unused_data) if self._ended and self._inflate.eof else 0
+
     def drain(self) -> None:
         """Go to the end, so that the checksum is looked at."""
         self._ready = b""
@@ -115,7 +125,7 @@ class InflatedStream:
             return next(self._rest, b"")
         while not self._ended:
             if not self._waiting:
-                self._waiting = self._file.read_at(self.bytes_in, _COMPRESSED_BYTES)
+                self._waiting = self._file.read_at(self.bytes_in, self._read_bytes)
                 self.bytes_in += len(self._waiting)
             try:
                 found: bytes = self._inflate.decompress(self._waiting, min(most, READ_BYTES))
@@ -133,6 +143,7 @@ class InflatedStream:
                 return self._stop("the compressed data ends too early")
             self.bytes_out += len(found)
             if self._is_too_much():
+                self.is_refused = True
                 return self._stop(self.problem)
             if found:
                 return found

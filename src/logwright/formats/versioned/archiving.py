@@ -34,7 +34,7 @@ from .telling import Standing
 
 logger = logging.getLogger("logwright.versioned")
 _PIECE_BYTES: Final = 1 << 18
-_HEAD_BYTES: Final = 4096
+_HEAD_BYTES: Final = 256
 _ISAL_LEVEL: Final = 3
 """isal has levels of its own, 0 to 3. This one is four times as fast as zlib's 5, and its archives are as small."""
 
@@ -275,7 +275,7 @@ def initialized_of(disk: Disk, path: Path, compressed: bool) -> int | None:
     except NotFound:
         return None
     try:
-        stream = InflatedStream(file) if compressed else PlainStream(file)
+        stream = InflatedStream(file, read_bytes=_HEAD_BYTES) if compressed else PlainStream(file)
         head = bytearray()
         piece = memoryview(bytearray(_HEAD_BYTES))
         while count := stream.read_into(piece):

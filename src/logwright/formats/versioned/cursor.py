@@ -51,16 +51,6 @@ class Head:
         """The name of its file, relative to the directory."""
         return self.source.name
 
-    def gap_behind(self, ended: int | None) -> Damage | None:
-        """What is wrong where the journal before this one ended at a time, and this one began later: one is missing.
-
-        Keys that were removed there would seem to stay.
-        """
-        if ended is None or self.metadata is None or self.metadata.initialized <= ended:
-            return None
-        reason = f"it begins at {self.metadata.initialized}, and the journal before it ended at {ended}: one is missing"
-        return Damage(self.file, HEADER_BYTES, HEADER_BYTES, reason, "gap")
-
 
 @dataclass(slots=True)
 class Chunk(FileChunk):

@@ -34,6 +34,7 @@ from .layout import (
 
 MOST_TAKEN_NS: Final = 64
 """By so much the name of an archive may be later than it ended: as many names would be taken."""
+
 MAX_STORE_NAME_BYTES: Final = 255 - len(f"{JOURNAL_SUFFIX}.t{MAX_TIMESTAMP}{ARCHIVE_SUFFIX}{TEMPORARY_SUFFIX}")
 """A file's name has 255 bytes at most, and no file of a store has a longer one than an archive that is being made."""
 _STORE_NAME: Final = re.compile(r"[^./\x00][^/\x00]*", re.DOTALL)
@@ -42,6 +43,15 @@ _FILE_NAME: Final = re.compile(
     r"(?P<rest>|\.tmp|\.old|\.t(?P<timestamp>0|[1-9][0-9]{0,19})\.zz(?P<temporary>\.tmp)?)",
     re.DOTALL,
 )
+
+
+def agree(ended: int | None, begun: int) -> bool:
+    """Whether a journal began when the one before it ended by its name, which may be a little late.
+
+    Logwright's journals do. Other programs name an archive by the latest key that is left, and let the next journal
+    begin when they rotate.
+    """
+    return ended is not None and 0 <= ended - begun <= MOST_TAKEN_NS
 
 
 class Kind(enum.Enum):
@@ -115,6 +125,8 @@ def lock_name(store: str) -> str:
 class JournalFile(NumberedFile):
     """A file of a store. `timestamp` is when it ended, None for the newest; `before` when the one before it did.
 
+    By names alone these are the times in the names of archives. Once the files are in order (see `surroundings.py`) a
+    journal ends when the next one begins, whatever its name says.
     `name` is relative to the store's directory; `compressed` says that its bytes are zlib's.
     """
 
@@ -124,6 +136,12 @@ class JournalFile(NumberedFile):
     timestamp: int | None = None
     before: int = 0
     compressed: bool = False
+
+    @property
+    def ended(self) -> int | None:
+        """When it ended by its name, if that says so."""
+        parsed = parse_name(self.name)
+        return self.timestamp if parsed is None or parsed[2] is None else parsed[2]
 
 
 @dataclass(slots=True)

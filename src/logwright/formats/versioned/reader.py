@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from ...core.disk import REAL_DISK, Disk, File
-from ...core.errors import LogwrightError, NotFound
+from ...core.errors import NotFound
 from ...core.format import Located
 from ...core.outcome import Damage, Mode, check_mode
 from ...core.reading import FilesReader
@@ -26,12 +26,14 @@ from . import kernel
 from .archives import DEFAULT_LIMITS, ArchiveLimits
 from .codec import plain_value
 from .cursor import Chunk, Cursor, Head
-from .files import MOST_TAKEN_NS, POSITION_BITS, JournalFile, Kind, Listing, arrange, list_files, parse_name
+from .files import POSITION_BITS, JournalFile, Kind, Listing, arrange, list_files, parse_name
 from .layout import HEADER_BYTES
+from .lost import LostTimes
 from .records import Entry, Metadata
 from .recovery import is_compressed
 from .replay import difference
-from .surroundings import counting_files, current_since
+from .succession import Items, find_changes, find_gap
+from .surroundings import Beginnings, counting_files, current_since, in_order
 from .timeline import Timeline
 
 ROW_FIELDS: Final = ("t", "k", "o")
@@ -75,8 +77,8 @@ class Reader(FilesReader[Chunk, JournalFile]):
         parsed = parse_name(self.path.name)
         self._single = parsed is None or parsed[1] is not Kind.ACTIVE
         self.store = self.path.name if parsed is None else parsed[0]
-        self._first_initialized: dict[str, int] = {}
-        self._changes_starts: dict[tuple[int, int | None], int | None] = {}
+        self._beginnings = Beginnings(disk)
+        self._changes_starts: dict[tuple[str, int, int | None], int | None] = {}
         self._alone = self._lone_file(None if parsed is None else parsed[2]) if self._single else None
         if is_to_be_there and not self.files():
             raise NotFound(f"{self.path}: no journal of a store is here")
@@ -110,7 +112,8 @@ class Reader(FilesReader[Chunk, JournalFile]):
         """
         files = self._listed()
         if files and not self._single:
-            begun, ended = self._initialized(files[0]), files[0].timestamp
+            files = in_order(files, self.begun)
+            begun, ended = self.begun(files[0]) or 0, files[0].timestamp
             before = begun if ended is None or begun < ended else max(0, ended - 1)
             files[0] = replace(files[0], before=before)
         return files
@@ -121,16 +124,9 @@ class Reader(FilesReader[Chunk, JournalFile]):
             return [] if self._alone is None else [self._alone]
         return counting_files(self.disk, self.listing())
 
-    def _initialized(self, source: JournalFile) -> int:
-        """When the first journal was initialized: what its entries are numbered by, as nothing is before it."""
-        found = self._since if source.is_newest else self._first_initialized.get(source.name)
-        if found is None:
-            try:
-                metadata = self.timeline().metadata(source)
-            except LogwrightError:
-                metadata = None
-            found = self._first_initialized[source.name] = 0 if metadata is None else metadata.initialized
-        return found
+    def begun(self, source: JournalFile) -> int | None:
+        """Since when a journal was the active one, as it says itself."""
+        return self._since if source.is_newest and self._since is not None else self._beginnings(source)
 
     # --- going through it -------------------------------------------------------------------------------------------
 
@@ -194,7 +190,7 @@ class Reader(FilesReader[Chunk, JournalFile]):
             low = start if at is None else max(start or 0, source.first_number + at)
             for item in self.file_items(source, files.file(source), low, stop, mode, report):
                 if isinstance(item, Head) and number and (start is None or start <= source.first_number):
-                    gap = item.gap_behind(files.files[number - 1].timestamp)
+                    gap = self.gap_before(files, number)
                     yield from () if gap is None else self.report(gap, mode)
                 yield item
 
@@ -226,51 +222,37 @@ class Reader(FilesReader[Chunk, JournalFile]):
                 yield from self.report(item, mode)
 
     def changes_start(self, files: Snapshot[JournalFile], number: int) -> int | None:
-        """Where the changes of a file begin, behind the copies that compaction made; None where it has none.
+        """Where the changes of a file begin, after the copies that compaction made; None where it has none.
 
-        A journal begins with the state that the one before it ended with: as many entries as that has keys, and none
-        later than when it was initialized. Where that one is missing, or its end is not known, nothing is a copy.
+        Where the journal before it is missing, or its end is not known, nothing is a copy.
         """
         if number == 0:
             return None
-        source = files.files[number]
-        place = source.before, source.timestamp
+        source, before = files.files[number], files.files[number - 1]
+        place = before.name, source.before, source.timestamp
         if place not in self._changes_starts:  # what a journal begins with stays so
-            self._changes_starts[place] = self._find_changes(files, source, files.files[number - 1])
+            self._changes_starts[place] = find_changes(
+                self._items_of(files), before, source, self._begun_in(files, source)
+            )
         return self._changes_starts[place]
 
-    def _find_changes(self, files: Snapshot[JournalFile], source: JournalFile, before: JournalFile) -> int | None:
-        keys = self._keys_at_end(files, before)
-        if keys is None or before.timestamp is None:
+    def gap_before(self, files: Snapshot[JournalFile], number: int) -> Damage | None:
+        """What is missing before a file, if a journal is, and the account of losses does not have it."""
+        if number == 0:
             return None
-        left, position, begun = keys, 0, 0
-        for item in Cursor(files.file(source), source, limits=self.limits).items():
-            if isinstance(item, Damage):
-                return None
-            if isinstance(item, Head):
-                position = item.span.end
-                begun = 0 if item.metadata is None else item.metadata.initialized
-                if not 0 <= before.timestamp - begun <= MOST_TAKEN_NS:  # its name may be later than it ended
-                    return None
-                continue
-            end, count, _, _, largest = kernel.walk(item.data, item.start, item.stop, left)
-            if largest > begun:
-                return None
-            left -= count
-            position = item.base + end
-            if left == 0:
-                break
-        return position if left == 0 else None
+        source, before = files.files[number], files.files[number - 1]
+        lost = LostTimes.of(self.disk, self.directory, self.store)
+        return find_gap(self._items_of(files), before, source, self._begun_in(files, source), lost)
 
-    def _keys_at_end(self, files: Snapshot[JournalFile], source: JournalFile) -> int | None:
-        """How many keys are there at the end of a journal; None where it is damaged."""
-        found = kernel.Latest()
-        for item in Cursor(files.file(source), source, limits=self.limits).items():
-            if isinstance(item, Damage):
-                return None
-            if isinstance(item, Chunk):
-                found.add(item.data, item.start, item.stop, item.count)
-        return len(found)
+    def _begun_in(self, files: Snapshot[JournalFile], source: JournalFile) -> int | None:
+        """Since when a journal that is open was the active one: another one may have its name by now."""
+        if source.compressed:
+            return self._beginnings(source)
+        items = self._items_of(files)(source)
+        return next((item.metadata.initialized for item in items if isinstance(item, Head) and item.metadata), None)
+
+    def _items_of(self, files: Snapshot[JournalFile]) -> Items:
+        return lambda source: Cursor(files.file(source), source, limits=self.limits).items()
 
     # --- finding a place --------------------------------------------------------------------------------------------
 

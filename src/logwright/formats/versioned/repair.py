@@ -1,14 +1,20 @@
 """Repairing the journals of a store: what to do about each kind of damage. `core.repair` does it, and takes it back.
 
     a torn tail                     the position is put before it; its bytes stay where they are, and do not count
-    a position that cannot be       it is put behind the last of the whole entries that follow each other
-    a wrong version or array start  is put right, where the metadata behind it is whole
-    other bad bytes                 go: the file is put together anew from the whole entries before and behind them
-    a damaged archive               is made anew from the whole entries that are in it
+    a position that cannot be       it is put after the last of the whole entries that follow each other
+    a wrong version or array start  is restored, where the metadata after it is whole
+    other bad bytes                 go: the file is put together from the whole entries before and after them
+    bytes after an archive          are cut off: the checksum of the archive fits
+    a damaged archive               one changed bit is restored, if no other one makes all of it whole and its checksum
+                                    fit; else it goes
 
-Every byte that goes is kept in `.logwright/cut/`. Nothing is invented: an entry that is lost is lost, and the plan says
-so. The state may then have an older value of its key, until the key is written again. A journal that is missing between
-two others is told, and stays missing.
+What comes out of an archive whose checksum does not fit is not proven, however whole it looks: deflate yields wrong
+bytes before it notices, if it does. So none of it stays. What other journals have of it, which is the state at its
+beginning and end, they have anyway.
+
+Every byte that goes is kept in `.logwright/cut/`. Nothing is invented: an entry that is lost is lost, and the account
+says so; its fields are described in `lost.py`. The state may then have an older value of its key, until the key is
+written again. A journal that is missing between two others is reported, and stays missing.
 """
 
 from __future__ import annotations
@@ -20,21 +26,35 @@ from typing import Final
 
 from ...core.disk import Disk, File
 from ...core.errors import WrongUse
-from ...core.losses import Loss
+from ...core.losses import Loss, listed
 from ...core.outcome import Damage, Malformed, Span
-from ...core.repair import Create, Patch, Plan, Remove, Rename, Repair, Step
+from ...core.repair import Create, Cut, Patch, Plan, Remove, Rename, Repair, Step
 from ...core.repairing import SideBySideRepair
+from ...core.times import shown_time
 from . import codec, kernel
+from .archives import InflatedStream
 from .cursor import Chunk, Cursor, Head
-from .files import JournalFile, Kind, active_name, archive_name, list_stores, lock_name, parse_name
-from .layout import ARCHIVE_LEVEL, HEADER_BYTES, POSITION_AT
+from .files import JournalFile, Kind, active_name, list_stores, lock_name, parse_name
+from .layout import (
+    ARCHIVE_LEVEL,
+    ARRAY_AT,
+    HEADER_BYTES,
+    LEAST_ENTRY_BYTES,
+    MAX_TIMESTAMP,
+    POSITION_AT,
+    VERSION_AT,
+)
+from .lost import NEVER, loss_fields
 from .reader import Reader
 
 __all__ = ["Plan", "Repair", "apply", "plan", "undo"]
 
 _MOST_ARCHIVE_BYTES: Final = 64 << 20
-"""An archive that becomes larger than this is not made anew: its bytes would have to be in memory, and in the log."""
+"""An archive that becomes larger than this is not remade: its bytes would have to be in memory, and in the log."""
+_MOST_TRIED_BYTES: Final = 1 << 30
+"""How many bytes are decompressed at most to find the one bit of an archive that has changed."""
 _SUFFIX: Final = ".repair"
+_FIELDS: Final = {VERSION_AT: "the version", POSITION_AT: "the position", ARRAY_AT: "the start of the array"}
 
 
 def _readers(path: Path, disk: Disk) -> list[Reader]:
@@ -51,18 +71,29 @@ def _readers(path: Path, disk: Disk) -> list[Reader]:
 
 
 @dataclass(slots=True)
+class _Run:
+    """Whole entries that follow each other: the latest time among them, and the earliest."""
+
+    span: Span
+    smallest: int
+    largest: int
+
+
+@dataclass(slots=True)
 class _Salvage:
-    """A file gone through: the stretches that are whole, what is wrong, and where the entries should end."""
+    """A file gone through: the runs of whole entries, what is wrong, and where the entries should end."""
 
     reader: Reader
     source: JournalFile
     file: File
     head: Head | None = None
-    pieces: list[Span] = field(default_factory=list)
+    runs: list[_Run] = field(default_factory=list)
     damages: list[Damage] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
     losses: list[Loss] = field(default_factory=list)
     content: list[bytes] = field(default_factory=list)
+    entries: int = 0
+    keys: dict[str, None] = field(default_factory=dict)
     size: int = 0
 
     def walk(self) -> None:
@@ -73,66 +104,83 @@ class _Salvage:
                 self.damages.append(item)
             elif isinstance(item, Head):
                 self.head = item
-                self._take(item.span)
             else:
-                self._take(Span(item.position, item.end))
+                self._take(Span(item.position, item.end), item.smallest, item.largest)
                 self._keep(item)
 
-    def _take(self, span: Span) -> None:
-        if self.pieces and self.pieces[-1].end == span.start:
-            self.pieces[-1] = Span(self.pieces[-1].start, span.end)
-        elif span.size:
-            self.pieces.append(span)
+    def _take(self, span: Span, smallest: int, largest: int) -> None:
+        last = self.runs[-1] if self.runs else None
+        if last is not None and last.span.end == span.start:
+            span = Span(last.span.start, span.end)
+            self.runs[-1] = _Run(span, min(last.smallest, smallest), max(last.largest, largest))
+        else:
+            self.runs.append(_Run(span, smallest, largest))
 
     def _keep(self, chunk: Chunk) -> None:
         if self.source.compressed and sum(map(len, self.content)) <= _MOST_ARCHIVE_BYTES:
             self.content.append(bytes(chunk.data[chunk.start : chunk.stop]))
+            self.entries += chunk.count
+            entries = kernel.entries(chunk.data, chunk.start, chunk.stop, chunk.count)
+            self.keys.update(dict.fromkeys(entry.k for entry in entries))
 
     def steps(self) -> list[Step]:
         """The steps that leave whole entries only, and a position that fits them."""
-        self._tell_gap()
+        self._report_gap()
         if not self.damages:
             return []
+        if self.source.compressed:
+            return self._archive_steps()
         if self.head is None or self.head.metadata is None:
             return self._steps_without_head()
-        if self.source.compressed:
-            return self._remade_archive()
-        beyond = self._end_of_entries()
-        if len(self.pieces) == 1 and self.pieces[0].start == HEADER_BYTES:
-            return self._patched(self.source.name, beyond, self.damages[-1].reason)
-        self._tell_lost()
-        pieces = [Span(0, HEADER_BYTES), *self.pieces]
-        pieces[-1] = Span(pieces[-1].start, beyond)
-        return self._rebuilt(pieces)
+        return self._plain_steps(self.head.span.end)
+
+    # --- a journal that is not compressed ---------------------------------------------------------------------------
+
+    def _plain_steps(self, start: int) -> list[Step]:
+        """The steps for a journal whose entries begin at `start`."""
+        spans = [run.span for run in self.runs] or [Span(start, start)]
+        is_cut = len(spans) == 1 and spans[0].start == start
+        end = self._end_of_entries(spans[-1].end)
+        spans[-1] = Span(spans[-1].start, end)
+        self._account(end)
+        if is_cut:
+            return self._patched(self.source.name, end, self.damages[-1].reason)
+        return self._rebuilt([Span(0, start), *(span for span in spans if span.size)])
 
     def _steps_without_head(self) -> list[Step]:
         """The position is below the least, or the beginning is damaged."""
         found = None
-        if not self.source.compressed and self.damages[0].start == POSITION_AT:
-            data = self.file.read_at(0, 64 << 10)
+        if self.damages[0].start == POSITION_AT:
             try:
-                found = codec.decode_metadata(data, HEADER_BYTES)
+                found = codec.decode_metadata(self.file.read_at(0, 64 << 10), HEADER_BYTES)
             except Malformed:
                 found = None
         if not isinstance(found, tuple):
             for damage in self.damages:
                 self.left.append(f"{damage.file} @ {damage.start}: {damage.reason}; when it began is lost with it")
             return []
-        self.pieces = [Span(HEADER_BYTES, found[1].end)]
-        return self._patched(self.source.name, self._end_of_entries(), self.damages[0].reason)
+        return self._plain_steps(found[1].end)
 
-    def _end_of_entries(self) -> int:
-        """Where the whole entries end that follow the last ones that count, if the position is what is wrong."""
-        end = self.pieces[-1].end
+    def _end_of_entries(self, end: int) -> int:
+        """Where the whole entries end that follow the last ones that count, if the position may be what is wrong.
+
+        That is so where it cannot be right, and where bytes before it were damaged: they may be more than they were.
+        """
         wrong = self.damages[-1]
-        if wrong.kind == "torn_tail" or wrong.start not in (POSITION_AT, end):
+        is_moved = wrong.start >= HEADER_BYTES and self._limit() == end
+        if wrong.kind == "torn_tail" or not (wrong.start in (POSITION_AT, end) or is_moved):
             return end
+        last = max((run.largest for run in self.runs), default=0)
         while True:
             data = self.file.read_at(end, 1 << 20)
-            stop, count, _, _, _ = kernel.walk(data, 0, len(data))
-            if not count:
+            stop, count, _, smallest, largest = kernel.walk(data, 0, len(data))
+            if not count or smallest < last:
                 return end
-            end += stop
+            end, last = end + stop, largest
+
+    def _limit(self) -> int:
+        """Where the header says that the entries end."""
+        return int.from_bytes(self.file.read_at(POSITION_AT, 8), "little")
 
     def _patched(self, name: str, end: int, reason: str) -> list[Step]:
         """Patches of the header of a file, whose entries end somewhere."""
@@ -144,50 +192,184 @@ class _Salvage:
                 steps.append(Patch(name, start, old[start:stop], new[start:stop], reason))
         return steps
 
-    def _rebuilt(self, pieces: list[Span]) -> list[Step]:
+    def _rebuilt(self, spans: list[Span]) -> list[Step]:
         name = self.source.name
         replacement = name + _SUFFIX
-        end = sum(piece.size for piece in pieces)
-        reason = self.damages[0].reason
+        end = sum(span.size for span in spans)
         return [
-            Create(replacement, name, tuple(pieces), "the whole entries before and behind the damage"),
+            Create(replacement, name, tuple(spans), "the whole entries before and after the damage"),
             *self._patched(replacement, end, "the entries end here"),
-            Remove(name, reason),
+            Remove(name, self.damages[0].reason),
             Rename(replacement, name, "it takes the place of the damaged file"),
         ]
 
-    def _remade_archive(self) -> list[Step]:
-        name = self.source.name
-        if sum(map(len, self.content)) > _MOST_ARCHIVE_BYTES:
-            self.left.append(
-                f"{name} @ {self.damages[0].start}: {self.damages[0].reason}; it is too large to be remade"
-            )
+    # --- an archive -------------------------------------------------------------------------------------------------
+
+    def _archive_steps(self) -> list[Step]:
+        stream = InflatedStream(self.file, self.reader.limits)
+        stream.drain()
+        name, first = self.source.name, self.damages[0]
+        if stream.is_refused:
+            self.left.append(f"{name} @ 0: {stream.problem}")
             return []
-        assert self.head is not None
-        assert self.head.metadata is not None
+        if stream.problem and not stream.end:
+            return self._unproven_archive(stream)
+        if len(self.damages) == 1 and stream.problem:
+            return [Cut(name, stream.end, self.size, stream.problem)]
+        if self.head is None or self.head.metadata is None:
+            return self._lost_archive(first.reason)
+        if sum(map(len, self.content)) > _MOST_ARCHIVE_BYTES:
+            self.left.append(f"{name} @ {first.start}: {first.reason}; it is too large to be remade")
+            return []
+        self._account(self.runs[-1].span.end if self.runs else self.head.span.end)
         body = codec.encode(self.head.metadata) + b"".join(self.content)
         data = zlib.compress(codec.encode_header(HEADER_BYTES + len(body)) + body, ARCHIVE_LEVEL)
-        self._tell_lost()
         return [
             Create(name + _SUFFIX, "", (), "the whole entries that are in the archive", data),
-            Remove(name, self.damages[0].reason),
+            Remove(name, first.reason),
             Rename(name + _SUFFIX, name, "it takes the place of the damaged archive"),
         ]
 
-    def _tell_gap(self) -> None:
-        metadata, ended = None if self.head is None else self.head.metadata, self.source.before
-        if metadata is None or metadata.initialized <= ended or self.reader.is_single_file:
-            return
-        before = archive_name(self.reader.store, ended)
-        if self.reader.disk.exists(self.source.path.with_name(before)):  # the first one has none before it
-            times = f"it begins at {metadata.initialized}, and {before} ended at {ended}"
-            self.left.append(f"{self.source.name} @ {HEADER_BYTES}: {times}: a journal between them is missing")
+    def _unproven_archive(self, stream: InflatedStream) -> list[Step]:
+        name = self.source.name
+        if 8 * self.size * max(self.size, stream.bytes_out) <= _MOST_TRIED_BYTES:
+            data = self.file.read_at(0, self.size)
+            found = find_changed_bit(data)
+            if found is not None:
+                position, mask = found
+                old, new = data[position : position + 1], bytes([data[position] ^ mask])
+                what = f"one bit of the archive that ended at {self.source.ended}"
+                reason = f"{stream.problem}; with the bit 0x{mask:02x} of this byte changed, and no other, it is whole"
+                self.losses.append(Loss(name, position, 1, 0, 0, what, reason, "restored"))
+                return [Patch(name, position, old, new, reason)]
+        return self._lost_archive(stream.problem)
 
-    def _tell_lost(self) -> None:
+    def _lost_archive(self, reason: str) -> list[Step]:
+        """Take an archive out, with all changes of its time."""
+        files = self.reader.files()
+        number = next(number for number, file in enumerate(files) if file.name == self.source.name)
+        start = files[number - 1].ended or 0 if number else 0
+        following = files[number + 1 :]
+        begins = (begun for file in following if (begun := self.reader.begun(file)) is not None)
+        stop = max(next(begins, NEVER), (self.source.ended or 0) + 1 if not following else 0)
+        what = f"every change {_times(start, stop)}"
+        if self.entries:
+            names = listed(map(repr, self.keys), len(self.keys))
+            what += f" (what can be read there, unproven, are {self.entries} entries of the keys {names})"
+        fields = loss_fields(self.reader.store, start, stop)
+        self.losses.append(Loss(self.source.name, 0, self.size, 0, None, what, reason, fields=fields))
+        return [Remove(self.source.name, reason)]
+
+    # --- what is lost -----------------------------------------------------------------------------------------------
+
+    def _account(self, end: int) -> None:
+        """Account for what the damages cost, where the entries are going to end at `end`."""
         for damage in self.damages:
-            if damage.kind != "torn_tail":
-                lost = f"{damage.size} bytes could not be read ({damage.reason}): the entries in them are lost"
-                self.left.append(f"{damage.file} @ {damage.start}: {lost}")
+            if damage.start in _FIELDS and damage.end <= HEADER_BYTES:
+                self._account_field(damage)
+            else:
+                self._account_range(damage, end)
+
+    def _account_field(self, damage: Damage) -> None:
+        what = f"{_FIELDS[damage.start]} in the header"
+        self.losses.append(Loss(damage.file, damage.start, damage.size, 0, 0, what, damage.reason, "restored"))
+
+    def _account_range(self, damage: Damage, end: int) -> None:
+        """Bytes that go. Where entries end before the position, they were moved up by bytes that are gone as well."""
+        limit = self._limit() if not self.source.compressed else 0
+        is_within = any(run.span.start >= damage.end for run in self.runs)
+        if not is_within and damage.start < end:  # it was the position that was wrong
+            self.losses.append(
+                Loss(damage.file, POSITION_AT, 8, 0, 0, "the position in the header", damage.reason, "restored")
+            )
+            return
+        gone = max(0, limit - end) if is_within else max(damage.end, limit) - damage.end
+        most = (damage.size + gone) // LEAST_ENTRY_BYTES
+        has_bytes = self.source.compressed or any(self.file.read_at(damage.start, min(damage.size, 1 << 20)))
+        least = 1 if has_bytes and end <= limit and most else 0
+        before = [run for run in self.runs if run.span.end <= damage.start]
+        after = [run for run in self.runs if run.span.start >= damage.end]
+        begun = 0 if self.head is None or self.head.metadata is None else self.head.metadata.initialized
+        start = max((run.largest for run in before), default=begun)
+        start = min(start, begun) if not before else start
+        until = min((run.smallest for run in after), default=None)
+        what = f"changes {_times(start, until)}: any key may have an older value, or be there again, until it changes"
+        stop = self._known_again()
+        fields = loss_fields(self.reader.store, start, stop)
+        self.losses.append(
+            Loss(damage.file, damage.start, damage.size, least, max(least, most), what, damage.reason, fields=fields)
+        )
+
+    def _known_again(self) -> int:
+        """From when on the state is known: an archive's at its end, the active one's after what it has by now."""
+        if self.source.timestamp is not None and not self.reader.is_single_file:
+            return self.source.timestamp
+        return min(MAX_TIMESTAMP, max((run.largest for run in self.runs), default=0)) + 1
+
+    def _report_gap(self) -> None:
+        if self.reader.is_single_file:
+            return
+        with self.reader.snapshot() as files:
+            numbers = {file.name: number for number, file in enumerate(files.files)}
+            gap = self.reader.gap_before(files, numbers[self.source.name]) if self.source.name in numbers else None
+        if gap is not None:
+            self.left.append(f"{gap.file} @ {gap.start}: {gap.reason}")
+
+
+def _times(start: int, stop: int | None) -> str:
+    """A range of times, for people."""
+    if stop is None or stop == NEVER:
+        return f"from {shown_time(start)} on"
+    if not start:
+        return f"until {shown_time(stop)}"
+    return f"from {shown_time(start)} to {shown_time(stop)}"
+
+
+# --- the only bit ---------------------------------------------------------------------------------------------------
+
+
+def find_changed_bit(data: bytes) -> tuple[int, int] | None:
+    """The byte and the bit of an archive that must be changed to make it whole.
+
+    None if there is none, or two that make different journals of it; those of zlib's header may make the same.
+    """
+    found: tuple[int, int] | None = None
+    content = b""
+    tried = bytearray(data)
+    for position in range(len(data)):
+        for bit in range(8):
+            tried[position] ^= 1 << bit
+            journal = _journal_in(tried)
+            tried[position] ^= 1 << bit
+            if journal is None:
+                continue
+            if found is not None and journal != content:
+                return None
+            found, content = found or (position, 1 << bit), journal
+    return found
+
+
+def _journal_in(data: bytearray) -> bytes | None:
+    """The journal in an archive, if the checksum fits and all entries are whole."""
+    inflate = zlib.decompressobj()
+    try:
+        content = inflate.decompress(data, _MOST_ARCHIVE_BYTES)
+    except zlib.error:
+        return None
+    if not inflate.eof or inflate.unused_data:
+        return None
+    try:
+        header = codec.decode_header(content)
+        if not isinstance(header, tuple) or not HEADER_BYTES < header[0].position <= len(content):
+            return None
+        stop = header[0].position
+        metadata = codec.decode_metadata(content, HEADER_BYTES, stop)
+    except Malformed:
+        return None
+    if not isinstance(metadata, tuple):
+        return None
+    end, _, _, _, _ = kernel.walk(content, metadata[1].end, stop)
+    return content if end == stop else None
 
 
 # --- the verbs ------------------------------------------------------------------------------------------------------

@@ -41,7 +41,7 @@ from ...core.splitting import (
     source_of,
 )
 from . import places
-from .cursor import Chunk, Cursor, Head
+from .cursor import Chunk, Head
 from .files import MOST_TAKEN_NS, POSITION_BITS, JournalFile, Kind, archive_name, parse_name
 from .reader import Reader
 from .stores import StoresReader
@@ -108,7 +108,8 @@ def _plan(
                 break
             if start is not None and start - first >= 1 << POSITION_BITS:
                 continue
-            if times is not None and not _may_hold(source, number, times):
+            before = files.files[number - 1] if number else None
+            if times is not None and not _may_hold(source, before, times):
                 continue
             at = reader.changes_start(files, number) if resumed else None
             low = start if at is None else max(start or 0, first + at)
@@ -132,8 +133,7 @@ def _plan(
 def _with_gap(reader: Reader, files: Snapshot[JournalFile], number: int, planned: list[Split]) -> list[Split]:
     """The splits of a file, the first of which tells of a journal that is missing before it, if one is."""
     source = files.files[number]
-    heads = (item for item in Cursor(files.file(source), source, limits=reader.limits).items())
-    gap = next((item.gap_behind(source.before) for item in heads if isinstance(item, Head)), None)
+    gap = reader.gap_before(files, number)
     if gap is None:
         return planned
     place = source.first_number + gap.start
@@ -141,11 +141,13 @@ def _with_gap(reader: Reader, files: Snapshot[JournalFile], number: int, planned
     return [replace(first, before=gap), *others]
 
 
-def _may_hold(source: JournalFile, number: int, times: Times) -> bool:
+def _may_hold(source: JournalFile, before: JournalFile | None, times: Times) -> bool:
     """Whether a file may have a change of these times; of the first one, copies count as changes."""
     latest = 2**64 if source.timestamp is None else source.timestamp
-    earliest = max(0, source.before - MOST_TAKEN_NS)  # the archive before may have ended before the time in its name
-    return times.reach(earliest if number else 0, latest)
+    if before is None:
+        return times.reach(0, latest)
+    ended = min(source.before, before.ended or 0)
+    return times.reach(max(0, ended - MOST_TAKEN_NS), latest)  # it may have ended before the time in its name
 
 
 def _end_number(source: JournalFile) -> int:
@@ -224,10 +226,9 @@ def _chunks(
     if split.before is not None:
         yield from journal.report(split.before, mode)
     is_to_be_told = split.before is None and split.mark == BEHIND and split.position == 0
-    ended = files.files[number - 1].timestamp if is_to_be_told else None
     for item in journal.file_items(source, files.file(source), start, split.stop, "permissive", at=at):
         if isinstance(item, Head):
-            gap = item.gap_behind(ended)
+            gap = journal.gap_before(files, number) if is_to_be_told else None
             yield from () if gap is None else journal.report(gap, mode)
         elif isinstance(item, Chunk):
             yield item

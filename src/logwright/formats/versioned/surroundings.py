@@ -7,16 +7,25 @@
     old and an active one that    the old one is the truth
     has no whole beginning
 
-What is temporary never counts. Nothing is changed here: who opens the store puts the files in order.
+What is temporary never counts. Nothing is changed here: opening the store brings the files in order.
+
+The order of the files is that in which they became active. The times in the names of Logwright's archives say it. Other
+programs name an archive by the latest key that is left in it, so that names may go down, and entries may be later than
+the name of their archive: there the journals themselves say when they began.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
+
 from ...core.disk import Disk
 from ...core.errors import LogwrightError
 from ...core.outcome import Malformed
+from .archiving import initialized_of
 from .codec import decode_header, decode_metadata
-from .files import JournalFile, Listing, active_name, archive_name, old_name
+from .files import JournalFile, Listing, active_name, agree, archive_name, old_name
 from .layout import HEADER_BYTES
 from .records import Metadata
 
@@ -40,6 +49,63 @@ def counting_files(disk: Disk, listing: Listing) -> list[JournalFile]:
         files.append(JournalFile(listing.store, name, listing.path(name), active.initialized, listing.last_timestamp))
     before = files[-1].timestamp or 0
     return [*files, _newest(listing, active_name(listing.store), before)]
+
+
+class Beginnings:
+    """Since when journals were active, as they say themselves; None where that cannot be read.
+
+    An archive is asked once: its name never gets another content.
+    """
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        self._archives: dict[str, int | None] = {}
+
+    def __call__(self, source: JournalFile) -> int | None:
+        if source.name in self._archives:
+            return self._archives[source.name]
+        try:
+            begun = initialized_of(self._disk, source.path, compressed=source.compressed)
+        except LogwrightError:
+            return None
+        if source.compressed:
+            self._archives[source.name] = begun
+        return begun
+
+
+def in_order(files: list[JournalFile], begun: Callable[[JournalFile], int | None]) -> list[JournalFile]:
+    """Files in the order in which they became active; each ends when the next one begins.
+
+    `files` are in the order of their names, `begun` gives when one became active, None where that cannot be read: then
+    its name counts. Where the names say the same as the files, nothing changes.
+    """
+    starts = {file.name: begun(file) for file in files}
+    if all(
+        start is None or agree(one.ended, start) for one, other in pairwise(files) for start in [starts[other.name]]
+    ):
+        return files
+    by_begin = sorted(files, key=lambda file: (file.is_newest, _start(file, starts), file.ended or 0))
+    placed: list[JournalFile] = []
+    for file in by_begin:
+        start = _start(file, starts)
+        if placed:
+            before = placed[-1]
+            first = before.ended if before.ended is not None and agree(before.ended, start) else start
+            first = max(first, before.before + 1)
+            placed[-1] = replace(before, timestamp=first)
+            file = replace(file, before=first)
+        else:
+            file = replace(file, before=0)  # as names have it: nothing is before it
+        placed.append(file)
+    last = placed[-1]
+    if last.timestamp is not None and last.timestamp <= last.before:
+        placed[-1] = replace(last, timestamp=last.before + 1)
+    return placed
+
+
+def _start(file: JournalFile, starts: dict[str, int | None]) -> int:
+    start = starts[file.name]
+    return file.before if start is None else start
 
 
 def current_since(disk: Disk, listing: Listing) -> int | None:

@@ -1,9 +1,10 @@
 """Timeline: the journals of one store in their order, and what they know about any time.
 
-State at a time: the latest journal that was initialized by then, and its entries that are not later. Which journal that
-is follows from names alone, for each was initialized at the time in the name of the archive before it; only that one is
-opened, however many there are. Its own metadata must confirm it: where an archive is missing in between, or the time is
-before the first journal, the answer is `HistoryUnavailable`, never a guess.
+State at a time: the latest journal that was initialized by then, and its entries that are not later. By names that is
+the archive with the first later time in its name, and its own metadata must confirm it; then only that one is opened,
+however many there are. Where names do not tell, as with archives of other programs, the beginnings of all journals are
+read. Where an archive is missing, the time is before the first journal, or the account of losses says that changes of
+that time are lost, the answer is `HistoryUnavailable`, never a guess.
 
 Changes are found by going through the journals one after the other; the copies that compaction made count once.
 
@@ -17,7 +18,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 from ...core.disk import Disk, File
 from ...core.errors import DamagedJournal, HistoryUnavailable, NotFound, WrongUse
@@ -26,12 +27,17 @@ from ...core.times import shown_time
 from . import codec, kernel
 from .archives import DEFAULT_LIMITS, ArchiveLimits
 from .cursor import Chunk, Cursor, Head
-from .files import MOST_TAKEN_NS, JournalFile
+from .files import MOST_TAKEN_NS, JournalFile, agree, parse_name
 from .layout import MAX_TIMESTAMP
+from .lost import LostRange, LostTimes
 from .records import Entry, Metadata, check_key
 from .replay import Copies
+from .succession import find_gap, gap_between
+from .surroundings import Beginnings, in_order
 
 _ATTEMPTS: Final = 20
+_Before: TypeAlias = JournalFile | int | None
+"""The journal before another one, or the time by which that must have begun."""
 Answer = TypeVar("Answer")
 
 
@@ -59,6 +65,7 @@ class Timeline:
         self.mode = check_mode(mode)
         self.limits = limits
         self.damages: list[Damage] = []
+        self._begun = Beginnings(disk)
 
     # --- one journal --------------------------------------------------------------------------------------------------
 
@@ -67,6 +74,12 @@ class Timeline:
         if at is not None:
             check_time(at)
         return self._again(lambda files: self._fold(self._choose(files, at), at))
+
+    def _lost(self, files: list[JournalFile]) -> LostTimes:
+        """The account of losses of the store."""
+        parsed = parse_name(files[-1].name)
+        store = files[-1].store if parsed is None else parsed[0]
+        return LostTimes.of(self.disk, files[-1].path.parent, store)
 
     def _again(self, ask: Callable[[list[JournalFile]], Answer]) -> Answer:
         """Ask the files; once more when a rotation came in between."""
@@ -89,25 +102,53 @@ class Timeline:
         return files
 
     def _choose(self, files: list[JournalFile], at: int | None) -> JournalFile:
-        """The journal that knows the state at a time, by names; its metadata is read to confirm it."""
+        """The journal that knows the state at a time."""
         if at is None:
-            return files[-1]
+            return files[-1] if files[-1].is_newest else self._in_order(files)[-1]
+        lost = self._lost(files).at(at)
+        if lost is not None:
+            raise HistoryUnavailable(f"{self.where}: the state at {at} is not known: {described(lost)}")
         ends = [file.timestamp for file in files if file.timestamp is not None]
         index = min(bisect_right(ends, at), len(files) - 1)
         metadata = self.metadata(files[index])
-        if metadata is None or metadata.initialized <= at:
+        if metadata is None or (metadata.initialized <= at and (files[index].is_newest or at < ends[index])):
             while self._has_late_name(files, index, at):
                 index += 1
             return files[index]
-        if index and files[index - 1].timestamp == at:
-            return files[index - 1]
-        kept = f"the state is known from {metadata.initialized} on, which is {shown_time(metadata.initialized)}"
-        if index:
+        return self._choose_by_beginning(self._in_order(files), at)
+
+    def _choose_by_beginning(self, files: list[JournalFile], at: int) -> JournalFile:
+        """The same where names do not tell: the last one that began by then, unless another one is missing after it."""
+        begun = [self._begun(file) or file.before for file in files]
+        index = bisect_right(begun, at) - 1
+        kept = (
+            f"the state is known from {begun[index + 1]} on, which is {shown_time(begun[index + 1])}"
+            if (index + 1 < len(files))
+            else ""
+        )
+        if index < 0:
+            raise HistoryUnavailable(f"{self.where}: {at} is before what is kept; {kept}")
+        source = files[index]
+        if not kept or at <= (source.ended or 0):
+            return source
+        gap = find_gap(self._items_of, source, files[index + 1], begun[index + 1], LostTimes())
+        if gap is not None and at > self._last_time(source):
             raise HistoryUnavailable(
-                f"{self.where}: nothing is kept of the time between {files[index - 1].timestamp} and "
-                f"{metadata.initialized}, and {at} lies there; {kept}"
+                f"{self.where}: nothing is kept of the time between {source.ended} and {begun[index + 1]}, "
+                f"and {at} lies there; {kept}"
             )
-        raise HistoryUnavailable(f"{self.where}: {at} is before what is kept; {kept}")
+        return source
+
+    def _items_of(self, source: JournalFile) -> Iterator[Head | Chunk | Damage]:
+        with closing(self.disk.open(source.path, "read")) as file:
+            yield from Cursor(file, source, limits=self.limits).items()
+
+    def _last_time(self, source: JournalFile) -> int:
+        """The latest time of an entry of a journal."""
+        return max((item.largest for item in self._items_of(source) if isinstance(item, Chunk)), default=0)
+
+    def _in_order(self, files: list[JournalFile]) -> list[JournalFile]:
+        return in_order(files, self._begun)
 
     def _has_late_name(self, files: list[JournalFile], index: int, at: int) -> bool:
         """Whether a journal had ended by then though its name says otherwise: that which it should have was taken.
@@ -166,7 +207,7 @@ class Timeline:
 
     def earliest(self) -> int:
         """The earliest time whose state is known."""
-        metadata = self._again(lambda files: self.metadata(files[0]))
+        metadata = self._again(lambda files: self.metadata(self._in_order(files)[0]))
         if metadata is None:
             raise HistoryUnavailable(f"{self.where}: the metadata of its first journal is damaged")
         return metadata.initialized
@@ -182,9 +223,12 @@ class Timeline:
         return self._changes(start, stop)
 
     def _changes(self, start: int, stop: int) -> Iterator[Entry]:
+        files = self._ordered_files()
+        self._refuse_lost(self._lost(files).between(start, stop), f"the changes from {start} to {stop}")
         first = self._again(lambda files: (self._choose(files, start), self._choose(files, stop))[0])
-        for file, source, ended, copies in self._journals(first.before, stop, start):
-            for entry in self._changes_of(file, source, ended, copies, None):
+        number = next((number for number, file in enumerate(files) if file.name == first.name), 0)
+        for file, source, before, copies in self._journals(files[number].before, stop, start):
+            for entry in self._changes_of(file, source, before, copies, None):
                 if start < entry.t <= stop:
                     yield entry
 
@@ -195,8 +239,11 @@ class Timeline:
         """
         check_key(key)
         for _ in range(_ATTEMPTS):
-            first = self._files()[0]
+            files = self._files()
+            first = files[0]
             self.damages = []
+            lost = self._lost(files).between(self._begun(self._in_order(files)[0]) or 0, MAX_TIMESTAMP, key)
+            self._refuse_lost(lost, f"the history of {key!r}")
             try:
                 found = list(self._history(key))
             except DamagedJournal:
@@ -208,20 +255,38 @@ class Timeline:
         raise NotFound(f"{self.where}: its files change faster than they can be read")
 
     def _history(self, key: str) -> Iterator[Entry]:
-        for file, source, ended, copies in self._journals(-1, MAX_TIMESTAMP):
-            yield from self._changes_of(file, source, ended, copies, key)
+        for file, source, before, copies in self._journals(-1, MAX_TIMESTAMP):
+            yield from self._changes_of(file, source, before, copies, key)
+
+    def _refuse_lost(self, lost: LostRange | None, question: str) -> None:
+        """Refuse a question whose answer depends on what is lost; in `permissive` mode, note that instead."""
+        if lost is None:
+            return
+        if self.mode != "permissive":
+            raise HistoryUnavailable(f"{self.where}: {question}: {described(lost)}")
+        self._note(Damage(lost.loss.file, lost.loss.position, lost.loss.position, described(lost), "lost"))
+
+    def _ordered_files(self) -> list[JournalFile]:
+        """The files in their order, as they were at one moment."""
+        files = self._files()
+        for _ in range(_ATTEMPTS):
+            found = self._in_order(files)
+            again = self._files()
+            if again == files:
+                return found
+            files = again
+        raise NotFound(f"{self.where}: its files change faster than they can be read")
 
     def _journals(
-        self, after: int, until: int, ended: int | None = None
-    ) -> Iterator[tuple[File, JournalFile, int | None, Copies]]:
+        self, after: int, until: int, before: _Before = None
+    ) -> Iterator[tuple[File, JournalFile, _Before, Copies]]:
         """The journals that ended after a time, oldest first, up to that which knows another one; each is open.
 
-        With each comes the time by which it must have begun, None where that does not matter: for the first one
-        `ended`, then when the one before it did. What was read stays read: where a rotation has come in between, it
-        goes on behind that.
+        With each comes what was before it: for the first one the time by which it must have begun, if that matters.
+        What was read stays read: where a rotation has come in between, it goes on after that.
         """
         copies = Copies()
-        files = self._files()
+        files = self._ordered_files()
         attempts = 0
         while True:
             source = next((file for file in files if file.timestamp is None or file.timestamp > after), None)
@@ -229,18 +294,18 @@ class Timeline:
                 return
             file = self._opened(source, files)
             if file is None:
-                again = self._files()
+                again = self._ordered_files()
                 attempts += 1
                 if again == files or attempts == _ATTEMPTS:
                     raise NotFound(f"{source.path}: it is gone, or changes faster than it can be read")
                 files = again
                 continue
             attempts = 0
-            yield file, source, ended, copies
+            yield file, source, before, copies
             if source.timestamp is None or source.timestamp > until:
                 return
             after = source.timestamp
-            ended = after if after < until else None  # what is missing behind the last time is not asked for
+            before = source if after < until else None  # what is missing after the last time is not asked for
 
     def _opened(self, source: JournalFile, files: list[JournalFile]) -> File | None:
         """A journal, None if another one may have its name by now: only what is an archive keeps that."""
@@ -248,20 +313,18 @@ class Timeline:
             file = self.disk.open(source.path, "read")
         except NotFound:
             return None
-        if source.compressed or self.listed() == files:
+        if source.compressed or self._ordered_files() == files:
             return file
         file.close()
         return None
 
     def _changes_of(
-        self, file: File, source: JournalFile, ended: int | None, copies: Copies, key: str | None
+        self, file: File, source: JournalFile, before: _Before, copies: Copies, key: str | None
     ) -> Iterator[Entry]:
         """The changes of one journal, or those of one key."""
         for item in self._items(file, source):
             if isinstance(item, Head):
-                gap = item.gap_behind(ended)  # retention may have removed a journal while this was read
-                if gap is not None:
-                    self._note(gap)
+                self._note_gap(before, file, item)
                 copies.begin(item.metadata.initialized if item.metadata is not None else 0)
                 continue
             entries = (
@@ -270,6 +333,32 @@ class Timeline:
             for entry in entries:
                 if copies.is_change(entry):
                     yield entry
+
+    def _note_gap(self, before: _Before, file: File, head: Head) -> None:
+        """Note if a journal is missing before one that is open: retention may have removed it meanwhile."""
+        if before is None or head.metadata is None:
+            return
+        begun = head.metadata.initialized
+        gap: Damage | None = None
+        if isinstance(before, int):
+            gap = None if begun <= before else gap_between(head.source, begun, f"the time {before}")
+        elif not agree(before.ended, begun):
+
+            def items(source: JournalFile) -> Iterator[Head | Chunk | Damage]:
+                is_open = source is head.source
+                return Cursor(file, source, limits=self.limits).items() if is_open else self._items_of(source)
+
+            try:
+                gap = find_gap(items, before, head.source, begun, self._lost([head.source]))
+            except NotFound:
+                gap = gap_between(head.source, begun, before.name)
+        if gap is not None:
+            self._note(gap)
+
+
+def described(lost: LostRange) -> str:
+    """What is lost, for people."""
+    return f"{lost.loss.what} {'is' if lost.loss.at_most == 1 else 'are'} lost"
 
 
 def entries_of(chunk: Chunk, key: str) -> list[Entry]:
