@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,8 +13,8 @@ import grpc
 import grpc.aio
 import pytest
 
-from logwright.core.errors import DamagedJournal, Locked, NotFound, WrongUse
-from logwright.formats.sej import Reader, ShardedWriter, Writer, clean
+from logwright.core.errors import DamagedJournal, Gap, Locked, NotFound, WrongUse
+from logwright.formats.sej import Reader, ShardedWriter, Writer, clean, repair
 from logwright.servers.hub import Access, Conflict, HubClient, Limits, OutOfStep, Refused, restore_path, send_path
 from logwright.servers.hub.requests import Put
 from tests.servers.hub.support import access_to, damage, in_loop, running, unlike, write_journal
@@ -321,6 +323,140 @@ def test_what_cannot_be_copied_is_told_before_anything_is_sent(tmp_path: Path) -
             in_loop(send_path(access, tmp_path / "odd name", client="web", name=name))
     with pytest.raises(WrongUse, match="is no name of a client"):
         in_loop(send_path(access, tmp_path / "odd name", client="a.b", name="orders"))
+
+
+# --- losses ---------------------------------------------------------------------------------------------------------
+
+
+def lose(source: Path, *offsets: int) -> None:
+    """Damage messages of a journal of one segment, and repair it: it has lost them, and knows it."""
+    for offset in offsets:
+        damage(source, offset)
+    repair.apply(source, repair.plan(source))
+
+
+def known_losses(directory: Path) -> list[tuple[int, int]]:
+    return [(loss.fields["first"], loss.fields["next"]) for loss in Reader(directory).losses()]
+
+
+def test_messages_that_the_source_has_lost_are_lost_in_the_copy_and_in_what_is_restored_and_both_know_it(
+    tmp_path: Path,
+) -> None:
+    source, back = tmp_path / "orders", tmp_path / "back"
+    write_journal(source, 100)
+    lose(source, 41, 40, 0)
+
+    async def work() -> None:
+        async with running(tmp_path / "hub") as hub:
+            (sent,) = await send_path(access_to(hub), source, client="web", request_bytes=500)
+            assert (sent.messages, sent.next_offset) == (97, 100)
+            (sent,) = await send_path(access_to(hub), source, client="web")
+            assert (sent.messages, sent.next_offset) == (0, 100)
+            (restored,) = await restore_path(access_to(hub), back, client="web", name="orders")
+            assert (restored.messages, restored.next_offset) == (97, 100)
+
+    in_loop(work())
+    for copy in (tmp_path / "hub" / "web.orders", back):
+        assert files_of(copy) == files_of(source)
+        assert known_losses(copy) == [(0, 1), (40, 42)]
+        assert Reader(copy).verify().sound
+        assert [message.offset for message in Reader(copy)] == [n for n in range(100) if n not in (0, 40, 41)]  # type: ignore[union-attr]
+
+
+def files_of(directory: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted((directory / "jnl").glob("*.jnl"))}
+
+
+def test_a_hub_keeps_messages_that_the_source_has_lost_since(tmp_path: Path) -> None:
+    source = tmp_path / "orders"
+    write_journal(source, 50)
+
+    async def work() -> None:
+        async with running(tmp_path / "hub") as hub:
+            await send_path(access_to(hub), source, client="web")
+            lose(source, 49, 48, 20)
+            write_journal(source, 5)
+            with pytest.raises(Conflict):
+                await send_path(access_to(hub), source, client="web")
+
+    before = files_of(source)
+    in_loop(work())
+    assert files_of(tmp_path / "hub" / "web.orders") == before
+    assert known_losses(tmp_path / "hub" / "web.orders") == []
+
+
+def test_a_gap_that_nobody_knows_of_ends_a_copy(tmp_path: Path) -> None:
+    source = tmp_path / "orders"
+    write_journal(source, 60, segment_size=2000)
+    segments = sorted((source / "jnl").glob("*.jnl"))
+    segments[2].unlink()
+
+    async def work() -> None:
+        async with running(tmp_path / "hub") as hub:
+            with pytest.raises(Gap):
+                await send_path(access_to(hub), source, client="web")
+
+    in_loop(work())
+    assert known_losses(tmp_path / "hub" / "web.orders") == []
+
+
+@asynccontextmanager
+async def another_hub(got: list[Any], first: int = 0) -> AsyncIterator[Access]:
+    """A hub as the original's: its answers are empty, and a gap is an error without a code. It begins with `first`."""
+
+    async def put(request: Any, context: Any) -> Any:
+        for one in request.Messages:
+            if one.Offset > first + len(got):
+                await context.abort(grpc.StatusCode.UNKNOWN, "offset out of order")
+            if one.Offset == first + len(got):
+                got.append(one)
+        return PutResponse()
+
+    server = grpc.aio.server()
+    handler = grpc.unary_unary_rpc_method_handler(put, PutRequest.FromString, PutResponse.SerializeToString)
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("hub.Hub", {"Put": handler}),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    yield Access.load(f"127.0.0.1:{port}")
+    await server.stop(None)
+
+
+@pytest.mark.parametrize("follow", [False, True])
+def test_a_copy_with_a_gap_to_a_hub_that_takes_none_ends_at_once(tmp_path: Path, follow: bool) -> None:
+    source = tmp_path / "orders"
+    write_journal(source, 100)
+    lose(source, 40)
+    got: list[Any] = []
+
+    async def work() -> None:
+        async with another_hub(got) as access:
+            with pytest.raises(OutOfStep, match=r"has lost 1 messages before offset .*, and this hub takes no gap"):
+                await send_path(access, source, client="web", follow=follow, patience_seconds=1000)
+
+    in_loop(work())
+    assert [one.Offset for one in got] == list(range(40))
+
+
+@pytest.mark.parametrize("follow", [False, True])
+def test_a_journal_that_was_cleaned_ends_at_once_at_a_hub_that_takes_no_gap(tmp_path: Path, follow: bool) -> None:
+    source = tmp_path / "orders"
+    write_journal(source, 60, segment_size=2000)
+    first, second = sorted((source / "jnl").glob("*.jnl"))[:2]
+    first.unlink()
+    begins = int(second.stem, 16)
+    got: list[Any] = []
+
+    async def work() -> None:
+        async with another_hub(got) as access:
+            words = f"offset out of order: .*orders begins with offset {begins}, and this hub takes no gap"
+            with pytest.raises(OutOfStep, match=words):
+                await send_path(access, source, client="web", follow=follow, patience_seconds=1000)
+        async with another_hub(got, begins) as access:
+            (sent,) = await send_path(access, source, client="web")
+            assert sent.next_offset == 60
+
+    in_loop(work())
+    assert len(got) == 60 - begins
 
 
 def test_a_hub_that_says_nothing_of_its_place_gets_one_request_after_the_other(tmp_path: Path) -> None:

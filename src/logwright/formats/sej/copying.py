@@ -8,6 +8,9 @@ lies within one. A journal whose first segments were cleaned away begins with th
     writer = CopyWriter(target, first_offset=feed.first)
     while (batch := feed.read()) is not None: ...
 
+Messages that the source has lost, and knows of, are passed: the copy gets the same gap, and the loss in its own
+account.
+
 Where nobody tells of segments, a copy rolls over by its own size, as every writer does.
 """
 
@@ -26,11 +29,13 @@ from ...core.disk import REAL_DISK, Disk, make_directories, replace_file
 from ...core.errors import DamagedJournal, LogwrightError, NotFound, TooLarge, WrongUse
 from ...core.keep import DIRECTORY as KEPT_DIRECTORY
 from ...core.keep import cut_tail
+from ...core.losses import add_losses, read_losses
 from ...core.outcome import Damage
 from ...core.watch import Watch
 from . import kernel
 from .ending import End
-from .layout import DEFAULT_SEGMENT_BYTES, MAX_OFFSET
+from .layout import DEFAULT_SEGMENT_BYTES, MAX_OFFSET, SEGMENT_DIRECTORY, segment_name
+from .lost import are_known, lost_messages
 from .reader import Reader
 from .scanner import Scanner
 from .segment import Chunk, Cursor, Segment, list_segments
@@ -50,7 +55,8 @@ class Batch:
     """Messages that lie one behind the other in one segment, as they lie there. `segment` is its first offset.
 
     There may be none: then all that is told is that the segment begins here. No timestamp is smaller, or larger, than
-    those that are told.
+    those that are told. `lost_from` is set where messages before these are lost, as the account of the source says: it
+    is the offset of the first of them.
     """
 
     frames: bytes | bytearray | memoryview
@@ -59,6 +65,13 @@ class Batch:
     smallest_timestamp: int
     largest_timestamp: int
     segment: int | None
+    lost_from: int | None = None
+
+    def continues(self, offset: int) -> bool:
+        """Whether nothing is missing between an offset and the first message but what is known to be lost."""
+        if self.lost_from is None:
+            return self.first_offset == offset
+        return self.lost_from <= offset <= self.first_offset
 
     @property
     def next_offset(self) -> int:
@@ -175,7 +188,7 @@ class CopyWriter(Writer):
 
     def write(self, batch: Batch) -> None:
         """Append the messages of a batch, the first of which must be the next one. They are with the system then."""
-        if batch.first_offset != self.next_offset:
+        if not batch.continues(self.next_offset):
             raise WrongUse(f"{self.directory}: offset {batch.first_offset} does not follow {self.next_offset}")
         if batch.next_offset > MAX_OFFSET:
             raise TooLarge(f"{self.directory}: the journal has used up its 64-bit offsets")
@@ -186,7 +199,9 @@ class CopyWriter(Writer):
             self._or_poison(lambda: self._write_batch(batch))
 
     def _write_batch(self, batch: Batch) -> None:
-        if batch.segment is not None and self._segment.first_offset < batch.segment == batch.first_offset:
+        if batch.first_offset > self.next_offset:
+            self._pass_lost(batch.first_offset)
+        elif batch.segment is not None and self._segment.first_offset < batch.segment == batch.first_offset:
             self._roll(batch.segment)
             self.segment_used = 0
         with memoryview(batch.frames) as view:
@@ -196,6 +211,18 @@ class CopyWriter(Writer):
                 self.next_offset = batch.next_offset
             else:
                 self._write_rolling(view, batch)
+
+    def _pass_lost(self, first_offset: int) -> None:
+        """Continue after messages that the source has lost: the account says so before the gap is there."""
+        known = read_losses(self._disk, self.directory)
+        if not are_known(known, self.next_offset, first_offset):
+            file = f"{SEGMENT_DIRECTORY}/{segment_name(first_offset)}"
+            reason = "the journal that this is a copy of has lost them"
+            loss = lost_messages(file, 0, 0, reason, first=self.next_offset, after=first_offset)
+            add_losses(self._disk, self.directory, [loss])
+        self._roll(self.next_offset, first_offset)
+        self.segment_used = 0
+        self.next_offset = first_offset
 
     def _write_rolling(self, view: memoryview, batch: Batch) -> None:
         """Write messages of which one or more fill a segment: the next one begins behind each of these."""
@@ -269,6 +296,7 @@ class Feed(Closing):
         self._scanner = Scanner(directory, offset, timeout=0, disk=disk, watch=watch)
         self._reader = Reader(directory, disk=disk)
         self._told: int | None = None
+        self._next = offset if offset is not None and offset >= self._reader.first else None
         self._pieces: Iterator[Batch] = iter(())
 
     def read(self) -> Batch | None:
@@ -283,7 +311,12 @@ class Feed(Closing):
             return self._empty_segment()
         self._told = chunk.segment.first_offset
         self._pieces = self._cut(chunk)
-        return next(self._pieces)
+        return self._noting_lost(next(self._pieces), chunk.first_offset + chunk.count)
+
+    def _noting_lost(self, batch: Batch, following: int) -> Batch:
+        """A batch with the offset of the first message that is lost before it, if any is: the scanner has passed it."""
+        expected, self._next = self._next, following
+        return batch if expected is None or expected >= batch.first_offset else replace(batch, lost_from=expected)
 
     def _cut(self, chunk: Chunk) -> Iterator[Batch]:
         """A chunk in batches of no more bytes than one should have, unless a single message has more."""
@@ -314,7 +347,7 @@ class Feed(Closing):
         if first_offset is None or first_offset == self._told or first_offset != self._scanner.offset:
             return None
         self._told = first_offset
-        return Batch(b"", first_offset, 0, 0, 0, first_offset)
+        return self._noting_lost(Batch(b"", first_offset, 0, 0, 0, first_offset), first_offset)
 
     @property
     def watch(self) -> Watch:

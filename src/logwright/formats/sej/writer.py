@@ -262,12 +262,15 @@ class Writer(Appending, kernel.AppendBuffer):
         with contextlib.suppress(LogwrightError):
             self._file.truncate(self._file_size + whole - start)
 
-    def _roll(self, next_offset: int) -> None:
-        """Finish this segment and begin the next. Synced first: once the next one exists, this one is never torn."""
-        with self._syncing:
-            self._or_poison(lambda: self._begin_next(next_offset))
+    def _roll(self, next_offset: int, first_offset: int | None = None) -> None:
+        """Finish this segment and begin the next. Synced first: once the next one exists, this one is never torn.
 
-    def _begin_next(self, next_offset: int) -> None:
+        `first_offset` is where the next one begins if messages between are lost.
+        """
+        with self._syncing:
+            self._or_poison(lambda: self._begin_next(next_offset, first_offset or next_offset))
+
+    def _begin_next(self, next_offset: int, first_offset: int) -> None:
         self._file.sync()
         self._lock.check()
         if self._checksums is not None:
@@ -277,7 +280,7 @@ class Writer(Appending, kernel.AppendBuffer):
         if self._index is not None:
             self._index.finish(next_offset, self._file_size)
         self._file.close()
-        self._create_segment(next_offset)
+        self._create_segment(first_offset)
 
     # --- closing ----------------------------------------------------------------------------------------------------
 

@@ -27,6 +27,7 @@ from .errors import (
     OutOfStep,
     Refused,
     TooLargeForHub,
+    Unexplained,
     Unreachable,
 )
 
@@ -125,7 +126,6 @@ _PASSING: Final = (
     grpc.StatusCode.UNAVAILABLE,
     grpc.StatusCode.DEADLINE_EXCEEDED,
     grpc.StatusCode.CANCELLED,
-    grpc.StatusCode.UNKNOWN,
     grpc.StatusCode.RESOURCE_EXHAUSTED,
 )
 """What gRPC says when a connection breaks, or when a hub has as many calls as it takes."""
@@ -164,4 +164,6 @@ def translated(address: Address, code: Any, details: str | None, metadata: Any =
         return Broken(words)
     if code == grpc.StatusCode.UNAVAILABLE and told.startswith("failed to connect"):
         return NotConnected(words)
+    if code == grpc.StatusCode.UNKNOWN:
+        return Unexplained(words)
     return Unreachable(words) if code in _PASSING else HubError(words)

@@ -4,7 +4,8 @@ A put is one of three things, by the offset of its first message:
 
     as the copy goes on     it is appended
     earlier                 a repeat, after a failure on the way: what the copy has already is compared, and passed over
-    later                   `OutOfStep`: something between is missing, and nothing is written
+    later                   `OutOfStep`: something between is missing, and nothing is written; unless the request says
+                            that it is lost at the source: then the copy has the same gap, and its account has the loss
 
 A repeat that differs from what is there is a `Conflict`. All puts that wait for one copy are written together, and one
 sync carries them; none is answered before it. A write or sync that fails fails them all, and closes the writer: the
@@ -105,18 +106,25 @@ class Copy:
                 with _damage_named(self.directory):
                     answers.append(self._put(put))
             except LogwrightError as error:
-                answers.append(error)
-                self._fail(answers, error)
+                told = self._moved() or error
+                answers.append(told)
+                self._fail(answers, told)
         try:
             if self._writer is not None and self._unsynced:
                 self._writer.sync()
                 self._unsynced = False
-            if self._writer is not None and self._copies.disk.identity(self._segments) != self._identity:
-                # What was written is on the disk, but not where anybody looks for it: nobody may be told that it is.
-                raise Closed(f"{self.directory} was moved or removed while it was written")
+            moved = self._moved()
+            if moved is not None:
+                raise moved
         except LogwrightError as error:
-            self._fail_all(answers, error)
+            self._fail_all(answers, self._moved() or error)
         return answers
+
+    def _moved(self) -> Closed | None:
+        """What was written is on the disk, but not in its place any more: nobody may be told that it is."""
+        if self._writer is None or self._copies.disk.identity(self._segments) == self._identity:
+            return None
+        return Closed(f"{self.directory} was moved or removed while it was written")
 
     def _fail(self, answers: list[Answer], error: LogwrightError) -> None:
         """If it was the writer that failed, nothing of what it was given since the last sync is certain."""
@@ -137,11 +145,11 @@ class Copy:
             return 0
         assert self._writer is not None
         expected = self._writer.next_offset
-        if batch.first_offset > expected and not put.is_question:
+        if batch.first_offset > expected and not put.is_question and not batch.continues(expected):
             raise _out_of_step(put, expected)
         if batch.first_offset < expected and batch.count:
             batch = self._without_repeat(put, expected)
-        if batch.count or batch.segment == expected == batch.first_offset:
+        if batch.count or (batch.segment == batch.first_offset and batch.continues(expected)):
             self._unsynced = True
             self._writer.write(batch)
             self._copies.count_written(batch)
@@ -152,7 +160,7 @@ class Copy:
         copies, batch = self._copies, put.batch
         if not copies.disk.is_directory(self._segments):
             begins_at = batch.first_offset if put.begins else 0
-            if put.is_question or batch.first_offset != begins_at:
+            if put.is_question or not batch.continues(begins_at):
                 return False
             copies.check_room()
             # One by one: a link in the place of the directory is refused, and not followed.
@@ -337,7 +345,10 @@ class Copies:
         messages: list[bytes] = []
         segment: int | None = None
         size = 0
+        lost_from: int | None = None
         for chunk in self._chunks(reader, offset):
+            if not messages and reader.first <= offset < chunk.first_offset:
+                lost_from = offset
             more = chunk.stop - chunk.start
             if size and (segment != chunk.segment.first_offset or size + more > self.limits.answer_bytes):
                 break
@@ -353,7 +364,7 @@ class Copies:
         if segment is None:  # perhaps it ends with a segment that is empty
             last = reader.segments()[-1:]
             segment = last[0].first_offset if last and last[0].first_offset >= offset else None
-        return requests.get_answer(messages, segment)
+        return requests.get_answer(messages, segment, lost_from)
 
     def _chunks(self, reader: Reader, offset: int) -> Iterator[Chunk]:
         """The messages from an offset on; where the last answer ended, they need not be looked for."""

@@ -62,5 +62,9 @@ class NotConnected(Unreachable):
     """There is no connection, and gRPC does not try at once to make another one."""
 
 
+class Unexplained(Unreachable):
+    """The call has failed for no reason that gRPC has a code for: of another program's hub it may be an answer."""
+
+
 class Broken(Unreachable):
     """A call has ended while something was being sent, and why got lost: ask again."""

@@ -1,15 +1,17 @@
 """Requests and answers of the hub: what their bytes mean. Protobuf, as the original has it, and a few fields more.
 
     PutRequest    1 ClientID string   2 JournalDir string   3 Messages     30 Segment uint64   31 Begins uint64
+                                                                           29 Lost uint64
     PutResponse                                                            30 Next uint64
     GetRequest    1 ClientID string   2 JournalDir string   3 Offset uint64
-    GetResponse                                             1 Messages     30 Segment uint64
+    GetResponse                                             1 Messages     30 Segment uint64   29 Lost uint64
     ListRequest   1 ClientID string
     ListResponse                                            1 Journals repeated string
 
-The fields from 30 on are ours, and others skip them. `Segment` is the first offset of the segment that the messages are
+The fields from 29 on are ours, and others skip them. `Segment` is the first offset of the segment that the messages are
 of; with no messages it says that this segment begins here. `Begins` is 1 when the journal has nothing before these
-messages, because older ones were cleaned away. `Next` is the offset that the copy goes on with.
+messages, because older ones were cleaned away. `Next` is the offset that the copy goes on with. `Lost` is there when
+messages before these are lost, as the account of the journal says: it is the offset of the first of them.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ LIST: Final = "/hub.Hub/List"
 
 CLIENT, JOURNAL, PUT_MESSAGES, OFFSET = 1, 2, 3, 3
 GET_MESSAGES = 1
-SEGMENT, NEXT, BEGINS = 30, 30, 31
+LOST, SEGMENT, NEXT, BEGINS = 29, 30, 30, 31
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +70,16 @@ def _number(fields: dict[int, int | bytes], field: int) -> int | None:
     return value if isinstance(value, int) else None
 
 
+def _lost_from(fields: dict[int, int | bytes], first: int, segment: int | None) -> int | None:
+    """Where what is lost before the messages begins. A gap is at the beginning of a segment, or there is none."""
+    lost_from = _number(fields, LOST)
+    return lost_from if lost_from is not None and lost_from < first == segment else None
+
+
 # --- put ------------------------------------------------------------------------------------------------------------
 
 
-def put_head(client: str, journal: str, segment: int | None, begins: bool) -> bytes:
+def put_head(client: str, journal: str, segment: int | None, begins: bool, lost_from: int | None = None) -> bytes:
     """What a PutRequest has besides its messages, which follow it."""
     return b"".join(
         (
@@ -79,6 +87,7 @@ def put_head(client: str, journal: str, segment: int | None, begins: bool) -> by
             wire.bytes_field(JOURNAL, journal.encode()),
             b"" if segment is None else wire.number_field(SEGMENT, segment, always=True),
             wire.number_field(BEGINS, int(begins)),
+            b"" if lost_from is None else wire.number_field(LOST, lost_from, always=True),
         )
     )
 
@@ -99,7 +108,7 @@ def read_put(data: bytes, most_bytes: int) -> Put:
         first = segment or 0
     elif segment is not None and segment > first:
         raise WrongUse(f"offset {first} cannot be in the segment that begins with {segment}")
-    batch = Batch(frames, first, count, smallest, largest, segment)
+    batch = Batch(frames, first, count, smallest, largest, segment, _lost_from(fields, first, segment))
     batch.check_offsets()  # here, so that no copy is begun for what it could not hold
     return Put(_text(fields, CLIENT), _text(fields, JOURNAL), batch, bool(_number(fields, BEGINS)))
 
@@ -128,9 +137,11 @@ def read_get(data: bytes) -> Get:
     return Get(_text(fields, CLIENT), _text(fields, JOURNAL), _number(fields, OFFSET) or 0)
 
 
-def get_answer(messages: list[bytes], segment: int | None) -> bytes:
+def get_answer(messages: list[bytes], segment: int | None, lost_from: int | None = None) -> bytes:
     """A GetResponse of messages that `get_messages` has made."""
-    return b"".join([b"" if segment is None else wire.number_field(SEGMENT, segment, always=True), *messages])
+    numbers = [(SEGMENT, segment), (LOST, lost_from)]
+    head = [wire.number_field(field, number, always=True) for field, number in numbers if number is not None]
+    return b"".join([*head, *messages])
 
 
 def get_messages(frames: memoryview, count: int) -> bytes:
@@ -144,7 +155,7 @@ def read_get_answer(data: bytes, offset: int, most_bytes: int) -> Batch:
     segment = _number(fields, SEGMENT)
     if not count:
         first = offset if segment is None else segment
-    batch = Batch(frames, first, count, smallest, largest, segment)
+    batch = Batch(frames, first, count, smallest, largest, segment, _lost_from(fields, first, segment))
     batch.check_offsets()  # here, so that no journal is begun for what it could not hold
     return batch
 

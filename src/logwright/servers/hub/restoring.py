@@ -77,9 +77,10 @@ def _next_of(disk: Disk, directory: Path) -> int:
 
 def _open(disk: Disk, directory: Path, batch: Batch, there: int) -> CopyWriter:
     """The journal's writer: it begins where the copy does."""
-    first_offset = 0 if there or (not batch.count and batch.segment is None) else batch.first_offset
+    begins_later = not there and batch.lost_from is None and (batch.count > 0 or batch.segment is not None)
+    first_offset = batch.first_offset if begins_later else 0
     writer = CopyWriter(directory, first_offset=first_offset, disk=disk)
-    if writer.next_offset < batch.first_offset and batch.count:
+    if writer.next_offset < batch.first_offset and batch.count and not batch.continues(writer.next_offset):
         expected = writer.next_offset
         writer.close()
         raise Conflict(
@@ -90,9 +91,9 @@ def _open(disk: Disk, directory: Path, batch: Batch, there: int) -> CopyWriter:
 
 def _behind(disk: Disk, directory: Path, batch: Batch, expected: int) -> Batch:
     """A batch without what is there already, which must be the same."""
-    if batch.first_offset > expected:
+    if batch.first_offset > expected and not batch.continues(expected):
         raise DamagedJournal(directory, 0, f"the hub sent offset {batch.first_offset} where {expected} was expected")
-    if batch.first_offset == expected or not batch.count:
+    if batch.first_offset >= expected or not batch.count:
         return batch
     stop = min(expected, batch.next_offset)
     differs = find_difference(Reader(directory, disk=disk), batch, stop)

@@ -5,6 +5,9 @@ it is sent. The last message before that is sent again, to be compared: another 
 Requests follow each other without waiting for the answers, up to a number of them; an answer means that everything up
 to it is on the hub's disk.
 
+Messages that the source has lost, and knows of, are passed; a hub of ours keeps the loss with the copy, and one of
+another program takes no gap: then copying ends at once.
+
 What passes (a hub that restarts, a disk that is full) is tried again, with longer and longer pauses, until nothing has
 moved for `patience_seconds`; following goes on for ever. What does not pass is raised. To a hub that takes smaller
 requests only, smaller ones are sent.
@@ -27,7 +30,7 @@ from ...formats.sej.copying import BATCH_BYTES, Feed
 from ...formats.sej.segment import list_segments
 from . import requests
 from .client import MOST_FRAMES_BYTES, HubClient, PutStream
-from .errors import Broken, Conflict, OutOfStep, TooLargeForHub, Unreachable
+from .errors import Broken, Conflict, OutOfStep, TooLargeForHub, Unexplained, Unreachable
 from .patience import PATIENCE_SECONDS, Patience
 from .turns import Turns
 
@@ -55,6 +58,9 @@ class _Request:
     data: bytes
     next_offset: int
     bytes: int
+    lost_from: int | None = None
+    lost: int = 0
+    """How many messages before it are lost at the source."""
 
     def until(self, stop: int, start: int) -> _Request:
         """What of it a hub has that goes on with `stop`, and had gone on with `start` before."""
@@ -87,6 +93,7 @@ class Packer:
         if found is None:
             return None
         segment, request = found
+        first = request
         parts, size = [request.data], request.bytes
         while request.data and size < self._request_bytes and (more := self._next()) is not None:
             if more[0] != segment or size + more[1].bytes > self._request_bytes:
@@ -95,9 +102,9 @@ class Packer:
             request = more[1]
             parts.append(request.data)
             size += request.bytes
-        head = self._head(segment, self._begins)
+        head = self._head(segment, self._begins, first.lost_from)
         self._begins = False
-        return _Request(b"".join([head, *parts]), request.next_offset, size)
+        return _Request(b"".join([head, *parts]), request.next_offset, size, first.lost_from, first.lost)
 
     def _next(self) -> tuple[int, _Request] | None:
         try:
@@ -111,7 +118,9 @@ class Packer:
         new = batch
         if batch.first_offset < self._expected:
             new = batch.behind(min(self._expected, batch.next_offset))
-        return batch.segment, _Request(requests.put_messages(batch), batch.next_offset, len(new.frames))
+        lost = 0 if batch.lost_from is None else batch.first_offset - max(batch.lost_from, self._expected)
+        data = requests.put_messages(batch)
+        return batch.segment, _Request(data, batch.next_offset, len(new.frames), batch.lost_from, max(0, lost))
 
 
 class Sender:
@@ -150,6 +159,7 @@ class Sender:
         self._counted = 0
         self._unanswered: list[_Request] = []
         self._total_bytes = 0
+        self._first = 0
         self._patience: Patience | None = None
         self._ending: tuple[str, int] | None = None
 
@@ -227,6 +237,7 @@ class Sender:
         self._unanswered = []
         self.sent.next_offset, self.reached = expected, True
         self._counted = max(expected, first)
+        self._first = first
         client, request_bytes = self._hub.client, self._request_bytes
         self._packer = Packer(feed, client, self._journal, expected, begins=first > 0, request_bytes=request_bytes)
         return self._packer
@@ -258,13 +269,26 @@ class Sender:
                 return await self._send_stream(stream, packer, request, follow)
         sent_bytes = 0
         while request is not None:
-            await self._hub.put(request.data)
+            await self._put_alone(request)
             self._note(request)
             sent_bytes += len(request.data)
             if follow and self._turns.is_over(sent_bytes):
                 return True
             request = await self._turns.in_thread(packer.read)
         return False
+
+    async def _put_alone(self, request: _Request) -> None:
+        """Send a request to another program's hub, which takes no gap and does not say what it expects."""
+        if request.lost:
+            words = f"{self._directory} has lost {request.lost} messages before offset {request.next_offset}"
+            raise OutOfStep(f"{words}, and this hub takes no gap: copy it to a hub of Logwright", None)
+        try:
+            await self._hub.put(request.data)
+        except Unexplained as error:
+            if self._acknowledged is not None or not self._first:
+                raise
+            words = f"{error}: {self._directory} begins with offset {self._first}, and this hub takes no gap"
+            raise OutOfStep(f"{words}: copy it to a hub of Logwright, or bring the older segments back", None) from None
 
     async def _send_stream(self, stream: PutStream, packer: Packer, first: _Request, follow: bool) -> bool:
         on_the_way: deque[_Request | None] = deque()
@@ -328,7 +352,7 @@ class Sender:
 
     def _count(self, request: _Request) -> None:
         """Count what the hub has of a request. What was sent once more is not counted again."""
-        self.sent.messages += max(0, request.next_offset - self._counted)
+        self.sent.messages += max(0, request.next_offset - request.lost - self._counted)
         self.sent.bytes += request.bytes
         self.sent.next_offset = self._acknowledged = self._counted = request.next_offset
         if self._progress is not None:
