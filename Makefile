@@ -21,7 +21,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install -qq --constraint
 CHECKS = echo "== style: ruff check, ruff format --check" && $(BIN)/ruff check . && $(BIN)/ruff format --check . \
 	&& echo "== types: mypy" && $(BIN)/mypy
 
-.PHONY: help setup doctor demo test lint torture bench kernels clean
+.PHONY: help setup doctor demo test lint torture mutants bench kernels clean
 
 help: ## list the targets
 	@echo "make TARGET, where TARGET is one of:"
@@ -49,6 +49,9 @@ lint: setup ## style and types only
 torture: setup ## the longer runs of the fault tests
 	@$(BIN)/python -m pytest -n $(JOBS) -m torture
 
+mutants: setup ## leave out each sync, rename, lock and truncation once: a test must notice
+	@$(BIN)/python tools/mutants.py --jobs $(JOBS)
+
 bench: setup $(BENCH) ## measure against the peers, and print one table
 	@$(BIN)/python -m benchmarks
 
@@ -57,7 +60,7 @@ kernels: setup ## compile the kernels again, for instance after a compiler was i
 	@PYTHON="$(PYTHON)" tools/doctor.sh
 
 clean: ## remove the environment and everything that was built
-	rm -rf $(VENV) build dist demo demo-tables src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis benchmarks/results
+	rm -rf $(VENV) build dist demo demo-tables src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .mutants benchmarks/results
 	find src -name '*.so' -delete
 	find src -name '_*.c' -delete
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
