@@ -91,6 +91,11 @@ def test_names_that_reach_the_disk_in_any_order_break_no_promise(subject: Subjec
 
 
 @pytest.mark.parametrize(("subject", "scenario"), ALL)
+def test_a_file_that_moves_has_its_new_name_before_the_old_one_is_gone(subject: Subject, scenario: Scenario) -> None:
+    assert crashed(scenario).moved_unnamed() == []
+
+
+@pytest.mark.parametrize(("subject", "scenario"), ALL)
 def test_a_process_killed_at_any_point_loses_nothing_that_was_flushed(subject: Subject, scenario: Scenario) -> None:
     for state in crashed(scenario).process_kills(format=subject.name):
         scenario.check(state, killed=True)

@@ -106,6 +106,28 @@ def process_kills(disk: SimulatedDisk, *, seed: int = 0, format: str = "core") -
             COUNTS.add("crash states", 1, format)
 
 
+def unsynced(disk: SimulatedDisk, named: set[int]) -> list[str]:
+    """The changes that are not durable yet, in words: contents of files that have a name, and names."""
+    model = _after_all(disk)
+    found = {f"contents of {pending[-1][1].path}" for inode, pending in model.writes.items() if inode in named}
+    return sorted(found | {f"name {change.path}" for changes in model.names.values() for change in changes})
+
+
+def moved_unnamed(disk: SimulatedDisk) -> list[str]:
+    """The files that moved to another directory, and whose old names were gone for good before the new ones were there.
+
+    The crashes here do not lose them, as the file systems with a journal do not; others may.
+    """
+    return _after_all(disk).moved_unnamed
+
+
+def _after_all(disk: SimulatedDisk) -> _Model:
+    model = _Model(disk, 0, (), (), False, 1)
+    for number, operation in enumerate(disk.operations, 1):
+        model.advance(number, operation)
+    return model
+
+
 def _crash_states(
     disk: SimulatedDisk, model: _Model, operations: list[Operation], start: int, stop: int
 ) -> Iterator[tuple[str, SimulatedDisk]]:
@@ -204,6 +226,7 @@ class _Model:
         self._reorder_names = reorder_names
         self._most = most
         self._outcomes: dict[int, list[_Outcome]] = {}
+        self.moved_unnamed: list[str] = []
 
     # forward, one operation at a time
 
@@ -254,7 +277,13 @@ class _Model:
         self.directories[directory] = _with_names(self.directories[directory], done)
         for change in done:
             if self._takes_along(change):
+                self._note_move(change)
                 self._sync_names(change.other, change.number)
+
+    def _note_move(self, gone: _NameChange) -> None:
+        is_file = gone.inode not in self.directories
+        if is_file and any(change.number == gone.number for change in self.names.get(gone.other, [])):
+            self.moved_unnamed.append(gone.path)
 
     def _takes_along(self, change: _NameChange) -> bool:
         """Whether the other half of a rename must have happened with this one."""

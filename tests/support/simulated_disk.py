@@ -238,6 +238,18 @@ class SimulatedDisk:
 
         return process_kills(self, **choices)
 
+    def unsynced(self) -> list[str]:
+        """What a power cut could take away now: `contents of PATH`, and `name PATH` for a name that came or went."""
+        from tests.support.crashes import unsynced
+
+        return unsynced(self, {inode for names in self._directories.values() for inode in names.values()})
+
+    def moved_unnamed(self) -> list[str]:
+        """The files that a file system without a journal could lose on their way to another directory."""
+        from tests.support.crashes import moved_unnamed
+
+        return moved_unnamed(self)
+
     @property
     def story(self) -> str:
         """How this disk came to be, in words."""

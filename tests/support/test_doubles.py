@@ -409,6 +409,29 @@ def test_a_rename_between_directories_may_leave_both_names_but_never_none(
     )
 
 
+@pytest.mark.parametrize(("synced", "moved"), [("", []), ("y", []), ("x", ["/journal/x/a"]), ("yx", [])])
+def test_a_file_whose_old_name_is_synced_away_first_is_told(disk: SimulatedDisk, synced: str, moved: list[str]) -> None:
+    write_tree(disk, JOURNAL, {"x/a": b"a", "y": None})
+    disk.settle()
+    disk.rename(JOURNAL / "x" / "a", JOURNAL / "y" / "b")
+    for name in synced:
+        disk.sync_directory(JOURNAL / name)
+    assert disk.moved_unnamed() == moved
+
+
+def test_what_is_not_synced_is_told_until_it_is(disk: SimulatedDisk) -> None:
+    file = disk.open(FILE, "create")
+    file.write_at(0, b"abc")
+    assert disk.unsynced() == [f"contents of {FILE}", f"name {FILE}"]
+    file.sync()
+    assert disk.unsynced() == [f"name {FILE}"]
+    disk.sync_directory(JOURNAL)
+    assert disk.unsynced() == []
+    file.write_at(0, b"abc")
+    disk.remove(FILE)
+    assert disk.unsynced() == [f"name {FILE}"], "nobody will read what was written to a file without a name"
+
+
 @pytest.mark.parametrize("synced", [None, "x", "y"])
 def test_a_directory_that_is_moved_is_in_one_place_or_in_the_other(disk: SimulatedDisk, synced: str | None) -> None:
     write_tree(disk, JOURNAL, {"x/a/file": b"a", "y": None})
