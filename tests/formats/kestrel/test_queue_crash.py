@@ -22,6 +22,7 @@ import pytest
 from logwright.core.disk import Disk
 from logwright.core.errors import LogwrightError
 from logwright.formats.kestrel import care, hub
+from logwright.formats.kestrel.files import list_files
 from logwright.formats.kestrel.queue import Queue
 from logwright.formats.kestrel.reader import Reader
 from logwright.formats.kestrel.survey import Survey
@@ -325,6 +326,7 @@ def test_a_power_cut_while_a_queue_is_deleted_leaves_it_or_an_empty_one(limits: 
     queue.delete()
     disk.mark("deleted")
     for state in disk.crash_states(most=24, fills=(), format="kestrel"):
+        assert "deleted" not in state.marks or list_files(state, HOME, "cars").files == []
         with scenario.opened(state) as queue:
             found = [(item.data, item.attempts) for item in queue.items()]
         assert found == [] or ("deleted" not in state.marks and found == scenario.states[-1])

@@ -206,6 +206,28 @@ def test_a_power_cut_while_the_store_is_opened_again_loses_nothing(scenario: Sce
             scenario.check(state, done)
 
 
+@pytest.mark.parametrize("sync", ["none", "always"])
+@pytest.mark.parametrize(("scenario", "step"), [(SCENARIOS[0], 1), (SCENARIOS[1], 3), (SCENARIOS[3], 11)])
+def test_a_power_cut_after_a_kill_keeps_what_the_next_process_promised(
+    scenario: Scenario, step: int, sync: str
+) -> None:
+    """The next process finds files whose names and bytes are not durable, though they are there."""
+    for killed in itertools.islice(crashed(scenario, sync).process_kills(format=""), 0, None, step):
+        done = max(killed.marks, default=0)
+        states = [shape(state) for state in scenario.states[done if sync == "always" else 0 : done + 2]]
+        store = scenario.opened(killed, clock=Clock(2_000_000_000_000_000_000))
+        found = shape(content_of(store))
+        value = LETTERS * 90
+        store.insert("next", value)
+        killed.mark("inserted")
+        changed = {"next": json.dumps(value), **found}
+        for state in killed.crash_states(most=12, format="versioned"):
+            with scenario.opened(state, clock=Clock(3_000_000_000_000_000_000)) as after:
+                content = shape(content_of(after))
+            assert content == changed or ("inserted" not in state.marks and content in states)
+        store.close()
+
+
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=IDS)
 def test_a_call_of_the_disk_that_fails_loses_nothing(scenario: Scenario) -> None:
     for disk in every_fault(fresh, format="versioned"):

@@ -6,7 +6,7 @@ The rotated files up to the number T become one. What a crash right after each s
     2. which files it replaces is noted, synced         the same (see `note.py`)
     3. it becomes `NAME.T.pack`, and that is synced     the pack counts, and the files up to T are dead
     4. the dead files before T are removed, synced      the same, with fewer of them
-    5. the pack becomes `NAME.T`, and that is synced    the pack alone
+    5. the pack becomes `NAME.T`                        the pack alone, under the one name or the other
 
 A dead file that was not noted is moved to `.logwright/cut/` in the place of step 4: the pack comes from elsewhere.
 
@@ -131,7 +131,6 @@ def finish_pack(disk: Disk, directory: Path, listing: Listing) -> None:
             disk.remove(directory / dead)
     disk.sync_directory(directory)
     disk.rename(pack.path, directory / name)
-    disk.sync_directory(directory)
 
 
 def remove_temporary(disk: Disk, directory: Path, listing: Listing) -> None:

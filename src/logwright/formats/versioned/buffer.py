@@ -217,7 +217,6 @@ class Buffer:
             self.file.truncate(before)
             self.file.sync()
             raise
-        self.file.sync()
         self.memory = _memory_of(self.file, size)
         self.size = size
         self.zeroed = min(self.zeroed, position) if self.is_mapped else size

@@ -126,7 +126,6 @@ def _open_active(disk: Disk, listing: Listing, table: Table, sizes: Sizes) -> Op
             opened.recovered = Damage(path.name, examined.end, stop, examined.reason, "torn_tail")
         _clear_the_rest(disk, directory, buffer, examined, opened)
         _make_ready(buffer, opened.position, sizes)
-        disk.sync_directory(directory)  # whoever gave the files their names may have been killed before that
     except BaseException:
         table.detach_memory()
         buffer.close()

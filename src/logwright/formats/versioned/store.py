@@ -106,7 +106,7 @@ class VersionedKVStore(Appending, Table):
         self._retention = retention
         self.clock = None if clock is None else _checked(clock)
         self.always = self.policy == ALWAYS
-        make_directories(disk, self.directory / HOME_DIRECTORY)
+        make_directories(disk, self.directory / HOME_DIRECTORY)  # and syncs the names that a killed process has given
         self._lock = self._take_lock()
         self._archiver = Archiver(disk, self.directory, name, background=background, done=self._archived)
         try:
