@@ -32,6 +32,7 @@ from logwright.core.errors import Closed, DamagedJournal, Poisoned, StorageFaile
 from logwright.core.outcome import Span
 from tests.support.counts import COUNTS
 from tests.support.simulated_disk import SimulatedDisk
+from tests.support.trees import read_tree, write_file
 
 try:
     from logwright.core import _crc32c
@@ -377,6 +378,20 @@ def test_a_file_that_is_not_ours_is_kept_under_another_name(journal: Journal, fo
     assert other.read_bytes() == foreign
     assert note == Note(0, f"{reason}; it was kept as {other.name}, and checksums start anew")
     assert journal.side == side_file_of(data)
+
+
+def test_a_file_that_is_not_ours_is_never_lost_in_whatever_order_names_reach_the_disk(
+    simulated_disk: SimulatedDisk,
+) -> None:
+    home, foreign = Path("/journal"), b"the notes of somebody else"
+    write_file(simulated_disk, home / "0.jnl", noise(100))
+    write_file(simulated_disk, home / "0.jnl.crc", foreign)
+    simulated_disk.settle()
+    file = simulated_disk.open(home / "0.jnl", "update")
+    ChecksumWriter.open_at(simulated_disk, file, 100).close()
+    file.close()
+    for state in simulated_disk.crash_states(reorder_names=True):
+        assert foreign in read_tree(state, home).values()
 
 
 def test_a_link_in_place_of_the_side_file_is_not_followed(journal: Journal, tmp_path: Path) -> None:
@@ -833,12 +848,10 @@ def test_a_checked_file_is_otherwise_the_file_itself_and_cannot_be_written(journ
         assert file.path == journal.path
         assert file.size() == 300
         assert file.identity() == REAL_DISK.identity(journal.path)
-        file.lock()
         file.sync()
-        with pytest.raises(WrongUse, match="is for reading only"):
-            file.write_at(0, b"x")
-        with pytest.raises(WrongUse, match="is for reading only"):
-            file.truncate(0)
+        for change in (lambda: file.write_at(0, b"x"), lambda: file.truncate(0), file.lock):
+            with pytest.raises(WrongUse, match="is for reading only"):
+                change()
         file.close()
         with pytest.raises(StorageFailed):
             file.read_at(0, 1)

@@ -146,6 +146,11 @@ def test_a_whole_file_is_moved_where_copies_are_and_a_long_name_is_cut_short(jou
         assert len(kept.name.encode()) <= 255
 
 
+def test_a_file_that_was_moved_is_durable_where_it_is_kept(disk: SimulatedDisk) -> None:
+    keep_file(disk, JOURNAL, PATH)
+    assert disk.unsynced() == [f"name {PATH}"], "only that the old name is gone may still be on its way"
+
+
 @pytest.mark.parametrize("partial", [False, True])
 def test_a_copy_for_which_there_is_no_space_leaves_nothing_behind(disk: SimulatedDisk, partial: bool) -> None:
     full = FaultyDisk(disk, 1, errno.ENOSPC, forever=True, partial=partial, only=["write"])

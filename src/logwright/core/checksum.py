@@ -604,10 +604,10 @@ class CheckedFile:
         return self.file.identity()
 
     def sync(self) -> None:
-        self.file.sync()
+        """Nothing was written."""
 
     def lock(self) -> None:
-        self.file.lock()
+        raise WrongUse(f"{self.path}: a file that is checked against its checksums is for reading only")
 
     def close(self) -> None:
         self.file.close()

@@ -73,7 +73,7 @@ class PatchedFile:
         """Nothing was written."""
 
     def lock(self) -> None:
-        self.file.lock()
+        raise WrongUse(f"{self.path}: a file that is only imagined is for reading")
 
     def close(self) -> None:
         self.file.close()

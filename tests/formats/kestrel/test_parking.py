@@ -166,6 +166,17 @@ def test_a_crash_loses_no_item_and_what_it_doubled_is_told(way: str) -> None:
     assert doubled == 3, "there is a moment at which all of them are in both queues"
 
 
+def test_items_that_were_put_back_are_durable_there_and_gone_from_where_they_were() -> None:
+    disk = SimulatedDisk()
+    disk.make_directory(HOME)
+    with Queue(HOME, "cars", max_attempts=1, disk=disk, background=False) as queue:
+        queue.put_many([b"a", b"b"])
+        queue.abort(*(item.xid for item in queue.open_many(2)))
+        assert queue.unpark() == 2
+        assert "contents of /spool/cars_parked" not in disk.unsynced()
+        assert "contents of /spool/cars" not in disk.unsynced()
+
+
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
 def test_a_call_that_fails_loses_no_item(error: int) -> None:
     def parked_items() -> SimulatedDisk:

@@ -267,6 +267,14 @@ def test_offsets_of_consumers_come_back_byte_for_byte(tmp_path: Path) -> None:
         assert offset.value == 3
 
 
+def test_what_a_task_has_written_is_durable_with_its_names() -> None:
+    disk = empty()
+    rows = ROWS[JOURNALS[0]]
+    write(OUT, rows, [file for file in FILES[JOURNALS[0]] if file.endswith(".jnl")], disk=disk)
+    write_consumers(OUT, "", {"audit": 7, "late": None}, disk=disk)
+    assert [change for change in disk.unsynced() if ".idx" not in change] == [], "only an index may be lost"
+
+
 @pytest.mark.parametrize("name", ["", "a/b", "../out", "a\0b", "x" * 252])
 def test_a_consumer_that_cannot_be_called_so_is_refused(name: str, tmp_path: Path) -> None:
     with pytest.raises(WrongUse, match="cannot be the name of a consumer"):
