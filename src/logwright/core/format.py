@@ -206,7 +206,8 @@ def detect(path: Path | str, *, disk: Disk = REAL_DISK) -> Format:
     if not found and disk.is_link(path):
         raise UnknownFormat(f"{path} is a link, and links are not followed: say what it leads to")
     if not found:
-        raise UnknownFormat(f"{path} is not a journal of any known format ({', '.join(FORMATS)})")
+        hint = "if it is a damaged one, name its format with --format: verify and repair may still read it"
+        raise UnknownFormat(f"{path} is not a journal of any known format ({', '.join(FORMATS)}); {hint}")
     best = max(evidence.score for evidence, _ in found)
     winners = [(evidence, format) for evidence, format in found if evidence.score == best]
     if len(winners) > 1:

@@ -156,7 +156,16 @@ def test_a_header_that_is_not_there_as_a_whole_is_written_anew() -> None:
         disk = laid_out(codec.encode_header(0, 0)[:size])
         found = recover(FILE, disk=disk)
         assert content(disk) == codec.encode_header(0, 0)
-        assert (found.cut is None) == (size == 0)
+        assert found.cut is not None
+        assert (found.cut.size, found.cut.kind, found.kept is None) == (size, "torn_tail", size == 0)
+
+
+def test_whole_transactions_after_the_last_one_are_no_torn_tail() -> None:
+    data = DATA + DATA
+    disk = laid_out(data)
+    with pytest.raises(DamagedJournal, match="whole transactions follow the last one, and no link leads to them"):
+        recover(FILE, disk=disk)
+    assert content(disk) == data
 
 
 @pytest.mark.parametrize(("at", "target", "expected"), HOSTILE.values(), ids=HOSTILE)

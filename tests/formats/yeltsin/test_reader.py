@@ -11,6 +11,7 @@ import pytest
 
 from logwright.core.disk import REAL_DISK
 from logwright.core.errors import DamagedJournal, NotFound, WrongUse
+from logwright.core.format import Evidence
 from logwright.core.outcome import Damage
 from logwright.formats.yeltsin import codec
 from logwright.formats.yeltsin.journal import JournalsReader, looks_like, open_reader
@@ -140,8 +141,9 @@ def test_a_transaction_in_the_storage_behind_the_last_one_shows_that_the_header_
 
 def test_a_short_header_is_a_torn_tail_and_another_one_is_damage(tmp_path: Path) -> None:
     assert pieces(laid_out(tmp_path / "a.jrnl", b"JRNL\0\0")) == [(0, 6, "torn_tail")]
-    assert pieces(laid_out(tmp_path / "b.jrnl", b"")) == []
-    assert pieces(laid_out(tmp_path / "c.jrnl", b"JRNK" + DATA[4:])) == [(0, len(DATA), "malformed")]
+    assert pieces(laid_out(tmp_path / "b.jrnl", b"")) == [(0, 0, "torn_tail")]
+    assert pieces(laid_out(tmp_path / "c.jrnl", b"JRNK" + DATA[4:])) == [(0, 20, "malformed"), 0, 1, 2, 3, 4, 5]
+    assert pieces(laid_out(tmp_path / "d.jrnl", bytes(20) + DATA[20:])) == [(0, len(DATA), "malformed")]
 
 
 # --- hostile links ----------------------------------------------------------------------------------------------------
@@ -296,6 +298,15 @@ def test_a_journal_is_known_by_its_first_bytes(tmp_path: Path) -> None:
     evidence = looks_like(REAL_DISK, tmp_path)
     assert evidence is not None
     assert evidence.score == 3
+
+
+def test_a_journal_with_a_damaged_signature_is_known_by_its_first_transaction(tmp_path: Path) -> None:
+    path = tmp_path / "plain"
+    path.write_bytes(b"JSNL" + DATA[4:])
+    assert looks_like(REAL_DISK, path) == Evidence(2, "its signature is damaged, and a first transaction follows it")
+    path.write_bytes(b"JSNL" + DATA[4:50])
+    assert looks_like(REAL_DISK, path) is None
+    assert looks_like(REAL_DISK, path.rename(tmp_path / "t.jrnl")) == Evidence(1, "it is named like a journal")
 
 
 # --- seals ------------------------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from ...core.snapshot import Snapshot
 from . import codec, kernel
 from .layout import (
     COMPLETE,
+    HEADER,
     HEADER_BYTES,
     JOURNAL_SUFFIX,
     NEXT_AT,
@@ -150,6 +151,16 @@ def is_whole(file: File, position: int, size: int, *, follow_next: bool = True) 
         return measure(file, position, size, follow_next=follow_next) is not None
     except Malformed:
         return False
+
+
+def has_first_transaction(file: File) -> bool:
+    """Whether the header, whatever its signature is, names a whole transaction that nothing precedes as the first."""
+    data = file.read_at(0, HEADER_BYTES)
+    if len(data) < HEADER_BYTES:
+        return False
+    _, first, last = HEADER.unpack(data)
+    head = read_head(file, first)
+    return first <= last and head is not None and head.previous == 0 and is_whole(file, first, file.size())
 
 
 def find_redo(file: File, last: int, size: int) -> int | None:

@@ -12,9 +12,9 @@ from ...core.format import Evidence
 from ...core.format import Reader as AnyReader
 from ...core.outcome import Damage, Mode
 from ...core.side_by_side import one_or_all
-from .files import list_journals
+from .files import has_first_transaction, list_journals
 from .journals import JournalsReader
-from .layout import JOURNAL_SUFFIX, SIGNATURE
+from .layout import HEADER_BYTES, JOURNAL_SUFFIX, SIGNATURE
 from .opening import check_is_journal
 from .reader import Reader
 from .records import Transaction
@@ -40,38 +40,42 @@ __all__ = [
 
 
 def looks_like(disk: Disk, path: Path) -> Evidence | None:
-    """Whether a path is a journal, or a directory of journals: the first four bytes tell.
+    """Whether a path is a journal, or a directory of journals: the first bytes say, or the first transaction.
 
     What the system does not let us see is its error, not a "no".
     """
     try:
         if disk.is_directory(path):
             return _directory_looks_like(disk, path)
-        begins = _begins_like_one(disk, path)
+        reason = _begins_like_one(disk, path)
     except NotFound:  # removed while we looked
         return None
-    if begins:
-        return Evidence(3 if path.name.endswith(JOURNAL_SUFFIX) else 2, f"it begins with {SIGNATURE.decode()}")
-    return None
+    is_named = path.name.endswith(JOURNAL_SUFFIX)
+    if reason is not None:
+        return Evidence(3 if is_named else 2, reason)
+    return Evidence(1, "it is named like a journal") if is_named and not disk.is_link(path) else None
 
 
 def _directory_looks_like(disk: Disk, path: Path) -> Evidence | None:
     names = list_journals(disk, path)
-    good = [name for name in names if _begins_like_one(disk, path / name)]
-    if len(good) > 1:
-        return Evidence(3, f"{good[0]} and others begin with {SIGNATURE.decode()}")
+    good = [(name, reason) for name in names if (reason := _begins_like_one(disk, path / name)) is not None]
     if good:
-        return Evidence(2, f"{good[0]} begins with {SIGNATURE.decode()}")
+        name, reason = good[0]
+        return Evidence(3 if len(good) > 1 else 2, f"of {name}{' and others' if len(good) > 1 else ''}, {reason}")
     return Evidence(1, f"{names[0]} is named like a journal") if names else None
 
 
-def _begins_like_one(disk: Disk, path: Path) -> bool:
+def _begins_like_one(disk: Disk, path: Path) -> str | None:
+    """Why a file begins like a journal: by its signature, or by the rest of a header and the first transaction."""
     try:
         file = disk.open(path, "read")
     except LogwrightError:
-        return False
+        return None
     try:
-        return file.read_at(0, len(SIGNATURE)) == SIGNATURE
+        data = file.read_at(0, HEADER_BYTES)
+        if data.startswith(SIGNATURE):
+            return f"it begins with {SIGNATURE.decode()}"
+        return "its signature is damaged, and a first transaction follows it" if has_first_transaction(file) else None
     finally:
         file.close()
 

@@ -151,7 +151,7 @@ def _bring_in_order(disk: Disk, path: Path, opened: Opened, *, counts: bool) -> 
     try:
         header = read_header(file)
     except Malformed as malformed:
-        raise DamagedJournal(path, malformed.position, malformed.reason) from None
+        raise _explained(path, malformed.position, malformed.reason) from None
     if header is None:
         _replace_header(disk, path, opened)
         return
@@ -271,8 +271,9 @@ def _end_of(file: File, last: int, size: int) -> int:
 def _replace_header(disk: Disk, path: Path, opened: Opened) -> None:
     """The file is shorter than a header: whoever created it was not done."""
     size = opened.file.size()
-    if size:
-        _keep_first(disk, path, opened, 0, size, f"only {size} bytes of the header are there")
+    _keep_first(disk, path, opened, 0, size, f"only {size} of the {HEADER_BYTES} bytes of the header are there")
+    if not size:
+        opened.keeps = None
     opened.write(0, codec.encode_header(0, 0))
     opened.steps.append(opened.file.sync)
 

@@ -10,23 +10,25 @@ from __future__ import annotations
 
 import base64
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from ...core.disk import REAL_DISK, Disk, File
-from ...core.errors import NotFound, TooLarge, WrongUse
+from ...core.errors import HistoryUnavailable, NotFound, TooLarge, WrongUse
 from ...core.format import Located
+from ...core.losses import Loss
 from ...core.outcome import Damage, Malformed, Mode
-from ...core.reading import FilesReader, located
+from ...core.reading import FilesReader, located, reaches
 from ...core.times import NANOSECONDS
 from . import codec, kernel
 from .cursor import Chunk, Cursor
-from .files import Head, Header, JournalFile, OpenFiles, hop, measure, read_head, read_header
+from .files import Head, Header, JournalFile, OpenFiles, has_first_transaction, hop, measure, read_head, read_header
 from .judging import judge
-from .layout import HEADER_BYTES
+from .layout import HEADER, HEADER_BYTES, LINK
 from .records import Transaction
-from .replay import Pages, PagesState, Ranges, change, difference
+from .replay import Pages, PagesState, Ranges, change, difference, gap_of
 
 ROW_FIELDS: Final = ("previous", "next", "timestamp", "flags", "complete", "outcome", "operations")
 
@@ -90,9 +92,10 @@ class Reader(FilesReader[Chunk, JournalFile]):
         Without `load` the images of very large transactions are not read: their chunks are hollow.
         """
         low, high = source.positions(start, stop)
-        header = _header_or_damage(source, file)
-        if isinstance(header, Damage):
-            yield from self.report(header, mode) if header.size else ()
+        header, damage = _header_and_damage(source, file)
+        if damage is not None and reaches(damage, low):
+            yield from self.report(damage, mode)
+        if header is None:
             return
         position, index = _at_start(file, header, low) if at is None else at
         cursor = Cursor(file, source, header, position=position, index=index)
@@ -136,18 +139,34 @@ class Reader(FilesReader[Chunk, JournalFile]):
         return self._first_from(-(-timestamp // NANOSECONDS))
 
     def find_moment(self, timestamp: int) -> int:
-        """The number of the first transaction that was created later than `timestamp` (ns); `next` if none was."""
-        return self._first_from(timestamp // NANOSECONDS + 1)
+        """The number of the first transaction that was created later than `timestamp` (ns); `next` if none was.
 
-    def _first_from(self, seconds: int) -> int:
+        `HistoryUnavailable` where transactions are lost that may have been created by then.
+        """
+        return self._first_from(timestamp // NANOSECONDS + 1, gaps=[gap_of(loss) for loss in self._lost()])
+
+    def _first_from(self, seconds: int, *, gaps: Sequence[int] = ()) -> int:
         end = HEADER_BYTES
         for item in self.chunks(mode="dropmalformed", load=False):
             assert not isinstance(item, Damage)
-            for start in item.starts()[:-1]:
+            starts = item.starts()
+            for start, following in pairwise(starts):
                 if timestamp_at(item, start) >= seconds:
+                    self._refuse_lost(end, start, gaps)
                     return start
-            end = item.end
+                end = following
+        self._refuse_lost(end, end, gaps)
         return end
+
+    def _refuse_lost(self, start: int, stop: int, gaps: Sequence[int]) -> None:
+        if any(start <= gap <= stop for gap in gaps):
+            reason = "transactions of that time are lost; name a transaction that is left by its number"
+            raise HistoryUnavailable(f"{self.path} @ {start}: {reason}, and see verify")
+
+    def _lost(self) -> list[Loss]:
+        """What was lost, in the order of the journal, without fields that were restored."""
+        found = [loss for loss in self.losses() if loss.kind == "lost" and loss.at_most != 0]
+        return sorted(found, key=gap_of)
 
     def last_of(self, files: OpenFiles, number: int, count: int) -> list[Located]:
         """The last transactions of the file: found backwards from the last one, if nothing is wrong there."""
@@ -168,44 +187,75 @@ class Reader(FilesReader[Chunk, JournalFile]):
         pages = Pages()
         last: int | None = None
         redo = False
-        for item in self.scan(mode=mode):
-            if isinstance(item, Damage):
-                continue
-            if at is None or item.span.start < at:
+        for item in self._with_gaps(mode):
+            if isinstance(item, int):
+                if at is None or item < at:
+                    pages.forget()
+                else:
+                    pages.look_back_no_further()
+            elif at is None or item.span.start < at:
                 pages.apply(item.record)
                 last = item.span.start
                 if item.record.outcome != "rolled_back":  # which is void: what was before it counts
                     redo = item.record.redo_is_due
             else:
                 pages.look_back(item.record)
-        return PagesState(pages.transactions, last, redo, pages.known)
+        losses = tuple(loss for loss in self._lost() if at is None or gap_of(loss) < at)
+        return PagesState(pages.transactions, last, redo, pages.known, losses)
+
+    def _with_gaps(self, mode: Mode) -> Iterator[Located | int]:
+        """The transactions, and the offsets between them where others are lost or cannot be read."""
+        gaps = deque(map(gap_of, self._lost()))
+        for item in self.scan(mode="failfast" if mode == "failfast" else "permissive"):
+            if isinstance(item, Damage):
+                is_gap = item.kind == "malformed" or (item.kind == "link" and item.size > LINK.size)
+                if is_gap and item.end > HEADER_BYTES:
+                    gaps.appendleft(item.start)
+                continue
+            while gaps and gaps[0] <= item.span.start:
+                yield gaps.popleft()
+            yield item
 
     def state(self, at: int | None = None) -> dict[str, Any]:
         """The pages as JSON, now or before the transaction with the number `at`."""
         return self.pages(at).as_json()
 
     def diff(self, start: int, stop: int) -> dict[str, Any]:
-        """Which bytes of which pages differ before two transactions."""
+        """Which bytes of which pages differ before two transactions.
+
+        `HistoryUnavailable` if transactions between them are lost.
+        """
+        for loss in self._lost():
+            if min(start, stop) <= gap_of(loss) < max(start, stop):
+                raise HistoryUnavailable(f"{self.path} @ {gap_of(loss)}: what changed is not known: {loss.describe()}")
         return difference(self.pages(start).pages, self.pages(stop).pages)
 
     def history(self, key: str) -> list[dict[str, Any]]:
-        """What happened to a page, which is named by its offset in the table, transaction by transaction."""
+        """What happened to a page, which is named by its offset in the table, transaction by transaction.
+
+        Where transactions are lost, nothing is known of the page any more: the event is `lost`.
+        """
         if not key.isascii() or not key.isdigit():
             raise WrongUse(f"{key!r} is no page: give its offset in the table, such as 30")
         page = int(key)
         known: dict[int, Ranges] = {}
         found: list[dict[str, Any]] = []
         index = 0
-        for item in self.scan(mode="dropmalformed"):
-            if isinstance(item, Damage):
+        time: int | None = None
+        for item in self._with_gaps("dropmalformed"):
+            if isinstance(item, int):
+                known.clear()
+                place = {"t": time, "transaction": index, "file": self.path.name, "position": item}
+                found.append({**place, "event": "lost", "value": []})
                 continue
+            time = item.record.timestamp
             operations = [operation for operation in item.record.operations if operation.page == page]
             if operations and item.record.outcome == "completed":
                 for operation in operations:
                     change(known, operation)
                 found.append(_change(item, index, operations[-1].op, known.get(page)))
             index += 1
-        if not found:
+        if all(item["event"] == "lost" for item in found):
             raise NotFound(f"{self.path}: no transaction has changed the page {page}")
         return found
 
@@ -270,16 +320,20 @@ def _change(item: Located, index: int, event: str, ranges: Ranges | None) -> dic
 # --- both ends ------------------------------------------------------------------------------------------------------
 
 
-def _header_or_damage(source: JournalFile, file: File) -> Header | Damage:
-    """The header, or what is wrong with it."""
+def _header_and_damage(source: JournalFile, file: File) -> tuple[Header | None, Damage | None]:
+    """The header if it can be used, and what is wrong with it."""
     size = file.size()
     try:
         header = read_header(file)
     except Malformed as malformed:
-        return Damage(source.name, 0, size, malformed.reason)
+        if has_first_transaction(file):
+            _, first, last = HEADER.unpack(file.read_at(0, HEADER_BYTES))
+            return Header(first, last), Damage(source.name, 0, HEADER_BYTES, malformed.reason)
+        return None, Damage(source.name, 0, size, malformed.reason)
     if header is not None:
-        return header
-    return Damage(source.name, 0, size, f"only {size} of the {HEADER_BYTES} bytes of the header are there", "torn_tail")
+        return header, None
+    reason = f"only {size} of the {HEADER_BYTES} bytes of the header are there"
+    return None, Damage(source.name, 0, size, reason, "torn_tail")
 
 
 def _at_start(file: File, header: Header, start: int) -> tuple[int | None, int]:

@@ -36,7 +36,7 @@ from ...core.repair import Create, Cut, Patch, Plan, Remove, Rename, Repair, Ste
 from ...core.repairing import SideBySideRepair
 from . import codec
 from .cursor import Cursor
-from .files import Header, JournalFile, is_whole, list_journals, read_head
+from .files import Header, JournalFile, has_first_transaction, list_journals, read_head
 from .judging import judge
 from .layout import (
     FIRST_AT,
@@ -132,10 +132,8 @@ class _Salvage:
         if signature != SIGNATURE:
             self.is_damaged = True
             self.reason = f"a journal begins with {SIGNATURE!r}, and not with {signature!r}"
-            head = read_head(self.file, first)
-            is_first = head is not None and head.previous == 0 and is_whole(self.file, first, self.size)
             is_empty = first == last == 0 and self.size == HEADER_BYTES
-            if not is_first and not is_empty:
+            if not is_empty and not has_first_transaction(self.file):
                 return False
         self.header = header
         for damage in self._damages():

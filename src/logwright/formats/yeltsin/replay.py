@@ -6,7 +6,8 @@ each other are one. An allocated page is empty, so nothing is known of its past 
 What pages were at a point in the past is known twice over: the images after each change tell it forwards, from the
 beginning to that point, and the images before each change tell it backwards, of bytes that nothing had changed before.
 
-Transactions that were rolled back, and those without an end, are void.
+Transactions that were rolled back, and those without an end, are void. What was known before a transaction that is lost
+is forgotten there, in both directions: that transaction may have changed any page.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+from ...core.losses import Loss
 from .records import Allocate, Modify, Operation, Remove, Transaction
 
 
@@ -88,6 +90,7 @@ class Pages:
     def __init__(self) -> None:
         self.known: dict[int, Ranges] = {}
         self.transactions = 0
+        self._is_closed = False
         self._closed: set[int] = set()
         """Pages of which later images tell nothing about the point that is asked for."""
 
@@ -98,9 +101,17 @@ class Pages:
             for operation in transaction.operations:
                 change(self.known, operation)
 
+    def forget(self) -> None:
+        """Let a transaction have happened that is lost."""
+        self.known.clear()
+
+    def look_back_no_further(self) -> None:
+        """Learn nothing from transactions after one that is lost."""
+        self._is_closed = True
+
     def look_back(self, transaction: Transaction) -> None:
         """Learn from a later transaction what bytes were before it."""
-        if transaction.outcome != "completed":
+        if transaction.outcome != "completed" or self._is_closed:
             return
         for operation in transaction.operations:
             if operation.page in self._closed:
@@ -131,15 +142,26 @@ class PagesState:
     last: int | None
     redo: bool
     pages: dict[int, Ranges]
+    losses: tuple[Loss, ...] = ()
+    """What was lost up to there: bytes of pages that nothing has told since are not known."""
 
     def as_json(self) -> dict[str, Any]:
         """As `state --json` prints it."""
-        return {
+        found: dict[str, Any] = {
             "transactions": self.transactions,
             "last": self.last,
             "redo": self.redo,
             "pages": {str(page): self.pages[page].as_json() for page in sorted(self.pages)},
         }
+        if self.losses:
+            lines = [{"position": gap_of(loss), "lost": loss.records, "what": loss.what} for loss in self.losses]
+            return {**found, "losses": lines}
+        return found
+
+
+def gap_of(loss: Loss) -> int:
+    """The offset at which transactions are missing."""
+    return int(loss.fields.get("start", loss.position))
 
 
 def difference(before: dict[int, Ranges], after: dict[int, Ranges]) -> dict[str, Any]:
