@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
+from logwright.formats.sej import ShardedWriter
 from tests.cli.support import GOLDEN, Outcome, assert_one_error_line, run
 
 
@@ -68,3 +70,21 @@ def test_failfast_stops_at_damage(samples: Path) -> None:
 def test_a_gap_is_damage() -> None:
     outcome = run("count", GOLDEN / "gap" / "sej", "--json")
     assert (outcome.code, outcome.object) == (1, {"records": 36})
+
+
+def test_a_root_with_one_journal_below_a_prefix_is_counted(tmp_path: Path) -> None:
+    with ShardedWriter(tmp_path / "root", "blue", 0) as writer:
+        for number in range(7):
+            writer.append(b"value %d" % number)
+    assert run("count", tmp_path / "root") == Outcome(0, "7\n", "")
+    (tmp_path / "root" / "other").mkdir()
+    assert run("count", tmp_path / "root").code == 2, "which of them is meant is not for us to say"
+
+
+def test_what_is_known_to_be_lost_is_reported_and_is_no_damage(samples: Path, tmp_path: Path) -> None:
+    shutil.copytree(samples / "damaged", tmp_path / "journal")
+    whole = run("count", tmp_path / "journal")
+    assert run("repair", tmp_path / "journal", "--yes").code == 1
+    counted = run("count", tmp_path / "journal")
+    assert (whole.code, counted.code, counted.out) == (1, 0, whole.out)
+    assert "lost, as the account of losses says" in counted.err

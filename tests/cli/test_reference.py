@@ -23,7 +23,11 @@ EXAMPLES = [
     if "pipeline" not in line  # these need Spark: tests/spark runs them
     and not name.startswith(("serve ", "copy"))  # these end when they are told to, or need one: tests/servers runs them
 ]
-DAMAGE = {"logwright dump damaged --mode permissive", "logwright verify damaged --json"}
+DAMAGE = {
+    "logwright dump damaged --mode permissive",
+    "logwright verify damaged --json",
+    "logwright repair damaged --yes --json",
+}
 SALVAGE = "logwright convert damaged salvaged --to sej --mode permissive"
 ENDLESS = {"logwright tail orders -n 3 -f"}
 NEEDED_BEFORE = {

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from ..core.disk import REAL_DISK
 from ..core.errors import DamagedJournal
 from ..core.format import Located
 from ..core.outcome import MODES, Damage, Mode
@@ -61,17 +62,24 @@ def command(
 ) -> int:
     """Count the whole records, all of them or those in a range.
 
-    What is damaged is not counted but told on stderr, and makes the exit code 1.
+    What is damaged is not counted but reported on stderr, and makes the exit code 1. Known losses are reported too.
     """
+    from ..formats.sej.shard import has_one_unsharded
+
     damages: list[Damage] = []
 
     def note(damage: Damage) -> None:
         if damage.kind == "torn_tail":
             return
+        if damage.kind == "lost":
+            warn(describe(path, damage))
+            return
         if mode == "failfast":
             raise DamagedJournal(damage.file, damage.start, damage.reason)
         damages.append(damage)
 
+    if format_name is None and has_one_unsharded(REAL_DISK, path):
+        format_name = "sej"  # which nothing tells by itself: the directory may be anything that has a journal in it
     with opened(path, format_name) as reader:
         with progress_bar("counting") as progress:
             first, end = resolve_range(reader, start, stop, since, until, local)

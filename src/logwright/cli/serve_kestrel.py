@@ -129,7 +129,7 @@ def _queue_options(function: Decorated) -> Decorated:
 @click.option(
     "--kestrel-names",
     is_flag=True,
-    help="Answer get NAME/open with VALUE NAME, as Kestrel does, in the place of VALUE NAME/open.",
+    help="Answer in Kestrel's words: VALUE NAME to get NAME/open, and what flush_all and delete answer there.",
 )
 @click.option(
     "--status-file",

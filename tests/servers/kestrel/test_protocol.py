@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from logwright import __version__
 from logwright.formats.kestrel.limits import Limits
 from tests.servers.kestrel.support import VERSION, Client, Serving, serving
 from tests.support.threads import DEADLINE_SECONDS
@@ -183,6 +184,36 @@ def test_kestrel_names_are_given_back_where_they_are_asked_for(tmp_path: Path) -
     with serving(tmp_path / "queues", kestrel_names=True) as served, Client(served) as client:
         client.ask(b"set q 0 0 1\r\n1\r\n")
         assert client.ask(b"get q/open\r\n") == b"VALUE q 0 1\r\n1\r\nEND\r\n"
+
+
+def test_flush_all_and_delete_answer_as_memcached_or_where_it_is_asked_for_as_kestrel(tmp_path: Path) -> None:
+    requests = b"flush_all\r\ndelete nowhere\r\nset q 0 0 1\r\n1\r\nflush_all\r\ndelete q\r\ndelete q\r\n"
+    with serving(tmp_path / "plain") as served, Client(served) as client:
+        assert client.ask(requests) == b"OK\r\nNOT_FOUND\r\nSTORED\r\nOK\r\nDELETED\r\nNOT_FOUND\r\n"
+    with serving(tmp_path / "kestrel", kestrel_names=True) as served, Client(served) as client:
+        flushed = b"Flushed all queues.\r\n"
+        assert client.ask(requests) == flushed + b"DELETED\r\nSTORED\r\n" + flushed + b"DELETED\r\nDELETED\r\n"
+
+
+def test_a_client_of_the_binary_protocol_is_refused_at_its_first_byte(tmp_path: Path) -> None:
+    with serving(tmp_path / "queues") as served:
+        with Client(served) as client:
+            client.say(b"\x80")
+            assert client.hear_all() == b"CLIENT_ERROR the binary protocol is not spoken here\r\n"
+        with Client(served) as client:
+            client.say(b"set q 0 0 1\r\n\x80\r\n\x80\x00")
+            assert client.hear_all() == b"STORED\r\nCLIENT_ERROR the binary protocol is not spoken here\r\n"
+
+
+def test_the_version_is_digits_and_stats_has_ours_as_well(client: Client) -> None:
+    assert client.ask(b"stats\r\n").decode().count(f"STAT logwright_version {__version__}\r\n") == 1
+    assert VERSION == b"VERSION 2.4.1\r\n"
+
+
+def test_what_is_flushed_is_not_counted_as_discarded(client: Client) -> None:
+    client.ask(b"set q 0 0 1\r\n1\r\nset q 0 0 1\r\n2\r\nflush q\r\n")
+    assert b"STAT queue_q_discarded 0\r\n" in client.ask(b"stats\r\n")
+    assert b"STAT queue_q_total_flushes 1\r\n" in client.ask(b"stats\r\n")
 
 
 def test_a_full_queue_stores_nothing_more(tmp_path: Path) -> None:

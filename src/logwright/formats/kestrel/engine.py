@@ -333,7 +333,6 @@ class Engine(Waiting):
                     self.emit(_REMOVE * min(1 << 16, count - start))
                 self.clear()
                 self.end_behind()
-            self.discarded += count
             self.care_if_due()
         return count
 

@@ -23,7 +23,7 @@ class Stats:
     journal_files           how many files the journal has
     journal_bytes           how large they are together
     put, taken              how many items came; how many were removed, or confirmed
-    expired, discarded      how many were removed because they expired; to make room, or by `flush`
+    expired, discarded      how many were removed because they expired; to make room
     moved                   how many went to another queue
     """
 

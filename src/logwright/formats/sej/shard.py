@@ -94,6 +94,15 @@ def find_shards(disk: Disk, root: Path, prefix: str | None = None) -> list[Shard
     return sorted(found)
 
 
+def has_one_unsharded(disk: Disk, root: Path) -> bool:
+    """Whether a directory is the root of one journal below a prefix, without sharding, and of nothing else."""
+    if not disk.is_directory(root):
+        return False
+    names = [name for name in disk.list_directory(root) if not name.startswith(".")]
+    parsed = parse_shard_name(names[0]) if len(names) == 1 else None
+    return parsed is not None and parsed[1] == 0 and disk.is_directory(root / names[0] / SEGMENT_DIRECTORY)
+
+
 def check_bits(root: Path, shards: Iterable[Shard]) -> None:
     """Raise `WrongUse` when the shards of a prefix do not all have the same bit."""
     seen: dict[str, Shard] = {}

@@ -65,7 +65,8 @@ def _delete(client: Connection, words: list[bytes], request: Request) -> None:
     elif len(words) > 2 or (len(words) == 2 and words[1] != b"0"):
         client.refuse(answers.BAD_LINE)
     else:
-        _change(client, words[0], request, quiet, client.server.queues.delete, answers.DELETED, answers.NOT_FOUND)
+        absent = answers.DELETED if client.server.settings.kestrel_names else answers.NOT_FOUND
+        _change(client, words[0], request, quiet, client.server.queues.delete, answers.DELETED, absent)
 
 
 def _flush(client: Connection, words: list[bytes], request: Request) -> None:
@@ -149,7 +150,8 @@ def _flush_all(client: Connection, words: list[bytes], request: Request) -> None
         if failed:
             client.refuse(b"" if quiet else answers.not_flushed(sorted(failed)))
         elif not quiet:
-            client.answer(answers.OK, tuple(queue for queue in queues if not queue.is_gone))
+            done = answers.FLUSHED_ALL if server.settings.kestrel_names else answers.OK
+            client.answer(done, tuple(queue for queue in queues if not queue.is_gone))
         client.settle()
 
     client.unsettle()

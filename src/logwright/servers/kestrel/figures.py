@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING
 
+from ... import __version__
 from ...formats.kestrel.stats import stats_of as stats_of_engine
 from ..metrics import Metrics
 from ..safety import limits_of
@@ -70,6 +71,7 @@ def stats_of(server: QueueServer) -> dict[str, object]:
         "uptime": int(server.now - server.started),
         "time": int(server.clock()),
         "version": server.version,
+        "logwright_version": __version__,
         "curr_items": sum(queue.engine.items for queue in queues),
         "total_items": figures.total_items,
         "bytes": sum(queue.engine.data_bytes for queue in queues),
@@ -195,7 +197,7 @@ _OF_QUEUES = (
     ("journal_bytes", "gauge", "How large the journal is."),
     ("items_total", "counter", "Items that were put since the queue was opened."),
     ("expired_total", "counter", "Items that expired."),
-    ("discarded_total", "counter", "Items that were removed to make room, or flushed."),
+    ("discarded_total", "counter", "Items that were removed to make room."),
 )
 _FIELDS = {
     "open": "open_transactions",

@@ -20,7 +20,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from ... import __version__
 from ...core import keep
 from ...core.disk import REAL_DISK, Disk
 from ...core.durability import ALWAYS, NONE, Sync
@@ -48,8 +47,6 @@ from .wire import Arriving
 
 logger = logging.getLogger("logwright.servers.kestrel")
 
-_PROTOCOL_VERSION: Final = "2.4.0"
-"""Kestrel's, whose commands these are: clients, as those of libmemcached, refuse what is below 1."""
 DEFAULT_ADDRESS: Final = Address("127.0.0.1", 22133)
 """Where Kestrel listens."""
 _RELATIVE_SECONDS: Final = 60 * 60 * 24 * 30
@@ -71,7 +68,8 @@ class ServerSettings:
     """What is different for some queues."""
     protection: Protection = field(default_factory=Protection)
     kestrel_names: bool = False
-    """Answer `get NAME/option` with `VALUE NAME`, as Kestrel does, and not with the key as it was asked for."""
+    """Answer in Kestrel's words where they differ from memcached's: `get NAME/option` with `VALUE NAME` and not with
+    the key as it was asked for, `flush_all` with `Flushed all queues.`, and `delete` of no queue with `DELETED`."""
     status_file: Path | None = None
     """What keeps the status from one start to the next."""
     clock: Callable[[], float] | None = None
@@ -81,7 +79,8 @@ class ServerSettings:
 class QueueServer:
     """A server of one directory. Leaving its block, or `stop`, ends it."""
 
-    version = f"{_PROTOCOL_VERSION}-logwright-{__version__}"
+    version = "2.4.1"
+    """Kestrel's, whose commands these are. Digits and dots only, for clients parse it; libmemcached's refuse 0."""
 
     def __init__(self, settings: ServerSettings) -> None:
         settings.protection.check(settings.address)

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from typing import Any, Final, TypeAlias
 
-from .answers import BAD_DATA, BAD_LINE, ERROR, LONG_LINE, NO_MEMORY, TOO_LARGE
+from .answers import BAD_DATA, BAD_LINE, BINARY, ERROR, LONG_LINE, NO_MEMORY, TOO_LARGE
 from .limits import ServerLimits
 
 Request: TypeAlias = tuple[Any, ...]
@@ -34,6 +34,8 @@ HANG_UP: Final = 4
 _STORAGE: Final = {b"set": 5, b"add": 5, b"replace": 5, b"append": 5, b"prepend": 5, b"cas": 6}
 """How many words they have, `noreply` aside."""
 _NOREPLY: Final = b"noreply"
+_BINARY: Final = 0x80
+"""What a request of memcached's binary protocol begins with, and no line of the text protocol."""
 _END: Final = b"\r\n"
 _MOST_BLOCK_BYTES: Final = 2**31 - 3
 _MOST_FLAGS: Final = 2**32 - 1
@@ -115,6 +117,10 @@ class Parser:
             self._left = b""
         size = len(data)
         while position < size:
+            if data[position] == _BINARY:
+                found.append((HANG_UP, BINARY))
+                self._is_over = True
+                return
             end = data.find(b"\n", position)
             if (size if end < 0 else end) - position > self._max_line:
                 found.append((HANG_UP, LONG_LINE))
