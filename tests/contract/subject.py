@@ -121,6 +121,8 @@ class Subject(ABC):
     """Whether a record shows that some of its bytes never arrived. Where it does not, bytes that were never synced may
     come out as anything that reads like a record, and only those that were synced are held to what they were.
     """
+    whole_before_torn = 0
+    """How many records a file must begin with for what follows to be a torn tail: without, it may be anything."""
 
     full_is_final = True
     """Whether a writer that has met a full disk takes nothing more. Where it is not, what needs space raises and

@@ -81,7 +81,8 @@ def place(damage: Damage) -> tuple[str, int, int, str]:
 def tear_everywhere(subject: Subject, seed: int, count: int) -> None:
     journal = Journal.of(subject, seed, count)
     number = 0
-    for damaged in torn_tails(journal.data, start=max(journal.ends[0], subject.head_bytes), seed=seed):
+    start = max(journal.ends[subject.whole_before_torn], subject.head_bytes)
+    for damaged in torn_tails(journal.data, start=start, seed=seed):
         check(subject, damaged, journal)
         number += 1
     COUNTS.add("torn tails", number, subject.name)
@@ -100,8 +101,9 @@ def test_many_more_tails_torn_at_any_byte(subject: Subject, seed: int) -> None:
 
 def test_what_lies_behind_the_last_record_is_a_torn_tail(subject: Subject) -> None:
     number = 0
+    least = max(bool(subject.head_bytes), subject.whole_before_torn)
     for seed in range(6):
-        journal = Journal.of(subject, seed, seed + bool(subject.head_bytes))
+        journal = Journal.of(subject, seed, seed + least)
         for damaged in garbage_behind(journal.data, [*range(1, 60), 511, 512, 513, 4096], seed=seed):
             check(subject, damaged, journal)
             number += 1

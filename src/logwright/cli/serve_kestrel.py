@@ -17,6 +17,7 @@ from .serving import announce, logged_aloud, protection_of, raise_file_limit, sa
 from .times import parse_size
 
 if TYPE_CHECKING:
+    from ..formats.kestrel.records import Dialect
     from ..servers.kestrel import ServerSettings
 
 DEFAULT_PORT: Final = 22133
@@ -127,6 +128,13 @@ def _queue_options(function: Decorated) -> Decorated:
     help="What an answer promises: none (it survives the process), interval(MS), always (it is on the disk).",
 )
 @click.option(
+    "--dialect",
+    type=click.Choice(["auto", "kestrel2", "documented"]),
+    default="auto",
+    show_default=True,
+    help="What journals are written in. auto: as each one is, and a new one for Kestrel 2.1 and later (kestrel2).",
+)
+@click.option(
     "--kestrel-names",
     is_flag=True,
     help="Answer in Kestrel's words: VALUE NAME to get NAME/open, and what flush_all and delete answer there.",
@@ -142,7 +150,13 @@ def _queue_options(function: Decorated) -> Decorated:
 @_limit_options
 @json_option
 def kestrel(
-    directory: Path, sync: str, kestrel_names: bool, status_file: Path | None, as_json: bool, **options: Any
+    directory: Path,
+    sync: str,
+    dialect: Dialect,
+    kestrel_names: bool,
+    status_file: Path | None,
+    as_json: bool,
+    **options: Any,
 ) -> None:
     """Serve the queues of a directory to clients of memcached and Kestrel.
 
@@ -165,6 +179,7 @@ def kestrel(
         address=address,
         metrics=metrics,
         sync=parse_sync(sync),
+        dialect=dialect,
         limits=limits,
         queues=queues,
         named=named,

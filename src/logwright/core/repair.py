@@ -100,17 +100,21 @@ class Zeros:
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Make a new file of ranges of another one and of zeros, in their order, followed by `data`."""
+    """Make a new file of ranges of another one and of zeros, in their order, followed by `data`.
+
+    `inserts` are bytes that stand between them, each with the number of the range that it precedes.
+    """
 
     file: str
     source: str
     spans: tuple[Span | Zeros, ...]
     reason: str
     data: bytes = b""
+    inserts: tuple[tuple[int, bytes], ...] = ()
 
     @property
     def size(self) -> int:
-        return sum(span.size for span in self.spans) + len(self.data)
+        return sum(span.size for span in self.spans) + sum(len(data) for _, data in self.inserts) + len(self.data)
 
     def describe(self) -> str:
         places = ", ".join(
@@ -127,6 +131,7 @@ class Create:
             "source": self.source,
             "spans": [[span.start, span.end] if isinstance(span, Span) else [span.size] for span in self.spans],
             "data": base64.b64encode(self.data).decode(),
+            "inserts": [[number, base64.b64encode(data).decode()] for number, data in self.inserts],
             "reason": self.reason,
         }
 
@@ -172,7 +177,9 @@ def _step_from_json(item: dict[str, Any]) -> Step:
             return Patch(file, int(item["position"]), bytes.fromhex(item["old"]), bytes.fromhex(item["new"]), reason)
         case "create":
             spans = tuple(Span(*map(int, at)) if len(at) == 2 else Zeros(*map(int, at)) for at in item["spans"])
-            return Create(file, str(item["source"]), spans, reason, base64.b64decode(item["data"], validate=True))
+            data = base64.b64decode(item["data"], validate=True)
+            inserts = tuple((int(number), base64.b64decode(text)) for number, text in item.get("inserts", ()))
+            return Create(file, str(item["source"]), spans, reason, data, inserts)
         case "remove":
             return Remove(file, reason)
         case "rename":
@@ -615,7 +622,8 @@ def _contents(disk: Disk, home: Path, step: Create) -> Generator[bytes, None, No
     if step.spans:
         file = disk.open(_at(home, step.source), "read")
         try:
-            for span in step.spans:
+            for number, span in enumerate(step.spans):
+                yield from (data for before, data in step.inserts if before == number)
                 if isinstance(span, Span):
                     yield from _pieces(file, span.start, span.end)
                     continue

@@ -61,6 +61,7 @@ class KestrelSubject(RecordsSubject):
     file = QUEUE
     options = {"plain": {}, "small segments": {"max_file_bytes": 700}}  # noqa: RUF012
     notices_torn_values = False
+    whole_before_torn = 1
 
     # --- records and bytes ------------------------------------------------------------------------------------------
 

@@ -18,7 +18,18 @@ from logwright.formats.kestrel.queue import Queue
 from logwright.formats.kestrel.reader import Reader
 from logwright.formats.kestrel.writer import Writer
 from tests.formats.kestrel.queues import Clock, drained, journal_of
-from tests.formats.kestrel.samples import REMOVE, RESERVE, add_xid, addx, confirm, reserve_as, state_dump, write
+from tests.formats.kestrel.samples import (
+    REMOVE,
+    RESERVE,
+    add_xid,
+    addx,
+    confirm,
+    reserve_as,
+    save_xid,
+    state_dump,
+    unremove,
+    write,
+)
 from tests.support.children import Child
 
 MakeQueue = Callable[..., Queue]
@@ -142,8 +153,32 @@ def test_the_journal_tells_what_was_done(make: MakeQueue) -> None:
         queue.confirm(second.xid)
         assert journal_of(queue.path) == [
             *("addx one", "addx two", "addx three", "remove"),
-            *("remove_tentative", "remove_tentative", "unremove 1", "confirm_remove 2"),
+            *("remove_tentative_xid 1", "remove_tentative_xid 2", "unremove 1", "confirm_remove 2"),
         ]
+
+
+def test_a_queue_keeps_the_dialect_of_its_journal_and_a_new_one_is_safe_in_releases(tmp_path: Path) -> None:
+    journals = {
+        "new": ([], "remove_tentative_xid 1"),
+        "only items": ([addx(b"a"), addx(b"b"), REMOVE], "remove_tentative_xid 1"),
+        "released": ([addx(b"a"), addx(b"b"), reserve_as(1), unremove(1)], "remove_tentative_xid 2"),
+        "documented": ([addx(b"a"), addx(b"b"), RESERVE, unremove(1)], "remove_tentative"),
+        "documented, packed": ([save_xid(0), add_xid(7, b"a"), addx(b"b")], "remove_tentative"),
+    }
+    for name, (operations, reserves) in journals.items():
+        if operations:
+            write(tmp_path / name, *operations)
+        with Queue(tmp_path, name) as queue:
+            queue.put(b"one more")
+            queue.open()
+            assert journal_of(queue.path)[-1] == reserves, name
+
+
+def test_a_queue_takes_the_dialect_that_it_is_given(tmp_path: Path) -> None:
+    with Queue(tmp_path, "cars", dialect="documented") as queue:
+        queue.put(b"one")
+        queue.open()
+        assert journal_of(queue.path) == ["addx one", "remove_tentative"]
 
 
 def test_each_operation_is_with_the_system_when_the_call_returns(make: MakeQueue) -> None:
@@ -152,7 +187,7 @@ def test_each_operation_is_with_the_system_when_the_call_returns(make: MakeQueue
         for step in (lambda: queue.put(b"12345"), queue.get, lambda: queue.put(b""), queue.open):
             step()
             sizes.append(queue.path.stat().st_size)
-        assert sizes == [0, 26, 27, 48, 49]
+        assert sizes == [0, 26, 27, 48, 53]
 
 
 def test_operations_gather_when_they_are_told_to(make: MakeQueue) -> None:
@@ -563,5 +598,5 @@ def test_figures_of_a_queue(make: MakeQueue) -> None:
         assert (stats.items, stats.bytes, stats.open, stats.put, stats.taken) == (1, 5, 1, 3, 1)
         assert (stats.memory_items, stats.memory_bytes, stats.reads_behind) == (1, 5, False)
         assert (stats.age_ms, stats.xid, stats.waiting) == (2500, 1, 0)
-        assert (stats.journal_files, stats.journal_bytes) == (1, 3 * 21 + 11 + 2)
+        assert (stats.journal_files, stats.journal_bytes) == (1, 3 * 21 + 11 + 1 + 5)
         assert stats.as_json()["items"] == 1

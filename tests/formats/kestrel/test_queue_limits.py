@@ -338,7 +338,7 @@ def test_attempts_survive_restarts_and_rewriting(make: MakeQueue) -> None:
             assert found == [(b"one", 4 + count), (b"two", 1), (b"three", 0)]
             queue.open()
             queue._engine._restate()
-            assert journal_of(queue.path)[:2] == [f"save_xid {6 + count}", f"add_xid {6 + count} one"]
+            assert journal_of(queue.path)[:2] == ["addx one", f"remove_tentative_xid {6 + count}"]
     with Writer(queue.path) as writer:
         writer.rewrite()
     with make() as queue:

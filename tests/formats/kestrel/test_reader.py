@@ -15,11 +15,13 @@ from logwright.core.errors import DamagedJournal, HistoryUnavailable, NotFound, 
 from logwright.core.outcome import Damage
 from logwright.formats.kestrel.cursor import READ_BYTES
 from logwright.formats.kestrel.journal import looks_like, open_reader
+from logwright.formats.kestrel.queue import Queue
 from logwright.formats.kestrel.queues import QueuesReader
 from logwright.formats.kestrel.reader import Reader
 from logwright.formats.kestrel.records import Operation
 from logwright.formats.kestrel.writer import Writer
 from tests.formats.kestrel.samples import ADDED, REMOVE, RESERVE, addx, confirm, encoded, reserve_as, unremove, write
+from tests.support.damage import flip_bit
 
 A, B, C, D = (addx(name) for name in (b"A", b"B", b"C", b"D"))
 SIZE = 22
@@ -126,7 +128,9 @@ def test_an_item_of_long_ago_is_believed_if_all_the_rest_can_be_read(tmp_path: P
     assert list(Reader(path).operations(mode="dropmalformed")) == [A]
 
 
-@pytest.mark.parametrize("tail", [b"\x7f", b"\x02\x10", encoded([B])[:-1], bytes(40), b"\x7f\x01\x01\x01"])
+@pytest.mark.parametrize(
+    "tail", [b"\x7f", b"\x02\x10", encoded([B])[:-1], bytes(40), b"\x06\x01", b"\x7f" * 30 + b"\x01"]
+)
 def test_what_no_item_follows_is_a_torn_tail_of_the_newest_file(tail: bytes, tmp_path: Path) -> None:
     path = write(tmp_path / "cars", A, behind=tail)
     reader = Reader(path)
@@ -134,6 +138,34 @@ def test_what_no_item_follows_is_a_torn_tail_of_the_newest_file(tail: bytes, tmp
     assert reader.torn_tail is not None
     assert (reader.torn_tail.start, reader.torn_tail.end) == (22, 22 + len(tail))
     assert reader.torn_tail.kind == "torn_tail"
+
+
+@pytest.mark.parametrize("bit", [0, 4, 5, 6, 7])
+def test_a_bad_bit_among_removals_is_no_torn_tail(bit: int, tmp_path: Path) -> None:
+    whole = encoded([addx(b"item")] * 60 + [REMOVE] * 60)
+    for position in range(len(whole) - 60, len(whole) - (9 if bit == 0 else 1)):  # of the last one nothing follows
+        path = tmp_path / "cars"
+        path.write_bytes(flip_bit(whole, 8 * position + bit))
+        damage = [item for item in Reader(path).operations(mode="permissive") if isinstance(item, Damage)]
+        assert [(item.start, item.kind) for item in damage] == [(position, "malformed")]
+        with pytest.raises(DamagedJournal, match="nothing was changed"):
+            Writer(path)
+        with pytest.raises(DamagedJournal, match="nothing was changed"):
+            Queue(tmp_path, "cars")
+
+
+@pytest.mark.parametrize("bad", [bytes(200), b"some text that was put here\n" * 10], ids=["zeros", "text"])
+def test_a_queue_that_was_overwritten_from_its_beginning_is_no_torn_tail(bad: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "cars"
+    path.write_bytes(bad)
+    (problem,) = Reader(path).verify().problems
+    assert (problem.position, problem.kind) == (0, "malformed")
+    with pytest.raises(DamagedJournal):
+        list(Reader(path))
+    for opener in (Writer, lambda path: Queue(path.parent, path.name)):
+        with pytest.raises(DamagedJournal, match="nothing was changed"):
+            opener(path)
+    assert path.read_bytes() == bad
 
 
 def test_in_a_rotated_file_it_is_damage(cars: Path) -> None:

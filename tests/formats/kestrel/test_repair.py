@@ -13,7 +13,7 @@ from logwright.formats.kestrel.reader import Reader
 from logwright.formats.kestrel.records import Operation
 from logwright.formats.kestrel.repair import apply, plan, undo
 from logwright.formats.kestrel.writer import Writer
-from tests.formats.kestrel.samples import REMOVE, add_xid, addx, confirm, encoded, write
+from tests.formats.kestrel.samples import REMOVE, addx, confirm, encoded, write
 from tests.support.damage import flip_bit
 from tests.support.trees import read_tree
 
@@ -60,45 +60,99 @@ def test_bad_bytes_in_the_middle_go_and_the_rest_stays(tmp_path: Path) -> None:
     path = write(tmp_path / "cars", A, behind=bad + encoded([B, REMOVE]))
     found = plan(path)
     assert [type(step) for step in found.steps] == [Create, Remove, Rename]
-    assert found.left == (
-        "cars @ 31: 14 bytes could not be read (there is no operation 127): the operations in them are lost",
-    )
+    assert found.left == ()
+    (loss,) = found.losses
+    assert (loss.file, loss.position, loss.bytes, loss.at_least, loss.at_most) == ("cars", 31, 14, 0, None)
+    when = "added 2011-03-13T07:06:40.000Z"
+    assert loss.what.split("; ") == [
+        "operations in 14 bytes that cannot be read: the removal of up to 14 items",
+        f"the item before it, 'first item' {when}, may have damaged data",
+        f"of 1 live items these may be finished already: 'second item' {when}",
+        f"if bytes are missing, of those that were finished after it some may be live: 'first item' {when}",
+    ]
     assert repaired(path) == [A, B, REMOVE]
 
 
 def test_the_end_of_a_rotated_file_is_cut_off_and_told(tmp_path: Path) -> None:
     (tmp_path / "cars.50").write_bytes(encoded([A, B])[:-1])
     path = write(tmp_path / "cars", C)
-    assert len(plan(path).left) == 1
+    assert [(loss.file, loss.position, loss.bytes) for loss in plan(path).losses] == [("cars.50", 31, 31)]
     assert repaired(path) == [A, C]
 
 
-@pytest.mark.parametrize("bit", [bit for bit in range(8) if bit != 1])  # with that, an ADDX is an ADD, and reads well
-def test_a_flipped_bit_of_an_opcode_is_flipped_back(bit: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("bit", range(3, 8))
+def test_an_opcode_is_restored_where_the_rest_of_the_item_is_there(bit: int, tmp_path: Path) -> None:
     path = tmp_path / "cars"
     path.write_bytes(flip_bit(encoded([A, B, REMOVE, C]), 8 * 31 + bit))
     (step,) = plan(path).steps
     assert isinstance(step, Patch)
     assert (step.position, step.new) == (31, b"\x02")
+    (loss,) = plan(path).losses
+    assert (loss.kind, loss.position, loss.fields["old"], loss.fields["new"]) == ("restored", 31, step.old.hex(), "02")
     assert repaired(path) == [A, B, REMOVE, C]
 
 
-@pytest.mark.parametrize("bit", range(32))
-def test_a_flipped_bit_of_a_size_is_flipped_back(bit: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("bit", [0, 2])  # a 3 and a 6: they read well, and the size of the item follows
+def test_an_opcode_that_became_another_one_is_taken_out_with_its_item(bit: int, tmp_path: Path) -> None:
+    path = tmp_path / "cars"
+    path.write_bytes(flip_bit(encoded([A, B, REMOVE, C]), 8 * 31 + bit))
+    (loss,) = plan(path).losses
+    assert (loss.kind, loss.position, loss.bytes) == ("lost", 31, 33)
+    assert repaired(path) == [A, C]
+
+
+TOO_SMALL = (0, 1, 3)
+"""The bits of a size of 27 without which it is another size that an item can have."""
+
+
+@pytest.mark.parametrize("bit", [4, *range(21, 32)])
+def test_a_size_that_no_item_can_have_is_restored_where_only_one_explains_all_bytes(bit: int, tmp_path: Path) -> None:
     path = tmp_path / "cars"
     operations = [A, B, addx(b"a longer item"), REMOVE, C, addx(b"last")]
     path.write_bytes(flip_bit(encoded(operations), 8 * 32 + bit))
+    (loss,) = plan(path).losses
+    assert (loss.kind, loss.position, loss.at_least, loss.at_most) == ("restored", 32, 0, 0)
+    assert loss.what.startswith("the size of the item at 31")
     assert repaired(path) == operations
 
 
-def test_a_flipped_bit_of_a_removal_is_flipped_back(tmp_path: Path) -> None:
+@pytest.mark.parametrize("bit", TOO_SMALL)
+def test_an_item_that_reads_well_is_never_made_longer(bit: int, tmp_path: Path) -> None:
+    path = tmp_path / "cars"
+    data = encoded([A, B, C, C])
+    path.write_bytes(flip_bit(data, 8 * 32 + bit))
+    (loss,) = plan(path).losses
+    assert (loss.kind, loss.fields["suspect"]) == ("lost", "cars@31")
+    cut_short = addx(b"second item"[: 11 - (1 << bit)])
+    assert repaired(path) == [A, cut_short, C, C]
+
+
+@pytest.mark.parametrize("bit", [2, 5, 6])
+def test_an_item_that_has_swallowed_others_is_taken_out_and_they_stay(bit: int, tmp_path: Path) -> None:
+    path = tmp_path / "cars"
+    items = [addx(b"item number %d" % number) for number in range(6)]
+    path.write_bytes(flip_bit(encoded([A, B, *items]), 8 * 32 + bit))
+    (loss,) = plan(path).losses
+    assert (loss.kind, loss.position, loss.bytes, loss.fields["suspect"]) == ("lost", 31, 32, "cars@0")
+    assert repaired(path) == [A, *items]
+
+
+def test_a_removal_is_never_restored_as_it_may_have_been_another(tmp_path: Path) -> None:
     path = tmp_path / "cars"
     for operation in (REMOVE, confirm(5)):
         path.write_bytes(flip_bit(encoded([B, operation, C]), 8 * 32 + 6))
-        assert [type(step) for step in plan(path).steps] == [Patch]
+        assert [type(step) for step in plan(path).steps] == [Create, Remove, Rename]
 
 
-def test_where_two_bits_could_have_flipped_nothing_is_mended(tmp_path: Path) -> None:
+def test_where_two_sizes_would_do_none_is_restored(tmp_path: Path) -> None:
+    path = tmp_path / "cars"
+    path.write_bytes(flip_bit(encoded([A, REMOVE, C]), 8 * 4 + 7))  # it may end before the removal or after it
+    (loss,) = plan(path).losses
+    assert (loss.kind, loss.position, loss.bytes) == ("lost", 0, 32)
+    assert repaired(path) == [C]
+
+
+def test_where_two_opcodes_would_do_none_is_restored(tmp_path: Path) -> None:
     path = tmp_path / "cars"
     path.write_bytes(flip_bit(encoded([A, REMOVE, C]), 8 * 31 + 6))  # or the size before it should be one more
     assert [type(step) for step in plan(path).steps] == [Create, Remove, Rename]
@@ -110,13 +164,15 @@ def test_an_item_is_not_made_longer_over_a_sector_of_zeros(tmp_path: Path) -> No
     assert repaired(path) == [A, B]
 
 
-def test_several_flipped_bits_are_flipped_back_one_by_one(tmp_path: Path) -> None:
-    operations = [A, B, C, add_xid(1, b"fourth"), addx(b"fifth"), addx(b"sixth")]
-    data = encoded(operations)
+def test_only_what_explains_the_rest_of_the_file_is_restored(tmp_path: Path) -> None:
+    operations = [A, B, C, addx(b"fourth"), addx(b"fifth"), addx(b"sixth")]
     path = tmp_path / "cars"
-    path.write_bytes(flip_bit(flip_bit(data, 8 * 31 + 7), 8 * (31 + 32 + 1) + 5))
-    assert [type(step) for step in plan(path).steps] == [Patch, Patch]
-    assert repaired(path) == operations
+    path.write_bytes(flip_bit(flip_bit(encoded(operations), 8 * 31 + 7), 8 * 94 + 7))
+    assert [(loss.kind, loss.position, loss.bytes, loss.at_least, loss.at_most) for loss in plan(path).losses] == [
+        ("lost", 31, 32, 1, 1),
+        ("restored", 94, 1, 0, 0),
+    ]
+    assert repaired(path) == [A, C, *operations[3:]]
 
 
 def test_a_tail_is_never_mended_into_a_shorter_item(tmp_path: Path) -> None:
@@ -130,7 +186,7 @@ def test_a_tail_is_never_mended_into_a_shorter_item(tmp_path: Path) -> None:
 def test_a_repair_holds_the_writers_lock(tmp_path: Path) -> None:
     path = write(tmp_path / "cars", A, behind=b"\x7f" + encoded([B]))
     found = plan(path)
-    with pytest.raises(DamagedJournal, match="items follow, so nothing is cut off"):
+    with pytest.raises(DamagedJournal, match="this is no torn tail: nothing was changed: run `logwright verify"):
         Writer(path)
     apply(path, found)
     with Writer(path), pytest.raises(Locked):

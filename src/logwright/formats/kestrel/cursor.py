@@ -1,39 +1,28 @@
-"""Going through one file of a queue, and finding the way past damage.
+"""Going through one file of a queue.
 
 A `Cursor` hands out chunks: a buffer and a range of it that holds only whole operations. Objects, columns, counts and
 replays are all made from chunks, so there is one place that judges what is valid. Files are read into a buffer that is
 used again and again, never mapped: a map of a file that another process cuts short ends this one with SIGBUS.
 
-The format has no marks to go on from after bad bytes, and nearly any byte can be read as an operation: a 1 removes an
-item. So reading goes on only where something has the looks of an item that was added: an ADDX, ADD_XID or CONTINUE that
-is whole, was added between 2000 and 2100, and expires then or never; the first one that is followed by another
-operation or the end of the file, or the first one of all if none is. Where no item has such a time, one from 1970 on
-will do, but only if everything from there to the end of the file can be read. Removals between the bad bytes and that
-item are given up: an item that comes back is better than one that a made-up removal takes.
-
-In the newest file bad bytes that nothing of this kind follows are a torn tail: what a crash leaves.
+What follows bad bytes is found by `boundary.py`.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 from ...core.chunk import FileChunk
 from ...core.disk import File
 from ...core.errors import TooLarge
-from ...core.outcome import Damage, Ending, Malformed, Tail
+from ...core.outcome import Ending, Tail
 from . import codec, kernel
 from .files import JournalFile
-from .layout import ADDX_HEAD, CONTINUE_BYTE, KESTREL2, LONGEST_HEAD_BYTES, UNDECIDED
 
 READ_BYTES: Final = 256 * 1024
 """Small enough to stay in a processor's second cache between being read and being decoded."""
-_SEARCH_BYTES: Final = 1 << 20
-_MOST_TRIES: Final = 16
-"""From how many places the rest of a file is tried when no item has a plausible time."""
 
 _ENDINGS: Final = {
     codec.CLEAN: Ending.CLEAN,
@@ -166,85 +155,3 @@ def _allocated(size: int, source: JournalFile, position: int) -> memoryview:
         return memoryview(bytearray(size))
     except MemoryError:
         raise TooLarge(f"{source.path} @ {position}: there is no memory for an operation of {size} bytes") from None
-
-
-def judge(cursor: Cursor) -> tuple[Damage | None, bool]:
-    """What is wrong where a cursor stopped short of the end of its file, and whether reading can go on behind it.
-
-    The cursor is moved to where it goes on, or to the end. At the end of the file nothing is wrong.
-    """
-    if cursor.ending == codec.CLEAN:
-        return None, False
-    start, size = cursor.position, cursor.seen_size()
-    found = find_next(cursor.file, cursor.source, start, size, cursor.dialect)
-    name = cursor.source.name
-    if found is not None:
-        cursor.position = found
-        return Damage(name, start, found, cursor.reason), True
-    cursor.position = size
-    return Damage(name, start, size, cursor.reason, "torn_tail" if cursor.source.is_newest else "malformed"), False
-
-
-# --- behind damage --------------------------------------------------------------------------------------------------
-
-
-def find_next(file: File, source: JournalFile, start: int, size_of_file: int, dialect: int) -> int | None:
-    """Where operations go on behind bad bytes at `start`; None when nothing shows it. See the top of this file."""
-    lonely: int | None = None
-    for position in _candidates(file, start, size_of_file, dialect, anytime=False):
-        if _is_followed(file, position, size_of_file, dialect):
-            return position
-        lonely = position if lonely is None else lonely
-    if lonely is not None:
-        return lonely
-    tries = 0
-    for position in _candidates(file, start, size_of_file, dialect, anytime=True):
-        if not _is_followed(file, position, size_of_file, dialect):
-            continue
-        if _leads_to_end(file, source, position, size_of_file, dialect):
-            return position
-        tries += 1
-        if tries == _MOST_TRIES:
-            break
-    return None
-
-
-def _candidates(file: File, start: int, size_of_file: int, dialect: int, *, anytime: bool) -> Iterator[int]:
-    """Where an operation that adds an item could begin, one place after the other."""
-    position = start
-    while size_of_file - position >= ADDX_HEAD.size:
-        window = file.read_at(position, min(_SEARCH_BYTES, size_of_file - position))
-        room = size_of_file - position
-        at = kernel.find_add(window, 0, len(window), room, dialect, anytime)
-        while at >= 0:
-            yield position + at
-            at = kernel.find_add(window, at + 1, len(window), room, dialect, anytime)
-        if len(window) < LONGEST_HEAD_BYTES or position + len(window) >= size_of_file:
-            return
-        position += len(window) - (LONGEST_HEAD_BYTES - 1)
-
-
-def _is_followed(file: File, position: int, size_of_file: int, dialect: int) -> bool:
-    """Whether behind the operation at a position there is the end of the file or what can be another operation."""
-    either = KESTREL2 if dialect == UNDECIDED else dialect
-    head = file.read_at(position, LONGEST_HEAD_BYTES)
-    size = codec.claimed_size(head, 0, len(head), either)
-    if size is None or position + size > size_of_file:
-        return False
-    if position + size == size_of_file:
-        return True
-    head = file.read_at(position + size, LONGEST_HEAD_BYTES)
-    if dialect == UNDECIDED and head[0] == CONTINUE_BYTE:
-        return True
-    try:
-        codec.claimed_size(head, 0, len(head), either)
-    except Malformed:
-        return False
-    return True
-
-
-def _leads_to_end(file: File, source: JournalFile, position: int, size_of_file: int, dialect: int) -> bool:
-    cursor = Cursor(file, source, position, dialect=dialect, end=size_of_file)
-    while cursor.read(load=False) is not None:
-        pass
-    return cursor.ending == codec.CLEAN

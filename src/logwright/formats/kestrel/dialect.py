@@ -21,7 +21,8 @@ from ...core.disk import Disk, File
 from ...core.errors import NotFound
 from ...core.outcome import Malformed
 from . import codec
-from .cursor import Chunk, Cursor, judge
+from .boundary import judge
+from .cursor import Chunk, Cursor
 from .files import JournalFile
 from .layout import (
     ADD_XID,

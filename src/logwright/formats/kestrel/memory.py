@@ -23,7 +23,7 @@ from . import quick
 from .behind import ReadBehind
 from .cursor import Cursor
 from .files import JournalFile, Listing, OpenFiles
-from .layout import DOCUMENTED, UNDECIDED, UNREMOVE, XID_HEAD, rotated_name
+from .layout import DOCUMENTED, KESTREL2, UNDECIDED, UNREMOVE, XID_HEAD, rotated_name
 from .reader import Reader
 from .records import Dialect, Operation
 from .shelf import NO_LIMIT, Entry
@@ -97,10 +97,16 @@ class Memory(QueueFiles, quick.Shelf):
         """All files were gone through already."""
 
     def _choose_dialect(self, found: int, wanted: int) -> int:
-        if wanted == UNDECIDED and self._survey is not None:
-            found = self._survey.dialect  # all files were read
-            return DOCUMENTED if found == UNDECIDED else found
-        return super()._choose_dialect(found, wanted)
+        """The dialect of the journal. A queue that shows none, such as a new one, is safe in the releases of Kestrel.
+
+        From 2.1 on they replay every REMOVE_TENTATIVE as transaction 0, so that of two open reads one would be lost.
+        """
+        if wanted != UNDECIDED:
+            return super()._choose_dialect(found, wanted)
+        survey = self._survey  # all files were read
+        if survey is None or (survey.dialect == UNDECIDED and not survey.reserves_by_position):
+            return KESTREL2
+        return DOCUMENTED if survey.dialect == UNDECIDED else survey.dialect
 
     def _start(self) -> None:
         with self._or_released():

@@ -2,7 +2,7 @@
 
 Four ways through the same chunks: `operations` for objects, `scan` for objects with their places, `chunks` for whoever
 makes columns of them, `replay` for the queue that they stand for. What happens at damage, and at a torn tail of the
-newest file, is told in `core/reading.py`; where reading goes on behind damage, in `cursor.py`.
+newest file, is told in `core/reading.py`; where reading continues after damage, in `boundary.py`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from ...core.outcome import Damage, Mode
 from ...core.reading import FilesReader
 from ...core.reading import located as located_in
 from . import codec, kernel
-from .cursor import Chunk, Cursor, judge
+from .boundary import judge
+from .cursor import Chunk, Cursor
 from .dialect import Verdict
 from .files import POSITION_BITS, JournalFile, Listing, OpenFiles, list_files
 from .layout import LONGEST_HEAD_BYTES, parse_name

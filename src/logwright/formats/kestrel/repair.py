@@ -1,38 +1,34 @@
 """Repairing the journal of a queue: what to do about each kind of damage. `core.repair` does it, and takes it back.
 
     a torn tail                     is cut off
-    one flipped bit of an opcode    is flipped back, where what is around it settles which (see `mend`)
-    or a size
-    other bad bytes                 go: the file is put together anew from the whole operations before and behind them
-    an empty pack from elsewhere    goes: what it would replace counts again
-    two files of one number         stay: who knows where one of them came from must move it away
+    an opcode or a size of an item  is restored where nothing else explains the bytes (see `salvage.py`)
+    other bad bytes                 are taken out: the file is rebuilt from the whole operations around them, with
+                                    placeholders where items are missing (see `account.py`)
+    an empty pack from elsewhere    is removed: what it would replace counts again
+    two files of one number         stay: whoever knows where one of them came from must move it away
 
-Every byte that goes is kept in `.logwright/cut/`. Nothing is invented. But an operation that is lost is missing in the
-replay: an item may come back that was removed, and where an item is lost a later removal takes another one. What can be
-done about that is to look at what was cut, and at `logwright state` before and after.
+Every byte that is taken out is kept in `.logwright/cut/`, and the account of losses says what that concerns.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from ...core.disk import Disk
-from ...core.errors import WrongUse
+from ...core.errors import LogwrightError, WrongUse, is_refusal
 from ...core.outcome import Span
-from ...core.patched import PatchedFile
-from ...core.repair import Plan, Remove, Repair, Step
-from ...core.repairing import PiecesSalvage, SideBySideRepair
-from . import codec
-from .cursor import Cursor, judge
+from ...core.reading import FilesReader
+from ...core.repair import Create, Cut, Patch, Plan, Remove, Rename, Repair, Step
+from ...core.repairing import SideBySideRepair
+from .account import Account
 from .files import list_queues
 from .layout import TEMPORARY, lock_name, parse_name
-from .mend import find_fix
 from .reader import Reader
+from .salvage import FileSalvage
 
 __all__ = ["Plan", "Repair", "apply", "plan", "undo"]
-
-_MOST_FIXES: Final = 10_000
 
 
 def _readers(path: Path, disk: Disk) -> list[Reader]:
@@ -45,58 +41,77 @@ def _readers(path: Path, disk: Disk) -> list[Reader]:
     return [reader]
 
 
-# --- one file -------------------------------------------------------------------------------------------------------
+class _QueueRepair(SideBySideRepair):
+    """The verbs for queues: the files of one are looked at together, as they are replayed."""
+
+    def _plan(self, reader: FilesReader[Any, Any]) -> Plan:
+        assert isinstance(reader, Reader)
+        left: list[str] = []
+        salvages: list[FileSalvage] = []
+        steps: list[Step] = []
+        with reader.snapshot() as files:
+            for source in files.files:
+                flaw = source.flaw
+                if flaw is not None and flaw.kind == "empty_pack":
+                    steps.append(Remove(source.name, flaw.reason))
+                    continue
+                if flaw is not None:
+                    left.append(f"{flaw.file} @ {flaw.start}: {flaw.reason}")
+                try:
+                    salvage = FileSalvage(source, files.file(source), reader.verdict)
+                    salvage.walk()
+                    salvages.append(salvage)
+                except LogwrightError as error:
+                    if is_refusal(error):
+                        raise
+                    left.append(f"{source.name} @ 0: {error}")
+            account = Account(salvages)
+            losses = tuple(replace(loss, part=reader.part) for loss in account.settle())
+        for number, salvage in enumerate(salvages):
+            steps += _steps(salvage, number, account)
+        locks = (lock_name(reader.part),) if steps and not reader.is_single_file else ()
+        return Plan(self.format, tuple(steps), left=tuple(left), locks=locks, losses=losses)
 
 
-class _Salvage(PiecesSalvage):
-    """A file gone through with every fix in place: the fixes, and the stretches of whole operations."""
+def _steps(salvage: FileSalvage, file: int, account: Account) -> list[Step]:
+    """The steps that leave whole operations only."""
+    name, gaps, stretches = salvage.source.name, salvage.gaps, salvage.stretches
+    inserts = [(number + 1, account.inserted(file, number)) for number in range(len(gaps))]
+    inserts = [(number, data) for number, data in inserts if data]
+    at_end = b"".join(data for number, data in inserts if number == len(stretches))
+    if len(stretches) == 1 and not at_end:
+        end, reason = stretches[0].end, salvage.torn.reason if salvage.torn else gaps[0].damage.reason if gaps else ""
+        return [
+            *_patches(salvage, name, inserts),
+            *([Cut(name, end, salvage.size, reason)] if end < salvage.size else []),
+        ]
+    replacement = f"{salvage.source.queue}{TEMPORARY}repair-{name}"
+    between = tuple((number, data) for number, data in inserts if number < len(stretches))
+    why = "the whole operations before and after the damage"
+    return [
+        Create(replacement, name, tuple(stretches), why, at_end, between),
+        *_patches(salvage, replacement, inserts),
+        Remove(name, gaps[0].damage.reason),
+        Rename(replacement, name, "it takes the place of the damaged file"),
+    ]
 
-    def walk(self) -> None:
-        """Go through the file, mending what can be mended."""
-        flaw = self.source.flaw
-        if flaw is not None and flaw.kind == "doubled_name":
-            self.left.append(f"{flaw.file} @ {flaw.start}: {flaw.reason}")
-        view = PatchedFile(self.file)
-        self.size = self.file.size()
-        verdict = self.reader.verdict
-        start = position = 0
-        before: int | None = None
-        mended_at = -1
-        while True:
-            cursor = Cursor(view, self.source, position, dialect=verdict.dialect, settle=verdict.settle, end=self.size)
-            while (chunk := cursor.read(load=False)) is not None:
-                before = chunk.starts()[-2]
-            if cursor.ending == codec.CLEAN:
-                self.pieces.append(Span(start, self.size))
-                return
-            stopped = cursor.position
-            fix = None
-            if stopped > mended_at and len(self.fixes) < _MOST_FIXES:
-                fix = find_fix(view, self.source, before, stopped, cursor.dialect)
-            if fix is not None:
-                mended_at = stopped
-                self.fixes.append(fix)
-                view.add(fix.position, fix.new)
-                position, before = fix.next_position, None
-                continue
-            damage, goes_on = judge(cursor)
-            assert damage is not None
-            self.lose(damage, "the operations in them are lost")
-            self.pieces.append(Span(start, stopped))
-            if not goes_on:
-                return
-            start = position = cursor.position
-            before = None
 
-    def steps(self) -> list[Step]:
-        """The steps that leave whole operations only."""
-        name, flaw = self.source.name, self.source.flaw
-        if flaw is not None and flaw.kind == "empty_pack":
-            return [Remove(name, flaw.reason)]
-        return self.steps_to_pieces(f"{self.source.queue}{TEMPORARY}repair-{name}", "operations")
+def _patches(salvage: FileSalvage, name: str, inserts: list[tuple[int, bytes]]) -> list[Step]:
+    """The restored field, where its bytes are in a file that is rebuilt from the stretches."""
+    fix = salvage.fix
+    if fix is None:
+        return []
+    before: list[Span] = salvage.stretches[:-1]
+    at = sum(span.size for span in before) + sum(len(data) for _, data in inserts) - salvage.stretches[-1].start
+    return [Patch(name, at + fix.position, fix.old, fix.new, fix.reason)]
 
 
 # --- the verbs ------------------------------------------------------------------------------------------------------
 
-_REPAIR: Final = SideBySideRepair("kestrel", list_queues, "no queues are here", _readers, _Salvage, lock_name)
+
+def _salvage(*_: object) -> Any:
+    raise AssertionError("the files of a queue are looked at together")
+
+
+_REPAIR: Final = _QueueRepair("kestrel", list_queues, "no queues are here", _readers, _salvage, lock_name)
 plan, apply, undo = _REPAIR.plan, _REPAIR.apply, _REPAIR.undo

@@ -22,7 +22,8 @@ from ...core.errors import Truncated
 from ...core.following import FilesScanner
 from ...core.format import Located
 from ...core.outcome import Damage, Mode
-from .cursor import Cursor, judge
+from .boundary import judge
+from .cursor import Cursor
 from .files import POSITION_BITS, JournalFile, OpenFiles, list_queues
 from .reader import Reader, located
 

@@ -18,7 +18,7 @@ from ...core.outcome import Damage
 from . import quick
 from .cursor import Chunk, Cursor
 from .files import OpenFiles
-from .layout import DATA_HEAD_BYTES, STATE_DUMP
+from .layout import ADD_XID, DATA_HEAD_BYTES, REMOVE_TENTATIVE, STATE_DUMP
 from .reader import Reader, read_operation
 from .records import Operation
 
@@ -51,6 +51,11 @@ def turns_of(chunk: Chunk) -> Turns:
     return Turns(kinds[:dump], numbers[:dump], positions[:dump], positions[dump], True)
 
 
+def _reserves_by_position(kinds: bytes) -> bool:
+    """Whether an item is reserved as the dialect `documented` does it: our writers of kestrel2 never do."""
+    return REMOVE_TENTATIVE in kinds or ADD_XID in kinds
+
+
 class Place(NamedTuple):
     """Where an item is: the file by its index, the position there, and how much data was added before it."""
 
@@ -68,6 +73,8 @@ class Survey:
         `go_on` is called for every chunk.
         """
         self.tally = quick.Tally()
+        self.reserves_by_position = False
+        """Whether something shows the dialect `documented` although there is no 8."""
         self.files = files
         self.ends = [0] * len(files.files)
         """Where the operations of each file end."""
@@ -86,7 +93,9 @@ class Survey:
             self._bytes.append(self.tally.added_bytes)
             self._files.append(index)
             self._positions.append(chunk.position)
-            self.tally.add(*chunk.turns(), chunk.end)
+            turns = chunk.turns()
+            self.reserves_by_position = self.reserves_by_position or _reserves_by_position(turns[0])
+            self.tally.add(*turns, chunk.end)
             self.ends[index] = chunk.end
             go_on()
         self.dialect = reader.verdict.dialect

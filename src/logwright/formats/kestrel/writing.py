@@ -27,7 +27,8 @@ from ...core.repair import find_interrupted
 from ...core.snapshot import snapshot
 from ...core.staging import lock_journal
 from . import codec, kernel
-from .cursor import Cursor, judge
+from .boundary import judge
+from .cursor import Cursor
 from .files import JournalFile, Listing, list_files
 from .layout import (
     DOCUMENTED,
@@ -174,9 +175,12 @@ class QueueFiles(Appending):
 
     def _explained(self, damage: DamagedJournal, more: str = "") -> DamagedJournal:
         """The same with the path of the file, and what one can do."""
-        hint = f"run `logwright verify {self.path}` to see all of it, and `logwright repair {self.path}`"
-        reason = f"{damage.reason}; nothing was changed: {hint}{more}"
+        reason = f"{damage.reason}; {self._nothing_changed()}{more}"
         return DamagedJournal(self.directory / damage.file, damage.position, reason)
+
+    def _nothing_changed(self) -> str:
+        hint = f"run `logwright verify {self.path}` to see all of it, and `logwright repair {self.path}`"
+        return f"nothing was changed: {hint}"
 
     def _refuse_half_repaired(self) -> None:
         repair = find_interrupted(self._disk, self.directory)
@@ -195,13 +199,11 @@ class QueueFiles(Appending):
             return None, cursor.dialect, is_ended
         if wanted != UNDECIDED:
             self._refuse_other_dialect(wanted)
-        damage, goes_on = judge(cursor)
-        if damage is not None and damage.start == 0 and _is_text(self._file.read_at(0, _LOOKED_AT_BYTES)):
-            reason = f"{damage.reason}: this is text, and no journal of a queue, so nothing is cut off"
-            raise DamagedJournal(self.path, 0, reason)
-        if damage is not None and goes_on:
-            reason = f"{damage.reason}; items follow, so nothing is cut off (see logwright repair)"
-            raise DamagedJournal(self.path, damage.start, reason)
+        damage, _ = judge(cursor)
+        if damage is not None and damage.kind != "torn_tail":
+            is_text = damage.start == 0 and _is_text(self._file.read_at(0, _LOOKED_AT_BYTES))
+            what = "this is text, and no journal of a queue" if is_text else "this is no torn tail"
+            raise DamagedJournal(self.path, damage.start, f"{damage.reason}; {what}: {self._nothing_changed()}")
         return damage, cursor.dialect, is_ended
 
     def _choose_dialect(self, found: int, wanted: int) -> int:

@@ -28,6 +28,7 @@ from ...core.lock import Lock
 from ...formats.kestrel.engine import Engine
 from ...formats.kestrel.hub import Settings
 from ...formats.kestrel.limits import Limits
+from ...formats.kestrel.records import Dialect
 from ..metrics import serve_metrics
 from ..safety import Address, Protection, listening
 from . import answers
@@ -62,6 +63,8 @@ class ServerSettings:
     address: Address = DEFAULT_ADDRESS
     metrics: Address | None = None
     sync: Sync = NONE
+    dialect: Dialect = "auto"
+    """What queues are written in; `auto` keeps the dialect of a journal, and is kestrel2 for a new queue."""
     limits: ServerLimits = field(default_factory=ServerLimits)
     queues: Limits = field(default_factory=Limits)
     named: Named = field(default_factory=dict)
@@ -113,6 +116,7 @@ class QueueServer:
                 sync=ALWAYS
                 if settings.sync == ALWAYS
                 else NONE,  # the server syncs by itself what is to be synced later
+                dialect=settings.dialect,
                 clock=settings.clock,
                 disk=settings.disk,
             ),
