@@ -211,3 +211,43 @@ def _one_random_accident(data: bytes, chance: random.Random) -> tuple[bytes, int
 
 def _each(cases: Iterable[Damaged]) -> Iterator[Damaged]:
     return each((case.label, case) for case in cases)
+
+
+# --- what an operator does to a file, and where its bytes come from ---------------------------------------------------
+
+
+class Traced(NamedTuple):
+    """Bytes after an accident, and of each byte the position that it was written at, None for one that was not."""
+
+    label: str
+    data: bytes
+    origins: list[int | None]
+
+
+def accident(data: bytes, chance: random.Random, most: int = 4096) -> Traced:
+    """One accident of at most so many bytes, as an operator, a disk or a file system has them. `data` is not empty."""
+    at = chance.randrange(len(data))
+    size = min(chance.choice((1, 2, 3, 4, 7, 16, 16, 64, 512, most)), len(data) - at)
+    before: list[int | None] = list(range(len(data)))
+    kind = chance.choice(("truncate", "flip", "zero", "overwrite", "text", "insert", "delete", "append"))
+    label = f"{kind} {size} at {at}"
+    match kind:
+        case "truncate":
+            return Traced(f"truncate to {at}", data[:at], before[:at])
+        case "flip":
+            bit = 8 * at + chance.randrange(8)
+            return Traced(f"flip bit {bit}", flip_bit(data, bit), [*before[:at], None, *before[at + 1 :]])
+        case "insert" | "append":
+            at = len(data) if kind == "append" else at
+            noise = chance.choice((bytes(size), chance.randbytes(size), b"text " * size))
+            return Traced(f"{kind} {len(noise)} at {at}", insert(data, at, noise), _inserted(before, at, len(noise)))
+        case "delete":
+            return Traced(label, drop(data, at, at + size), before[:at] + before[at + size :])
+        case _:
+            other = {"zero": bytes(size), "text": (b"some text, " * size)[:size]}.get(kind) or chance.randbytes(size)
+            kept = [None if data[origin] != byte else origin for origin, byte in enumerate(other, at)]
+            return Traced(label, overwrite(data, at, other), [*before[:at], *kept, *before[at + size :]])
+
+
+def _inserted(origins: list[int | None], at: int, size: int) -> list[int | None]:
+    return [*origins[:at], *[None] * size, *origins[at:]]

@@ -14,7 +14,7 @@ from ...core.losses import MOST_LISTED, Loss, listed
 from ...core.outcome import Malformed
 from ...core.times import NANOSECONDS, shown_time
 from .files import Head, Header, read_head
-from .layout import LEAST_TRANSACTION_BYTES
+from .layout import HEADER_BYTES, LEAST_TRANSACTION_BYTES
 from .salvage import Run, Search
 from .stretch import read_operations
 
@@ -29,7 +29,8 @@ class _Chain:
 
 def lost_between(search: Search, before: Run, run: Run, count: int, reason: str, others: list[Run]) -> Loss | None:
     """The transactions that are lost between two runs, of which `count` precede; None where there are none."""
-    if run.previous == before.last or run.first - before.end < LEAST_TRANSACTION_BYTES:
+    is_next = run.previous == before.last
+    if run.first - before.end < LEAST_TRANSACTION_BYTES or (is_next and before.next == run.first):
         return None
     file = search.moved(before.shift)
     forwards, backwards = _forwards(file, before, run.first), _backwards(search.moved(run.shift), before, run)
@@ -37,14 +38,11 @@ def lost_between(search: Search, before: Run, run: Run, count: int, reason: str,
     is_one_between = before.end <= backwards.named < run.first and backwards.named in (before.end, forwards.named)
     if is_one_between:
         known = sorted({*known, backwards.named})
-    is_all = forwards.named == run.first and run.previous in (
-        *forwards.found[-1:],
-        run.previous if run.previous >= run.first else 0,
-    )
-    if is_one_between or is_all or backwards.named == before.last:
+    is_all = forwards.named == run.first and forwards.found[-1:] == [run.previous]
+    if is_one_between or is_all or (backwards.found and backwards.named == before.last):
         at_least = at_most = len(known)
     else:
-        is_named = before.next == before.end or before.end <= run.previous < run.first
+        is_named = not is_next and (before.next == before.end or before.end <= run.previous < run.first)
         at_most = max(len(known), (run.first - before.end) // LEAST_TRANSACTION_BYTES)
         at_least = max(len(known), int(is_named))
     pages = _pages(file, forwards.found, run.first) | _pages(search.moved(run.shift), backwards.found, run.first)
@@ -53,18 +51,25 @@ def lost_between(search: Search, before: Run, run: Run, count: int, reason: str,
 
 def lost_after(search: Search, before: Run, header: Header, count: int, reason: str, others: list[Run]) -> Loss | None:
     """The transactions that are lost after the last run; None where there are none."""
-    if header.last == before.last or (before.next == 0 and before.last):
-        is_other = any(other.place.start >= before.place.end for other in others)
-        return _loss(search, before, None, (0, 0), set(), count, reason, others) if is_other else None
     file = search.moved(before.shift)
     forwards = _forwards(file, before, search.end - before.shift)
-    is_named = header.last >= before.end
-    at_least = max(len(forwards.found), int(is_named or before.next == before.end))
-    at_most = (header.last - before.end) // LEAST_TRANSACTION_BYTES + 1 if is_named else None
-    if at_most is None and at_least == 0 and search.end <= before.place.end:
-        return None
     pages = _pages(file, forwards.found, search.end - before.shift)
-    return _loss(search, before, None, (at_least, at_most), pages, count, reason, others)
+    bounds: tuple[int, int | None]
+    if before.last == 0:
+        bounds = int(header.first == HEADER_BYTES <= header.last), None
+    elif header.last == before.last or before.next == 0:
+        bounds = 0, 0
+    else:
+        is_named = header.last >= before.end
+        at_most = (header.last - before.end) // LEAST_TRANSACTION_BYTES + 1 if is_named else None
+        bounds = max(len(forwards.found), int(is_named or before.next == before.end)), at_most
+    is_other = any(other.place.start >= before.place.end for other in others)
+    is_nothing = bounds == (0, 0) or (
+        before.last == 0 and header.first == header.last == 0 and search.end == HEADER_BYTES
+    )
+    if is_nothing and not is_other:
+        return None
+    return _loss(search, before, None, bounds, pages, count, reason, others)
 
 
 def _forwards(file: File, before: Run, end: int) -> _Chain:

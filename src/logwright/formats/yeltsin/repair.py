@@ -140,7 +140,7 @@ class _Salvage:
             self.reason = self.reason or damage.reason
             if damage.kind != "torn_tail":
                 self.is_damaged = True
-            elif damage.start >= HEADER_BYTES:
+            elif damage.start >= HEADER_BYTES and not self.is_damaged:  # where the last one is, is known
                 self.end = damage.start
         return True
 

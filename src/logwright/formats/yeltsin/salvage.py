@@ -9,9 +9,8 @@ A page may hold the bytes of another journal, whose transactions agree with each
 only if it is tied to the rest of the file:
 
     by its shift        the accepted run before it has the same: nothing was inserted or removed in between
-    by a link           it names the last accepted transaction, or the one that followed that, as its previous
-    by where it ends    at the end of the file, or at the transaction that the header names as the last, or it is tied
-                        by a link to a run that does; and what it says it follows is not contradicted
+    by where it ends    at the end of the file, and has the transaction that the header names as the last if any run
+                        has; or links lead from it to a run that does. What it says it follows must not contradict that
 
 What is not accepted stays lost. Offsets in here are those that transactions were written at.
 """
@@ -91,9 +90,9 @@ class Run:
 
     def precedes(self, other: Run) -> bool:
         """Whether links say that at most one transaction is between this run and another one."""
-        if self.last and self.next == other.first:
-            return True
-        return other.previous != 0 and other.previous in (self.last, self.next)
+        if other.previous == self.last or self.next == other.first:
+            return self.last != 0 and other.first in (self.next, self.end)
+        return other.previous != 0 and other.previous == self.next >= self.end
 
     def __contains__(self, offset: int) -> bool:
         """Whether a transaction begins at an offset."""
@@ -147,7 +146,7 @@ class Search:
                 run = self._grow(place, 0)
                 if run is not None:
                     return run
-        return self.next_run(HEADER_BYTES)
+        return self.next_run(0)
 
     # --- runs ---------------------------------------------------------------------------------------------------------
 
@@ -287,7 +286,7 @@ class Search:
         is_known = any(last in run for run in self._found)
         found: list[Run] = []
         for run in reversed(self._found):
-            is_end = last in run if is_known else is_zeros(self._file, run.place.end, self.end)
+            is_end = (last in run or not is_known) and is_zeros(self._file, run.place.end, self.end)
             if is_end or (found and run.precedes(found[-1])):
                 found.append(run)
         return found
@@ -297,14 +296,14 @@ class Search:
         rest = run.after(before.end)
         if rest is None or self._is_far(before, rest) or not self._is_same(before, run, rest):
             return None
-        if rest.shift == before.shift or before.precedes(rest):
+        if rest.shift == before.shift:
             return rest
         if not reaches:
             return None
         if rest.previous == before.last:
             is_within = before.last == 0 and self._is_cut_short(before.place.end)
             return None if is_within else rest
-        if before.end <= rest.previous < rest.first:
+        if before.end <= rest.previous < rest.first or before.next == rest.first:
             return rest
         # Its first `previous` was changed as well, or it is the rest of another journal: then it begins earlier.
         return run.after(run.first + 1) if rest is run and run.previous else None
