@@ -7,11 +7,13 @@ thread of `interval`, a failure that is final, a fork that must not write, and t
 A failed write or sync is final: the kernel may drop what it could not write and report success the next time. So the
 writer takes nothing more (`Poisoned`), and what was acknowledged before stays. The failure is raised where it happens,
 or, when it happened in the background, by the next call or by `close`.
+
+A call that is interrupted, by an exception that a signal handler raises inside it, is done or not done. Where it could
+be neither, the writer is poisoned as well. What only makes durable what was written may be interrupted and done again.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
 import weakref
@@ -20,7 +22,7 @@ from pathlib import Path
 
 from .closing import Closing
 from .durability import ALWAYS, GroupCommit, IntervalSync, SyncLike, parse_sync
-from .errors import Closed, Poisoned, WrongUse
+from .errors import Closed, LogwrightError, Poisoned, WrongUse
 
 _writers: weakref.WeakSet[Appending] = weakref.WeakSet()
 
@@ -34,6 +36,8 @@ class Appending(Closing):
     """
 
     refusing: bool
+    _resumes = False
+    """Whether `_write_out` can be called again after an interrupt, and writes then what it has not written."""
 
     def _prepare(self, path: Path, sync: SyncLike) -> None:
         self._name = path
@@ -44,6 +48,8 @@ class Appending(Closing):
         self._failure: BaseException | None = None
         self._failure_told = False
         self._closed = False
+        self._is_finished = False
+        """Whether all was written and synced for closing, or cannot be."""
         self._is_released = False
         """Whether the files are closed, which is the last step of closing."""
         self._process = os.getpid()
@@ -54,6 +60,11 @@ class Appending(Closing):
         self._group = GroupCommit(self.sync)
         if self.policy.name == "interval":
             self._interval = IntervalSync(self.policy.interval_ms, self._sync_in_background)
+
+    def _end_sync(self) -> None:
+        """End the thread of `_start`, if there is one."""
+        if self._interval is not None:
+            self._interval.close()
 
     # --- what a subclass has ----------------------------------------------------------------------------------------
 
@@ -84,7 +95,7 @@ class Appending(Closing):
         with self._writing:
             if self.refusing:
                 self._refuse()
-            self._or_poison(self._write_out)
+            self._write_gathered()
 
     def sync(self) -> None:
         """Make everything appended so far durable: it is on the disk when this returns."""
@@ -97,14 +108,14 @@ class Appending(Closing):
         with self._writing:
             if self._failure is not None:
                 self._refuse()
-            self._or_poison(self._write_out)
+            self._write_gathered()
             make_durable = self._to_sync()
         # Outside of the lock, so that others can append and write meanwhile.
         with self._syncing:
             if self._failure is not None:
                 self._refuse()  # another thread's sync failed meanwhile: ours could succeed and mean nothing
             if not self._is_released:  # else it was closed meanwhile, and synced for that
-                self._or_poison(make_durable)
+                self._or_poison(make_durable, resumes=True)  # the next sync does it all
 
     def _sync_in_background(self) -> None:
         try:
@@ -125,12 +136,20 @@ class Appending(Closing):
         self._group = GroupCommit(self.sync)
         self._interval = None
 
-    def _or_poison(self, action: Callable[[], None]) -> None:
-        """Do something to the files; whatever fails, fails this writer for good."""
+    def _write_gathered(self) -> None:
+        """Write what has gathered. `_writing` is held."""
+        self._or_poison(self._write_out, resumes=self._resumes)
+
+    def _or_poison(self, action: Callable[[], None], *, resumes: bool = False) -> None:
+        """Do something to the files; whatever fails, fails this writer for good.
+
+        So does an interrupt, unless the action `resumes` where it was when it is called again.
+        """
         try:
             action()
         except BaseException as error:
-            self._poison(error)
+            if not resumes or is_failure(error):
+                self._poison(error)
             raise
 
     def _poison(self, error: BaseException) -> None:
@@ -142,28 +161,58 @@ class Appending(Closing):
     def _refuse(self) -> None:
         if self._failure is not None:
             self._failure_told = True
-            raise Poisoned(f"{self._name}: this writer failed earlier ({self._failure})") from self._failure
+            raise Poisoned(f"{self._name}: {_reason(self._failure)}") from self._failure
         raise Closed(f"{self._name}: this writer is closed")
 
     # --- closing ----------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Flush, sync, and release the lock. A second call does nothing. Appends from now on raise `Closed`."""
+        """Flush, sync, and release the lock. A second call does nothing, unless the first one was interrupted.
+
+        Appends from now on raise `Closed`.
+        """
         with self._writing:
-            if self._closed:
+            if self._is_released:
                 return
             self._closed = self.refusing = True  # what is in the buffer now is all that will ever be
-        if self._interval is not None:
-            self._interval.close()
+        self._end_sync()
         try:
-            if self._failure is None:
-                self._sync()
-            elif not self._failure_told:
-                self._refuse()
+            if not self._is_finished:
+                self._finish()
+        except BaseException as error:
+            self._is_finished = is_failure(error) or self._failure is not None  # there is nothing more to be done
+            raise
         finally:
-            with self._writing, self._syncing, contextlib.ExitStack() as stack:
-                self._is_released = True
-                stack.callback(self._release)
+            if self._is_finished:
+                with self._writing, self._syncing:
+                    if not self._is_released:
+                        self._release()
+                        self._is_released = True
+
+    def _finish(self) -> None:
+        if self._failure is None:
+            self._sync()
+        elif not self._failure_told:
+            self._refuse()
+        self._is_finished = True
+
+
+def is_failure(error: BaseException | None) -> bool:
+    """Whether an error says, or was raised while another one said, that the system refused something.
+
+    Others come from outside: a signal handler has raised them.
+    """
+    while error is not None:
+        if isinstance(error, LogwrightError | OSError):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def _reason(failure: BaseException) -> str:
+    if is_failure(failure):
+        return f"this writer failed earlier ({failure})"
+    return f"a call was interrupted half-way ({failure!r}); open this again: what was acknowledged is there"
 
 
 def _after_fork() -> None:

@@ -264,11 +264,14 @@ class RealFile:
         self._locked_by = os.getpid()
 
     def close(self) -> None:
+        if self.descriptor >= 0:
+            self._unlock(self.descriptor)
         descriptor, self.descriptor = self.descriptor, -1
         if descriptor >= 0:
-            self._unlock(descriptor)
-            with translated("close", self.path):
-                os.close(descriptor)
+            try:
+                os.close(descriptor)  # right after the line above: nothing can be raised in between
+            except OSError as error:
+                raise StorageFailed("close", self.path, error) from error
 
     def _unlock(self, descriptor: int) -> None:
         """Give the lock back: closing alone would leave it with a child that has the file open as well."""

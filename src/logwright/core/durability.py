@@ -25,7 +25,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from .errors import WrongUse
+from .errors import LogwrightError, WrongUse
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +68,13 @@ def parse_sync(policy: SyncLike) -> Sync:
 class _Batch:
     """The threads that wait for one sync. Its lock is a turnstile: each who passes lets the next one through."""
 
-    __slots__ = ("failure", "members", "turnstile")
+    __slots__ = ("failure", "is_over", "members", "turnstile")
 
     def __init__(self) -> None:
         self.turnstile = threading.Lock()
         self.turnstile.acquire()
         self.members = 0
+        self.is_over = False
         self.failure: BaseException | None = None
 
 
@@ -92,37 +93,50 @@ class GroupCommit:
 
     def wait(self) -> None:
         """Return once everything that this thread has appended is durable; raise what the sync raised."""
-        leading = self._leading
-        if self._last_members <= 1 and leading.acquire(blocking=False):
-            try:  # alone: whoever comes meanwhile leads the next batch, and waits for us
+        if self._last_members <= 1 and not self._leading.locked():
+            with self._leading:  # alone: whoever comes meanwhile leads the next batch, and waits for us
                 self._commit()
-            finally:
-                leading.release()
             return
-        with self._mutex:
-            batch = self._batch
-            batch.members += 1
-            leader = batch.members == 1
-        if leader:
-            self._lead(batch)
-        else:
-            batch.turnstile.acquire()
-            batch.turnstile.release()
-        if batch.failure is not None:
+        while not self._share():
+            pass
+
+    def _share(self) -> bool:
+        """Lead a batch or wait for its leader; False when that one was interrupted before all was durable."""
+        batch, leads = self._batch, False
+        try:
+            with self._mutex:
+                batch = self._batch
+                batch.members += 1
+                leads = batch.members == 1
+            if leads:
+                self._lead(batch)
+            else:
+                with batch.turnstile:
+                    pass
+        except BaseException as error:
+            if leads:
+                self._end(batch, error)  # the others must not wait for ever
+            raise
+        if isinstance(batch.failure, LogwrightError | OSError):
             raise batch.failure
+        return batch.failure is None
 
     def _lead(self, batch: _Batch) -> None:
-        try:
-            with self._leading:  # the sync before ours may still be under way; meanwhile our batch grows
-                self._gather(batch)
-                self._close(batch)
-                started = time.perf_counter()
-                self._commit()
-                self._sync_seconds = time.perf_counter() - started
-        except BaseException as error:  # also an interrupt while waiting: the others must not wait for ever
-            batch.failure = error
+        with self._leading:  # the sync before ours may still be under way; meanwhile our batch grows
+            self._gather(batch)
             self._close(batch)
-        batch.turnstile.release()
+            started = time.perf_counter()
+            self._commit()
+            self._sync_seconds = time.perf_counter() - started
+        self._end(batch, None)
+
+    def _end(self, batch: _Batch, failure: BaseException | None) -> None:
+        """Let those go who wait for a batch."""
+        if not batch.is_over:
+            batch.failure = failure
+            self._close(batch)
+            batch.is_over = True
+            batch.turnstile.release()
 
     def _close(self, batch: _Batch) -> None:
         """Let nobody join this batch any more."""

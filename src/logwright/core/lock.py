@@ -64,9 +64,9 @@ class Lock:
 
     def release(self) -> None:
         """Give the lock back; a second call does nothing."""
-        file, self._file = self._file, None
-        if file is not None:
-            file.close()
+        if self._file is not None:
+            self._file.close()
+            self._file = None
 
     def __enter__(self) -> Lock:
         return self

@@ -214,10 +214,10 @@ def test_closing_a_queue_while_items_are_put_back_leaves_each_in_one_of_them(
     put = Engine.put_moved
     closers: list[threading.Thread] = []
 
-    def put_while_another_closes(self: Engine, items: Any, *, within_limits: bool) -> None:
+    def put_while_another_closes(self: Engine, items: Any, arrived: Any, *, within_limits: bool) -> None:
         engine = queues[closed]._engine
         closers.append(threading.Thread(target=queues[closed].close))
-        put(self, items, within_limits=within_limits)
+        put(self, items, arrived, within_limits=within_limits)
         closers[-1].start()
         until(lambda: closed == "cars_parked" or engine.is_closing)
         if closed == "cars_parked":  # others need it, so closing it waits for nobody

@@ -137,11 +137,12 @@ def test_a_queue_that_fits_again_is_all_in_memory(make: MakeQueue) -> None:
 
 def test_damage_that_appears_while_the_queue_is_open_is_told(make: MakeQueue, tmp_path: Path) -> None:
     with make() as queue:
-        queue.put_many(numbers(0, 100))
+        for data in numbers(0, 100):
+            queue.put(data)
         rotated = tmp_path / files_of(queue.path)[6]
-        data = bytearray(rotated.read_bytes())
-        data[3 * 51] = 0x7F
-        rotated.write_bytes(data)
+        content = bytearray(rotated.read_bytes())
+        content[3 * 51] = 0x7F
+        rotated.write_bytes(content)
         with pytest.raises(DamagedJournal, match=r"there is no operation 127.*logwright repair"):
             list(drained(queue))
         queue.put(b"it goes on taking items")
@@ -171,7 +172,8 @@ def test_what_was_taken_before_damage_is_handed_out_and_the_damage_told_by_the_n
 
 def test_a_file_that_was_changed_by_others_is_told(make: MakeQueue) -> None:
     with make(max_memory_bytes=3000) as queue:
-        queue.put_many(numbers(0, 101))
+        for data in numbers(0, 101):
+            queue.put(data)
         with queue.path.open("r+b") as file:
             file.truncate(20 * 51)
         with pytest.raises(DamagedJournal, match="more items were to be here"):

@@ -41,7 +41,8 @@ def test_what_is_no_name_opens_no_queue(name: Any, tmp_path: Path) -> None:
 
 def test_the_longest_name_is_rotated_packed_cut_and_kept(tmp_path: Path) -> None:
     with Queue(tmp_path, LONGEST, max_memory_bytes=1, background=False) as queue:
-        queue.put_many([b"a", b"b", b"c"])
+        for data in (b"a", b"b", b"c"):
+            queue.put(data)
         assert queue.stats().journal_files > 1
         queue._engine._rewrite()
         assert list(queue) == [b"a", b"b", b"c"]

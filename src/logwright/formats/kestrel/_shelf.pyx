@@ -94,6 +94,9 @@ cdef class Shelf(Outgoing):
     cdef public int64_t _file_size
     cdef public int dialect
     cdef public object write
+    cdef public object leaving
+    cdef public bint unsettled
+    cdef public int64_t began
     # items
     cdef public int64_t items
     cdef public int64_t data_bytes
@@ -145,10 +148,22 @@ cdef class Shelf(Outgoing):
             self._refuse()
         self.mutex._acquire()
         try:
+            if self.unsettled:
+                self._refuse()
             now = self._now()
             self._put(<bytes>data, now, 0 if expires is None else self._deadline(expires, now))
+        except BaseException as error:
+            self._leave(error)
+            raise
         finally:
             PyThread_release_lock(self.mutex._lock)
+
+    cdef int _leave(self, error) except -1:
+        """A call ends with an error: if it has left something half-way, nothing more is taken."""
+        if self.unsettled:
+            self.refusing = True
+            self._interrupted(error)
+        return 0
 
     def put_held(self, bytes data not None, int64_t added, int64_t expires):
         """Add an item at the tail; the mutex is held."""
@@ -158,14 +173,18 @@ cdef class Shelf(Outgoing):
         cdef int64_t size = PyBytes_GET_SIZE(data)
         cdef int64_t position
         cdef Entry entry
+        cdef bint is_part = self.unsettled
         if self.refusing:
             self._refuse()
         if size > self.max_item_bytes:
             raise TooLarge(f"an item of {size} bytes is more than the {self.max_item_bytes} that this queue takes")
         if self.items >= self.max_items or self.data_bytes + size > self.max_bytes:
             self._make_room(size)
-        if self.position > self.care_bytes:
-            self._care()
+        if not self.unsettled:
+            if self.position > self.care_bytes:
+                self._care()
+            self.unsettled = True
+            self.began = self.position
         position = self._emit_add(data, size, added, expires)
         self.added += 1
         if self.items == self.memory_items:
@@ -181,18 +200,20 @@ cdef class Shelf(Outgoing):
                 self._fall_behind(position)
         self.items += 1
         self.data_bytes += size
+        self.unsettled = is_part
         if self.waiting:
             self._wake()
         return 0
 
-    def get(self):
-        """Remove the head; its data, None when there is nothing."""
+    def get(self, list hand=None):
+        """Remove the head; its data, None when there is nothing. From then on it is in the `hand`."""
         cdef Entry *head
+        cdef tuple entry = None
         if self.refusing:
             self._refuse()
         self.mutex._acquire()
         try:
-            if self.refusing:
+            if self.refusing or self.unsettled:
                 self._refuse()
             if self.items == 0:
                 return None
@@ -200,12 +221,22 @@ cdef class Shelf(Outgoing):
             if self.memory_items == 0 or self.max_age or head.expires or head.attempts:
                 if not self._ready():
                     return None
+            if hand is not None:
+                entry = self._tuple(self._ring + self._head)
+            self.unsettled = True
+            self.began = self.position
             self._emit(REMOVE_BYTE)
+            if hand is not None:
+                hand.append(entry)
             self.taken += 1
             data = self._pop_data()
+            self.unsettled = False
             if self.position > self.care_bytes or (self.items == 0 and self.position >= self.erase_bytes):
                 self._care()
             return data
+        except BaseException as error:
+            self._leave(error)
+            raise
         finally:
             PyThread_release_lock(self.mutex._lock)
 
@@ -402,6 +433,13 @@ cdef class Shelf(Outgoing):
         self._file_size += PyBytes_GET_SIZE(data)
         return 0
 
+    def take(self):
+        """What has gathered, or what was taken last, as long as it is `leaving`."""
+        cdef Py_ssize_t used = self._used
+        if self.leaving is None:
+            self.leaving = self._swap(), used
+        return self.leaving
+
     def emit(self, bytes data not None):
         """Send operations on their way; the position of the first one. The mutex is held."""
         return self._emit(data)
@@ -430,4 +468,7 @@ cdef class Shelf(Outgoing):
         raise NotImplementedError
 
     def _write_failed(self, error):
+        raise NotImplementedError
+
+    def _interrupted(self, error):
         raise NotImplementedError

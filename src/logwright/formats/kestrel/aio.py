@@ -76,7 +76,8 @@ class AsyncQueue:
         settings = Settings(
             sync=self.policy, buffer_bytes=buffer_bytes, dialect=dialect, background=background, clock=clock, disk=disk
         )
-        self._open_handle = partial(Handle, Path(directory), name, Limits(**options), settings)
+        limits = Limits(**options)
+        self._open_handle = lambda: Handle(Path(directory), name, limits, settings).open()
         self._handle: Handle | None = None
         self._groups: dict[Engine, AsyncGroupCommit] = {}
         self._loop: asyncio.AbstractEventLoop | None = None

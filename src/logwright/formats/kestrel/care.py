@@ -67,6 +67,7 @@ class JournalCare(Memory):
         self._caretaker = Caretaker(path.name, self._care_in_background) if background else None
         self._restated_bytes = 0
         self._is_closing = False
+        self._has_refilled = False
         self._is_pressed = False
         """Whether the journal is to be erased as soon as the queue is empty, however small it is."""
         self._cares = True
@@ -120,6 +121,7 @@ class JournalCare(Memory):
 
     def care_if_due(self) -> None:
         """What a call does at its end that has taken items away."""
+        self.care_if_refilled()
         if self.position > self.care_bytes or (not self.items and self.position >= self.erase_bytes):
             self._care()
 
@@ -143,11 +145,16 @@ class JournalCare(Memory):
 
     def _refill(self) -> None:
         super()._refill()
-        # Reading behind makes room on the disk long before it adds as much to the journal.
-        if self.care_bytes < NO_LIMIT and self.journal_bytes > max(
-            self.limits.max_journal_bytes, 2 * self.live_bytes()
-        ):
-            self._care()
+        self._has_refilled = True
+        self.care_if_refilled()
+
+    def care_if_refilled(self) -> None:
+        """Reading behind makes room on the disk long before it adds as much to the journal."""
+        if self._has_refilled and not self.unsettled:  # else the call does it that this is a part of
+            self._has_refilled = False
+            most = max(self.limits.max_journal_bytes, 2 * self.live_bytes())
+            if self.care_bytes < NO_LIMIT and self.journal_bytes > most:
+                self._care()
 
     def _care(self) -> None:
         due = self._due()
@@ -182,7 +189,7 @@ class JournalCare(Memory):
     def _restate(self) -> None:
         """Let one new file stand for the queue. Everything is in memory, and the mutex is held."""
         with self._writing:
-            self._or_poison(self._write_out)
+            self._write_gathered()
             with self._syncing:
                 self._replace(self._statement())
         self._restated_bytes = self.position
@@ -246,7 +253,7 @@ class JournalCare(Memory):
             self._cares = not self._disk.exists(pack_path)
             raise
         if packed is not None:
-            self._take_over(packed, added, pack_path, mutex)
+            self._or_poison(lambda: self._take_over(packed, added, pack_path, mutex))
         self._cares = True
 
     def _take_over(self, packed: Packed, added: int, path: Path, mutex: contextlib.AbstractContextManager[Any]) -> None:
@@ -255,7 +262,7 @@ class JournalCare(Memory):
             with mutex:
                 self._names_in_order.clear()
                 self._adopt(packed, added, path)
-            self._or_poison(self._finish_pack)
+            self._finish_pack()
         finally:
             self._names_in_order.set()
         self._restated_bytes = packed.size_bytes
@@ -316,21 +323,25 @@ class JournalCare(Memory):
         if self._caretaker is not None:
             self._caretaker.stop()
         with self.mutex:
-            if self.refusing:
-                self._refuse()
+            self._check()
             self._is_closing = False
-            if self._rotated:  # a pack is made of what the files say, and not of what is in memory
-                with self.gathered():
-                    self.emit(bytes([REMOVE]) * self.items)
-                    self.emit(b"".join(XID_HEAD.pack(CONFIRM_REMOVE, xid) for xid in self.open_items))
-            self.clear()
-            self.end_behind()
-            self.open_items, self.open_bytes, self.xid = {}, 0, 0
-            # Files that stand for an empty queue can go one by one; others would stand for another queue meanwhile.
-            self._or_poison(self._rewrite if self._rotated else self._restate)
-            self._wake_all()
-            self._or_poison(self._remove_files)
+            self._or_poison(self._remove_all)
         super().close()
+
+    def _remove_all(self) -> None:
+        if self._rotated:  # a pack is made of what the files say, and not of what is in memory
+            self.settled(self._say_it_is_empty)
+        self.clear()
+        self.end_behind()
+        self.open_items, self.open_bytes, self.xid = {}, 0, 0
+        # Files that stand for an empty queue can go one by one; others would stand for another queue meanwhile.
+        (self._rewrite if self._rotated else self._restate)()
+        self._wake_all()
+        self._remove_files()
+
+    def _say_it_is_empty(self) -> None:
+        self.emit(bytes([REMOVE]) * self.items)
+        self.emit(b"".join(XID_HEAD.pack(CONFIRM_REMOVE, xid) for xid in self.open_items))
 
     def _remove_files(self) -> None:
         listing = list_files(self._disk, self.directory, self.queue)

@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from ...core.appending import is_failure
 from ...core.disk import Disk
 from ...core.durability import ALWAYS, IntervalSync, Sync, SyncLike
 from ...core.errors import Closed, Full, LogwrightError, TooLarge, WrongUse
@@ -75,6 +76,7 @@ class Engine(Waiting):
         background: bool = True,
         clock: Callable[[], float] | None = None,
         borrow: Callable[[str], Engine] | None = None,
+        is_open: Callable[[Engine], None] = lambda engine: None,
         disk: Disk,
     ) -> None:
         self.holders: set[object] = set()
@@ -90,7 +92,22 @@ class Engine(Waiting):
         self._moves_under_way = threading.Lock()
         self._is_over = threading.Event()
         """Set when closing is done, and with it the last sync."""
-        self._open_cared(path, sync, dialect, buffer_bytes, background, disk)
+        self._caretaker = None
+        self._interval = None
+        try:
+            self._open_cared(path, sync, dialect, buffer_bytes, background, disk)
+            is_open(self)  # the last step: an engine that nobody knows of could not be closed
+        except BaseException:
+            self._let_go()
+            raise
+
+    def _let_go(self) -> None:
+        """Give everything back when opening fails."""
+        if self._caretaker is not None:
+            self._caretaker.stop()
+        self._end_sync()
+        if hasattr(self, "_lock"):
+            self._release()
 
     def _configure(self) -> None:
         self.configure(self.limits)
@@ -124,9 +141,13 @@ class Engine(Waiting):
             self._interval = IntervalSync(policy.interval_ms, self._sync_in_background)
         if not buffer_bytes and policy != ALWAYS and not self._writes_through:
             with self.mutex:
-                self._pour()
-                self._writes_through = True
-                self._rewire()
+                self._check()
+                self.settled(self._write_at_once, gathers=False)
+
+    def _write_at_once(self) -> None:
+        self._pour()
+        self._writes_through = True
+        self._rewire()
 
     @property
     def can_move(self) -> bool:
@@ -155,16 +176,24 @@ class Engine(Waiting):
 
     # --- putting ----------------------------------------------------------------------------------------------------
 
+    def prepare_to_put(self) -> None:
+        """Care for the journal if that is due, and note where what is put from now on begins. The mutex is held."""
+        if self.position > self.care_bytes:
+            self._care()
+        self.began = self.position
+
     def put_many_held(self, contents: Sequence[bytes], added: int, expires: int) -> None:
         """Add items at the tail that there is room for; the mutex is held."""
-        with self.gathered():
+
+        def put() -> None:
             for data in contents:
                 self.put_held(data, added, expires)
 
+        self.settled(put)
+
     def check_room(self, contents: Sequence[bytes]) -> None:
         """Raise what adding these would raise. The mutex is held."""
-        if self.refusing:
-            self._refuse()
+        self._check()
         for data in contents:
             if len(data) > self.max_item_bytes:
                 raise TooLarge(
@@ -184,6 +213,9 @@ class Engine(Waiting):
     def _make_room(self, size: int) -> None:
         self._ready()
         if self.limits.discard_old_when_full and size <= self.max_bytes:
+            if not self.unsettled:  # until the new one is in: `put_held` sees to that
+                self.unsettled = True
+                self.began = self.position
             while self.items and self._is_too_much(1, size):
                 if not self.memory_items:
                     self._refill()
@@ -196,24 +228,27 @@ class Engine(Waiting):
     def _refuse_more(self) -> None:
         raise Full(f"{self.path}: {self.items} items of {self.data_bytes} bytes wait, and more are not taken")
 
-    def put_moved(self, items: Sequence[Item], *, within_limits: bool) -> None:
-        """Add items that come from another queue, all of them or none, and make that durable.
+    def put_moved(self, items: Sequence[Item], arrived: list[Item], *, within_limits: bool) -> None:
+        """Add items that come from another queue, all of them or none, and make that durable. Then they have `arrived`.
 
         They keep the time when they were added, and do not expire. The limits are for what is new. An item that moves
         by itself has been accepted before: if it had to wait here for room it would be in the way where it is. So it
         is taken in any case; the oldest make room for it if that is how this queue does it.
         """
+
+        def put() -> None:
+            for item in items:
+                size = len(item.data)
+                discards = self.limits.discard_old_when_full and size <= min(self.max_bytes, self.max_item_bytes)
+                with contextlib.nullcontext() if within_limits or discards else self._unlimited():
+                    self.put_held(item.data, item.added or self.now(), 0)
+
         with self.mutex:
-            if self.refusing:
-                self._refuse()
+            self._check()
             if within_limits:
                 self.check_room([item.data for item in items])
-            with self.gathered():
-                for item in items:
-                    size = len(item.data)
-                    discards = self.limits.discard_old_when_full and size <= min(self.max_bytes, self.max_item_bytes)
-                    with contextlib.nullcontext() if within_limits or discards else self._unlimited():
-                        self.put_held(item.data, item.added or self.now(), 0)
+            self.settled(put)
+            arrived += items
         self.sync()
 
     @contextlib.contextmanager
@@ -233,7 +268,8 @@ class Engine(Waiting):
 
     def _reach(self, most: int) -> bool:
         """Take away up to so many items that may not be handed out; whether one is at the head then that may."""
-        with self.gathered():
+
+        def reach(most: int) -> bool:
             while self.items and len(self.moves) < _MOST_MOVES:
                 if not self.memory_items:
                     self._refill()
@@ -243,7 +279,11 @@ class Engine(Waiting):
                     return False
                 self._drop_head()
                 most -= 1
-        return False
+            return False
+
+        has_reached = self.settled(lambda: reach(most))
+        self.care_if_refilled()
+        return has_reached
 
     def _is_deliverable(self) -> bool:
         """Whether there is something at the head that may be handed out."""
@@ -275,24 +315,24 @@ class Engine(Waiting):
     def peek(self) -> Item | None:
         """The head, which stays."""
         with self.mutex:
-            if self.refusing:
-                self._refuse()
+            self._check()
             return as_item(self.head()) if self._ready() else None
 
-    def get_many(self, most: int) -> list[bytes]:
-        """Remove up to so many items from the head on."""
-        return [entry[0] for entry in self.take_many(most)]
+    def take_many(self, most: int, hand: list[Entry] | None = None) -> list[Entry]:
+        """Remove up to so many items from the head on; all that is known of them. Then they are in the `hand`."""
 
-    def take_many(self, most: int) -> list[Entry]:
-        """Remove up to so many items from the head on; all that is known of them."""
-        found: list[Entry] = []
+        def take() -> list[Entry]:
+            found: list[Entry] = []
+            while len(found) < most and self._another(found):
+                self.emit(_REMOVE)
+                found.append(self.pop())
+            return found
+
         with self.mutex:
-            if self.refusing:
-                self._refuse()
-            with self.gathered():
-                while len(found) < most and self._another(found):
-                    self.emit(_REMOVE)
-                    found.append(self.pop())
+            self._check()
+            found = self.settled(take)
+            if hand is not None:
+                hand += found
             self.taken += len(found)
             self.care_if_due()
         return found
@@ -309,30 +349,48 @@ class Engine(Waiting):
     def give_back(self, entries: Sequence[Entry]) -> None:
         """Add items again that were removed for somebody who is gone: at the tail, there is no other way in a journal.
 
-        There is always room for them.
+        There is always room for them. If the queue was interrupted so badly that it is poisoned, it is closed, and its
+        journal opened once more for this.
         """
-        with self.mutex:
-            if self.refusing:
-                lost = "items were removed for tasks that were cancelled as the queue was closed, and are lost"
-                logger.warning("%s: %d %s", self.path, len(entries), lost)
-                return
-            with self._unlimited(), self.gathered():
+
+        def put() -> None:
+            with self._unlimited():
                 for data, added, expires, _, _ in entries:
                     self.put_held(data, added or self.now(), expires)
-            self.taken -= len(entries)
-            self.added_before += len(entries)
+
+        with self.mutex:
+            if not self.refusing and not self.unsettled:
+                self.settled(put)
+                self.taken -= len(entries)
+                self.added_before += len(entries)
+                return
+        if self._failure is not None and not is_failure(self._failure):
+            self._give_to_another(entries)
+        else:
+            lost = "items were removed for tasks that were cancelled as the queue was closed, and are lost"
+            logger.warning("%s: %d %s", self.path, len(entries), lost)
+
+    def _give_to_another(self, entries: Sequence[Entry]) -> None:
+        self.close()
+        again = Engine(self.path, Limits(), sync=self.policy, background=False, disk=self.disk)
+        try:
+            again.give_back(entries)
+        finally:
+            again.close()
 
     def flush_all(self) -> int:
         """Remove all items that wait; how many those were."""
+
+        def remove() -> None:
+            for start in range(0, count, 1 << 16):
+                self.emit(_REMOVE * min(1 << 16, count - start))
+            self.clear()
+            self.end_behind()
+
         with self.mutex:
-            if self.refusing:
-                self._refuse()
+            self._check()
             count = self.items
-            with self.gathered():
-                for start in range(0, count, 1 << 16):
-                    self.emit(_REMOVE * min(1 << 16, count - start))
-                self.clear()
-                self.end_behind()
+            self.settled(remove)
             self.care_if_due()
         return count
 
@@ -343,18 +401,27 @@ class Engine(Waiting):
         found = self.reserve_many(1)
         return found[0] if found else None
 
-    def reserve_many(self, most: int, *, for_other: bool = False) -> list[Item]:
-        """Reserve up to so many items from the head on; `for_other` queues, which alone can finish them."""
+    def reserve_many(self, most: int, hand: list[int] | None = None, *, for_other: bool = False) -> list[Item]:
+        """Reserve up to so many items from the head on; `for_other` queues, which alone can finish them.
+
+        Then their ids are in the `hand`.
+        """
+
+        def reserve() -> None:
+            while len(found) < most and self._another(found):
+                xid = self._reserve_head()
+                found.append(as_item(self.open_items[xid], xid))
+                xids.append(xid)
+                if for_other:
+                    self._moving.add(xid)
+
         found: list[Item] = []
+        xids: list[int] = []
         with self.mutex:
-            if self.refusing:
-                self._refuse()
-            with self.gathered() if most > 1 else contextlib.nullcontext():
-                while len(found) < most and self._another(found):
-                    xid = self._reserve_head()
-                    found.append(as_item(self.open_items[xid], xid))
-                    if for_other:
-                        self._moving.add(xid)
+            self._check()
+            self.settled(reserve, gathers=most > 1)
+            if hand is not None:
+                hand += xids
             self.care_if_due()
         return found
 
@@ -378,28 +445,47 @@ class Engine(Waiting):
         with self.mutex:
             self._check_open(xids)
             self._confirm(xids)
+            self.care_if_due()
 
     def _confirm(self, xids: Sequence[int]) -> None:
-        self.emit(b"".join(XID_HEAD.pack(CONFIRM_REMOVE, xid) for xid in xids))
-        for xid in xids:
-            self._close_item(xid)
+        operations = b"".join(XID_HEAD.pack(CONFIRM_REMOVE, xid) for xid in xids)
+        before = self.began = self.position
+        self.unsettled = True
+        try:
+            self.emit(operations)
+            self._close_items(xids)
+        except BaseException:
+            if not self.refusing:
+                if self.position > before:  # the journal says it, so it is done
+                    self._close_items(xids)
+                self.unsettled = False
+            raise
+        self.unsettled = False
         self.taken += len(xids)
-        self.care_if_due()
+
+    def _close_items(self, xids: Sequence[int]) -> None:
+        for xid in xids:
+            if xid in self.open_items:
+                self._close_item(xid)
 
     def abort(self, xids: Sequence[int]) -> None:
         """Put reserved items back to the head, the one with the lowest id first. Those that failed too often move."""
-        with self.mutex:
-            self._check_open(xids)
+
+        def put_back() -> None:
             failed = [xid for xid in xids if self.open_items[xid][3] + 1 >= self.max_attempts]
             self._moving.update(failed)
             self.moves += [Move(self.park, xid, self.open_items[xid], False) for xid in failed]
             self._put_back(xid for xid in xids if xid not in self._moving)
+
+        with self.mutex:
+            self._check_open(xids)
+            self.settled(put_back)
             self.care_if_due()
 
     def put_back_unseen(self, xids: Sequence[int]) -> None:
         """Put items back that were reserved for somebody who is gone."""
         with self.mutex:
-            if not self.refusing:
+            if not self.refusing and not self.unsettled:
                 self._put_back(xid for xid in xids if self.is_open(xid))
 
     def is_open(self, xid: int) -> bool:
@@ -407,7 +493,7 @@ class Engine(Waiting):
         return xid in self.open_items and xid not in self._moving
 
     def _put_back(self, xids: Iterable[int]) -> None:
-        with self.gathered():
+        def put_back() -> None:
             for xid in sorted(xids, reverse=True):
                 self.emit(XID_HEAD.pack(UNREMOVE, xid))
                 data, added, expires, attempts, _ = self._close_item(xid)
@@ -415,9 +501,10 @@ class Engine(Waiting):
                 if self.waiting:
                     self._wake()
 
+        self.settled(put_back)
+
     def _check_open(self, xids: Sequence[int]) -> None:
-        if self.refusing:
-            self._refuse()
+        self._check()
         for xid in xids:
             if not self.is_open(xid):
                 raise WrongUse(
@@ -437,8 +524,7 @@ class Engine(Waiting):
         """Put what was reserved for other queues there, and finish it here. The mutex is free."""
         while self.moves:
             with self._moves_under_way:
-                with self.mutex:
-                    moves, self.moves = self.moves, []
+                moves = list(self.moves)
                 with contextlib.ExitStack() as stack:  # what fails for one target does not stop the others
                     for target in dict.fromkeys(move.target for move in moves):
                         stack.callback(self._move_to, target, [move for move in moves if move.target == target])
@@ -456,24 +542,41 @@ class Engine(Waiting):
 
     def _move_to(self, target: str, moves: list[Move]) -> None:
         xids = [move.xid for move in moves]
+        arrived: list[Item] = []
         try:
             if self._borrow is None:
                 raise WrongUse(f"{self.path}: there is no way to the queue {target}")
-            self._borrow(target).put_moved([as_item(move.entry) for move in moves], within_limits=False)
-        except BaseException:
+            other = self._borrow(target)
+            other.put_moved([as_item(move.entry) for move in moves], arrived, within_limits=False)
+            self._finish_moves(moves)
+        except BaseException as error:
+            if arrived and not is_failure(error):
+                other.sync()
+                self._finish_moves(moves)
+                raise
             with self.mutex:
-                self._moving.difference_update(xids)
-                if not self.refusing:
-                    self._put_back(xids)
+                self._end_moves(xids)
+                if not self.refusing and not self.unsettled:
+                    self._put_back(xid for xid in xids if xid in self.open_items)
             raise
+
+    def _end_moves(self, xids: Sequence[int]) -> None:
+        """These are no longer on their way."""
+        ended = set(xids)
+        self.moves = [move for move in self.moves if move.xid not in ended]
+        self._moving -= ended
+
+    def _finish_moves(self, moves: Sequence[Move]) -> None:
+        """The items have arrived where they belong. May be called again after an interrupt."""
         with self.mutex:
-            self._moving.difference_update(xids)
-            if self.refusing:
-                self._refuse()
-            self._confirm(xids)
-            self.taken -= len(xids)
-            self.moved += len(xids)
-            self.expired += sum(move.has_expired for move in moves)  # not before: one that comes back is tried again
+            left = [move for move in moves if move.xid in self.open_items]
+            self._end_moves([move.xid for move in moves])
+            self._check()
+            self._confirm([move.xid for move in left])
+            self.taken -= len(left)
+            self.moved += len(left)
+            self.expired += sum(move.has_expired for move in left)  # not before: one that comes back is tried again
+            self.care_if_due()
 
     def unpark(self, most: int | None) -> int:
         """Put parked items back, at the tail; how many those were."""
@@ -501,26 +604,36 @@ class Engine(Waiting):
         return count
 
     def _take_some(self, parked: Engine, most: int) -> int:
-        items = parked.reserve_many(most, for_other=True)
-        if not items:
-            return 0
-        xids = [item.xid for item in items]
+        xids: list[int] = []
+        arrived: list[Item] = []
         try:
+            items = parked.reserve_many(most, xids, for_other=True)
+            if not items:
+                return 0
             parked.sync()
-            self.put_moved(items, within_limits=True)
-        except BaseException:
+            self.put_moved(items, arrived, within_limits=True)
+            parked._give_away(xids)
+            return len(items)
+        except BaseException as error:
+            if arrived and not is_failure(error):
+                self.sync()
+                parked._give_away(xids)
+                raise
             with parked.mutex:
                 parked._moving.difference_update(xids)
-                if not parked.refusing:
-                    parked._put_back(xids)
+                if not parked.refusing and not parked.unsettled:
+                    parked._put_back(xid for xid in xids if xid in parked.open_items)
             raise
-        with parked.mutex:
-            parked._moving.difference_update(xids)
-            if parked.refusing:
-                parked._refuse()
-            parked._confirm(xids)
-        parked.sync()
-        return len(items)
+
+    def _give_away(self, xids: Sequence[int]) -> None:
+        """Items that were reserved for another queue have arrived there. May be called again after an interrupt."""
+        with self.mutex:
+            left = [xid for xid in xids if xid in self.open_items]
+            self._moving.difference_update(xids)
+            self._check()
+            self._confirm(left)
+            self.care_if_due()
+        self.sync()
 
     def sweep(self) -> int:
         """Drop what has expired at the head, or let it move; how many items that were."""
@@ -532,8 +645,7 @@ class Engine(Waiting):
     def sweep_some(self, most: int) -> bool:
         """The same for up to so many items, but for `finish_moves`; whether there is more to be done."""
         with self.mutex:
-            if self.refusing:
-                self._refuse()
+            self._check()
             has_reached = self._is_deliverable() or self._reach(most)
             self.care_if_due()
             return not has_reached and self.items > 0
@@ -559,7 +671,7 @@ class Engine(Waiting):
     def release(self) -> None:
         """Whoever had opened the queue is gone, and others still need the engine: nothing is open, and nobody waits."""
         with self.mutex:
-            if not self.refusing:
+            if not self.refusing and not self.unsettled:
                 self._put_back([xid for xid in self.open_items if self.is_open(xid)])
             while self.waiting:
                 self._wake()
@@ -588,5 +700,5 @@ class Engine(Waiting):
             try:
                 end()
             finally:
-                if self._closed:
+                if self._is_released or self._failure is not None:
                     self._is_over.set()

@@ -14,11 +14,12 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
+from ...core.appending import is_failure
 from ...core.disk import REAL_DISK, Disk
 from ...core.durability import SyncLike, parse_sync
 from ...core.errors import Closed, Locked, LogwrightError, NotFound
@@ -63,9 +64,9 @@ def _hold(path: Path, limits: Limits, settings: Settings, holder: object) -> Eng
             background=settings.background,
             clock=settings.clock,
             borrow=_borrower(key, settings),
+            is_open=lambda engine: _engines.update({key: engine}),
             disk=settings.disk,
         )
-        _engines[key] = engine
     else:
         engine.keep_promises(parse_sync(settings.sync), settings.buffer_bytes)
     engine.holders.add(holder)
@@ -128,11 +129,13 @@ def can_open(name: str) -> bool:
 
 
 class Handle:
-    """A queue that somebody has opened, and its children.
+    """A queue that somebody has opened, and its children; opened by `open`, or by `opening`.
 
     A child that cannot be opened keeps its parent from being opened as well, unless its parent `is_tolerant`: then
     nothing can be put to the parent, until somebody has opened the child.
     """
+
+    engine: Engine
 
     def __init__(
         self, directory: Path, name: str, limits: Limits, settings: Settings, *, is_tolerant: bool = False
@@ -145,19 +148,39 @@ class Handle:
         """Asked by every put, so it is no property."""
         self._is_closed = False
         check_queue_name(name)  # alone: a path could hide what is in it
-        path = directory.absolute() / name
-        with _lock:
-            self.engine = _hold(path, limits, settings, self)
-            if self.engine.handle is not None:
-                self.engine.holders.discard(self)
-                raise Locked(f"{path} is open already in this process")
-            self.engine.handle = self
-            try:
-                self.engine.configure(limits)
+        self._path = directory.absolute() / name
+
+    def open(self) -> Self:
+        """Open the queue and its children, or nothing."""
+        with self.opening():
+            return self
+
+    @contextlib.contextmanager
+    def opening(self) -> Iterator[None]:
+        """The same, and all is given back if the block ends with an error."""
+        try:
+            with _lock:
+                engine = _hold(self._path, self._limits, self._settings, self)
+                if engine.handle is not None:
+                    engine.holders.discard(self)
+                    raise Locked(f"{self._path} is open already in this process")
+                self.engine = engine
+                engine.handle = self
+                engine.configure(self._limits)
                 self._meet_family()
-            except BaseException:
+            yield
+        except BaseException:
+            self._give_up()
+            raise
+
+    def _give_up(self) -> None:
+        with _lock:
+            engine = _engines.get((id(self._settings.disk), self._path))
+            if engine is not None and not hasattr(self, "engine") and not engine.holders - {self}:
+                _let_go(engine, self)  # it was opened for this
+            elif hasattr(self, "engine"):
+                self.engine.handle = self
                 self.close()
-                raise
 
     def _meet_family(self) -> None:
         """Open the children that are there, and let a parent know of this child."""
@@ -211,16 +234,30 @@ class Handle:
         if self._is_closed:
             raise Closed(f"{self.engine.path}: this queue is closed")
         family = self.family()
-        with contextlib.ExitStack() as stack:
-            for engine in family:  # always in this order, so nobody waits for each other
-                stack.enter_context(engine.mutex)
-            now = self.engine.now()
-            deadline = 0 if expires is None else self.engine._deadline(expires, now)
-            for engine in family:
-                engine.check_room(contents)
+        self._put_with_each(family, 0, contents, expires)
+        return family
+
+    def _put_with_each(self, family: list[Engine], held: int, contents: Sequence[bytes], expires: Any) -> None:
+        """Take the mutexes that are not held, always in this order, so nobody waits for each other; then put."""
+        if held < len(family):
+            with family[held].mutex:
+                self._put_with_each(family, held + 1, contents, expires)
+            return
+        now = self.engine.now()
+        deadline = 0 if expires is None else self.engine._deadline(expires, now)
+        for engine in family:
+            engine.check_room(contents)
+        for engine in family:
+            engine.prepare_to_put()
+        try:
             for engine in reversed(family):
                 engine.put_many_held(contents, now, deadline)
-        return family
+        except BaseException as error:
+            if not is_failure(error):
+                for engine in family:
+                    engine.refusing = True
+                    engine._interrupted(error)
+            raise
 
     # --- the end ----------------------------------------------------------------------------------------------------
 
@@ -236,18 +273,21 @@ class Handle:
         with _lock:
             if self._is_closed:
                 return
-            self._is_closed = True
             engine = self.engine
             engine.handle = None
-            children, self._children = self._children, {}
-            with contextlib.ExitStack() as stack:
-                for child in children.values():
-                    stack.callback(_let_go, child, self)
-                engine.holders.discard(self)
-                if end == engine.delete or engine.refusing or not engine.holders:
-                    stack.callback(_forget, engine, end)
-                else:
-                    stack.callback(engine.release)
+            try:
+                with contextlib.ExitStack() as stack:
+                    for child in self._children.values():
+                        stack.callback(_let_go, child, self)
+                    engine.holders.discard(self)
+                    if end == engine.delete or engine.refusing or not engine.holders:
+                        stack.callback(_forget, engine, end)
+                    else:
+                        stack.callback(engine.release)
+            except BaseException as error:
+                self._is_closed = is_failure(error)  # else it was interrupted, and can be called again
+                raise
+            self._is_closed = True
 
 
 def _after_fork() -> None:

@@ -14,11 +14,12 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
-from ...core.disk import Disk
+from ...core.appending import is_failure
+from ...core.disk import Disk, write_all
 from ...core.durability import SyncLike
-from ...core.errors import DamagedJournal, LogwrightError, StorageFailed, WrongUse
+from ...core.errors import DamagedJournal, LogwrightError, Poisoned, StorageFailed, WrongUse
 from . import quick
 from .behind import ReadBehind
 from .cursor import Cursor
@@ -29,6 +30,8 @@ from .records import Dialect, Operation
 from .shelf import NO_LIMIT, Entry
 from .survey import Survey, turns_of
 from .writing import QueueFiles
+
+Result = TypeVar("Result")
 
 GATHER_BYTES: Final = 1 << 20
 """How much a call that makes many operations gathers before it is written."""
@@ -128,10 +131,13 @@ class Memory(QueueFiles, quick.Shelf):
         loaded = survey.load([item for item, _ in front] + [item for _, item, _ in reserved])
         for item, attempts in reversed(front):
             self.put_back(_entry(loaded[item], attempts))
-        with self.gathered():
+
+        def put_back() -> None:
             for xid, item, attempts in sorted(reserved, reverse=True):  # the lowest id ends at the head
                 self.emit(XID_HEAD.pack(UNREMOVE, xid))
                 self.put_back(_entry(loaded[item], attempts + 1))
+
+        self.settled(put_back)
         self._load_run(survey)
 
     def _load_run(self, survey: Survey) -> None:
@@ -156,22 +162,65 @@ class Memory(QueueFiles, quick.Shelf):
         """The newest file is another one, or it is time to write to it at once again."""
         self.write = self._file.write_at if self._writes_through and not self._is_gathering else None
 
-    @contextlib.contextmanager
-    def gathered(self) -> Iterator[None]:
-        """Write the operations of a block together. The mutex is held."""
-        if self._is_gathering or not self._writes_through:
-            yield
-            return
-        self._is_gathering = True
-        self._told_bytes = self._file_size
-        self._rewire()
+    def _check(self) -> None:
+        """Raise if nothing is taken any more. The mutex is held."""
+        if self.refusing or self.unsettled:
+            self._refuse()
+
+    def settled(self, work: Callable[[], Result], *, gathers: bool = True) -> Result:
+        """Do something that is done or not done, its operations written together if it `gathers`. The mutex is held.
+
+        What is refused half-way is done as far as it has come. If anything else is raised, an exception of a signal
+        handler above all, none of its operations counts, and the queue is poisoned: memory is not what it was.
+        """
+        if self.unsettled:  # it is a part of something larger
+            return work()
+        self.unsettled = True
+        self.began = self.position
+        gathers = gathers and self._writes_through and not self._is_gathering
         try:
-            yield
-        finally:
+            try:
+                if gathers:
+                    self._is_gathering = True
+                    self._told_bytes = self._file_size
+                    self._rewire()
+                result = work()
+            except LogwrightError:
+                if self._failure is None:
+                    self._settle(gathers)
+                raise
+            self._settle(gathers)
+            return result
+        except BaseException as error:
+            if self.unsettled:
+                self.refusing = True
+                self._interrupted(error)
+            raise
+
+    def _settle(self, gathers: bool) -> None:
+        if gathers:
             self._is_gathering = False
-            if self._failure is None:
-                self._pour()
+            self._pour()
             self._rewire()
+        self.unsettled = False
+
+    def _interrupted(self, error: BaseException) -> None:
+        """Take nothing more, and leave nothing in the journal of a call that has not come to its end."""
+        if is_failure(self._failure):
+            return
+        self._poison(error)
+        with contextlib.suppress(LogwrightError), self._writing:
+            buffer, used = self.take()
+            before = self.began - self._file_size  # what others had done and is not written yet
+            if 0 < before <= used:
+                write_all(self._file, self._file_size, memoryview(buffer)[:before])
+            if self._file.size() > self.began:
+                self._file.truncate(self.began)
+
+    def _refuse(self) -> None:
+        if self._failure is None and self.unsettled:
+            raise Poisoned(f"{self.path}: a call was interrupted half-way; open the queue again")
+        super()._refuse()
 
     def gather(self) -> None:
         """Let the operations of all callers gather until `pour`, so that they are written together."""
@@ -184,8 +233,7 @@ class Memory(QueueFiles, quick.Shelf):
     def pour(self) -> None:
         """Write what has gathered since `gather`, and write at once from now on."""
         with self.mutex:
-            if self.refusing:
-                self._refuse()
+            self._check()
             if self._writes_through and self._is_gathering:
                 self._is_gathering = False
                 try:
@@ -198,7 +246,25 @@ class Memory(QueueFiles, quick.Shelf):
         with self._writing:
             if self._failure is not None:
                 self._refuse()
-            self._or_poison(self._write_out)
+            self._write_gathered()
+
+    _resumes = True
+
+    def _write_out(self) -> None:
+        is_left = True
+        while is_left:
+            is_left = self.leaving is not None  # somebody was interrupted who was about to write it
+            buffer, used = self.take()
+            written = 0
+            with memoryview(buffer) as view:
+                try:
+                    while written < used:
+                        written += self._file.write_at(self._file_size + written, view[written:used])
+                except StorageFailed:
+                    self._roll_back(view, written)
+                    raise
+            self._file_size += used
+            self.leaving = None
 
     def _attend(self) -> None:
         self._pour()
@@ -288,6 +354,9 @@ class Memory(QueueFiles, quick.Shelf):
 
     def _refill(self) -> None:
         """Put the next items into memory; there are some that are not."""
+        self.settled(self._stock_shelf, gathers=False)
+
+    def _stock_shelf(self) -> None:
         assert self._behind is not None
         before, is_flushed = self.memory_items, False
         while self.memory_items == before:
@@ -314,8 +383,7 @@ class Memory(QueueFiles, quick.Shelf):
         """The items that wait, from head to tail, as they are at this moment."""
         self._names_in_order.wait()
         with self.mutex:
-            if self.refusing:
-                self._refuse()
+            self._check()
             entries, behind = self.entries(), self._behind
             if behind is None:
                 return iter(entries)

@@ -103,7 +103,7 @@ def _origin(path: Path, queues: list[str]) -> str:
 
 @contextlib.contextmanager
 def _opened(path: Path, disk: Disk) -> Iterator[Engine]:
-    handle = Handle(path.parent, path.name, Limits(), Settings(disk=disk, background=False))
+    handle = Handle(path.parent, path.name, Limits(), Settings(disk=disk, background=False)).open()
     try:
         yield handle.engine
     finally:

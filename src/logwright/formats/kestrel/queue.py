@@ -39,20 +39,23 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NoReturn, TypeVar, Unpack, cast
 
+from ...core.appending import is_failure
 from ...core.buffers import Buffer, as_bytes
 from ...core.closing import Closing
 from ...core.disk import REAL_DISK, Disk
 from ...core.durability import ALWAYS, SyncLike, parse_sync
-from ...core.errors import Closed
+from ...core.errors import Closed, LogwrightError
 from ...core.outcome import Damage
 from .engine import Engine
 from .hub import Handle, Settings
 from .items import Item, as_item, xids_of
 from .limits import Expires, Limits, Options, check_count, check_timeout
 from .records import Dialect
+from .shelf import Entry
 from .stats import Stats, stats_of
 
 Result = TypeVar("Result")
+Held = TypeVar("Held")
 
 
 class Queue(Closing):
@@ -80,12 +83,13 @@ class Queue(Closing):
         settings = Settings(
             sync=self.policy, buffer_bytes=buffer_bytes, dialect=dialect, background=background, clock=clock, disk=disk
         )
-        self._handle = Handle(Path(directory), name, Limits(**options), settings)
-        self._engine: Engine = self._handle.engine
-        self._put: Callable[[Buffer, Expires | None], None] = self._engine.put  # looked up once: it is called all the
-        self._get: Callable[[], bytes | None] = self._engine.get  # time, and so is this
         self._is_always = self.policy == ALWAYS
         self._is_closed = False
+        self._handle = Handle(Path(directory), name, Limits(**options), settings)
+        with self._handle.opening():
+            self._engine: Engine = self._handle.engine
+            self._put: Callable[[Buffer, Expires | None], None] = self._engine.put  # looked up once: it is called all
+            self._get: Callable[[list[Entry]], bytes | None] = self._engine.get  # the time, and so is this
 
     @property
     def name(self) -> str:
@@ -120,11 +124,15 @@ class Queue(Closing):
             self._put_to_all([as_bytes(data)], expires)
             return
         engine = self._engine
-        self._put(data, expires)
-        if self._is_always:
-            engine.commit()
-        if engine.moves:
-            engine.try_moves()
+        try:
+            self._put(data, expires)
+            if self._is_always:
+                engine.commit()
+            if engine.moves:
+                engine.try_moves()
+        except BaseException as error:
+            self._woken(error)
+            raise
 
     def put_many(self, items: Iterable[Buffer], expires: Expires | None = None) -> int:
         """Add items at the tail, all of them or none, with one write and one sync; how many those were."""
@@ -133,11 +141,20 @@ class Queue(Closing):
         return len(contents)
 
     def _put_to_all(self, contents: list[bytes], expires: Expires | None) -> None:
-        family = self._handle.put_to_all(contents, expires)
-        for engine in family:
-            if self._is_always:
-                engine.commit()
-            engine.try_moves()
+        try:
+            family = self._handle.put_to_all(contents, expires)
+            for engine in family:
+                if self._is_always:
+                    engine.commit()
+                engine.try_moves()
+        except BaseException as error:
+            self._woken(error)
+            raise
+
+    def _woken(self, error: BaseException) -> None:
+        """After an interrupt: an item may be there, and whoever waits for it may not have been woken."""
+        if not is_failure(error):
+            self._engine.pass_on()
 
     # --- taking -----------------------------------------------------------------------------------------------------
 
@@ -146,12 +163,17 @@ class Queue(Closing):
         if timeout != 0:
             check_timeout(timeout)
         engine = self._engine
-        data = self._get()
-        if data is None or engine.moves:
-            data = self._settled(engine, data, engine.get, timeout)
-        if self._is_always and data is not None:
-            engine.commit()
-        return data
+        hand: list[Entry] = []
+        try:
+            data = self._get(hand)
+            if data is None or engine.moves:
+                data = self._settled(engine, data, lambda: engine.get(hand), timeout)
+            if self._is_always and data is not None:
+                engine.commit()
+            return data
+        except BaseException as error:
+            self._give_back(error, hand, engine.give_back)
+            raise
 
     def get_many(self, most: int, timeout: float | None = 0) -> list[bytes]:
         """Remove up to so many items from the head on; waits for the first one only.
@@ -161,25 +183,29 @@ class Queue(Closing):
         check_count(most)
         check_timeout(timeout)
         engine = self._engine
-        return self._committed(engine, self._taken(engine, lambda: engine.get_many(most) or None, timeout) or [])
+
+        def take(most: int, hand: list[Entry]) -> list[bytes]:
+            return [entry[0] for entry in engine.take_many(most, hand)]
+
+        return self._taken(engine, take, most, engine.give_back, timeout)
 
     def peek(self) -> bytes | None:
         """The data of the head, which stays; None when there is nothing."""
-        item = self._taken(self._engine, self._engine.peek, 0)
+        engine = self._engine
+        item = self._settled(engine, engine.peek(), engine.peek, 0)
         return None if item is None else item.data
 
     def open(self, timeout: float | None = 0) -> Item | None:
         """Reserve the head: nobody else gets it. Then `confirm` or `abort` it; None for nothing."""
-        check_timeout(timeout)
-        engine = self._engine
-        return self._committed(engine, self._taken(engine, engine.reserve, timeout))
+        found = self.open_many(1, timeout)
+        return found[0] if found else None
 
     def open_many(self, most: int, timeout: float | None = 0) -> list[Item]:
         """Reserve up to so many items from the head on; waits for the first one only."""
         check_count(most)
         check_timeout(timeout)
         engine = self._engine
-        return self._committed(engine, self._taken(engine, lambda: engine.reserve_many(most) or None, timeout) or [])
+        return self._taken(engine, engine.reserve_many, most, engine.put_back_unseen, timeout)
 
     def confirm(self, *items: Item | int) -> None:
         """Finish items that were reserved, given by themselves or by their ids: they are gone.
@@ -216,9 +242,35 @@ class Queue(Closing):
         if item is not None and self._engine.is_open(item.xid):
             self.confirm(item)
 
-    def _taken(self, engine: Engine, attempt: Callable[[], Result | None], timeout: float | None) -> Result | None:
-        found = attempt()
-        return self._settled(engine, found, attempt, timeout) if found is None or engine.moves else found
+    def _taken(
+        self,
+        engine: Engine,
+        take: Callable[[int, list[Held]], list[Result]],
+        most: int,
+        give_back: Callable[[list[Held]], None],
+        timeout: float | None,
+    ) -> list[Result]:
+        """What was taken, durably. What is in the hand when that is interrupted goes back."""
+
+        def attempt() -> list[Result] | None:
+            return take(most, hand) or None
+
+        hand: list[Held] = []
+        try:
+            found = attempt()
+            if found is None or engine.moves:
+                found = self._settled(engine, found, attempt, timeout)
+            return self._committed(engine, found or [])
+        except BaseException as error:
+            self._give_back(error, hand, give_back)
+            raise
+
+    def _give_back(self, error: BaseException, hand: list[Held], give_back: Callable[[list[Held]], None]) -> None:
+        if hand and not is_failure(error):
+            give_back(hand)
+            if self._is_always and not self._is_closed:
+                with suppress(LogwrightError):
+                    self._engine.commit()
 
     def _settled(
         self, engine: Engine, found: Result | None, attempt: Callable[[], Result | None], timeout: float | None
@@ -235,25 +287,25 @@ class Queue(Closing):
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             turnstile = _Turnstile()
-            engine.wait_for(turnstile.wake)
             try:
+                engine.wait_for(turnstile.wake)
                 if self._is_closed:  # the engine may not be: see `close`
                     _refuse_closed(self.path)
                 found = self._settled(engine, attempt(), attempt, 0)  # one may have come before anybody knew of us
                 is_over = found is None and not turnstile.wait(deadline)
                 if self._is_closed and found is None:
                     _refuse_closed(self.path)
+                was_woken = not engine.stop_waiting(turnstile.wake)
+                if found is None:
+                    found = self._settled(engine, attempt(), attempt, 0)
+                elif was_woken:
+                    engine.pass_on()  # that was for another item, or for somebody else
+                if found is not None or is_over:
+                    return found
             except BaseException:
-                if not engine.stop_waiting(turnstile.wake):
-                    engine.pass_on()
+                engine.stop_waiting(turnstile.wake)
+                engine.pass_on()  # it may have been woken for an item that it will not take
                 raise
-            was_woken = not engine.stop_waiting(turnstile.wake)
-            if found is None:
-                found = self._settled(engine, attempt(), attempt, 0)
-            elif was_woken:
-                engine.pass_on()  # that was for another item, or for somebody else
-            if found is not None or is_over:
-                return found
 
     # --- all of them ------------------------------------------------------------------------------------------------
 
@@ -325,10 +377,10 @@ class Queue(Closing):
     def _forget_engine(self) -> None:
         # The engine may outlive this: a parent puts to its children, others move items there.
         if not self._is_closed:
-            self._is_closed = True
             closed = _ClosedEngine(self._engine)
-            self._engine = cast(Engine, closed)
             self._put = self._get = closed.refuse
+            self._engine = cast(Engine, closed)
+            self._is_closed = True
 
 
 class _ClosedEngine:

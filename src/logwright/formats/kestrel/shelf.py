@@ -8,6 +8,11 @@ An operation goes straight to `write`, the file's, where there is one: it is wit
 Without it operations gather, until there are `attention_bytes` of them, and `take` hands them over. Either way they
 leave in the order of the calls, each of which holds the `mutex` from its check to its operation.
 
+A call is `unsettled` from its first operation, which goes to the position where it `began`, until memory and journal
+agree again. If it is left in between, whatever was raised, none of its operations may count, and no other call is taken
+from then on. So that an item is not lost whose `get` is interrupted when all of that is done, the item is put into the
+`hand` that was given: whoever gave it can add the item again.
+
 What does not happen every time is done by methods that a subclass has. They are called with the mutex held:
 
     _refuse()               raise: `refusing` is set
@@ -20,6 +25,7 @@ What does not happen every time is done by methods that a subclass has. They are
     _attend()               `attention_bytes` have gathered
     _write_rest(data, done) `write` has written only so much of it
     _write_failed(error)    `write` has raised this
+    _interrupted(error)     this has left a call while it was unsettled
 
 This is the reference; `_shelf.pyx` has a twin.
 """
@@ -54,6 +60,10 @@ class Shelf(Outgoing):
         self.position = position
         self.dialect = dialect
         self.write: Callable[[int, bytes], int] | None = None
+        self.leaving: tuple[bytearray, int] | None = None
+        """What `take` has handed over, until whoever has written it says None."""
+        self.unsettled = False
+        self.began = 0
         # items
         self.items = self.data_bytes = 0
         self.memory_items = self.memory_bytes = 0
@@ -78,11 +88,24 @@ class Shelf(Outgoing):
         if self.refusing:
             self._refuse()
         with self.mutex:
-            now = self.now()
-            self.put_held(content, now, 0 if expires is None else self._deadline(expires, now))
+            if self.unsettled:
+                self._refuse()
+            try:
+                now = self.now()
+                self.put_held(content, now, 0 if expires is None else self._deadline(expires, now))
+            except BaseException as error:
+                self._leave(error)
+                raise
+
+    def _leave(self, error: BaseException) -> None:
+        """A call ends with an error: if it has left something half-way, nothing more is taken."""
+        if self.unsettled:
+            self.refusing = True
+            self._interrupted(error)
 
     def put_held(self, data: bytes, added: int, expires: int) -> None:
         """Add an item at the tail; the mutex is held."""
+        is_part = self.unsettled
         if self.refusing:
             self._refuse()
         size = len(data)
@@ -90,8 +113,11 @@ class Shelf(Outgoing):
             raise TooLarge(f"an item of {size} bytes is more than the {self.max_item_bytes} that this queue takes")
         if self.items >= self.max_items or self.data_bytes + size > self.max_bytes:
             self._make_room(size)
-        if self.position > self.care_bytes:
-            self._care()
+        if not self.unsettled:
+            if self.position > self.care_bytes:
+                self._care()
+            self.unsettled = True
+            self.began = self.position
         position = self.emit(ADDX_HEAD.pack(ADDX, 16 + size, added, expires) + data)
         self.added += 1
         if self.items == self.memory_items:
@@ -103,27 +129,43 @@ class Shelf(Outgoing):
                 self._fall_behind(position)
         self.items += 1
         self.data_bytes += size
+        self.unsettled = is_part
         if self.waiting:
             self._wake()
 
-    def get(self) -> bytes | None:
-        """Remove the head; its data, None when there is nothing."""
+    def get(self, hand: list[Entry] | None = None) -> bytes | None:
+        """Remove the head; its data, None when there is nothing. From then on it is in the `hand`."""
         if self.refusing:
             self._refuse()
         with self.mutex:
-            if self.refusing:
+            if self.refusing or self.unsettled:
                 self._refuse()
-            if not self.items:
-                return None
-            is_plain = self._shelf and not (self.max_age or self._shelf[0][2] or self._shelf[0][3])
-            if not is_plain and not self._ready():
-                return None
-            self.emit(_REMOVE_BYTE)
-            self.taken += 1
-            data = self.pop()[0]
-            if self.position > self.care_bytes or (self.items == 0 and self.position >= self.erase_bytes):
-                self._care()
-            return data
+            try:
+                if not self.items:
+                    return None
+                is_plain = self._shelf and not (self.max_age or self._shelf[0][2] or self._shelf[0][3])
+                if not is_plain and not self._ready():
+                    return None
+                return self._get([] if hand is None else hand)
+            except BaseException as error:
+                self._leave(error)
+                raise
+
+    def _get(self, hand: list[Entry]) -> bytes:
+        self.unsettled = True
+        self.began = self.position
+        self.emit(_REMOVE_BYTE)
+        self.taken += 1
+        try:
+            entry = self.pop()
+            hand.append(entry)
+        except BaseException:
+            hand.clear()  # it will still be there
+            raise
+        self.unsettled = False
+        if self.position > self.care_bytes or (self.items == 0 and self.position >= self.erase_bytes):
+            self._care()
+        return entry[0]
 
     def now(self) -> int:
         """Milliseconds since the epoch, by the clock that was given."""
@@ -211,6 +253,15 @@ class Shelf(Outgoing):
             self._attend()
         return position
 
+    def take(self) -> tuple[bytearray, int]:
+        """What has gathered, or what was taken last, as long as it is `leaving`."""
+        with self._adding:
+            if self.leaving is None:
+                fresh, size = bytearray(), len(self._buffer)
+                self.leaving = self._buffer, size
+                self._buffer = fresh
+            return self.leaving
+
     def _write_through(self, data: bytes) -> None:
         assert self.write is not None
         try:
@@ -248,6 +299,9 @@ class Shelf(Outgoing):
         raise NotImplementedError
 
     def _write_failed(self, error: BaseException) -> None:
+        raise NotImplementedError
+
+    def _interrupted(self, error: BaseException) -> None:
         raise NotImplementedError
 
 

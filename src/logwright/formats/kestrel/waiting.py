@@ -22,10 +22,9 @@ class Waiting(JournalCare):
     def wait_for(self, wake: Callable[[], None]) -> None:
         """Have a function called when an item comes: once, with the mutex held."""
         with self.mutex:
-            if self.refusing:
-                self._refuse()
+            self._check()
             self.waiters.append(wake)
-            self.waiting += 1
+            self.waiting = len(self.waiters)
 
     def stop_waiting(self, wake: Callable[[], None]) -> bool:
         """Take a function back; False when it was called already."""
@@ -34,7 +33,8 @@ class Waiting(JournalCare):
                 self.waiters.remove(wake)
             except ValueError:
                 return False
-            self.waiting -= 1
+            finally:
+                self.waiting = len(self.waiters)
             return True
 
     def pass_on(self) -> None:
@@ -44,8 +44,9 @@ class Waiting(JournalCare):
                 self._wake()
 
     def _wake(self) -> None:
-        self.waiting -= 1
-        self.waiters.popleft()()
+        self.waiters[0]()  # called first: one that is woken twice does no harm, one that never is would
+        self.waiters.popleft()
+        self.waiting = len(self.waiters)
 
     def _wake_all(self) -> None:
         super()._wake_all()
@@ -54,15 +55,20 @@ class Waiting(JournalCare):
 
     # --- when the queue fails ---------------------------------------------------------------------------------------
 
-    def _or_poison(self, action: Callable[[], None]) -> None:
+    def _or_poison(self, action: Callable[[], None], *, resumes: bool = False) -> None:
         try:
-            super()._or_poison(action)
+            super()._or_poison(action, resumes=resumes)
         except BaseException:
-            self._alarm()
+            if self._failure is not None:
+                self._alarm()
             raise
 
     def _write_failed(self, error: BaseException) -> None:
         super()._write_failed(error)
+        self._alarm()
+
+    def _interrupted(self, error: BaseException) -> None:
+        super()._interrupted(error)
         self._alarm()
 
     def _alarm(self) -> None:

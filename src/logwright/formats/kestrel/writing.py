@@ -281,7 +281,7 @@ class QueueFiles(Appending):
         with self._writing:
             if self.refusing:
                 self._refuse()
-            self._or_poison(self._write_out)
+            self._write_gathered()
             with self._syncing:
                 if self._file_size:
                     self._following_timestamp()  # without one nothing has happened yet
@@ -318,12 +318,17 @@ class QueueFiles(Appending):
         temporary = self.directory / f"{self.queue}{TEMPORARY}{next_timestamp(self._last_timestamp)}"
         write_temporary(self._disk, temporary, pieces)
         try:
-            self._disk.rename(temporary, self.path)
-        except LogwrightError:
-            with contextlib.suppress(LogwrightError):
-                self._disk.remove(temporary)
+            try:
+                self._disk.rename(temporary, self.path)
+            except LogwrightError:
+                with contextlib.suppress(LogwrightError):
+                    self._disk.remove(temporary)
+                raise
+            self._or_poison(self._open_replaced)
+        except BaseException as error:
+            if not isinstance(error, LogwrightError):  # nobody knows which file has the name
+                self._poison(error)
             raise
-        self._or_poison(self._open_replaced)
 
     def _open_replaced(self) -> None:
         self._disk.sync_directory(self.directory)

@@ -189,21 +189,32 @@ class Archiver:
         return self.timestamp is not None
 
     def begin(self, timestamp: int) -> None:
-        """There is an old journal, which ended at this time."""
+        """There is an old journal, which ended at this time: make its archive."""
+        self.note(timestamp)
+        self.resume()
+
+    def note(self, timestamp: int) -> None:
+        """There is an old journal, which ended at this time; `resume` makes its archive."""
         with self._mutex:
             self.timestamp = timestamp
-        self.resume()
 
     def resume(self) -> None:
         """Make the archive that is to be made, again if that has failed before; nothing while it is being made."""
-        with self._mutex:
-            if self.timestamp is None or self._busy:
-                return
-            self.failure = None
-            self._busy = True
-            if self._background and self._start():
-                return
-        self._run()
+        is_ours = False
+        try:
+            with self._mutex:
+                if self.timestamp is None or self._busy:
+                    return
+                self.failure = None
+                self._busy = is_ours = True
+                if self._background and self._start():
+                    is_ours = False
+                    return
+            self._run()
+        except BaseException:  # an interrupt: the archive is made by the next who asks for it
+            if is_ours:
+                self._stop(None)
+            raise
 
     def _start(self) -> bool:
         """Let a thread do it; False when the system has none for us, and the caller has to."""
@@ -218,15 +229,11 @@ class Archiver:
 
     def _run(self) -> None:
         """Make archives until none is to be made, or one cannot be."""
-        try:
-            while (timestamp := self._next()) is not None:
-                failure = self._archive(timestamp)
-                if failure is not None:
-                    self._stop(failure)
-                    return
-        except BaseException:  # an interrupt, where this is not a thread of its own
-            self._stop(None)
-            raise
+        while (timestamp := self._next()) is not None:
+            failure = self._archive(timestamp)
+            if failure is not None:
+                self._stop(failure)
+                return
 
     def _next(self) -> int | None:
         with self._mutex:

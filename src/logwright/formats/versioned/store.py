@@ -108,24 +108,25 @@ class VersionedKVStore(Appending, Table):
         self.always = self.policy == ALWAYS
         make_directories(disk, self.directory / HOME_DIRECTORY)  # and syncs the names that a killed process has given
         self._lock = self._take_lock()
-        self._archiver = Archiver(disk, self.directory, name, background=background, done=self._archived)
         try:
+            self._archiver = Archiver(disk, self.directory, name, background=background, done=self._archived)
             opened = open_journal(disk, self.directory, name, self, self._sizes)
+            self.recovered: Damage | None = opened.recovered
+            """The torn tail that was cut off the journal on opening; None when it was whole."""
+            self.kept: Path | None = opened.kept
+            """Where what was behind the last whole entry is kept."""
+            self._adopt(opened.buffer, opened.position, opened.initialized)
+            self._start()
+            _open_stores.add(self)
+            self._give_way()
+            if opened.pending:
+                self._archiver.begin(opened.initialized)
         except BaseException:
             self.refusing = True
+            self._end_sync()
             self.detach()
             self._lock.release()
             raise
-        self.recovered: Damage | None = opened.recovered
-        """The torn tail that was cut off the journal on opening; None when it was whole."""
-        self.kept: Path | None = opened.kept
-        """Where what was behind the last whole entry is kept."""
-        self._adopt(opened.buffer, opened.position, opened.initialized)
-        self._start()
-        _open_stores.add(self)
-        self._give_way()
-        if opened.pending:
-            self._archiver.begin(opened.initialized)
 
     @classmethod
     def open(
@@ -266,11 +267,7 @@ class VersionedKVStore(Appending, Table):
         with self._syncing:
             if self._failure is not None:
                 self._refuse()  # another thread's sync failed meanwhile: ours could succeed and mean nothing
-            try:
-                self._buffer.file.sync()
-            except BaseException as error:
-                self._poison(error)
-                raise
+            self._or_poison(self._buffer.file.sync, resumes=True)
 
     # --- room for more ------------------------------------------------------------------------------------------------
 
@@ -324,7 +321,10 @@ class VersionedKVStore(Appending, Table):
         buffer = self._buffer
         with self._syncing:
             self._or_poison(buffer.sync)
-            self._unless_full(lambda: buffer.grow(size, self.position))
+            self._unless_full(lambda: self._grow_in_place(buffer, size))
+
+    def _grow_in_place(self, buffer: Buffer, size: int) -> None:
+        buffer.grow(size, self.position)
         self._adopt(buffer, self.position, self.initialized)
 
     def _rotate(self, extra: int = 0, *, removes: bool = False) -> int:
@@ -341,13 +341,19 @@ class VersionedKVStore(Appending, Table):
         file = new_journal(disk, directory, name)
         buffer, moves = self._unless_full(lambda: write_journal(disk, file, size, timestamp, self))
         try:
-            self._unless_full(lambda: put_away(disk, directory, name))
-        except BaseException:
-            buffer.forget()
-            abandon(disk, file)
+            try:
+                self._unless_full(lambda: put_away(disk, directory, name))
+            except BaseException:
+                buffer.forget()
+                abandon(disk, file)
+                raise
+            self._or_poison(lambda: self._replace(buffer, moves, timestamp))
+            self._archiver.note(timestamp)
+        except BaseException as error:
+            if not isinstance(error, LogwrightError):  # nobody knows which file has the name
+                self._poison(error)
             raise
-        self._or_poison(lambda: self._replace(buffer, moves, timestamp))
-        self._archiver.begin(timestamp)
+        self._archiver.resume()
         self._not_rotated.is_over()
         return timestamp
 
@@ -445,7 +451,8 @@ class VersionedKVStore(Appending, Table):
             stack.callback(self._buffer.close)
             stack.callback(self.detach)
             stack.callback(self._archiver.wait)
-            if self._failure is None and os.getpid() == self._process:  # a child shares the memory of its parent
+            # A child shares the memory of its parent. Where closing was interrupted, the buffer may be closed by now.
+            if self._failure is None and os.getpid() == self._process and self._buffer.memory:
                 self._buffer.remove_mark()
 
 

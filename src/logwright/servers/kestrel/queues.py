@@ -147,7 +147,7 @@ class Queues:
         path = self.directory / name
         if self._settings.disk.is_directory(path):
             raise StorageFailed("open", path, OSError(errno.EISDIR, "is a directory, and no queue"))
-        return Handle(self.directory, name, self._limits.of(name), self._settings, is_tolerant=True)
+        return Handle(self.directory, name, self._limits.of(name), self._settings, is_tolerant=True).open()
 
     def _add(self, key: bytes, handle: Handle, before: Served | None = None) -> Served:
         served = self.by_key[key] = Served(key, handle, before)

@@ -1,0 +1,48 @@
+"""An exception that a signal handler raises inside a call: the call is done or not done, or the writer is poisoned.
+
+Every call is interrupted at moments at which Python lets a signal handler run: at some of them, thousands in all,
+and with LOGWRIGHT_INTERRUPTS=1000000 at every one. Then the object is looked at and used, or every call of it raises
+`Poisoned`; opened again, what was acknowledged is there, once.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.formats.kestrel import interrupts as kestrel
+from tests.formats.versioned import interrupts as versioned
+from tests.support.counts import COUNTS
+from tests.support.interrupts import Case, interrupt_everywhere
+
+FORMATS = {"kestrel": kestrel.CASES, "versioned": versioned.CASES}
+CASES: dict[tuple[str, str], Case] = {
+    (format, name): case for format, cases in FORMATS.items() for name, case in cases.items()
+}
+MOST = int(os.environ.get("LOGWRIGHT_INTERRUPTS", "12"))
+"""How many moments of a call are tried; a call has up to a few thousand of them."""
+MEMORY = Path("/dev/shm")
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Path]:
+    """A directory, in memory where there is such a place: thousands of journals are written and synced there."""
+    if not MEMORY.is_dir():
+        yield tmp_path
+        return
+    with tempfile.TemporaryDirectory(dir=MEMORY) as directory:
+        yield Path(directory)
+
+
+@pytest.mark.parametrize(("format", "name"), CASES, ids=[f"{format}: {name}" for format, name in CASES])
+def test_an_interrupted_call_is_done_or_not_done(format: str, name: str, place: Path) -> None:
+    gc.disable()
+    try:
+        COUNTS.add("interrupts", interrupt_everywhere(CASES[format, name], place, MOST), format)
+    finally:
+        gc.enable()
