@@ -95,6 +95,7 @@ NOT_RUN = [
 TELLING = ("crash", "fault", "staging", "redo", "restore", "repair", "lock", "durability", "keep")
 """What is in the names of the test files that are tried first."""
 SLACK_SECONDS = 60
+NICE = 10
 MOST_MEMORY_BYTES = 8 << 30
 
 EQUIVALENT: dict[str, str] = {}
@@ -310,7 +311,8 @@ def make_tree() -> list[Mutant]:
     TREE.mkdir(parents=True, exist_ok=True)
     instrumented = {file: (mutants, file.read_bytes()) for file, mutants in find(ROOT / "src" / "logwright")}
     wanted: set[Path] = set()
-    files = [*(ROOT / "src").rglob("*"), *(ROOT / "tests").rglob("*"), ROOT / "pyproject.toml"]
+    files = [file for name in ("src", "tests", "docs") for file in (ROOT / name).rglob("*")]
+    files.append(ROOT / "pyproject.toml")
     for file in files:
         if not file.is_file() or file.suffix in (".pyc", ".c", ".pyx", ".pxd"):
             continue
@@ -359,7 +361,7 @@ def run_tests(
     shutil.rmtree(temporary, ignore_errors=True)
     command = [str(PYTHON), "-m", "pytest", "-q", "-p", "mutants_runtime", "-p", "no:cacheprovider", "--durations=0"]
     command += ["-m", "not torture", f"--basetemp={temporary}", "--tb=line", f"@{listed}"]
-    limit = f"import os,resource,sys; resource.setrlimit(resource.RLIMIT_AS, ({MOST_MEMORY_BYTES},)*2); os.nice(10);"
+    limit = f"import os, sys, resource as r; os.nice({NICE}); r.setrlimit(r.RLIMIT_AS, ({MOST_MEMORY_BYTES},) * 2);"
     command = [sys.executable, "-c", limit + "os.execv(sys.argv[1], sys.argv[1:])", *command]
     process = subprocess.Popen(
         command, cwd=TREE, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
@@ -411,9 +413,11 @@ class Reach:
     def _record(self, names: list[str], word: str, digests: dict[str, str], workers: int) -> None:
         log = HOME / "log"
         log.unlink(missing_ok=True)
-        code, printed = run_tests([f"-n{workers}", f"-k{word}", *names], log=log)
+        code, printed = run_tests([f"-n{workers}", *([f"-k{word}"] if word else []), *names], log=log)
         if code:
             print(printed[-3000:])
+        if code not in (0, 1):
+            raise SystemExit("the tests did not run")
         found: dict[str, dict[str, Any]] = {name: {"seconds": {}, "reaches": defaultdict(list)} for name in names}
         lines = [line.split("\t") for line in log.read_text().splitlines()] if log.exists() else []
         for what, *rest in lines:

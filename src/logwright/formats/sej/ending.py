@@ -111,10 +111,10 @@ def _walk_to_end(cursor: Cursor, size: int) -> End:
             return End(size, cursor.expected, damage=doubt, walked=walked)
         position, next_offset = cursor.position, cursor.expected
         found, goes_on_at = judge(cursor, None)
-        if goes_on_at is not None and is_in_value(cursor.file, position, next_offset, cursor.position):
-            doubt = doubt or found
-        if goes_on_at is None and found.kind == "torn_tail":
+        if found.kind == "torn_tail":
             return End(position, next_offset, torn=found, damage=damage)
         if goes_on_at is None:
             return End(position, next_offset, damage=damage or found)
+        if is_in_value(cursor.file, position, next_offset, cursor.position):
+            doubt = doubt or found
         damage = damage or found
