@@ -13,14 +13,16 @@ import itertools
 import logging
 import zlib
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
 from logwright.core.errors import DamagedJournal, LogwrightError
 from logwright.core.outcome import Malformed
-from logwright.formats.versioned import codec
+from logwright.formats.versioned import Reader, VersionedRecovery, codec
 from logwright.formats.versioned.layout import ENTRY_START
+from logwright.formats.versioned.repair import plan
 from logwright.formats.versioned.store import VersionedKVStore
 from tests.formats.versioned.stores import HOME, Clock, content_of, journal
 from tests.support.counts import COUNTS
@@ -144,7 +146,9 @@ def check(case: Case) -> None:
     after = read_tree(disk, HOME)
     copies = ("cars.jrn.tmp",) if expected(case) in (STATE, FOUND) else ()  # beside a whole journal that is one
     assert all_entries(before, but=copies) <= all_entries(after), "entries are gone"
-    if case.archive != "absent":
+    if case.archive in ("empty", "cut") and (case.active, case.old) == ("whole", "whole"):
+        assert zlib.decompress(after["cars.jrn.t1004.zz"] or b"") == zlib.decompress(ARCHIVE), "it is made again"
+    elif case.archive != "absent":
         assert after["cars.jrn.t1004.zz"] == before["cars.jrn.t1004.zz"], "an archive was overwritten"
     assert not [name for name in after if name.endswith((".jrn.tmp", ".jrn.old", ".zz.tmp"))]
     with opened(disk) as store:
@@ -163,6 +167,46 @@ def test_every_combination_of_leftovers_comes_out_as_the_table_says(active: str,
             except (AssertionError, LogwrightError) as error:
                 raise AssertionError(f"{case}: {error}") from error
             COUNTS.add("hostile inputs", 1, "versioned")
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 30, 90, len(ARCHIVE) - 1])
+@pytest.mark.parametrize("timestamp", [1004, 1003], ids=["our name", "the latest key that is left"])
+def test_half_an_archive_beside_old_hides_nothing_and_is_made_again(tmp_path: Path, size: int, timestamp: int) -> None:
+    (tmp_path / "cars.jrn").write_bytes(ACTIVE)
+    (tmp_path / "cars.jrn.old").write_bytes(OLD)
+    half = tmp_path / f"cars.jrn.t{timestamp}.zz"
+    half.write_bytes(ARCHIVE[:size])
+    reader = Reader(tmp_path / "cars.jrn")
+    assert [file.name for file in reader.files()] == ["cars.jrn.old", "cars.jrn"]
+    assert [entry.k for entry in reader] == ["a", "b", "a", "c", "b", "d"]
+    assert dict(VersionedRecovery.load(tmp_path).recover_at(1002)) == {"a": "first", "b": [1, 2]}
+    report = reader.verify()
+    assert report.problems == []
+    assert {anomaly.file for anomaly in report.anomalies} == {half.name, "cars.jrn.old"}
+    assert plan(tmp_path).empty
+    VersionedKVStore.open(tmp_path, "cars", 600, background=False, clock=Clock(5000)).close()
+    assert sorted(path.name for path in tmp_path.glob("cars*")) == ["cars.jrn", "cars.jrn.t1004.zz"]
+    assert zlib.decompress((tmp_path / "cars.jrn.t1004.zz").read_bytes()) == zlib.decompress(ARCHIVE)
+    assert Reader(tmp_path / "cars.jrn").verify().problems == []
+
+
+def test_old_does_not_count_once_its_archive_is_there_under_whatever_name(tmp_path: Path) -> None:
+    (tmp_path / "cars.jrn").write_bytes(ACTIVE)
+    (tmp_path / "cars.jrn.old").write_bytes(OLD)
+    (tmp_path / "cars.jrn.t1003.zz").write_bytes(ARCHIVE)
+    assert [file.name for file in Reader(tmp_path / "cars.jrn").files()] == ["cars.jrn.t1003.zz", "cars.jrn"]
+    VersionedKVStore.open(tmp_path, "cars", 600, background=False, clock=Clock(5000)).close()
+    assert sorted(path.name for path in tmp_path.glob("cars*")) == ["cars.jrn", "cars.jrn.t1003.zz"]
+
+
+def test_another_archive_in_the_place_of_that_of_old_stays(tmp_path: Path) -> None:
+    (tmp_path / "cars.jrn").write_bytes(ACTIVE)
+    (tmp_path / "cars.jrn.old").write_bytes(OLD)
+    other = zlib.compress(journal([(1001, "z", 1)], 900))
+    (tmp_path / "cars.jrn.t1004.zz").write_bytes(other)
+    VersionedKVStore.open(tmp_path, "cars", 600, background=False, clock=Clock(5000)).close()
+    assert (tmp_path / "cars.jrn.t1004.zz").read_bytes() == other
+    assert (tmp_path / "cars.jrn.t1005.zz").exists()
 
 
 def rotten(*at: int) -> bytes:

@@ -83,6 +83,8 @@ class InflatedStream:
         self.problem = ""
         self.is_refused = False
         """Whether the problem is a limit, and not the archive."""
+        self.is_short = False
+        """Whether the problem is that the archive ends too early."""
         self.bytes_in = 0
         self.bytes_out = 0
         self._file = file
@@ -140,6 +142,7 @@ class InflatedStream:
                 if self._inflate.unused_data or self._file.read_at(self.bytes_in, 1):
                     self.problem = "bytes follow the end of the compressed data"
             elif at_end and not found:
+                self.is_short = True
                 return self._stop("the compressed data ends too early")
             self.bytes_out += len(found)
             if self._is_too_much():

@@ -28,7 +28,7 @@ from ...core.outcome import NEED_MORE, Malformed
 from . import codec
 from .archives import READ_BYTES, InflatedStream, PlainStream
 from .buffer import abandon
-from .files import archive_name, list_files, old_name, temporary_archive_name
+from .files import Listing, archive_name, list_files, old_name, temporary_archive_name
 from .layout import ARCHIVE_LEVEL, HEADER_BYTES, MAX_TIMESTAMP
 from .telling import Standing
 
@@ -103,6 +103,18 @@ def write_archive(disk: Disk, source: File, size: int, path: Path, compressor: A
 
 def holds(disk: Disk, path: Path, source: File, size: int) -> bool:
     """Whether an archive is whole, begins with the first bytes of a file, and is within the limits of readers."""
+    stream, same = _compared(disk, path, source, size)
+    return same == size and not stream.problem
+
+
+def is_half_of(disk: Disk, path: Path, source: File, size: int) -> bool:
+    """Whether an archive ends too early, and has nothing but the first bytes of a file: it was not finished."""
+    stream, same = _compared(disk, path, source, size)
+    return stream.is_short and same == stream.bytes_out
+
+
+def _compared(disk: Disk, path: Path, source: File, size: int) -> tuple[InflatedStream, int]:
+    """What came out of an archive, to its end, and how many bytes of that are the first ones of a file."""
     archive = disk.open(path, "read")
     try:
         stream = InflatedStream(archive)
@@ -111,10 +123,10 @@ def holds(disk: Disk, path: Path, source: File, size: int) -> bool:
         while position < size:
             count = stream.read_into(piece[: size - position])
             if not count or piece[:count] != source.read_at(position, count):
-                return False
+                break
             position += count
         stream.drain()
-        return not stream.problem
+        return stream, position
     finally:
         archive.close()
 
@@ -127,6 +139,34 @@ def compress(disk: Disk, source: File, size: int, path: Path) -> None:
             return
     disk.remove(path)
     raise DamagedJournal(path, 0, "the archive is not what was compressed")
+
+
+def archives_of_old(disk: Disk, listing: Listing, active_begun: int) -> tuple[list[int], list[int]]:
+    """The archives of the old journal beside an active one, by their times: those that have all of it, and half ones.
+
+    Archives of other journals begin at another time. Of one that has not even a beginning only the name says something:
+    it is not earlier than the journal.
+    """
+    path = listing.path(old_name(listing.store))
+    begun = initialized_of(disk, path, compressed=False)
+    if begun is None or (begun == listing.last_timestamp != active_begun):
+        return [], []  # that is as it is while the archive is made: the last one is of the journal before
+    old = disk.open(path, "read")
+    whole, half = [], []
+    try:
+        size = journal_bytes(old)
+        for timestamp in listing.archives:
+            archive = listing.path(archive_name(listing.store, timestamp))
+            since = initialized_of(disk, archive, compressed=True)
+            if since != begun and (since is not None or not (timestamp == active_begun or timestamp > begun)):
+                continue
+            if holds(disk, archive, old, size):
+                whole.append(timestamp)
+            elif is_half_of(disk, archive, old, size):
+                half.append(timestamp)
+    finally:
+        old.close()
+    return whole, half
 
 
 def archive_old(disk: Disk, directory: Path, store: str, timestamp: int) -> int:

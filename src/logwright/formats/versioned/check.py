@@ -26,7 +26,7 @@ from ...core.report import Problem, Progress, Report, Summary
 from ...core.snapshot import Snapshot
 from . import codec, kernel
 from .cursor import Chunk, Head
-from .files import JournalFile, active_name, old_name, parse_name, temporary_archive_name, temporary_name
+from .files import JournalFile, active_name, archive_name, old_name, parse_name, temporary_archive_name, temporary_name
 from .layout import JOURNAL_SUFFIX
 
 if TYPE_CHECKING:
@@ -150,12 +150,17 @@ def _check_names(reader: Reader, report: Report) -> None:
     odd = report.odd_file
     listing = reader.listing()
     active = active_name(reader.store)
-    if listing.has_active and active not in {source.name for source in reader.files()}:
+    counting = {source.name for source in reader.files()}
+    if listing.has_active and active not in counting:
         message = "it does not begin as a journal does: the one before it, .old, counts in its place"
         if _has_bytes(reader, active):
             report.problems.append(Problem(active, 0, "malformed", message))
         else:
             odd(active, "leftover", message)
+    for timestamp in listing.archives:
+        name = archive_name(reader.store, timestamp)
+        if name not in counting:
+            odd(name, "leftover", "an archive of .old that was not finished; the next writer makes it again")
     if listing.has_old:
         odd(old_name(reader.store), "leftover", "a rotation was not finished: the next writer does that")
     if listing.has_temporary:

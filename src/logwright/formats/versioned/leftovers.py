@@ -17,7 +17,7 @@ gets its name, so a journal without it is the work of another program, or of som
 `.tmp` is removed, and so are temporary archives, when the journal is open. But of what is whole there may be no other
 copy: a store with nothing but a `.tmp` that has entries is not opened, and `.tmp` beside a journal that had to be cut
 is kept aside; so is a temporary archive that is whole, where neither `.old` nor an archive has what it has. What is
-kept aside is in `.logwright/cut/`.
+kept aside is in `.logwright/cut/`. Half an archive, as other programs leave it, is removed where `.old` has all of it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ...core.disk import Disk
 from ...core.errors import DamagedJournal, StorageFailed, is_no_space
 from ...core.keep import keep_range
 from .archives import InflatedStream
-from .archiving import initialized_of
+from .archiving import archives_of_old, initialized_of
 from .buffer import Buffer, last_byte
 from .examining import is_blank, later_entries, look, looking
 from .files import Listing, active_name, archive_name, old_name, temporary_archive_name, temporary_name
@@ -111,8 +111,8 @@ def refuse_to_lose(disk: Disk, listing: Listing) -> None:
         raise DamagedJournal(path, 0, reason)
 
 
-def remove_leftovers(disk: Disk, listing: Listing, *, is_whole: bool, was_old: bool) -> None:
-    """Remove what is temporary, and an old journal that is none.
+def remove_leftovers(disk: Disk, listing: Listing, *, active_begun: int, is_whole: bool, was_old: bool) -> None:
+    """Remove what is temporary, an old journal that is none, and half an archive of an old one that is whole.
 
     The active one is open by now; `is_whole` says that nothing was cut off it, `was_old` that it was the old one.
     """
@@ -125,6 +125,8 @@ def remove_leftovers(disk: Disk, listing: Listing, *, is_whole: bool, was_old: b
             keep_aside(disk, directory, listing.path(old_name(store)))
             disk.remove(listing.path(old_name(store)))
             listing.has_old = False
+        elif old_is_whole:
+            _remove_half_archives(disk, listing, active_begun)
     for timestamp in listing.temporary_archives:
         path = listing.path(temporary_archive_name(store, timestamp))
         has_other = old_is_whole or _is_whole(disk, listing.path(archive_name(store, timestamp)))
@@ -134,6 +136,20 @@ def remove_leftovers(disk: Disk, listing: Listing, *, is_whole: bool, was_old: b
         path = listing.path(temporary_name(store))
         if is_whole or _keep_if_there_is_room(disk, directory, path):
             disk.remove(path)
+
+
+def _remove_half_archives(disk: Disk, listing: Listing, active_begun: int) -> None:
+    """Remove archives of the old journal that were not finished; and that, if one was finished under another name."""
+    whole, half = archives_of_old(disk, listing, active_begun)
+    for timestamp in half:
+        path = listing.path(archive_name(listing.store, timestamp))
+        logger.warning("%s: is half of an archive, which is made again", path)
+        disk.remove(path)
+        listing.archives.remove(timestamp)
+    if whole and active_begun not in whole:
+        disk.sync_directory(listing.directory)  # the archive has its name before the journal loses its own
+        disk.remove(listing.path(old_name(listing.store)))
+        listing.has_old = False
 
 
 def _is_whole(disk: Disk, path: Path) -> bool:

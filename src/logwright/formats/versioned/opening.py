@@ -57,7 +57,8 @@ def open_journal(disk: Disk, directory: Path, store: str, table: Table, sizes: S
     opened = (_create if is_new else _open_active)(disk, listing, table, sizes)
     is_whole = not is_new and opened.recovered is None
     try:
-        remove_leftovers(disk, listing, is_whole=is_whole, was_old=had_old and not listing.has_old)
+        was_old = had_old and not listing.has_old
+        remove_leftovers(disk, listing, active_begun=opened.initialized, is_whole=is_whole, was_old=was_old)
     except BaseException:
         table.detach_memory()
         opened.buffer.close()

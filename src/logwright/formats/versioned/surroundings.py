@@ -2,8 +2,9 @@
 
     active                        the active journal
     old, no active                the old journal is the active one: the new one had not got its name yet
-    old and a whole active        the old one ended when the active one was initialized; it counts where no archive of
-                                  that time is there, which would be the same
+    old and a whole active        the old one ended when the active one was initialized; it counts until an archive with
+                                  the same content is there. One that has only its beginning was not finished, and
+                                  does not count
     old and an active one that    the old one is the truth
     has no whole beginning
 
@@ -23,7 +24,7 @@ from itertools import pairwise
 from ...core.disk import Disk
 from ...core.errors import LogwrightError
 from ...core.outcome import Malformed
-from .archiving import initialized_of
+from .archiving import archives_of_old, initialized_of
 from .codec import decode_header, decode_metadata
 from .files import JournalFile, Listing, active_name, agree, archive_name, old_name
 from .layout import HEADER_BYTES
@@ -44,11 +45,22 @@ def counting_files(disk: Disk, listing: Listing) -> list[JournalFile]:
     if active is None:
         whole = read_metadata(disk, listing, old_name(listing.store)) is not None
         return [*files, _newest(listing, (old_name if whole else active_name)(listing.store))]
-    if active.initialized not in listing.archives:
+    finished, half = _archives_of_old(disk, listing, active.initialized)
+    if half:
+        listing = replace(listing, archives=[timestamp for timestamp in listing.archives if timestamp not in half])
+        files = listing.archive_files()
+    if not finished:
         name = old_name(listing.store)
         files.append(JournalFile(listing.store, name, listing.path(name), active.initialized, listing.last_timestamp))
     before = files[-1].timestamp or 0
     return [*files, _newest(listing, active_name(listing.store), before)]
+
+
+def _archives_of_old(disk: Disk, listing: Listing, active_begun: int) -> tuple[list[int], list[int]]:
+    try:
+        return archives_of_old(disk, listing, active_begun)
+    except LogwrightError:  # it is gone by now, or cannot be read: then by its name
+        return [active_begun] if active_begun in listing.archives else [], []
 
 
 class Beginnings:
