@@ -65,11 +65,15 @@ class Model:
     def state(self, at: int | None = None) -> State:
         return replay(self.changes, at)
 
+    def journal(self, *, spare: int = 64) -> bytes:
+        """The active journal."""
+        return journal(self._begun, self._entries, spare=spare)
+
     def write(self, directory: Path, store: str = "cars", *, spare: int = 64) -> Path:
         """Lay the files out; the path of the active one."""
         directory.mkdir(parents=True, exist_ok=True)
         for timestamp, data in self.archives:
             (directory / archive_name(store, timestamp)).write_bytes(zlib.compress(data, ARCHIVE_LEVEL))
         path = directory / active_name(store)
-        path.write_bytes(journal(self._begun, self._entries, spare=spare))
+        path.write_bytes(self.journal(spare=spare))
         return path

@@ -5,12 +5,16 @@ buffer that hold only whole entries, and a `Damage` where there is something els
 are all made from chunks, so there is one place that judges what is valid. Files are read as streams into a buffer that
 is used again and again, never mapped: a map of a file that another process cuts short ends this one with SIGBUS.
 
-How far the entries go is said by the position in the header, and what lies behind it is not looked at. Bad bytes before
-it are left at the next place where an entry, as every known writer begins one, is whole and followed by another object
-or the position. In the active journal bad bytes that no such entry follows are a torn tail: the position reached the
-disk, and what it speaks of did not. So is a position past the end of the file. But where the position lies within an
-entry that is whole, the position is what is wrong, and nothing is torn. Whole sectors of zeros are the work of a power
-cut, whatever follows them: within an entry that lies behind our mark (see `buffer.py`), or where the bad bytes are.
+How far the entries go is said by the position in the header, and what lies after it is not looked at. Bad bytes before
+it end at the next place from which on whole entries follow up to the position, each as every known writer begins one,
+and none earlier than the last one before the damage. Where bytes are gone, zeros may have come up between the last of
+them and the position; where bytes were inserted, the position lies within an entry, or before the last ones. Entries
+that end anywhere else may be part of a value, and do not count.
+
+In the active journal bad bytes that no whole entry follows are a torn tail: the position reached the disk, and what it
+speaks of did not. So is a position past the end of the file. But where the position lies within an entry that is whole,
+the position is what is wrong, and nothing is torn. Bad bytes after our mark (see `buffer.py`), and entries there with a
+whole sector of zeros, are the work of a power cut, whatever follows them.
 """
 
 from __future__ import annotations
@@ -25,7 +29,6 @@ from ...core.errors import TooLarge
 from ...core.outcome import NEED_MORE, Damage, Malformed, Span
 from . import codec, kernel
 from .archives import DEFAULT_LIMITS, READ_BYTES, ArchiveLimits, InflatedStream, PlainStream, open_stream
-from .bonjson.layout import OBJECT_CODE
 from .buffer import LEAST_BYTES, MARK, MARK_MAGIC, SECTOR_BYTES, has_zero_sector, mark_at
 from .files import JournalFile
 from .layout import ARRAY_AT, ARRAY_START, ENTRY_START, HEADER, HEADER_BYTES, POSITION, POSITION_AT, VERSION
@@ -109,6 +112,8 @@ class Cursor:
         self._have = 0
         self._base = 0  # where the buffer begins in the file
         self._ended = False
+        self._last = 0  # the latest time of an entry by now
+        self._is_followed = False  # by a whole entry, wherever that belongs
         self._stream: PlainStream | InflatedStream = open_stream(file, compressed=source.compressed, limits=limits)
 
     # --- the buffer -------------------------------------------------------------------------------------------------
@@ -254,6 +259,7 @@ class Cursor:
             if count:
                 place = self.position
                 self.position = self._base + end
+                self._last = max(self._last, largest)
                 since = None if self.metadata is None else self.metadata.initialized
                 yield Chunk(self.source, self._buffer, start, end, place, count, smallest, largest, folds, since)
                 if report is not None:
@@ -293,20 +299,8 @@ class Cursor:
 
     def _is_torn_by_power(self, start: int) -> bool:
         """Whether the bad bytes at `start` are what a power cut leaves, whatever follows them."""
-        if not self.source.is_newest or self.source.compressed:
-            return False
-        if self.mark is not None and start >= self.mark:
-            return True
-        stop = min(self.limit, self._size())
-        at = start
-        while stop - at >= SECTOR_BYTES:
-            data = self.file.read_at(at, min(_BEYOND_BYTES, stop - at))
-            if has_zero_sector(data, 0, len(data), at):
-                return True
-            at += max(1, len(data) - SECTOR_BYTES + 1)
-            if len(data) < SECTOR_BYTES:
-                break
-        return False
+        is_active = self.source.is_newest and not self.source.compressed
+        return is_active and self.mark is not None and start >= self.mark
 
     def _tear(self, start: int, reason: str) -> Damage:
         """All that is left before the position is a torn tail."""
@@ -346,12 +340,13 @@ class Cursor:
             yield self._damage(start, end, reason)
         else:
             past = f"{reason}; {self._short()}" if self._base + self._have < self.limit else reason
-            yield self._damage(start, end, past, self._kind())
+            yield self._damage(start, end, past, "malformed" if self._is_followed else self._kind())
         return False
 
     def _find_next(self, position: int) -> int | None:
         """Where entries go on; see the top of this file. What is before it is dropped."""
         probe = position - self._base
+        self._is_followed = False
         while True:
             stop = self._stop()
             at = self._buffer.find(ENTRY_START, min(probe, stop), stop)
@@ -361,14 +356,21 @@ class Cursor:
                     return None
                 probe = 0
                 continue
-            end, count, ending, _, _ = kernel.walk(self._buffer, at, stop, 1)
-            needs_more = (count and end == stop) or ending == codec.INCOMPLETE
-            if needs_more and not self._is_all() and self._have - at < _SEARCH_BYTES and self._more(at):
+            end, count, ending, smallest, _ = kernel.walk(self._buffer, at, stop)
+            is_large = self._have - at >= _SEARCH_BYTES
+            ends_there = ending == codec.MALFORMED and any(self._buffer[end:stop])
+            if not ends_there and not self._is_all() and not is_large and self._more(at):
                 probe = 0
                 continue
-            if count and (end == stop or self._buffer[end] == OBJECT_CODE):
+            self._is_followed |= count > 0
+            if count and not ends_there and smallest >= self._least_time():
                 return self._base + at
-            probe = at + 1
+            probe = max(at + 1, end)
+
+    def _least_time(self) -> int:
+        """What entries after damage must have at least. The state that a journal begins with may be in any order."""
+        begun = 0 if self.metadata is None else self.metadata.initialized
+        return self._last if self._last > begun else 0
 
     def _end_of_whole(self, start: int) -> int | None:
         """Where the entry ends that the position lies in, if it is whole; None if nothing shows that there is one."""

@@ -15,7 +15,7 @@ from typing import Final
 from ...core.disk import Disk
 from ...core.outcome import Malformed
 from . import codec, kernel
-from .buffer import Buffer, has_zero_sector, last_byte, mark_at, read_mark
+from .buffer import Buffer, last_byte, mark_at, read_mark
 from .layout import ENTRY_START, HEADER_BYTES
 from .quick import Table
 from .records import Entry
@@ -123,7 +123,5 @@ def is_torn(buffer: Buffer, examined: Examined) -> bool:
     """Whether what follows the whole entries is the work of a power cut, or ends the journal."""
     start, stop = examined.end, min(examined.position, buffer.size)
     if examined.mark is not None and start >= examined.mark:
-        return True
-    if has_zero_sector(buffer.memory, start, stop):
         return True
     return not any(True for _ in later_entries(buffer, start, stop))

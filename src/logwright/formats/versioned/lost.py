@@ -3,7 +3,7 @@
 A loss of a store has these fields:
 
     store       its name
-    from, to    nanoseconds: changes with from <= t < to may be missing, so the state at such a time is not known
+    from, to    nanoseconds: changes with from <= t <= to may be missing, and the state at from <= t < to is not known
     keys        the keys that changes are missing of; null where any key may be
 
 From `to` on the state is known again: a later journal begins with it, or the store has gone on from what is left.
@@ -54,7 +54,7 @@ class LostTimes:
         return self.between(time, time)
 
     def between(self, start: int, stop: int, key: str | None = None) -> LostRange | None:
-        """What is lost of the changes from `start` to `stop`, both included, or of those of a key."""
+        """What is lost of the changes after `start`, up to and with `stop`, or of those of a key."""
         for found in self._ranges:
             concerns = key is None or found.keys is None or key in found.keys
             if concerns and found.start <= stop and start < found.stop:

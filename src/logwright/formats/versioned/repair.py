@@ -19,8 +19,9 @@ written again. A journal that is missing between two others is reported, and sta
 
 from __future__ import annotations
 
+import time
 import zlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -138,14 +139,12 @@ class _Salvage:
 
     def _plain_steps(self, start: int) -> list[Step]:
         """The steps for a journal whose entries begin at `start`."""
-        spans = [run.span for run in self.runs] or [Span(start, start)]
-        is_cut = len(spans) == 1 and spans[0].start == start
-        end = self._end_of_entries(spans[-1].end)
-        spans[-1] = Span(spans[-1].start, end)
+        self._drop_shortened()
+        end = self._take_beyond(start)
         self._account(end)
-        if is_cut:
+        if len(self.runs) < 2 and (not self.runs or self.runs[0].span.start == start):
             return self._patched(self.source.name, end, self.damages[-1].reason)
-        return self._rebuilt([Span(0, start), *(span for span in spans if span.size)])
+        return self._rebuilt([Span(0, start), *(run.span for run in self.runs)])
 
     def _steps_without_head(self) -> list[Step]:
         """The position is below the least, or the beginning is damaged."""
@@ -161,11 +160,27 @@ class _Salvage:
             return []
         return self._plain_steps(found[1].end)
 
-    def _end_of_entries(self, end: int) -> int:
-        """Where the whole entries end that follow the last ones that count, if the position may be what is wrong.
+    def _drop_shortened(self) -> None:
+        """Take out the entry before bad bytes that are too few for one: it may be what they belong to."""
+        for number, damage in enumerate(self.damages):
+            for index, run in enumerate(self.runs[:-1]):
+                if run.span.end != damage.start or damage.size >= LEAST_ENTRY_BYTES:
+                    continue
+                data = self.file.read_at(run.span.start, run.span.size)
+                size, count, _, _, _ = kernel.walk(data, 0, len(data))
+                starts = kernel.spans(data, 0, size, count)
+                _, _, _, smallest, largest = kernel.walk(data, 0, starts[-2])
+                end = run.span.start + starts[-2]
+                self.damages[number] = replace(damage, start=end)
+                self.runs[index] = _Run(Span(run.span.start, end), smallest, largest)
+        self.runs = [run for run in self.runs if run.span.size]
+
+    def _take_beyond(self, start: int) -> int:
+        """Take the whole entries that follow the last ones that count, where the position may be wrong; their end.
 
         That is so where it cannot be right, and where bytes before it were damaged: they may be more than they were.
         """
+        end = self.runs[-1].span.end if self.runs else start
         wrong = self.damages[-1]
         is_moved = wrong.start >= HEADER_BYTES and self._limit() == end
         if wrong.kind == "torn_tail" or not (wrong.start in (POSITION_AT, end) or is_moved):
@@ -173,10 +188,11 @@ class _Salvage:
         last = max((run.largest for run in self.runs), default=0)
         while True:
             data = self.file.read_at(end, 1 << 20)
-            stop, count, _, smallest, largest = kernel.walk(data, 0, len(data))
+            size, count, _, smallest, largest = kernel.walk(data, 0, len(data))
             if not count or smallest < last:
                 return end
-            end, last = end + stop, largest
+            self._take(Span(end, end + size), smallest, largest)
+            end, last = end + size, largest
 
     def _limit(self) -> int:
         """Where the header says that the entries end."""
@@ -294,17 +310,21 @@ class _Salvage:
         start = min(start, begun) if not before else start
         until = min((run.smallest for run in after), default=None)
         what = f"changes {_times(start, until)}: any key may have an older value, or be there again, until it changes"
-        stop = self._known_again()
+        stop = self._known_again(is_within=is_within)
         fields = loss_fields(self.reader.store, start, stop)
         self.losses.append(
             Loss(damage.file, damage.start, damage.size, least, max(least, most), what, damage.reason, fields=fields)
         )
 
-    def _known_again(self) -> int:
-        """From when on the state is known: an archive's at its end, the active one's after what it has by now."""
+    def _known_again(self, *, is_within: bool) -> int:
+        """From when on the state is known: an archive's at its end, the active one's after what it has by now.
+
+        What it has lost at its end may be of any time until now.
+        """
         if self.source.timestamp is not None and not self.reader.is_single_file:
             return self.source.timestamp
-        return min(MAX_TIMESTAMP, max((run.largest for run in self.runs), default=0)) + 1
+        last = max((run.largest for run in self.runs), default=0)
+        return min(MAX_TIMESTAMP, last if is_within else max(last, time.time_ns())) + 1
 
     def _report_gap(self) -> None:
         if self.reader.is_single_file:
