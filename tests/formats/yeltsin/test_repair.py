@@ -123,7 +123,8 @@ def test_bad_bytes_stay_and_are_led_over(tmp_path: Path) -> None:
     lost, restored = plan(path).losses
     assert (lost.position, lost.bytes, lost.records) == (STARTS[2], STARTS[3] - STARTS[2], "1 record")
     assert lost.what == (
-        "transactions between what are now 1 and 2, created after 2023-11-14T22:13:21Z and before 2023-11-14T22:13:23Z"
+        "transactions between number 1 and number 2 of those that are left, "
+        "created after 2023-11-14T22:13:21Z and before 2023-11-14T22:13:23Z"
     )
     assert lost.fields == {
         "start": STARTS[2],

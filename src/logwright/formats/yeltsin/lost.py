@@ -141,10 +141,10 @@ def _loss(
 
 def _place(count: int, goes_on: bool) -> str:
     if count == 0:
-        return "transactions before the first that is left" if goes_on else "all transactions"
+        return "transactions before the first one that is left" if goes_on else "all transactions"
     if goes_on:
-        return f"transactions between what are now {count - 1} and {count}"
-    return f"transactions after the last one that is left, which is {count - 1}"
+        return f"transactions between number {count - 1} and number {count} of those that are left"
+    return f"transactions after number {count - 1}, the last one that is left"
 
 
 def _times(earlier: Head | None, later: Head | None) -> str:
