@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,9 @@ import pytest
 from logwright.core.disk import REAL_DISK
 from logwright.core.errors import HistoryUnavailable, WrongUse
 from logwright.core.format import Located
+from logwright.core.losses import add_losses
 from logwright.core.repair import Create, Cut, Patch, Remove, Rename
-from logwright.formats.versioned import Entry, Reader, VersionedKVStore, VersionedRecovery
+from logwright.formats.versioned import Entry, Reader, Retention, VersionedKVStore, VersionedRecovery
 from logwright.formats.versioned.files import archive_name
 from logwright.formats.versioned.layout import HEADER_BYTES
 from logwright.formats.versioned.repair import apply, plan, undo
@@ -238,3 +240,34 @@ def test_bytes_after_an_archive_are_cut_off_and_nothing_is_lost(tmp_path: Path) 
     assert found.costs_nothing
     apply(path, found)
     assert archive.read_bytes() == whole
+
+
+def test_the_account_outlives_the_archives_that_retention_removes(tmp_path: Path) -> None:
+    model, path, archive = rotated(tmp_path)
+    damage_file(archive, shrink, 20)
+    apply(path, plan(path))
+    account = Reader(path).losses()
+    retention = Retention(max_archives=1)
+    with VersionedKVStore.open(tmp_path, "cars", 4096, background=False, retention=retention) as store:
+        store.insert("key 0", "newest")
+        store.rotate()
+    assert Reader(path).losses() == account
+    recovery = VersionedRecovery.load(tmp_path)
+    assert recovery.earliest() > model.archives[1][0]
+    assert [entry.o for entry in recovery.history("key 0")] == ["value 9", "newest"], "the loss is of a time before"
+    with pytest.raises(HistoryUnavailable):
+        recovery.recover_at(model.archives[0][0])
+
+
+def test_a_copy_of_the_account_refuses_the_same_questions(tmp_path: Path) -> None:
+    _, path, archive = rotated(tmp_path)
+    damage_file(archive, shrink, 20)
+    apply(path, plan(path))
+    (loss,) = Reader(path).losses()
+    other = tmp_path / "copy"
+    other.mkdir()
+    for file in tmp_path.glob("cars*"):
+        (other / file.name).write_bytes(file.read_bytes())
+    add_losses(REAL_DISK, other, [replace(loss, fields={"source": dict(loss.fields)})])
+    with pytest.raises(HistoryUnavailable, match="are lost"):
+        VersionedRecovery.load(other).recover_at(int(loss.fields["from"]))

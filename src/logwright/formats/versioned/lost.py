@@ -11,7 +11,7 @@ From `to` on the state is known again: a later journal begins with it, or the st
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -70,7 +70,10 @@ class LostTimes:
 
 
 def _range_of(loss: Loss) -> LostRange | None:
-    start, stop, keys = (loss.fields.get(name) for name in ("from", "to", "keys"))
+    fields = loss.fields.get("source", loss.fields)  # a copy of the store has them there
+    if not isinstance(fields, Mapping) or "store" not in fields:
+        return None
+    start, stop, keys = (fields.get(name) for name in ("from", "to", "keys"))
     if loss.kind != "lost" or not isinstance(start, int) or not isinstance(stop, int):
         return None
     return LostRange(start, stop, tuple(keys) if isinstance(keys, list) else None, loss)

@@ -279,8 +279,13 @@ class _Salvage:
     # --- what is lost -----------------------------------------------------------------------------------------------
 
     def _account(self, end: int) -> None:
-        """Account for what the damages cost, where the entries are going to end at `end`."""
+        """Account for what the damages cost, where the entries are going to end at `end`.
+
+        A torn tail costs nothing that was durable. But no crash makes a file shorter than its position.
+        """
         for damage in self.damages:
+            if damage.kind == "torn_tail" and self._limit() <= self.size:
+                continue
             if damage.start in _FIELDS and damage.end <= HEADER_BYTES:
                 self._account_field(damage)
             else:
