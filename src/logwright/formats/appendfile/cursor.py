@@ -127,6 +127,8 @@ class Cursor:
         self.ending = codec.CLEAN
         self.reason = ""
         self._end = end
+        self._is_begun = position > 0
+        self._is_refused = False
         self._seen: int | None = None
         self._empty_until = 0
         self._buffer = memoryview(bytearray(READ_BYTES)) if room is None else room
@@ -143,12 +145,13 @@ class Cursor:
             self._seen = self.position + have if have < stop else None
             checks_empty = self.position >= self._empty_until
             end, count, ending, segment = kernel.walk(room, 0, have, self.segment, most, checks_empty)
-            if self.position == 0 and have >= HEADER_BYTES and room[0] != CHECKPOINT and ending != codec.EMPTY:
+            if not self._is_begun and self._begins_badly(room, have) and (count or ending != codec.EMPTY):
                 count, ending = 0, codec.MALFORMED
             can_reach_further = have == self._reach < len(room)
             if can_reach_further:
                 self._reach *= 2
             if count:
+                self._is_begun = True
                 chunk = Chunk(self.source, room, 0, end, self.position, count, self.segment)
                 self.position += end
                 self.segment = segment
@@ -165,10 +168,27 @@ class Cursor:
             self.reason = self._explained(room, have)
             return None
 
+    def _begins_badly(self, room: memoryview, have: int) -> bool:
+        """Whether a file cannot begin with these bytes. Only the last one may have none."""
+        if have == 0:
+            return self.limit() == 0 and not self.source.is_newest and not self.source.ends_generation
+        return have >= HEADER_BYTES and room[0] != CHECKPOINT
+
     def go_on(self, position: int) -> None:
-        """Go on behind damage."""
+        """Continue after damage."""
         self.position = self.begin = position
         self._reach = _FIRST_BYTES
+        self._is_begun, self._is_refused = True, False
+
+    def refuse(self, position: int, segment: int, reason: str) -> None:
+        """Stop at a record before this, which was read and cannot be right. `segment` is the one before it."""
+        self.position, self.segment, self.ending, self.reason = position, segment, codec.MALFORMED, reason
+        self._is_refused = True
+
+    @property
+    def following(self) -> int:
+        """The first place where the next whole record may begin, after one that was refused or at bad bytes."""
+        return self.position + self._is_refused
 
     def _passes_empty(self) -> bool:
         """Whether the empty records here are meant to be there; then they are passed as far as they go."""
@@ -196,7 +216,7 @@ class Cursor:
             return ""
         if self.ending == codec.EMPTY:
             return "there are zeros where a record should be"
-        if self.position == 0 and have >= HEADER_BYTES and room[0] == DATA:
+        if self.position == 0 and (have == 0 or (have >= HEADER_BYTES and room[0] == DATA)):
             return _NO_CHECKPOINT
         return codec.explain(room, 0, have, self.limit() - self.position)
 
@@ -220,7 +240,8 @@ class Way(NamedTuple):
 
     `end` is the next checkpoint record, or the end of the file. `start` may lie before the bad bytes: in a record whose
     size is wrong, so that it has swallowed others. It is `end` where no such records are found. `last` is where the
-    record before the bad bytes begins, None where it is not known.
+    record before the bad bytes begins, None where it is not known. Readers do not take the way past a bad beginning of
+    a file: they do not know which segment its records belong to.
     """
 
     start: int
@@ -240,19 +261,23 @@ def find_way(cursor: Cursor) -> Way:
     at = cursor.position
     size = cursor.limit() if cursor.ending == codec.EMPTY else cursor.seen_size()
     segment = cursor.segment if at else None
-    checkpoint = find_next(cursor.file, at, size, segment)
+    checkpoint = find_next(cursor.file, cursor.following, size, segment)
     end = size if checkpoint is None else checkpoint
     way = Way(end, 0, end, checkpoint is not None)
     begin = cursor.begin if end - cursor.begin <= MAX_FILE_BYTES else at
-    if at == 0 or end - begin > MAX_FILE_BYTES:
+    if end - begin > MAX_FILE_BYTES:
         return way
     data = cursor.file.read_at(begin, end - begin)
     if len(data) < end - begin:
         return way
     passed = kernel.walk(data, 0, at - begin)[1]
     last = kernel.spans(data, 0, at - begin, passed)[-2] if passed else None
-    search = at - begin if last is None or data[last] == CHECKPOINT else last + HEADER_BYTES
+    search = cursor.following - begin
+    if last is not None and data[last] == DATA and cursor.following == at:
+        search = last + HEADER_BYTES
     start, count = kernel.find_chain(data, search, end - begin, *_likely_segments(segment))
+    while count and data[start] == DATA and not any(data[start + HEADER_BYTES : (after := _end_of(data, start))]):
+        start, count = after, count - 1  # the zeros of a damaged checkpoint record read like this
     if checkpoint is None and cursor.ending == codec.INCOMPLETE and count < _LEAST_RECORDS:
         start, count = end - begin, 0
     return Way(begin + start, count, end, checkpoint is not None, None if last is None else begin + last)
@@ -267,10 +292,9 @@ def judge(cursor: Cursor) -> tuple[Damage | None, bool]:
         return None, False
     start = cursor.position
     way = find_way(cursor)
-    resumed = way.start
+    resumed = way.start if start else way.end
     while resumed < start:  # these records were read as the data of the one that has swallowed them
-        head = cursor.file.read_at(resumed, CHECKPOINT_BYTES)
-        resumed += codec.claimed_size(head, 0, len(head)) or way.end
+        resumed += _end_of(cursor.file.read_at(resumed, CHECKPOINT_BYTES), 0)
     damage = Damage(cursor.source.name, start, resumed, cursor.reason, _kind(cursor, way))
     if resumed < way.end or way.has_checkpoint:
         cursor.go_on(resumed)
@@ -285,6 +309,13 @@ def _kind(cursor: Cursor, way: Way) -> str:
     is_last = source.is_newest or (source.ends_generation and cursor.ending == codec.EMPTY)
     is_begun = cursor.position > 0 or way.end <= MAX_HEAD_BYTES
     return "torn_tail" if is_last and is_begun and not way.found else "malformed"
+
+
+def _end_of(data: bytes, start: int) -> int:
+    """Where a record ends that is known to be whole."""
+    size = codec.claimed_size(data, start, len(data))
+    assert size is not None
+    return start + size
 
 
 def _likely_segments(segment: int | None) -> tuple[int, int]:

@@ -16,6 +16,7 @@ begun during the walk is for the next one.
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
@@ -32,6 +33,8 @@ from .replay import Segment, Segments
 if TYPE_CHECKING:
     from .writer import Writer
 
+
+logger = logging.getLogger("logwright.appendfile")
 
 _STEP_BYTES: Final = 1 << 20
 """So much is read at once: what has just been read is still near the processor when it is gone through."""
@@ -52,7 +55,7 @@ class Recovery(Iterator[Segment]):
     def __init__(self, writer: Writer, *, mode: Mode = "failfast") -> None:
         self.mode = check_mode(mode)
         self.damages: list[Damage] = []
-        """What was left out, in the other modes."""
+        """What was left out, in the other modes; and a torn tail, in all of them."""
         self._writer = writer
         self._older = writer.older
         self._error: BaseException | None = None
@@ -103,6 +106,8 @@ class Recovery(Iterator[Segment]):
 
     def _each_of(self, files: list[JournalFile]) -> Iterator[list[Segment]]:
         checked, _ = pair_of(self._writer.disk, files)
+        if any(last >= checked for _, last in files[0].lost):
+            logger.warning("%s: records are known to be lost: see logwright verify", self._writer.directory)
         parts = Segments(files[0].put_aside)
         for source in files:
             parts.begin_file(source.lost)
@@ -159,7 +164,9 @@ class Recovery(Iterator[Segment]):
             cursor.file.close()
 
     def _tell(self, damage: Damage) -> None:
-        if self.mode == "failfast":
+        if damage.kind == "torn_tail":
+            logger.warning("%s: left out", damage)
+        elif self.mode == "failfast":
             raise (Gap if damage.kind == "gap" else DamagedJournal)(damage.file, damage.start, damage.reason)
         self.damages.append(damage)
 

@@ -2,11 +2,13 @@
 
     a torn tail         is cut off
     other bad bytes     go: the file is put together again from the whole records before and after them
-    a missing file      is replaced by an empty one, so that the ids are consecutive again
+    a missing file      is replaced by one without data, so that the ids are consecutive again
 
-No field is ever changed: in this format no neighbour proves what a wrong size was. Every byte that goes is kept in
-`.logwright/cut/`. After bad bytes records begin again where there is only one way to read what follows (see
-`cursor.py`). A record before them goes as well if whole records begin inside it: then its size is wrong.
+Nothing is guessed: in this format no neighbour proves what a wrong size was. Only the first record of a file is
+written again, because it repeats the ids that the file before ends with; those of file 0 are zeros. Every byte that
+goes is kept in `.logwright/cut/`. After bad bytes records begin again where there is only one way to read what follows
+(see `cursor.py`). The record before them goes as well if it cannot be right: if whole records begin inside it, or it
+is a checkpoint whose ids do not follow those before.
 
 What is lost is in the account of losses. `fields` of a loss:
 
@@ -22,7 +24,7 @@ in a damaged header leads to the next whole record.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -38,6 +40,7 @@ from .files import JournalFile, list_files, wrong_names
 from .layout import CHECKPOINT_BYTES, HEADER, HEADER_BYTES, LOCK_NAME, file_name, parse_name
 from .opening import hint_of, last_pair, pair_in, pair_of
 from .reader import Reader
+from .records import Checkpoint
 
 __all__ = ["Plan", "Repair", "apply", "plan", "undo"]
 
@@ -62,6 +65,9 @@ class _Pair(NamedTuple):
     checked: int
     current: int
 
+    def __str__(self) -> str:
+        return f"{self.checked}, {self.current}"
+
     def steps_to(self, other: _Pair) -> int:
         """How many checkpoints lead from one pair to another."""
         return max(0, other.checked - self.checked) + max(0, other.current - self.current)
@@ -70,6 +76,8 @@ class _Pair(NamedTuple):
 @dataclass(slots=True)
 class _Salvage(PiecesSalvage):
     """A file gone through: the stretches of whole records, and what was lost between them."""
+
+    head: bytes = b""
 
     def walk(self) -> None:
         """Go through the file."""
@@ -80,57 +88,110 @@ class _Salvage(PiecesSalvage):
         for file_id in self._replaced():
             self._lose_file(file_id)
         cursor = Cursor(self.file, self.source, end=self.size)
-        pair: _Pair | None = None
+        pairs = [self._pair_before()]
         start = 0
         while True:
+            last = -1
             while (chunk := cursor.read()) is not None:
-                _, _, checked, current = chunk.turns()
-                pair = _Pair(checked[-1], current[-1]) if checked else pair
+                _, positions, checked, current = chunk.turns()
+                pairs += map(_Pair, checked, current)
+                last = chunk.base + positions[-1] if checked else last
             if cursor.ending == codec.CLEAN:
                 self.pieces.append(Span(start, self.size))
                 return
+            if last == cursor.position - CHECKPOINT_BYTES and not _follows(*pairs[-2:]):
+                wrong = f"the ids {pairs[-1]} do not follow {pairs[-2]}"
+                pairs.pop()
+                cursor.refuse(last, 0 if pairs[-1] is None else pairs[-1].current, wrong)
+            stopped, reason = cursor.position, cursor.reason
             way = find_way(cursor)
-            stopped, reason, own_end = cursor.position, cursor.reason, self._own_end(cursor.position)
+            is_one = self._own_end(stopped) == way.start
             damage, goes_on = judge(cursor)
             assert damage is not None
-            self.reason = self.reason or reason
             end = damage.end
-            if way.start < stopped and way.last is not None:
+            self.reason = self.reason or reason
+            if stopped == 0 and self._has_head(pairs[-1], way):
+                end, goes_on = way.start, way.start < self.size
+                cursor.go_on(end)
+                cursor.segment = pairs[-1].current if pairs[-1] is not None else 0
+            elif way.start < stopped and way.last is not None:
                 stopped, end, goes_on = way.last, way.start, True
-                cursor.go_on(way.start)
+                cursor.go_on(end)
             self.pieces.append(Span(start, stopped))
             if damage.kind != "torn_tail":
-                self._lose(Span(stopped, end), way, pair, reason, is_one=own_end == end)
+                self._lose(Span(stopped, end), way, pairs[-1], reason, is_one=is_one and end == way.start)
             if not goes_on:
                 return
             start = end
 
+    def _has_head(self, before: _Pair | None, way: Way) -> bool:
+        """Whether the first record of the file can be written again, where that saves records, or the file."""
+        is_saved = way.start < way.end
+        if not is_saved and not way.has_checkpoint and not self.source.is_newest:
+            before = before or self._pair_after()  # a file without records must at least not be empty
+        elif before is None or not is_saved:
+            return False
+        if before is None:
+            return False
+        self.head = codec.encode(Checkpoint(*before))
+        what = f"the first checkpoint of the file, {before}"
+        reason = "it repeats the ids that the file before ends with, or zeros in the first file"
+        self.losses.append(
+            Loss(
+                self.source.name,
+                0,
+                CHECKPOINT_BYTES,
+                0,
+                0,
+                what,
+                reason,
+                "restored",
+                fields={"file_id": self.source.file_id},
+            )
+        )
+        return True
+
     def steps(self) -> list[Step]:
         """The steps that leave whole records only."""
         folder = self.source.name.removesuffix(self.source.path.name)
-        created: list[Step] = [
-            Create(folder + file_name(file_id), "", (), "it takes the place of a file that is missing")
-            for file_id in self._replaced()
+        steps: list[Step] = [
+            Create(folder + file_name(file_id), "", (), "it takes the place of a file that is missing", hint)
+            for file_id, hint in self._replaced().items()
         ]
-        return created + self.steps_to_pieces(f"{self.source.name}.repair", "records")
+        if self.head:
+            self.pieces.append(Span(self.size, self.size))  # so that the file is replaced even if nothing is left
+        replaced = self.steps_to_pieces(f"{self.source.name}.repair", "records")
+        if self.head:
+            assert isinstance(replaced[0], Create)
+            has_records = bool(replaced[0].spans)
+            head = {"inserts": ((0, self.head),)} if has_records else {"data": self.head}
+            replaced[0] = replace(replaced[0], **head)
+        return steps + replaced
 
-    def _replaced(self) -> list[int]:
-        """The ids of files that are missing before this one, or after it at the end of its generation."""
+    def _replaced(self) -> dict[int, bytes]:
+        """The ids of files that are missing before this one, or after it, and what takes the place of each."""
         before, after = self.source.missing_ids
-        return [*before, *after] if max(len(before), len(after)) <= _MOST_CREATED else []
+        if max(len(before), len(after)) > _MOST_CREATED:
+            return {}
+        pairs = (self._pair_before() or self._pair_at(0), self._pair_of_end() or self._pair_before())
+        return {
+            file_id: codec.encode(Checkpoint(*pair))
+            for ids, pair in zip((before, after), pairs, strict=True)
+            for file_id in ids
+            if pair is not None
+        }
 
     # --- the account ------------------------------------------------------------------------------------------------
 
-    def _lose(self, span: Span, way: Way, pair: _Pair | None, reason: str, *, is_one: bool) -> None:
-        """Note what was in a range; `pair` is the last one before it in this file.
+    def _lose(self, span: Span, way: Way, before: _Pair | None, reason: str, *, is_one: bool) -> None:
+        """Note what was in a range; `before` are the last ids before it.
 
         `is_one` says that the size in the damaged header leads to the end of the range.
         """
-        before = pair or self._pair_before()
         after = self._pair_at(way.end) if way.has_checkpoint else self._pair_after()
         turns = 0 if before is None or after is None else before.steps_to(after)
         has_swallowed = way.last == span.start
-        least = max(0, turns - 1) + (pair is None)
+        least = max(0, turns - 1)
         if has_swallowed or is_one:
             least = max(1, least)
         last = before if turns <= way.has_checkpoint else after
@@ -142,7 +203,7 @@ class _Salvage(PiecesSalvage):
     def _lose_file(self, file_id: int) -> None:
         """Note that a file is missing, which had at least its hint."""
         is_before = file_id < self.source.file_id
-        before = self._pair_before() if is_before else _as_pair(last_pair(self.reader.disk, [self.source]))
+        before = self._pair_before() if is_before else self._pair_of_end()
         what, fields = self._described(file_id, before, self._pair_at(0) if is_before else None, None)
         folder = self.source.name.removesuffix(self.source.path.name)
         name = folder + file_name(file_id)
@@ -171,17 +232,24 @@ class _Salvage(PiecesSalvage):
         return what, {**fields, "segments": [first, last]}
 
     def _own_end(self, position: int) -> int | None:
-        """Where a damaged record ends by the size in its header."""
+        """Where a damaged record ends by the size in its header; None where there is none."""
         head = self.file.read_at(position, HEADER_BYTES)
-        return position + HEADER_BYTES + (HEADER.unpack(head)[0] >> 8) if len(head) == HEADER_BYTES else None
+        size = HEADER.unpack(head)[0] >> 8 if len(head) == HEADER_BYTES else 0
+        return position + HEADER_BYTES + size if size else None
 
     def _generation(self) -> list[JournalFile]:
         return [file for file in self.reader.files() if file.generation == self.source.generation]
 
     def _pair_before(self) -> _Pair | None:
         """The ids at the end of the files before this one; None where nothing says them."""
+        if self.source.file_id == 0:
+            return _Pair(0, 0)
         files = [file for file in self._generation() if file.file_id < self.source.file_id]
         return _as_pair(last_pair(self.reader.disk, files))
+
+    def _pair_of_end(self) -> _Pair | None:
+        """The ids at the end of this file."""
+        return _as_pair(last_pair(self.reader.disk, [self.source]))
 
     def _pair_after(self) -> _Pair | None:
         """The ids at the beginning of the next file; None after the last one."""
@@ -193,6 +261,13 @@ class _Salvage(PiecesSalvage):
     def _pair_at(self, position: int) -> _Pair | None:
         found = pair_in(self.file.read_at(position, CHECKPOINT_BYTES))
         return None if found is None else _Pair(*found)
+
+
+def _follows(before: _Pair | None, pair: _Pair | None) -> bool:
+    """Whether a checkpoint can have these ids: it repeats those before, registers one segment, or checks one."""
+    if before is None or pair is None:
+        return True
+    return pair.checked >= before.checked and pair.current >= before.current and before.steps_to(pair) <= 1
 
 
 def _as_pair(found: tuple[JournalFile, tuple[int, int]] | None) -> _Pair | None:
