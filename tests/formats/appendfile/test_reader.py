@@ -285,7 +285,7 @@ def test_with_a_broken_account_of_losses_no_segment_is_complete(tmp_path: Path) 
     repairs.apply(tmp_path, repairs.plan(tmp_path))
     (tmp_path / ".logwright" / "losses").write_bytes(b"not an account\n")
     assert [segment.complete for segment in Reader(tmp_path).segments()] == [False, False, False]
-    assert [problem.kind for problem in Reader(tmp_path).verify().problems] == ["losses"]
+    assert [problem.file for problem in Reader(tmp_path).verify().problems] == [".logwright/losses"]
 
 
 def test_a_segment_whose_next_file_has_lost_its_beginning_is_not_complete(tmp_path: Path) -> None:
@@ -295,8 +295,10 @@ def test_a_segment_whose_next_file_has_lost_its_beginning_is_not_complete(tmp_pa
     expected = [Segment(0, [b"a"], False), Segment(1, [b"c"], False)]
     assert Reader(tmp_path).segments() == expected
     repairs.apply(tmp_path, repairs.plan(tmp_path))
-    assert Reader(tmp_path).losses()[0].fields["segments"] == [0, 0]
-    assert Reader(tmp_path).segments(mode="failfast") == expected
+    restored, lost = Reader(tmp_path).losses()
+    assert (restored.kind, restored.what) == ("restored", "the first checkpoint of the file, 0, 0")
+    assert (lost.at_least, lost.at_most, lost.fields["segments"]) == (0, None, [0, 0])
+    assert Reader(tmp_path).segments(mode="failfast") == [Segment(0, [b"a", b"b"]), Segment(1, [b"c"])]
 
 
 def test_damage_in_a_great_many_places_is_read_past_in_small_steps(tmp_path: Path) -> None:
