@@ -15,12 +15,21 @@ from pathlib import Path
 
 import pytest
 
+from tests.formats.appendfile import interrupts as appendfile
 from tests.formats.kestrel import interrupts as kestrel
+from tests.formats.sej import interrupts as sej
 from tests.formats.versioned import interrupts as versioned
+from tests.formats.yeltsin import interrupts as yeltsin
 from tests.support.counts import COUNTS
 from tests.support.interrupts import Case, interrupt_everywhere
 
-FORMATS = {"kestrel": kestrel.CASES, "versioned": versioned.CASES}
+FORMATS = {
+    "appendfile": appendfile.CASES,
+    "kestrel": kestrel.CASES,
+    "sej": sej.CASES,
+    "versioned": versioned.CASES,
+    "yeltsin": yeltsin.CASES,
+}
 CASES: dict[tuple[str, str], Case] = {
     (format, name): case for format, cases in FORMATS.items() for name, case in cases.items()
 }

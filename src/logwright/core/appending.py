@@ -39,6 +39,9 @@ class Appending(Closing):
     _resumes = False
     """Whether `_write_out` can be called again after an interrupt, and writes then what it has not written."""
 
+    _sync_resumes = True
+    """The same for what makes it durable: by default that is a sync of the file, and the next one does it all."""
+
     def _prepare(self, path: Path, sync: SyncLike) -> None:
         self._name = path
         self.policy = parse_sync(sync)
@@ -115,7 +118,7 @@ class Appending(Closing):
             if self._failure is not None:
                 self._refuse()  # another thread's sync failed meanwhile: ours could succeed and mean nothing
             if not self._is_released:  # else it was closed meanwhile, and synced for that
-                self._or_poison(make_durable, resumes=True)  # the next sync does it all
+                self._or_poison(make_durable, resumes=self._sync_resumes)
 
     def _sync_in_background(self) -> None:
         try:
@@ -210,7 +213,7 @@ def is_failure(error: BaseException | None) -> bool:
 
 
 def _reason(failure: BaseException) -> str:
-    if is_failure(failure):
+    if isinstance(failure, LogwrightError | OSError):
         return f"this writer failed earlier ({failure})"
     return f"a call was interrupted half-way ({failure!r}); open this again: what was acknowledged is there"
 

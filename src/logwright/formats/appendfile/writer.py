@@ -106,27 +106,28 @@ class Writer(Appending, kernel.AppendBuffer):
         self._lock = self._take_lock()
         try:
             end = open_end(disk, self.directory, recovering=recovering)
+            self.older = end.older
+            """What there was to recover when the journal was opened."""
+            self.began = (end.file_id, end.current)
+            """The file and the segment behind that."""
+            self._take_over(end)
+            kernel.AppendBuffer.__init__(
+                self,
+                1 if self._always else buffer_bytes,
+                end.file_id,
+                end.position,
+                file_bytes,
+                end.checked,
+                end.current,
+                end.has_data,
+                end.starts,
+            )
+            self._start()
         except BaseException as error:
             self._failure = error
+            self._end_sync()
             self._release()
             raise
-        self.older = end.older
-        """What there was to recover when the journal was opened."""
-        self.began = (end.file_id, end.current)
-        """The file and the segment behind that."""
-        self._take_over(end)
-        kernel.AppendBuffer.__init__(
-            self,
-            1 if self._always else buffer_bytes,
-            end.file_id,
-            end.position,
-            file_bytes,
-            end.checked,
-            end.current,
-            end.has_data,
-            end.starts,
-        )
-        self._start()
 
     @classmethod
     def open(cls, directory: Path | str, *, mode: Mode = "failfast", **options: Any) -> tuple[Self, Recovery]:

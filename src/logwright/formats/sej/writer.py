@@ -90,13 +90,14 @@ class Writer(Appending, kernel.AppendBuffer):
         try:
             self._refuse_half_repaired()
             end = self._open_last_segment()
+            attention_bytes = 1 if self._always else buffer_bytes
+            kernel.AppendBuffer.__init__(self, end.next_offset, end.position, segment_size, attention_bytes)
+            self._start()
         except BaseException as error:
             self._failure = error
+            self._end_sync()
             self._release()
             raise
-        attention_bytes = 1 if self._always else buffer_bytes
-        kernel.AppendBuffer.__init__(self, end.next_offset, end.position, segment_size, attention_bytes)
-        self._start()
 
     # --- opening ----------------------------------------------------------------------------------------------------
 
@@ -292,6 +293,16 @@ class Writer(Appending, kernel.AppendBuffer):
             if self._index is not None:
                 stack.callback(self._index.close)
             if self._checksums is not None:
-                stack.callback(self._checksums.close)
-                if self._failure is None:
-                    stack.callback(self._checksums.sync)
+                stack.callback(self._close_checksums, self._checksums)
+
+    def _close_checksums(self, checksums: ChecksumWriter) -> None:
+        try:
+            if self._failure is None:
+                checksums.sync()
+        finally:
+            checksums.close()
+            self._checksums = None
+
+    @property
+    def _sync_resumes(self) -> bool:  # type: ignore[override]
+        return self._checksums is None

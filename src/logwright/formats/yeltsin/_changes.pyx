@@ -97,6 +97,17 @@ cdef struct Place:
     int64_t at
 
 
+cdef class Ending:
+    """The end of a `with` block, `_end`, and what follows if that is interrupted, `_leave`; see changes.Ending."""
+
+    def __exit__(self, kind, error, trace):
+        try:
+            self._end(error)
+        except BaseException:
+            self._leave()
+            raise
+
+
 cdef class Changes:
     """The modifications of one transaction; `operations` are their bytes."""
 

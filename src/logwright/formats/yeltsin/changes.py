@@ -10,6 +10,7 @@ pages are in use and that the ranges lie within them, and that there is room in 
 
 from __future__ import annotations
 
+from types import TracebackType
 from typing import TypeAlias
 
 from ...core.disk import Buffer
@@ -35,6 +36,28 @@ Memory: TypeAlias = bytearray
 """Bytes of a fixed number that can be changed: those of a mapping, which are used alike."""
 AROUND_BYTES = TRANSACTION_HEAD_BYTES + OPERATION_HEAD_BYTES + SEAL_HEAD.size
 """What a transaction has besides its modifications."""
+
+
+class Ending:
+    """The end of a `with` block, `_end`, and what follows if that is interrupted, `_leave`.
+
+    The twin in `_changes.pyx` cannot be interrupted before it has begun with that.
+    """
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self._end(error)
+        except BaseException:
+            self._leave()
+            raise
+
+    def _end(self, error: BaseException | None) -> None:
+        raise NotImplementedError
+
+    def _leave(self) -> None:
+        raise NotImplementedError
 
 
 class Changes:

@@ -75,6 +75,7 @@ class Database(Appending):
     """
 
     refusing = False
+    _sync_resumes = False
 
     def __init__(self, table: Path, journal: Path, sync: SyncLike, checkpoint_bytes: int, disk: Disk) -> None:
         """Use `open`."""
@@ -89,7 +90,7 @@ class Database(Appending):
         if self.policy.name == "interval":
             self._checkpoint_bytes = checkpoint_bytes or INTERVAL_CHECKPOINT_BYTES
         self._syncs = self.policy != NONE
-        self._turn = threading.Lock()
+        self._turn = threading.RLock()  # one that knows who has it: see `_take_turn`
         self._running: Transaction | None = None
         self._alone = Transaction(self)
         """Runs in place of a transaction that is one call."""
@@ -99,23 +100,28 @@ class Database(Appending):
         """Offsets of the transactions that are not in the table yet."""
         self._waiting_bytes = 0
         with contextlib.ExitStack() as stack:
+            stack.callback(self._give_lock_back)
             self._lock = lock_table(disk, table)
-            stack.callback(self._lock.release)
             self._open_files(disk, stack)
+            area = self._table.area
+            self._held = area if isinstance(area, HeldArea) else None
+            self._pages: Changeable = self._overlay if self._held is None else self._table
+            """What was committed, in the table or not."""
+            self._has_short_way = not self._syncs and not checkpoint_bytes
+            self._known: set[int] = set()
+            """Pages that are in use, for the short way."""
+            self._log_memory = bytearray()
+            self._table_memory: bytearray | None = None
+            self._look_at_memory()
+            stack.callback(self._end_sync)
+            self._start()
+            self._group = GroupCommit(self._sync_commits)
+            _open_databases.add(self)
             stack.pop_all()
-        area = self._table.area
-        self._held = area if isinstance(area, HeldArea) else None
-        self._pages: Changeable = self._overlay if self._held is None else self._table
-        """What was committed, in the table or not."""
-        self._has_short_way = not self._syncs and not checkpoint_bytes
-        self._known: set[int] = set()
-        """Pages that are in use, for the short way."""
-        self._log_memory = bytearray()
-        self._table_memory: bytearray | None = None
-        self._look_at_memory()
-        self._start()
-        self._group = GroupCommit(self._sync_commits)
-        _open_databases.add(self)
+
+    def _give_lock_back(self) -> None:
+        if hasattr(self, "_lock"):
+            self._lock.release()
 
     @classmethod
     def open(
@@ -207,21 +213,25 @@ class Database(Appending):
                 tx.modify(page, offset, data)
             return
         alone = self._alone
-        self._take_turn(alone)
         try:
+            self._take_turn(alone)
             size = len(data)
             if offset < 0 or offset + size > PAGE_DATA_BYTES or page not in self._known:
                 self._know(page, offset, size)
             if not size:
+                self._leave(alone)
                 return
             if self._held is None:
                 self._modify_at_once(self._table_memory, page, offset, data)
+                self._leave(alone)
                 return
             changes = Changes(self._table_memory)
             changes.modify(page, offset, data)
             self._write_held(changes, self._held)
-        finally:
             self._leave(alone)
+        except BaseException:
+            self._leave(alone)
+            raise
         self._wait_for_sync()
 
     def _modify_at_once(self, table: bytearray, page: int, offset: int, data: bytes) -> None:
@@ -248,17 +258,20 @@ class Database(Appending):
         me = threading.get_ident()
         if self._running_in == me:
             raise WrongUse(f"{self.path}: a transaction is running in this thread already")
-        self._turn.acquire()
-        self._running, self._running_in = transaction, me
-        if self.refusing:
-            try:
+        try:
+            self._turn.acquire()
+            self._running, self._running_in = transaction, me
+            if self.refusing:
                 self._refuse()
-            finally:
-                self._leave(transaction)
+        except BaseException:
+            if self._turn._is_owned():  # type: ignore[attr-defined]
+                self._running, self._running_in = None, 0
+                self._turn.release()
+            raise
 
     def _leave(self, transaction: Transaction) -> None:
         """Let the next transaction run; a second call for the same one does nothing."""
-        if self._running is transaction:
+        if self._running is transaction and self._running_in == threading.get_ident():
             self._running, self._running_in = None, 0
             self._turn.release()
 
@@ -492,7 +505,7 @@ def _refuse_in_child() -> None:
     """A child process shares the files of its parent's databases, and must not write to them."""
     for database in _open_databases:
         database.refusing = True
-        database._turn = threading.Lock()  # another thread, which the child does not have, may hold it
+        database._turn = threading.RLock()  # another thread, which the child does not have, may hold it
 
 
 if hasattr(os, "register_at_fork"):

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from ...core.twins import bring
 
-__all__ = ["COMPILED", "Changes", "modify_at_once"]
+__all__ = ["COMPILED", "Changes", "Ending", "modify_at_once"]
 
 if TYPE_CHECKING:
-    from .changes import Changes, modify_at_once
+    from .changes import Changes, Ending, modify_at_once
 
     COMPILED = True
 else:

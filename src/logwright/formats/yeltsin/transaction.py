@@ -15,7 +15,8 @@ operation 0xFE that makes them void, so that it tells what was tried. A transact
 
 from __future__ import annotations
 
-from types import TracebackType
+import contextlib
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from ...core.disk import Buffer
@@ -32,7 +33,7 @@ from .layout import (
 from .overlay import Changeable, Overlay
 from .page_links import append_page, check_page, remove_page
 from .seal import Heads
-from .shortcut import Changes
+from .shortcut import Changes, Ending
 from .table import as_bytes, check_range
 from .table_check import walk_pages
 from .table_layout import FIRST_PAGE, PAGE_BYTES, PAGE_DATA_BYTES, PAGE_HEAD_BYTES
@@ -46,10 +47,12 @@ MOST_SHORT_BYTES: Final = 256 << 10
 """So large a transaction may become on the short way, where each modification looks at all that came before it."""
 
 
-class Transaction:
+class Transaction(Ending):
     """One transaction of a database; made by `Database.transaction`."""
 
     _state = "new"
+    _is_whole = True
+    """Whether no change was interrupted half-way: then the transaction cannot be committed."""
     _overlay: Overlay | None = None
     _short: Changes | None = None
     """The modifications, for as long as there is nothing else and the database has the short way for them."""
@@ -65,12 +68,24 @@ class Transaction:
     def allocate(self) -> int:
         """Take an empty page, from the free list first; its offset, which is its name."""
         overlay = self._running()
-        overlay.own_links()
-        found = append_page(overlay)
-        overlay.clear(found.page)
-        self._operations.append(_ALLOCATION + ALLOCATION_DATA.pack(*found))
-        self._changes.append((found.page, 0, None))
+        with self._changing():
+            overlay.own_links()
+            found = append_page(overlay)
+            overlay.clear(found.page)
+            self._operations.append(_ALLOCATION + ALLOCATION_DATA.pack(*found))
+            self._changes.append((found.page, 0, None))
         return found.page
+
+    @contextlib.contextmanager
+    def _changing(self) -> Iterator[None]:
+        """A change that is done or not done: one that is interrupted lets the transaction be rolled back."""
+        self._is_whole = False
+        try:
+            yield
+        except LogwrightError:  # it was refused before anything was changed
+            self._is_whole = True
+            raise
+        self._is_whole = True
 
     def modify(self, page: int, offset: int, data: Buffer) -> None:
         """Replace bytes of a page's data."""
@@ -95,15 +110,17 @@ class Transaction:
             return
         before = overlay.load(page, offset, size)
         head = OPERATION_HEAD.pack(MODIFICATION, MODIFICATION_HEAD.size + 2 * size)
-        self._operations += (head, MODIFICATION_HEAD.pack(page, offset, size), before, after)
-        self._changes.append((page, offset, after))
-        overlay.store(page, offset, after)
+        with self._changing():
+            self._operations += (head, MODIFICATION_HEAD.pack(page, offset, size), before, after)
+            self._changes.append((page, offset, after))
+            overlay.store(page, offset, after)
 
     def remove(self, page: int) -> None:
         """Put a page on the free list. The only page stays where it is, with its data, and has no rows then."""
         overlay = self._running()
-        overlay.own_links()
-        self._operations.append(_REMOVAL + REMOVAL_DATA.pack(page, remove_page(overlay, page)))
+        with self._changing():
+            overlay.own_links()
+            self._operations.append(_REMOVAL + REMOVAL_DATA.pack(page, remove_page(overlay, page)))
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
@@ -138,24 +155,34 @@ class Transaction:
         """What this transaction has changed; from now on it goes the long way."""
         self._check_running()
         if self._overlay is None:
-            self._overlay = Overlay(self._database._pages)
+            overlay = Overlay(self._database._pages)
             self._operations, self._changes = [], []
-            short, self._short = self._short, None
+            short, self._short, self._overlay, self._is_whole = self._short, None, overlay, False
             for place, data in [] if short is None else short.items():
                 page = place - (place - FIRST_PAGE) % PAGE_BYTES
                 self._modify(page, place - page - PAGE_HEAD_BYTES, data)
+            self._is_whole = True
         return self._overlay
 
     def __enter__(self) -> Transaction:
         if self._state != "new":
             raise WrongUse(f"{self._database.path}: this transaction is {self._state}; begin another one")
-        self._short = self._database._enter(self)
-        self._state = "running"
-        return self
+        try:
+            self._short = self._database._enter(self)
+            self._state = "running"
+            return self
+        except BaseException:
+            self._leave()
+            raise
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def _leave(self) -> None:
+        """Let others have their turn; a second call does nothing."""
+        self._database._leave(self)
+
+    def _end(self, error: BaseException | None) -> None:
+        if error is None and not self._is_whole and self._state == "running":
+            self.rollback()
+            raise WrongUse(f"{self._database.path}: a call of this transaction was interrupted, so it was rolled back")
         if error is None and self._state == "running":
             self._state = "committed"
             if self._short is not None:

@@ -63,6 +63,7 @@ class TransactionJournal(Appending, Outgoing):
     """
 
     records_name = "transactions"
+    _sync_resumes = False
 
     def __init__(
         self,

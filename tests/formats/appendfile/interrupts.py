@@ -1,0 +1,99 @@
+"""What is interrupted in a journal of segments, and what must hold then; see `tests/contract/test_interrupts.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from logwright.core.errors import Poisoned
+from logwright.formats.appendfile.reader import Reader
+from logwright.formats.appendfile.writer import Writer
+from tests.support.interrupts import Case, Interrupt
+
+Segments = list[list[bytes]]
+
+
+class Try(NamedTuple):
+    """A call of a writer that has two segments closed and one open, on the disk; what is not checked then."""
+
+    call: Callable[[Writer], object]
+    outcomes: list[Segments]
+    ends: bool = False
+
+
+FIRST, SECOND, OPEN = [b"1" * 20, b"2" * 20], [b"3" * 20], [b"4" * 20]
+ALL = [FIRST, SECOND, OPEN]
+TRIES = {
+    "append": Try(lambda writer: writer.append(b"x"), [ALL, [FIRST, SECOND, [*OPEN, b"x"]]]),
+    "append and begin a file": Try(lambda writer: writer.append(b"x" * 60), [ALL, [FIRST, SECOND, [*OPEN, b"x" * 60]]]),
+    "register": Try(lambda writer: writer.register_checkpoint(), [ALL]),
+    "check": Try(lambda writer: writer.check_checkpoint(), [ALL, [SECOND, OPEN]]),
+    "flush": Try(lambda writer: writer.flush(), [ALL]),
+    "sync": Try(lambda writer: writer.sync(), [ALL]),
+    "close": Try(lambda writer: writer.close(), [ALL], ends=True),
+}
+SETTINGS: dict[str, dict[str, Any]] = {
+    "": {"buffer_bytes": 1 << 16},
+    ", written at once": {"buffer_bytes": 1},
+    ", synced": {"sync": "always"},
+}
+
+
+def segments_of(directory: Path) -> Segments:
+    found = Reader(directory).segments()
+    return [list(segment.records) for segment in found if not segment.checked and segment.records]
+
+
+def trial(found: Try, settings: dict[str, Any], directory: Path, interrupt: Interrupt) -> None:
+    writer = Writer(directory, file_bytes=120, **settings)
+    for segment in (FIRST, SECOND):
+        for data in segment:
+            writer.append(data)
+        writer.register_checkpoint()
+    writer.append(OPEN[0])
+    writer.sync()
+    if not interrupt(lambda: found.call(writer)):
+        writer.close()
+        return
+    outcomes = found.outcomes
+    if found.ends:
+        with suppress(Poisoned):
+            writer.close()
+    elif writer.refusing:
+        for call in (lambda: writer.append(b"no"), writer.flush, writer.sync):
+            with pytest.raises(Poisoned, match="open"):
+                call()
+        writer.close()
+    else:
+        writer.append(b"later")
+        writer.close()
+        joined = [[*outcome[:-1], [*outcome[-1], b"later"]] for outcome in outcomes]
+        outcomes = [*joined, *([*outcome, [b"later"]] for outcome in outcomes)]
+    assert segments_of(directory) in outcomes
+    with Writer(directory) as writer:
+        writer.append(b"again")
+    assert [*chain(*segments_of(directory))] in [[*chain(*outcome), b"again"] for outcome in outcomes]
+
+
+def opening(settings: dict[str, Any], directory: Path, interrupt: Interrupt) -> None:
+    with Writer(directory, **settings) as writer:
+        for data in FIRST:
+            writer.append(data)
+    if not interrupt(lambda: Writer(directory, **settings)) or interrupt.result is not None:
+        interrupt.result.close()
+    with Writer(directory) as writer:
+        writer.append(b"x")
+    assert segments_of(directory) == [[*FIRST, b"x"]]
+
+
+CASES: dict[str, Case] = {}
+for _suffix, _settings in SETTINGS.items():
+    CASES[f"opening{_suffix}"] = partial(opening, _settings)
+    for _name, _found in TRIES.items():
+        CASES[f"{_name}{_suffix}"] = partial(trial, _found, _settings)

@@ -1,0 +1,136 @@
+"""What is interrupted in a journal of messages, and what must hold then; see `tests/contract/test_interrupts.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from logwright.core.errors import Poisoned
+from logwright.formats.sej.offset import Offset
+from logwright.formats.sej.reader import Reader
+from logwright.formats.sej.writer import Writer
+from tests.support.interrupts import Case, Interrupt
+
+VALUES = [b"%d" % number * 10 for number in range(6)]
+
+
+class Try(NamedTuple):
+    """A call of a writer that has `VALUES`, on the disk, and what it may have appended then."""
+
+    call: Callable[[Writer], object]
+    appends: list[bytes]
+    waiting: list[bytes] = []  # noqa: RUF012
+    ends: bool = False
+
+
+TRIES = {
+    "append": Try(lambda writer: writer.append(b"x"), [b"x"]),
+    "append and roll": Try(lambda writer: writer.append(b"x" * 200), [b"x" * 200]),
+    "flush": Try(lambda writer: writer.flush(), [], [b"a", b"b" * 200, b"c"]),
+    "sync": Try(lambda writer: writer.sync(), [], [b"a", b"b" * 200, b"c"]),
+    "close": Try(lambda writer: writer.close(), [], [b"a", b"b" * 200], ends=True),
+}
+SETTINGS: dict[str, dict[str, Any]] = {
+    "": {"buffer_bytes": 1 << 16},
+    ", written at once": {"buffer_bytes": 1},
+    ", synced": {"sync": "always"},
+    ", with checksums": {"buffer_bytes": 1, "checksums": True},
+}
+
+
+def values_of(directory: Path) -> list[bytes]:
+    return [message.value for message in Reader(directory)]
+
+
+def trial(found: Try, settings: dict[str, Any], directory: Path, interrupt: Interrupt) -> None:
+    writer = Writer(directory, segment_size=250, **settings)
+    for value in VALUES:
+        writer.append(value)
+    writer.sync()
+    for value in found.waiting:
+        writer.append(value)
+    if not interrupt(lambda: found.call(writer)):
+        writer.close()
+        return
+    more = [*found.waiting, *found.appends]
+    if found.ends:
+        with suppress(Poisoned):
+            writer.close()
+    elif writer.refusing:
+        for call in (lambda: writer.append(b"no"), writer.flush, writer.sync):
+            with pytest.raises(Poisoned, match="open"):
+                call()
+        writer.close()
+    else:
+        writer.append(b"later")
+        writer.close()
+        assert values_of(directory) in (
+            [*VALUES, *found.waiting, b"later"],
+            [*VALUES, *more, b"later"],
+        )
+        return
+    with Writer(directory) as writer:
+        after = values_of(directory)
+        assert after in [[*VALUES, *more[:number]] for number in range(len(more) + 1)]
+        writer.append(b"again")
+    assert values_of(directory) == [*after, b"again"]
+
+
+def opening(settings: dict[str, Any], directory: Path, interrupt: Interrupt) -> None:
+    with Writer(directory, segment_size=250, **settings) as writer:
+        for value in VALUES:
+            writer.append(value)
+    if not interrupt(lambda: Writer(directory, **settings)) or interrupt.result is not None:
+        interrupt.result.close()
+    with Writer(directory) as writer:
+        writer.append(b"x")
+    assert values_of(directory) == [*VALUES, b"x"]
+
+
+def committing(directory: Path, interrupt: Interrupt) -> None:
+    with Writer(directory) as writer:
+        for value in VALUES:
+            writer.append(value)
+    offset = Offset(directory, "me")
+    offset.commit(2)
+    if interrupt(lambda: offset.commit(4)):
+        try:
+            offset.commit(offset.value)
+        except Poisoned:
+            pass
+        else:
+            assert offset.value in (2, 4)
+    offset.close()
+    with Offset(directory, "me") as offset:
+        assert offset.value in (2, 4)
+
+
+def opening_offset(directory: Path, interrupt: Interrupt) -> None:
+    Writer(directory).close()
+    if not interrupt(lambda: Offset(directory, "me")) or interrupt.result is not None:
+        interrupt.result.close()
+    Offset(directory, "me").close()
+
+
+def closing_offset(directory: Path, interrupt: Interrupt) -> None:
+    Writer(directory).close()
+    offset = Offset(directory, "me")
+    interrupt(offset.close)
+    offset.close()
+    Offset(directory, "me").close()
+
+
+CASES: dict[str, Case] = {
+    "commit an offset": committing,
+    "open an offset": opening_offset,
+    "close an offset": closing_offset,
+}
+for _suffix, _settings in SETTINGS.items():
+    CASES[f"opening{_suffix}"] = partial(opening, _settings)
+    for _name, _found in TRIES.items():
+        CASES[f"{_name}{_suffix}"] = partial(trial, _found, _settings)
