@@ -18,12 +18,10 @@ from __future__ import annotations
 import argparse
 import ast
 import concurrent.futures
-import contextlib
 import hashlib
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import threading
@@ -94,42 +92,12 @@ NOT_RUN = [
 """What is in the names of the test files that are not run: they are about bytes, or need a loop device."""
 TELLING = ("crash", "fault", "staging", "redo", "restore", "repair", "lock", "durability", "keep")
 """What is in the names of the test files that are tried first."""
-SLACK_SECONDS = 60
+SLACK_SECONDS = 30
 NICE = 10
 MOST_MEMORY_BYTES = 8 << 30
 
 EQUIVALENT: dict[str, str] = {}
 """The mutants that no test can notice, each with the reason."""
-
-RUNTIME = """
-import os
-
-_chosen = os.environ.get("MUTANT", "")
-_log = os.environ.get("MUTANTS_LOG", "")
-_seen = set()
-
-
-def _reached(name):
-    place = name, os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" ")[0]
-    if place not in _seen:
-        _seen.add(place)
-        with open(_log, "a") as file:
-            file.write("reached\\t%s\\t%s\\n" % place)
-    return False
-
-
-on = _reached if _log else _chosen.__eq__
-
-
-def unlocked(kind, disk, path):
-    return kind(disk.open(path, "update"))
-
-
-def pytest_runtest_logreport(report):
-    if _log and (report.when == "call" or not report.passed):
-        with open(_log, "a") as file:
-            file.write("ran\\t%s\\t%s\\t%.3f\\n" % (report.nodeid, report.outcome, report.duration))
-"""
 
 
 # --- finding them -----------------------------------------------------------------------------------------------------
@@ -328,7 +296,7 @@ def make_tree() -> list[Mutant]:
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(data)
     runtime = TREE / "src" / "mutants_runtime.py"
-    runtime.write_text(RUNTIME)
+    shutil.copy(ROOT / "tools" / runtime.name, runtime)
     for file in (TREE / "src", TREE / "tests"):
         for stale in file.rglob("*"):
             if stale.is_file() and stale.suffix != ".pyc" and stale not in wanted and stale != runtime:
@@ -342,40 +310,34 @@ def make_tree() -> list[Mutant]:
 # --- running tests in it ----------------------------------------------------------------------------------------------
 
 
-def run_tests(
-    arguments: Iterable[str],
-    *,
-    mutant: str = "",
-    log: Path | None = None,
-    seconds: float | None = None,
-    place: str = "0",
-) -> tuple[int | None, str]:
-    """Run tests in the copy; the exit code, None when they did not end in time, and what was printed."""
-    listed = HOME / f"arguments-{place}"
-    listed.write_text("\n".join(arguments))
-    environment = {**os.environ, "PYTHONPATH": str(TREE / "src"), "MUTANT": mutant}
-    environment.pop("MUTANTS_LOG", None)
-    if log is not None:
-        environment["MUTANTS_LOG"] = str(log)
-    temporary = HOME / f"temporary-{place}"
-    shutil.rmtree(temporary, ignore_errors=True)
-    command = [str(PYTHON), "-m", "pytest", "-q", "-p", "mutants_runtime", "-p", "no:cacheprovider", "--durations=0"]
-    command += ["-m", "not torture", f"--basetemp={temporary}", "--tb=line", f"@{listed}"]
-    limit = f"import os, sys, resource as r; os.nice({NICE}); r.setrlimit(r.RLIMIT_AS, ({MOST_MEMORY_BYTES},) * 2);"
-    command = [sys.executable, "-c", limit + "os.execv(sys.argv[1], sys.argv[1:])", *command]
-    process = subprocess.Popen(
-        command, cwd=TREE, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        start_new_session=True,
-    )  # fmt: skip
-    try:
-        printed, _ = process.communicate(timeout=seconds)
-        return process.returncode, printed
-    except subprocess.TimeoutExpired:
-        return None, ""
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+class Tester:
+    """A process that runs tests in the copy, each time in a fork of itself; one for each worker."""
+
+    def __init__(self, name: str, log: Path | None = None) -> None:
+        self._listed, self._output = HOME / f"arguments-{name}", HOME / f"output-{name}"
+        temporary = HOME / f"temporary-{name}"
+        environment = {**os.environ, "PYTHONPATH": f"{TREE / 'src'}{os.pathsep}{TREE}", "MUTANTS_LOG": str(log or "")}
+        self._options = ["-q", "-p", "no:cacheprovider", "--durations=0", "--tb=line"]
+        self._options += ["-m", "not torture", f"--basetemp={temporary}", f"@{self._listed}"]
+        self._process = subprocess.Popen(
+            [str(PYTHON), "-c", f"import mutants_runtime; mutants_runtime.serve({NICE}, {MOST_MEMORY_BYTES})"],
+            cwd=TREE, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+
+    def run(self, arguments: Iterable[str], mutant: str = "", seconds: float = 1e9) -> tuple[int | None, str]:
+        """Run tests with a mutant; the exit code, None when they did not end in time, and what was printed."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._listed.write_text("\n".join(arguments))
+        told = {"mutant": mutant, "arguments": self._options, "seconds": seconds, "output": str(self._output)}
+        self._process.stdin.write(json.dumps(told) + "\n")
+        self._process.stdin.flush()
+        code: int | None = json.loads(self._process.stdout.readline())
+        return code, self._output.read_text(errors="replace")
+
+    def close(self) -> None:
+        """End the process: it ends when nobody can tell it anything any more."""
+        self._process.communicate()
 
 
 class Reach:
@@ -413,7 +375,9 @@ class Reach:
     def _record(self, names: list[str], word: str, digests: dict[str, str], workers: int) -> None:
         log = HOME / "log"
         log.unlink(missing_ok=True)
-        code, printed = run_tests([f"-n{workers}", *([f"-k{word}"] if word else []), *names], log=log)
+        tester = Tester("reach", log)
+        code, printed = tester.run([f"-n{workers}", *([f"-k{word}"] if word else []), *names])
+        tester.close()
         if code:
             print(printed[-3000:])
         if code not in (0, 1):
@@ -456,7 +420,7 @@ class Reach:
 class Judge:
     """Tries one mutant after the other, and remembers what came of it."""
 
-    def __init__(self, reach: Reach, budget: float) -> None:
+    def __init__(self, reach: Reach, budget: float, jobs: int) -> None:
         self._reach = reach
         self._budget = budget
         self._path = HOME / "results.json"
@@ -465,7 +429,7 @@ class Judge:
         self._digest = content_digest()
         self._killers: dict[str, str] = known.get("killers", {})
         self._results: dict[str, str] = known.get("results", {}) if known.get("digest") == self._digest else {}
-        self._places = {f"{number}" for number in range(64)}
+        self._testers = [Tester(str(number)) for number in range(jobs)]
         self._sound: dict[str, bool] = {}
 
     def judge(self, mutant: Mutant) -> str:
@@ -473,10 +437,10 @@ class Judge:
         known = self._results.get(mutant.name)
         if known is None:
             with self._lock:
-                place = self._places.pop()
-            known = self._try(mutant, place)
+                tester = self._testers.pop()
+            known = self._try(mutant, tester)
             with self._lock:
-                self._places.add(place)
+                self._testers.append(tester)
                 self._results[mutant.name] = known
                 if known.startswith("killed by tests"):
                     self._killers[mutant.name] = known.removeprefix("killed by ")
@@ -486,7 +450,7 @@ class Judge:
                 temporary.replace(self._path)
         return known
 
-    def _try(self, mutant: Mutant, place: str) -> str:
+    def _try(self, mutant: Mutant, tester: Tester) -> str:
         tests = self._reach.tests_of(mutant)
         killer = self._killers.get(mutant.name, "")
         if killer in tests:
@@ -502,7 +466,7 @@ class Judge:
         first, tests = tests[:1] if killer else [], tests[1 if killer else 0 :]
         for part in (first, tests):
             while part:
-                code, printed = self._run(mutant, part, place)
+                code, printed = self._run(mutant, part, tester)
                 if code is None:
                     return "killed by the time limit"
                 if code == 0:
@@ -510,7 +474,7 @@ class Judge:
                 failed = failing_test(printed)
                 if not failed:
                     return f"killed by exit code {code}: {printed.strip()[-200:]!r}"
-                if self._is_sound(failed, place):
+                if self._is_sound(failed, tester):
                     return f"killed by {failed}"
                 part = [test for test in part if test != failed]
         return (
@@ -519,15 +483,18 @@ class Judge:
             else f"survived {len(first) + len(tests)} of {reached} tests"
         )
 
-    def _run(self, mutant: Mutant, tests: list[str], place: str) -> tuple[int | None, str]:
-        seconds = SLACK_SECONDS + 5 * sum(map(self._reach.seconds, tests))
-        return run_tests(["-x", *tests], mutant=mutant.name, seconds=seconds, place=place)
+    def _run(self, mutant: Mutant, tests: list[str], tester: Tester) -> tuple[int | None, str]:
+        return tester.run(["-x", *tests], mutant.name, SLACK_SECONDS + 5 * sum(map(self._reach.seconds, tests)))
 
-    def _is_sound(self, test: str, place: str) -> bool:
+    def _is_sound(self, test: str, tester: Tester) -> bool:
         """Whether a test passes without any mutant."""
         if test not in self._sound:
-            self._sound[test] = run_tests([test], place=place)[0] == 0
+            self._sound[test] = tester.run([test])[0] == 0
         return self._sound[test]
+
+    def close(self) -> None:
+        for tester in self._testers:
+            tester.close()
 
 
 def failing_test(printed: str) -> str:
@@ -562,13 +529,14 @@ def main() -> int:
         return 0
     reach = Reach(fresh=options.fresh)
     reach.update({mutant.module for mutant in chosen}, options.jobs)
-    judge = Judge(reach, options.budget)
+    judge = Judge(reach, options.budget, options.jobs)
     tried = [mutant for mutant in chosen if mutant.name not in EQUIVALENT]
     began, survivors = time.monotonic(), 0
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
         for mutant, answer in zip(tried, pool.map(judge.judge, tried), strict=True):
             survivors += answer.startswith("survived")
             print(f"{mutant.module}:{mutant.line}\t{mutant.name.partition(': ')[2]}\t{answer}", flush=True)
+    judge.close()
     equivalent = len(chosen) - len(tried)
     for name in sorted(unknown):
         print(f"there is no mutant {name!r}: take it off the list")

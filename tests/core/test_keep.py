@@ -9,7 +9,7 @@ import pytest
 
 from logwright.core.disk import REAL_DISK, Disk
 from logwright.core.errors import StorageFailed
-from logwright.core.keep import cut_directory, cut_tail, keep_file, keep_range
+from logwright.core.keep import cut_directory, cut_tail, keep_file, keep_range, kept_bytes
 from tests.support.damage import noise
 from tests.support.faulty_disk import FaultyDisk, every_fault, forgotten_syncs
 from tests.support.simulated_disk import SimulatedDisk
@@ -149,6 +149,55 @@ def test_a_whole_file_is_moved_where_copies_are_and_a_long_name_is_cut_short(jou
 def test_a_file_that_was_moved_is_durable_where_it_is_kept(disk: SimulatedDisk) -> None:
     keep_file(disk, JOURNAL, PATH)
     assert disk.unsynced() == [f"name {PATH}"], "only that the old name is gone may still be on its way"
+
+
+def test_a_hole_takes_no_space_in_the_copy_either(journal_directory: Path) -> None:
+    path = journal_directory / "file"
+    with path.open("wb") as sparse:
+        sparse.write(WHOLE)
+        sparse.truncate(8 << 20)
+    file = REAL_DISK.open(path, "read")
+    whole = keep_range(REAL_DISK, journal_directory, file, 0, 8 << 20)
+    hole = keep_range(REAL_DISK, journal_directory, file, 4 << 20, 8 << 20)
+    file.close()
+    assert whole.read_bytes() == path.read_bytes()
+    assert hole.read_bytes() == bytes(4 << 20)
+    assert hole.stat().st_blocks == 0
+    assert whole.stat().st_blocks * 512 < 4 << 20
+
+
+def test_a_range_beyond_the_end_is_copied_as_far_as_there_is_something(disk: SimulatedDisk) -> None:
+    file = disk.open(PATH, "read")
+    copy = keep_range(disk, JOURNAL, file, len(WHOLE), len(WHOLE) + 5000)
+    file.close()
+    assert read_file(disk, copy) == TAIL
+
+
+def test_copies_are_counted_by_the_beginning_of_their_names(disk: SimulatedDisk) -> None:
+    assert kept_bytes(disk, JOURNAL) == 0
+    cut(disk)
+    assert [kept_bytes(disk, JOURNAL, name) for name in ("", "file.@", "other")] == [len(TAIL), len(TAIL), 0]
+
+
+@pytest.mark.parametrize("link", [".logwright", ".logwright/cut"])
+def test_nothing_is_kept_where_a_link_leads(journal_directory: Path, tmp_path: Path, link: str) -> None:
+    (tmp_path / "elsewhere" / "cut").mkdir(parents=True)
+    (journal_directory / link).parent.mkdir(exist_ok=True)
+    (journal_directory / link).symlink_to(tmp_path / "elsewhere")
+    (journal_directory / "file").write_bytes(WHOLE)
+    with pytest.raises(StorageFailed, match="links in a journal are not followed"):
+        keep_file(REAL_DISK, journal_directory, journal_directory / "file")
+    assert list((tmp_path / "elsewhere" / "cut").iterdir()) == []
+    assert (journal_directory / "file").read_bytes() == WHOLE
+
+
+@pytest.mark.parametrize(("longest", "left"), [(232, 232), (233, 232)])
+def test_only_a_name_that_leaves_no_room_is_cut_short(
+    disk: SimulatedDisk, monkeypatch: pytest.MonkeyPatch, longest: int, left: int
+) -> None:
+    monkeypatch.setattr("time.time_ns", lambda: 1763241600123456789)
+    write_file(disk, JOURNAL / ("n" * longest), WHOLE)
+    assert keep_file(disk, JOURNAL, JOURNAL / ("n" * longest)).name == "n" * left + ".@0.1763241600123456789"
 
 
 @pytest.mark.parametrize("partial", [False, True])
