@@ -10,7 +10,7 @@
     │   └── CapacityExceeded  a store has as many bytes as its buffer may have
     ├── Locked              another process holds the journal or the consumer
     ├── Closed              the reader or writer has been closed
-    ├── Poisoned            an earlier write or sync failed: this writer accepts nothing more
+    ├── Poisoned            an earlier write or sync failed, or a call was interrupted: this writer accepts nothing more
     ├── StorageFailed       the system refused a file operation (also an OSError)
     ├── Truncated           a file became shorter than what was already read of it
     ├── EndOfWait           a follower waited for as long as it was told to
@@ -79,7 +79,10 @@ class Closed(LogwrightError):
 
 
 class Poisoned(LogwrightError):
-    """A write or a sync failed earlier; this writer accepts nothing more. Open a new one to recover."""
+    """A write or a sync failed earlier, or a call was interrupted half-way; this writer accepts nothing more.
+
+    Open a new one: it recovers what was acknowledged.
+    """
 
 
 class StorageFailed(LogwrightError, OSError):
