@@ -7,6 +7,7 @@ sides leave out one transaction only, the number is exact; otherwise the space t
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass, field
 
 from ...core.disk import File
@@ -122,7 +123,8 @@ def _loss(
     start, end = before.place.end, search.end if run is None else run.place.start
     earlier = read_head(search.moved(before.shift), before.last) if before.last else None
     later = None if run is None else read_head(search.moved(run.shift), run.first)
-    whole = sum(len(other.starts) for other in others if start <= other.place.start < end)
+    low, high = (bisect_left(others, place, key=lambda other: other.place.start) for place in (start, end))
+    whole = sum(len(other.starts) for other in others[low:high])
     what = _place(count, run is not None) + _times(earlier, later)
     if pages:
         what += f"; page{'s' if len(pages) > 1 else ''} {listed(map(str, sorted(pages)), len(pages))} among others"

@@ -17,6 +17,7 @@ What is not accepted stays lost. Offsets in here are those that transactions wer
 
 from __future__ import annotations
 
+import contextlib
 import re
 from array import array
 from bisect import bisect_left
@@ -27,16 +28,23 @@ from typing import Final
 from ...core.disk import File
 from ...core.outcome import Malformed, Span
 from ...core.patched import PatchedFile
+from .codec import ENDS
 from .cursor import NOWHERE, Cursor
 from .files import Head, Header, JournalFile, is_whole, measure, read_head
-from .layout import HEADER_BYTES, TRANSACTION_HEAD_BYTES
-from .stretch import find_end, is_zeros
+from .layout import HEADER_BYTES, OPERATION_HEAD_BYTES, TRANSACTION_HEAD_BYTES
+from .seal import MARK
+from .stretch import End, find_end, is_zeros, read_operations
 
 _MOST_REMOVED_BYTES: Final = 1 << 30
 """A run is not accepted where more bytes than this would have been removed before it."""
 _MOST_SHIFTS: Final = 4
 """How many runs are remembered for what was inserted or removed before them."""
-_WINDOW_BYTES: Final = 1 << 20
+_LEAST_WINDOW_BYTES: Final = 4 << 10
+_MOST_WINDOW_BYTES: Final = 1 << 20
+_MOST_ENDS: Final = 1 << 20
+"""How many operations are remembered for where their transactions end."""
+_MOST_ASKED: Final = 64
+"""How many runs are asked whether they precede a last transaction."""
 _FIRST_OPERATION: Final = re.compile(rb"[\x01-\x03\xfe\xff](?<=\0\0.{9}.)", re.DOTALL)
 """The type of a first operation, after a head whose `next` is below 2^48."""
 
@@ -125,6 +133,8 @@ class Search:
         self.file_name = source.name
         self._found: list[Run] = []
         self._shifts = {0}
+        self._ends: dict[int, End | None] = {}
+        self._sealed_bytes_left = 4 * end + _MOST_WINDOW_BYTES
 
     def moved(self, shift: int) -> MovedFile:
         """The file as it was before its bytes were shifted."""
@@ -193,14 +203,15 @@ class Search:
 
     def _candidates(self, place: int) -> Iterator[int]:
         """The places from one on where a transaction may begin by its first operation."""
-        at = place
+        at, window_bytes = place, _LEAST_WINDOW_BYTES
         while at < self.end:
-            data = self._file.read_at(at, min(_WINDOW_BYTES, self.end - at))
+            data = self._file.read_at(at, min(window_bytes, self.end - at))
             for match in _FIRST_OPERATION.finditer(data, TRANSACTION_HEAD_BYTES):
                 yield at + match.start() - TRANSACTION_HEAD_BYTES
-            if len(data) < _WINDOW_BYTES:
+            if len(data) < window_bytes:
                 return
             at += len(data) - TRANSACTION_HEAD_BYTES
+            window_bytes = min(2 * window_bytes, _MOST_WINDOW_BYTES)
 
     def _shift_at(self, place: int) -> int | None:
         """The shift of the transaction at a place, if links or a seal prove that it begins there."""
@@ -208,16 +219,17 @@ class Search:
         is_last = self._header.last != 0 and place - self._header.last in self._shifts
         if head is None or not (head.previous or head.next or is_last):
             return None
-        end = _measured(self.moved(0), place)
-        if end is None:
+        found = self._end_of(place)
+        if found is None:
             return None
+        end = found.end
         if is_last and head.next == 0:
             return place - self._header.last
         shift = self._shift_between(place, end)
         if shift is not None:
             return shift
         if head.next == 0:
-            return self._shift_of_unlinked(place, head, end)
+            return self._shift_of_unlinked(place, head, found)
         if end - head.next in self._shifts:
             return end - head.next
         for shift in (end - head.next, *self._shifts):
@@ -233,25 +245,55 @@ class Search:
         is_named = before.place.end == place and before.next == before.end
         return before.shift if is_named and following is not None and following.previous == before.end else None
 
-    def _shift_of_unlinked(self, place: int, head: Head, end: int) -> int | None:
+    def _shift_of_unlinked(self, place: int, head: Head, found: End) -> int | None:
         """The shift of a transaction that names none as the next: the last one, or one that is sealed."""
-        is_sealed = self._is_sealed(place)
+        end = found.end
+        is_sealed = self._is_sealed(place, found)
         if end != self.end and not is_sealed:
             return None
         known = self._found[-1].shift if self._found else 0
         following = read_head(self._file, end)
-        if following is not None and following.previous and self._is_sealed(end):
+        following_end = self._end_of(end) if following is not None and following.previous else None
+        if following is not None and following_end is not None and self._is_sealed(end, following_end):
             return place - following.previous
-        for run in reversed(self._found):
+        for run in reversed(self._found[-_MOST_ASKED:]):
             if head.previous == run.last:
                 return place - max(run.next, run.end)
             if head.previous == run.next:
                 return place - self._header.last if self._header.last else known
         return known if is_sealed else None
 
-    def _is_sealed(self, place: int) -> bool:
-        found = find_end(self.moved(0), place, self.end)
-        return found is not None and bool(found.seal)
+    def _is_sealed(self, place: int, found: End) -> bool:
+        """Whether a transaction is what was sealed; a file that is made to be asked this too often gets no answer."""
+        if self._file.read_at(found.position + OPERATION_HEAD_BYTES, len(MARK)) != MARK:
+            return False
+        self._sealed_bytes_left -= found.end - place
+        if self._sealed_bytes_left < 0:
+            return False
+        sealed = find_end(self.moved(0), place, self.end)
+        return sealed is not None and bool(sealed.seal)
+
+    def _end_of(self, place: int) -> End | None:
+        """The end of the transaction at a place by its own operations; None if it is not whole.
+
+        What looks like a head may precede each operation of a transaction, so ends are remembered.
+        """
+        if place + TRANSACTION_HEAD_BYTES in self._ends:
+            return self._ends[place + TRANSACTION_HEAD_BYTES]
+        if len(self._ends) > _MOST_ENDS:
+            self._ends.clear()
+        passed: list[int] = []
+        found: End | None = None
+        with contextlib.suppress(Malformed):
+            for part in read_operations(self.moved(0), place, self.end):
+                if part.position in self._ends:
+                    found = self._ends[part.position]
+                    break
+                passed.append(part.position)
+                if part.kind in ENDS:
+                    found = End(part.kind, part.position, part.position + part.size, b"")
+        self._ends.update(dict.fromkeys(passed, found))
+        return found
 
     # --- which of them belong to this journal -------------------------------------------------------------------------
 
@@ -262,7 +304,7 @@ class Search:
         before = header_run(self._header)
         for run in self._found:
             self._drop_doubtful(before, run)
-            rest = self._tied(before, run, reaches=any(run is one for one in reaching))
+            rest = self._tied(before, run, reaches=id(run) in reaching)
             if rest is not None:
                 accepted.append(rest)
                 before = rest
@@ -280,15 +322,19 @@ class Search:
         if 0 < before.next < before.end and len(before.starts) > 1 and not is_followed:
             before.next = before.end = before.starts.pop()
 
-    def _reaching(self) -> list[Run]:
-        """The run that ends where the journal does, and those that links lead from to it."""
-        last = self._header.last
-        is_known = any(last in run for run in self._found)
-        found: list[Run] = []
-        for run in reversed(self._found):
-            is_end = (last in run or not is_known) and is_zeros(self._file, run.place.end, self.end)
-            if is_end or (found and run.precedes(found[-1])):
-                found.append(run)
+    def _reaching(self) -> set[int]:
+        """The identities of the run that ends where the journal does, and of those that links lead from to it."""
+        if not self._found:
+            return set()
+        last, *earlier = reversed(self._found)
+        is_known = any(self._header.last in run for run in self._found)
+        if (is_known and self._header.last not in last) or not is_zeros(self._file, last.place.end, self.end):
+            return set()
+        found = {id(last)}
+        for run in earlier:
+            if run.precedes(last):
+                found.add(id(run))
+                last = run
         return found
 
     def _tied(self, before: Run, run: Run, *, reaches: bool) -> Run | None:
