@@ -293,7 +293,8 @@ def wrong_names(file: JournalFile) -> Iterator[tuple[str, str]]:
     """What is wrong about the ids of a file and its neighbours, each a kind and words."""
     for missing, place in zip(file.missing_ids, ("before", "after"), strict=True):
         if missing:
-            names = f"file {missing[0]} is" if len(missing) == 1 else f"the files {missing[0]} to {missing[-1]} are"
+            first, last = missing[0], missing[-1]
+            names = f"file {first} is" if first == last else f"the files {first} to {last} are"
             yield "gap", f"{names} missing {place} this one"
     if file.others:
         yield "doubled_id", f"its id {file.file_id} is also that of {', '.join(file.others)}"

@@ -171,7 +171,7 @@ class _Salvage(PiecesSalvage):
     def _replaced(self) -> dict[int, bytes]:
         """The ids of files that are missing before this one, or after it, and what takes the place of each."""
         before, after = self.source.missing_ids
-        if max(len(before), len(after)) > _MOST_CREATED:
+        if any(ids.stop - ids.start > _MOST_CREATED for ids in (before, after)):
             return {}
         pairs = (self._pair_before() or self._pair_at(0), self._pair_of_end() or self._pair_before())
         return {
