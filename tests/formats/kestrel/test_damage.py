@@ -19,7 +19,7 @@ import pytest
 
 from logwright.core.losses import Loss
 from logwright.core.repair import Create, Plan
-from logwright.formats.kestrel import repair
+from logwright.formats.kestrel import account, boundary, repair, salvage
 from logwright.formats.kestrel.reader import Reader
 from logwright.formats.kestrel.records import Operation
 from tests.formats.kestrel.samples import (
@@ -376,3 +376,39 @@ def test_a_repair_invents_nothing_and_accounts_for_every_live_item(first: int) -
     losses = check_cases(first, 500)
     COUNTS.add("damages repaired", 500, "kestrel")
     assert losses > 150
+
+
+# --- negative controls ----------------------------------------------------------------------------------------------
+
+
+def wrong_cases(count: int) -> int:
+    """How many of some cases are found to be wrong."""
+    wrong = 0
+    for seed in range(count):
+        try:
+            Case(seed).check()
+        except AssertionError:
+            wrong += 1
+    return wrong
+
+
+def test_the_harness_notices_a_repair_that_keeps_nothing_aligned(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(account.Account, "inserted", lambda *_: b"")
+    assert wrong_cases(150) > 0
+
+
+def test_the_harness_notices_a_repair_that_believes_removals_next_to_damage(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(salvage, "MOST_DOUBTED", 0)
+    monkeypatch.setattr(boundary, "MOST_DOUBTED", 0)
+    monkeypatch.setattr(boundary, "_BYTE_BITS", 1)
+    assert wrong_cases(400) > 0
+
+
+def test_the_harness_notices_a_size_that_is_restored_without_proof(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(salvage, "_ABSURD_BYTES", -(1 << 40))
+    assert wrong_cases(400) > 0
+
+
+def test_the_harness_notices_an_account_that_names_no_items(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(account.Account, "_with_effect", lambda self, loss, ledger: loss)
+    assert wrong_cases(150) > 0

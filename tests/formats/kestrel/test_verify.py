@@ -50,8 +50,8 @@ def test_every_damage_is_a_problem_with_where_reading_goes_on(tmp_path: Path) ->
         ("cars", 22, "torn_tail"),
     ]
     assert [problem.message for problem in report.problems] == [
-        "there is no operation 127; the next item that is whole is at 1",
-        "there is no operation 127; the next item that is whole is at 25",
+        "there is no operation 127; operations continue at 1",
+        "there is no operation 127; operations continue at 25",
         "there is no operation 10; nothing whole follows in this file",
         "only 2 bytes of addx are there; the last 2 bytes are a torn tail",
     ]

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import log2
-from typing import Final, NamedTuple
+from typing import Final
 
 from ...core.disk import File
 from ...core.outcome import Damage, Malformed
@@ -47,6 +47,7 @@ from .layout import (
     REMOVE_TENTATIVE_XID,
     SIZE,
     STATE_DUMP,
+    STATE_DUMP_HEAD,
     UNDECIDED,
     XID,
 )
@@ -68,18 +69,9 @@ _NAMED: Final = (ADD_XID, CONTINUE_BYTE)
 _MOST_XID: Final = 1 << 24
 """Ids from here on are not believed next to bad bytes: what stands before an ADDX would look like one."""
 _LAST_OF_XID: Final = b"\0"
+_NO_SIZE: Final = bytes(SIZE.size)
 _LAYOUTS: Final = ((1, ADDX_HEAD.size - 16), (5, ADD_XID_HEAD.size - 16))
 """Where in an operation that adds an item the size is, and where the times are."""
-
-
-class Following(NamedTuple):
-    """Where operations go on after bad bytes, which may be the end of the file.
-
-    `by_size` says that the damaged operation's own size leads there: exactly one operation is damaged.
-    """
-
-    position: int
-    by_size: bool = False
 
 
 def judge(cursor: Cursor) -> tuple[Damage | None, bool]:
@@ -91,7 +83,7 @@ def judge(cursor: Cursor) -> tuple[Damage | None, bool]:
         return None, False
     start, end = cursor.position, cursor.seen_size()
     following = find_next(cursor.file, cursor.source, start, end, cursor.dialect)
-    cursor.position = end if following is None else following.position
+    cursor.position = end if following is None else following
     is_torn = following is None and cursor.source.is_newest and _can_be_torn(cursor, start)
     kind = "torn_tail" if is_torn else "malformed"
     return Damage(cursor.source.name, start, cursor.position, cursor.reason, kind), cursor.position < end
@@ -102,17 +94,18 @@ def _can_be_torn(cursor: Cursor, start: int) -> bool:
     return start > 0 or cursor.ending == codec.INCOMPLETE
 
 
-def find_next(file: File, source: JournalFile, start: int, end: int, dialect: int) -> Following | None:
-    """What follows the bad bytes at `start` of a file that ends at `end`; None when nothing does."""
+def find_next(file: File, source: JournalFile, start: int, end: int, dialect: int) -> int | None:
+    """Where operations go on after the bad bytes at `start` of a file that ends at `end`; None when none do.
+
+    At the end of the file there are some, and none of them is believed.
+    """
     dialect = KESTREL2 if dialect == UNDECIDED else dialect
     own = own_end(file, start, end, dialect)
     if own is not None:
-        return Following(own, by_size=True)
+        return own
     item = next_item(file, source, start, end, dialect)
     led = _find_led(file, start, end if item is None else item, end, dialect)
-    if led is not None:
-        return Following(led)
-    return None if item is None else Following(item)
+    return item if led is None else led
 
 
 # --- by the size of the damaged operation ---------------------------------------------------------------------------
@@ -257,27 +250,32 @@ def evidence_to_end(data: bytes, dialect: int) -> list[int]:
     found = [0] * (end + 1)
     for at in range(end - 1, -1, -1):
         opcode = data[at]
-        if opcode > REMOVE_TENTATIVE_XID:
+        if opcode > REMOVE_TENTATIVE_XID or (opcode == ADD and data[at + 1 : at + 5] == _NO_SIZE):
             continue
-        size = _size_at(data, at, dialect)
-        stop = at + size
-        if opcode in _NAMED and data[at + 4 : at + 5] != _LAST_OF_XID:
-            continue
-        if opcode == ADD and has_times(data[at : at + ADDX_HEAD.size], ADDX_HEAD.size - 16):
-            continue  # an ADDX whose opcode was zeroed
-        if size and (stop == end or (stop < end and found[stop])):
+        stop = at + _size_at(data, at, dialect)
+        if at < stop <= end and (stop == end or found[stop]) and _is_believed(data, at, opcode):
             found[at] = found[stop] + _bits_of(data, at, opcode)
     return found
 
 
 def _size_at(data: bytes, at: int, dialect: int) -> int:
-    """The size of the operation at a position, 0 for none."""
-    if data[at] in (REMOVE, REMOVE_TENTATIVE):
+    """The size of the operation at a position, 0 for none. Without an exception: most bytes are none."""
+    opcode = data[at]
+    if opcode in (REMOVE, REMOVE_TENTATIVE):
         return 1
-    try:
-        return codec.claimed_size(data, at, len(data), dialect) or 0
-    except Malformed:
-        return 0
+    kind = codec.kind_of(opcode, dialect)
+    if kind not in LEAST_SIZE:
+        return 0 if kind < 0 else STATE_DUMP_HEAD.size if kind == STATE_DUMP else XID.size + 1
+    size_at = at + (5 if opcode in _NAMED else 1)
+    size = int.from_bytes(data[size_at : size_at + SIZE.size], "little", signed=True)
+    return size_at - at + SIZE.size + size if size >= LEAST_SIZE[kind] else 0
+
+
+def _is_believed(data: bytes, at: int, opcode: int) -> bool:
+    """Whether an operation that adds an item is none that begins a few bytes later, or an ADDX with a zeroed opcode."""
+    if opcode in _NAMED:
+        return data[at + 4 : at + 5] == _LAST_OF_XID
+    return opcode != ADD or not has_times(data[at : at + ADDX_HEAD.size], ADDX_HEAD.size - 16)
 
 
 def _bits_of(data: bytes, at: int, opcode: int) -> int:

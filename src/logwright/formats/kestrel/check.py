@@ -84,7 +84,7 @@ class _FileCheck(FileCheck):
         elif damage.kind == "torn_tail":
             message = torn_message(damage)
         elif damage.end < size:
-            message = f"{damage.reason}; the next item that is whole is at {damage.end}"
+            message = f"{damage.reason}; operations continue at {damage.end}"
         else:
             message = f"{damage.reason}; nothing whole follows in this file"
         self.damage(damage, message)

@@ -27,12 +27,12 @@ from . import codec
 from .boundary import (
     MOST_DOUBTED,
     evidence_to_end,
-    find_next,
     has_times,
     items_between,
     judge,
     leads_to_end,
     next_item,
+    own_end,
 )
 from .cursor import Chunk, Cursor
 from .files import JournalFile
@@ -174,8 +174,7 @@ class FileSalvage:
             bad = Damage(damage.file, first, end, f"its size leads into another operation, at {damage.start}")
             return Gap(first, end, bad, suspect=_item_before(recent, first), is_one_item=False)
         start, doubted = damage.start, 0
-        following = find_next(self.view, self.source, damage.start, self.size, self.dialect)
-        if following is not None and following.by_size:
+        if own_end(self.view, damage.start, self.size, self.dialect) == damage.end:
             return Gap(start, damage.end, damage, 0, _item_before(recent, start), True, *self._shown(start))
         for position, kind in reversed(recent):
             if kind in DATA_HEAD_BYTES or doubted == MOST_DOUBTED:
