@@ -392,21 +392,24 @@ def wrong_cases(count: int) -> int:
     return wrong
 
 
-def test_the_harness_notices_a_repair_that_keeps_nothing_aligned(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(account.Account, "inserted", lambda *_: b"")
-    assert wrong_cases(150) > 0
+def test_the_harness_notices_a_repair_that_makes_up_a_removal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(account.Account, "inserted", lambda *_: encoded([REMOVE]))
+    assert wrong_cases(40) > 5
 
 
 def test_the_harness_notices_a_repair_that_believes_removals_next_to_damage(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(salvage, "MOST_DOUBTED", 0)
     monkeypatch.setattr(boundary, "MOST_DOUBTED", 0)
     monkeypatch.setattr(boundary, "_BYTE_BITS", 1)
-    assert wrong_cases(400) > 0
+    assert wrong_cases(200) > 0
 
 
-def test_the_harness_notices_a_size_that_is_restored_without_proof(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(salvage, "_ABSURD_BYTES", -(1 << 40))
-    assert wrong_cases(400) > 0
+def test_the_harness_notices_a_field_that_is_restored_without_proof(monkeypatch: pytest.MonkeyPatch) -> None:
+    def find_fix(self: salvage.FileSalvage, stopped: int) -> salvage.Fix:
+        return salvage.Fix(stopped, stopped, self.view.read_at(stopped, 1), encoded([REMOVE]), "opcode")
+
+    monkeypatch.setattr(salvage.FileSalvage, "_find_fix", find_fix)
+    assert wrong_cases(40) > 5
 
 
 def test_the_harness_notices_an_account_that_names_no_items(monkeypatch: pytest.MonkeyPatch) -> None:

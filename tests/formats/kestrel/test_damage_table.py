@@ -12,6 +12,7 @@ from logwright.formats.kestrel import repair
 from logwright.formats.kestrel.queue import Queue
 from logwright.formats.kestrel.reader import Reader
 from logwright.formats.kestrel.records import Operation
+from logwright.formats.kestrel.writer import Writer
 from tests.formats.kestrel.samples import ADDED, REMOVE, RESERVE, addx, confirm, encoded, reserve_as, write
 from tests.support.damage import cut, drop, flip_bit, insert, noise, overwrite
 
@@ -167,3 +168,56 @@ def test_a_damaged_rotated_file_keeps_the_newest_aligned(tmp_path: Path) -> None
     path = write(tmp_path / "cars", item(2), REMOVE, REMOVE)
     repair.apply(path, repair.plan(path))
     assert live(path)[0] == [b"item 2"]
+
+
+# --- a rotated file that is missing -----------------------------------------------------------------------------------
+
+
+def three_files(directory: Path) -> Path:
+    path = directory / "cars"
+    with Writer(path) as writer:
+        for number in range(3):
+            writer.append(item(number))
+            writer.rotate()
+        writer.append(item(3))
+        writer.remove()
+    return path
+
+
+def test_a_missing_rotated_file_is_a_problem_until_its_loss_is_accepted(tmp_path: Path) -> None:
+    path = three_files(tmp_path)
+    assert Reader(path).verify().sound
+    gone = sorted(tmp_path.glob("cars.*"))[1]
+    gone.unlink()
+    report = Reader(path).verify()
+    assert [(problem.file, problem.kind) for problem in report.problems] == [(gone.name, "missing_file")]
+    for opener in (Writer, lambda path: Queue(path.parent, path.name)):
+        with pytest.raises(DamagedJournal, match=r"this file is missing; nothing was changed"):
+            opener(path)
+    plan = repair.plan(path)
+    assert [(loss.file, loss.bytes, loss.at_least, loss.at_most) for loss in plan.losses] == [(gone.name, 41, 1, 41)]
+    repair.apply(path, plan)
+    report = Reader(path).verify()
+    assert (report.sound, len(report.losses)) == (True, 1)
+    Queue(tmp_path, "cars").close()
+    assert Reader(path).verify().sound
+
+
+def test_files_that_were_packed_are_not_missing(tmp_path: Path) -> None:
+    path = three_files(tmp_path)
+    with Writer(path) as writer:
+        writer.pack()
+    assert Reader(path).verify().sound
+    with Queue(tmp_path, "cars") as queue:
+        queue.delete()
+    write(path, item(1))
+    assert Reader(path).verify().sound
+
+
+def test_files_that_another_program_has_packed_are_not_missing(tmp_path: Path) -> None:
+    path = three_files(tmp_path)
+    first, second, third = sorted(tmp_path.glob("cars.*"))
+    third.write_bytes(encoded([item(number) for number in range(3)]))
+    first.unlink()
+    second.unlink()
+    assert Reader(path).verify().sound

@@ -39,6 +39,7 @@ from .layout import (
     XID_HEAD,
     note_name,
     rotated_name,
+    rotated_note_name,
 )
 from .limits import Limits
 from .memory import Memory, operations_of
@@ -349,6 +350,7 @@ class JournalCare(Memory):
             self._disk.remove(file.path)
         self._disk.sync_directory(self.directory)
         self._disk.remove(self.directory / note_name(self.queue))
+        self._disk.remove(self.directory / rotated_note_name(self.queue))
 
 
 class Caretaker:

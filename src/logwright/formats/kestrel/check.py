@@ -3,7 +3,7 @@
 A problem is something that costs operations: bytes that are none, a file that cannot be read. An anomaly is odd and
 costs nothing: the journal stays sound. What is wrong in one place never hides the next: reading goes on behind it.
 
-    problems    torn_tail malformed unreadable doubled_name empty_pack
+    problems    torn_tail malformed unreadable doubled_name empty_pack missing_file
     anomalies   empty_queue not_open open_already behind_state_dump dialect dead_file temporary_file pack foreign_file
                 repair
 """
@@ -23,7 +23,7 @@ from ...core.repair import report_repairs
 from ...core.report import Problem, Progress, Report, Summary
 from . import codec, kernel
 from .cursor import Chunk
-from .files import JournalFile, Listing, OpenFiles, known_dead
+from .files import JournalFile, Listing, OpenFiles, known_dead, lost_files
 from .layout import TEMPORARY, UNDECIDED, parse_name
 from .replay import ANOMALIES
 
@@ -101,6 +101,9 @@ def _check_names(reader: Reader, report: Report) -> None:
     """What lies beside the files that count."""
     odd = report.odd_file
     listing = reader.listing()
+    for name, size in lost_files(reader.disk, reader.directory, reader.queue, listing).items():
+        message = f"this rotated file of {size} bytes is missing: put it back, or accept its loss by a repair"
+        report.problems.append(Problem(name, 0, "missing_file", message))
     if listing.pack is not None and listing.pack.flaw is not None:  # then no writer opens the queue
         for name in listing.dead:
             odd(name, "dead_file", f"it does not count as long as {listing.pack.name} is there")

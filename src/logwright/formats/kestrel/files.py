@@ -26,7 +26,7 @@ from ...core.errors import NotFound
 from ...core.outcome import Damage
 from ...core.snapshot import Snapshot
 from .layout import PACK_SUFFIX, TEMPORARY, parse_name, rotated_name
-from .note import replaced_files
+from .note import missing_files, replaced_files
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +88,13 @@ def known_dead(disk: Disk, directory: Path, listing: Listing) -> frozenset[str]:
     if pack is None or pack.timestamp is None:
         return frozenset()
     return replaced_files(disk, directory, pack.queue, pack.timestamp, pack.path) & set(listing.dead)
+
+
+def lost_files(disk: Disk, directory: Path, queue: str, listing: Listing) -> dict[str, int]:
+    """The rotated files of a queue that are missing, with the sizes that they had."""
+    names = [*(file.name for file in listing.files if not file.is_newest), *listing.dead]
+    present = {name.removesuffix(PACK_SUFFIX): _size(disk, directory / name) for name in names}
+    return missing_files(disk, directory, queue, present)
 
 
 def _flaw_of_pack(disk: Disk, directory: Path, listing: Listing, pack: JournalFile) -> Damage | None:

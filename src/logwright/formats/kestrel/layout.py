@@ -26,6 +26,7 @@ The files of the queue `cars` in its directory:
     cars~~951           temporary: whatever has `~~` in its name does not count
     .logwright/cars.lck ours: the writer's lock
     .logwright/cars.packed  ours: which files the latest pack stands for
+    .logwright/cars.rotated ours: which rotated files there are
     .logwright/cut/     ours: copies of what was cut
 """
 
@@ -81,6 +82,7 @@ TEMPORARY: Final = "~~"
 HOME_DIRECTORY: Final = ".logwright"
 LOCK_SUFFIX: Final = ".lck"
 NOTE_SUFFIX: Final = ".packed"
+ROTATED_SUFFIX: Final = ".rotated"
 PARKED_SUFFIX: Final = "_parked"
 
 MAX_NAME_BYTES: Final = 255 - len(".99999999999999999999.pack")
@@ -146,6 +148,11 @@ def parked_name(queue: str) -> str:
 def lock_name(queue: str) -> str:
     """The path of a queue's lock, relative to its directory."""
     return f"{HOME_DIRECTORY}/{queue}{LOCK_SUFFIX}"
+
+
+def rotated_note_name(queue: str) -> str:
+    """The path of the note of a queue's rotated files, relative to its directory."""
+    return f"{HOME_DIRECTORY}/{queue}{ROTATED_SUFFIX}"
 
 
 def note_name(queue: str) -> str:

@@ -43,7 +43,7 @@ from . import codec, quick
 from .files import Listing, known_dead, list_files
 from .ids import preceding
 from .layout import KESTREL2, PACK_SUFFIX, TEMPORARY, rotated_name
-from .note import write_note
+from .note import note_rotated, write_note
 from .reader import Reader
 from .records import Operation
 from .survey import Survey
@@ -130,7 +130,9 @@ def finish_pack(disk: Disk, directory: Path, listing: Listing) -> None:
         elif dead != name:  # the pack takes its place at once
             disk.remove(directory / dead)
     disk.sync_directory(directory)
+    size = disk.file_size(pack.path)
     disk.rename(pack.path, directory / name)
+    note_rotated(disk, directory, pack.queue, name, size, upto=pack.timestamp)
 
 
 def remove_temporary(disk: Disk, directory: Path, listing: Listing) -> None:

@@ -5,6 +5,7 @@
     other bad bytes                 are taken out: the file is rebuilt from the whole operations around them, with
                                     placeholders where items are missing (see `account.py`)
     an empty pack from elsewhere    is removed: what it would replace counts again
+    a rotated file that is missing  its loss is accepted, so that the queue can be opened again
     two files of one number         stay: whoever knows where one of them came from must move it away
 
 Every byte that is taken out is kept in `.logwright/cut/`, and the account of losses says what that concerns.
@@ -18,13 +19,14 @@ from typing import Any, Final
 
 from ...core.disk import Disk
 from ...core.errors import LogwrightError, WrongUse, is_refusal
+from ...core.losses import Loss
 from ...core.outcome import Span
 from ...core.reading import FilesReader
 from ...core.repair import Create, Cut, Patch, Plan, Remove, Rename, Repair, Step
 from ...core.repairing import SideBySideRepair
-from .account import Account
-from .files import list_queues
-from .layout import TEMPORARY, lock_name, parse_name
+from .account import MOST_PLACES, Account
+from .files import list_queues, lost_files
+from .layout import TEMPORARY, lock_name, parse_name, rotated_note_name
 from .reader import Reader
 from .salvage import FileSalvage
 
@@ -69,8 +71,25 @@ class _QueueRepair(SideBySideRepair):
             losses = tuple(replace(loss, part=reader.part) for loss in account.settle())
         for number, salvage in enumerate(salvages):
             steps += _steps(salvage, number, account)
+        lost = (
+            {} if reader.is_single_file else lost_files(reader.disk, reader.directory, reader.queue, reader.listing())
+        )
+        if lost:
+            losses += tuple(_missing(name, size, reader) for name, size in lost.items())
+            steps.append(Remove(rotated_note_name(reader.queue), "it names files that are missing"))
         locks = (lock_name(reader.part),) if steps and not reader.is_single_file else ()
         return Plan(self.format, tuple(steps), left=tuple(left), locks=locks, losses=losses)
+
+
+def _missing(name: str, size: int, reader: Reader) -> Loss:
+    """The loss of a rotated file that is not there."""
+    state = reader.queue_state()
+    live = [*state.open, *state.items]
+    what = (
+        f"all operations of this file: any of the {len(live)} live items may be finished already, any other may be live"
+    )
+    fields = {"live": len(live), "again": [item.place for item in live[:MOST_PLACES]]}
+    return Loss(name, 0, size, 1, size, what, "the file is missing", part=reader.part, fields=fields)
 
 
 def _steps(salvage: FileSalvage, file: int, account: Account) -> list[Step]:

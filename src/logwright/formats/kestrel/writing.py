@@ -29,7 +29,7 @@ from ...core.staging import lock_journal
 from . import codec, kernel
 from .boundary import judge
 from .cursor import Cursor
-from .files import JournalFile, Listing, list_files
+from .files import JournalFile, Listing, list_files, lost_files
 from .layout import (
     DOCUMENTED,
     HOME_DIRECTORY,
@@ -42,6 +42,7 @@ from .layout import (
     parse_name,
     rotated_name,
 )
+from .note import note_rotated
 from .packing import finish_pack, next_timestamp, pack, remove_temporary, write_temporary
 from .reader import Reader
 from .records import DIALECTS, Dialect, check_dialect
@@ -115,6 +116,7 @@ class QueueFiles(Appending):
         self._refuse_half_repaired()
         listing = list_files(disk, directory, self.queue)
         self._check_names(listing)
+        self._check_missing(listing)
         self._check_pack(listing)
         remove_temporary(disk, directory, listing)
         finish_pack(disk, directory, listing)
@@ -154,6 +156,11 @@ class QueueFiles(Appending):
             if flaw.kind == "empty_pack":
                 raise self._explained(damage, _hint_at(listing))
             raise DamagedJournal(self.directory / flaw.file, flaw.start, f"{flaw.reason}; nothing was changed")
+
+    def _check_missing(self, listing: Listing) -> None:
+        """Raise if a rotated file is lost: what follows it would be replayed on another queue."""
+        for name in lost_files(self._disk, self.directory, self.queue, listing):
+            raise self._explained(DamagedJournal(name, 0, "this file is missing"))
 
     def _check_pack(self, listing: Listing) -> None:
         """Raise what is wrong with a pack that is not finished, or with a file behind it, before it is finished.
@@ -306,6 +313,7 @@ class QueueFiles(Appending):
         self._file.close()
         self._file = self._disk.open(self.path, "create")
         self._disk.sync_directory(self.directory)
+        note_rotated(self._disk, self.directory, self.queue, rotated_name(self.queue, timestamp), self._file_size)
         self.position -= self._file_size
         self._file_size = 0
 
