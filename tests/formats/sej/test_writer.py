@@ -441,3 +441,23 @@ def test_the_defaults_are_those_of_the_original(tmp_path: Path) -> None:
     with Writer(tmp_path) as writer:
         assert writer.segment_bytes == DEFAULT_SEGMENT_BYTES == 1 << 30
         assert str(writer.policy) == "none"
+
+
+@pytest.mark.parametrize("room", [0, 1, 60, 149, 150, 151, 299])
+def test_a_write_that_fails_half_way_leaves_whole_messages_only(simulated_disk: SimulatedDisk, room: int) -> None:
+    writer = Writer(HOME, disk=simulated_disk)
+    writer.append(bytes(20))
+    writer.sync()
+    size = simulated_disk.file_size(FIRST)
+    message_bytes = size - 20 + 124
+    for _ in range(3):
+        writer.append(bytes(124))
+    used = sum(len(data) for data in read_tree(simulated_disk, HOME).values() if data is not None)
+    simulated_disk.capacity_bytes = used + room
+    with pytest.raises(StorageFailed, match="No space left"):
+        writer.flush()
+    with pytest.raises(Poisoned):
+        writer.append(b"more")
+    writer.close()
+    assert simulated_disk.file_size(FIRST) == size + room // message_bytes * message_bytes
+    assert len(values(HOME, simulated_disk)) == 1 + room // message_bytes
