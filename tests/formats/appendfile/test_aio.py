@@ -159,7 +159,7 @@ def test_what_arrives_during_a_write_goes_out_as_one_batch(tmp_path: Path) -> No
         assert len({id(one) for one in later}) == 1
         gate.opened.set()
         await asyncio.gather(*later)
-        assert gate.writes == 2
+        assert gate.writes == 3, "the first checkpoint of the file, the first record, and all later ones"
         await journal.close()
 
     run(work())
@@ -169,8 +169,10 @@ def test_one_sync_carries_all_that_wait() -> None:
     async def work() -> None:
         disk = SimulatedDisk()
         journal, _ = await AppendJournal.open(HOME, sync="always", disk=disk)
+        await journal.append(b"first")  # a new file is synced once more, after its first checkpoint
+        before = len(disk.operations)
         await asyncio.gather(*(journal.append(b"x") for _ in range(100)))
-        assert [str(each) for each in disk.operations if isinstance(each, Sync)] == ["sync /journal/0.journal"]
+        assert [str(each) for each in disk.operations[before:] if isinstance(each, Sync)] == ["sync /journal/0.journal"]
         await journal.close()
 
     run(work())
