@@ -2,8 +2,8 @@
 
 The `fields` of an entry, for programs:
 
-    lost        first, next     the offsets that are lost: first <= offset < next; next is None where only the bytes
-                                bound their number, and the offsets are given again
+    lost        first, next     the offsets that are lost: first <= offset < next; next is None at the end of the
+                                journal, where nothing bounds their number and the offsets are given again
                 after, before   the timestamps (ns) of the whole messages on both sides, None where there is none
                 suspect         the offset of the message before them, if it may have been changed: see below
     restored    offset, field   a field of one message, inferred from the bytes around it

@@ -19,12 +19,15 @@ from ...core.patched import PatchedFile
 from ...core.repair import find_flipped_bit
 from . import codec
 from .fixes import Fix, find_fixes, is_plausible
-from .layout import HEAD, MAX_KEY_BYTES, NO_TIMESTAMP, OFFSET, OVERHEAD, TRAILER, VALUE_SIZE
+from .layout import HEAD, NO_TIMESTAMP, OFFSET, OVERHEAD
 from .lost import lost_messages, messages_between, restored
-from .segment import Cursor, Segment, find_valid, is_in_value, judge, message_span, step_back
+from .segment import Cursor, Segment, find_valid, is_in_value, judge, message_span, most_behind, step_back
 
 _POLYNOMIAL: Final = 0x82F63B78
 """Of CRC32C, reflected."""
+
+_FAR_BYTES: Final = 4096
+"""What may be missing between two messages of a small file, rather than that the offset of the second is wrong."""
 
 
 def find_other_beginning(file: File, segment: Segment, following: Segment | None, most: int) -> int | None:
@@ -99,23 +102,23 @@ class Salvage:
             while cursor.read() is not None:
                 pass
             position, expected = cursor.position, cursor.expected
-            if cursor.ending == codec.CLEAN or self._overlaps(position, expected):
+            rival = self._find_rival(piece, position) if cursor.ending != codec.CLEAN else None
+            if rival is None and (cursor.ending == codec.CLEAN or self._overlaps(position, expected)):
                 self._end_piece(piece, self.size, expected)
                 break
-            fix = self._find_fix(position, expected)
+            fix = self._find_fix(position, expected) if rival is None else None
             if fix is not None:
                 self._restore(fix, expected)
                 cursor = Cursor(self.view, self.segment, position, expected)
                 continue
-            rival = self._find_rival(piece, position)
             if rival is not None and piece.damage is not None:
-                # What was found after the damage before this one has offsets that come again: it was no messages.
+                # What was found after the preceding damage has offsets that come again: it is part of that damage.
                 damage, position, expected = piece.damage, piece.damage.start, piece.lost_from
                 goes_on_at: int | None = rival[0]
                 damage = replace(damage, end=rival[1])
                 cursor = Cursor(self.view, self.segment, rival[1], rival[0])
             else:
-                damage, goes_on_at = judge(cursor, self.following)
+                damage, goes_on_at = self._judge(cursor)
                 self._end_piece(piece, position, expected)
             self.reason = self.reason or damage.reason
             if goes_on_at is None:
@@ -129,6 +132,39 @@ class Salvage:
             for block in self.bad_blocks
             if not self._matches(block) and (torn_at == self.size or block.end <= torn_at)
         ]
+
+    def _judge(self, cursor: Cursor) -> tuple[Damage, int | None]:
+        """What is wrong where a cursor stopped, and the offset at which messages continue that can be the journal's.
+
+        A message by itself at the end, whose offset is further ahead than the bad bytes can explain, is not one of them
+        if a flipped bit explains that offset, or if it is very far ahead.
+        """
+        start, expected = cursor.position, cursor.expected
+        damage, goes_on_at = judge(cursor, self.following)
+        most = most_behind(expected, self.following)
+        while goes_on_at is not None and not self._is_near(start, expected, cursor.position, goes_on_at):
+            found = find_valid(self.view, cursor.position + 1, self.size, expected + 1, most)
+            goes_on_at, cursor.position = (None, self.size) if found is None else (found[0], found[1].start)
+            cursor.expected = goes_on_at or expected
+            damage = replace(damage, end=cursor.position, kind="malformed")
+        return damage, goes_on_at
+
+    def _is_near(self, start: int, expected: int, position: int, offset: int) -> bool:
+        """Whether bad bytes can have held the messages up to an offset, or another message continues from it.
+
+        A message by itself may also be all that is left after others were cut out.
+        """
+        if (offset - expected) * OVERHEAD <= position - start:
+            return True
+        found = message_span(self.view, position, self.size)
+        end = position if found is None else found[1].end
+        if end == self.size and self.following is not None:
+            return self.following.first_offset == offset + 1
+        following = message_span(self.view, end, self.size)
+        if following is not None and following[0] == offset + 1:
+            return True
+        is_one_bit = (offset ^ expected).bit_count() == 1
+        return not is_one_bit and (offset - expected) * OVERHEAD <= max(self.size, _FAR_BYTES)
 
     def _end_piece(self, piece: _Stretch, end: int, next_offset: int) -> None:
         """A stretch of whole messages has come to its end: what was lost before it is settled now."""
@@ -150,19 +186,18 @@ class Salvage:
         return True
 
     def _find_rival(self, piece: _Stretch, position: int) -> tuple[int, int] | None:
-        """Offset and position of the message that follows the damaged one, by a size of that, after a stretch.
+        """Offset and position of messages that lead to the end of the file, and begin no later than a stretch does.
 
-        Then the stretch, which was found after the damage, lay in the value of the damaged message.
+        Then the stretch, which was found after damage, is not what follows: it lay in the value of a damaged message.
         """
         if piece.damage is None:
             return None
-        found = find_valid(self.view, position, self.size, piece.lost_from + 1, piece.lost_from + 1)
-        if found is None:
-            return None
-        start, end = piece.damage.start, found[1].start
-        head = self.view.read_at(start, HEAD.size + MAX_KEY_BYTES + VALUE_SIZE.size)
-        sizes = codec.claimed_size(head, 0, len(head)), TRAILER.unpack(self.view.read_at(end - 4, 4))[0]
-        return (found[0], end) if end - start in sizes else None
+
+        def leads_to_end(offset: int, span: Span) -> bool:
+            return self._leads_to_end(Cursor(self.view, self.segment, span.start, offset))
+
+        found = find_valid(self.view, position, self.size, piece.lost_from, piece.first_offset, leads_to_end)
+        return None if found is None else (found[0], found[1].start)
 
     def _note(self, damage: Damage, expected: int, goes_on_at: int | None) -> None:
         """Which messages the journal has lost, unless they were never whole in it."""
@@ -172,11 +207,10 @@ class Salvage:
         elif self.following is not None:
             after = self.following.first_offset
         if after is None and damage.kind != "torn_tail":
-            most = damage.size // OVERHEAD
             what = f"whatever there was from message {expected} on"
             fields = {"first": expected, "next": None}
             self.losses.append(
-                Loss(self.segment.name, damage.start, damage.size, 0, most, what, damage.reason, fields=fields)
+                Loss(self.segment.name, damage.start, damage.size, 0, None, what, damage.reason, fields=fields)
             )
         if after is None or after <= expected:
             return
