@@ -13,7 +13,7 @@ from logwright.core.errors import HistoryUnavailable, WrongUse
 from logwright.core.format import Located
 from logwright.core.losses import add_losses
 from logwright.core.repair import Create, Cut, Patch, Remove, Rename
-from logwright.formats.versioned import Entry, Reader, Retention, VersionedKVStore, VersionedRecovery
+from logwright.formats.versioned import Entry, Reader, Retention, VersionedKVStore, VersionedRecovery, states
 from logwright.formats.versioned.files import archive_name
 from logwright.formats.versioned.layout import HEADER_BYTES
 from logwright.formats.versioned.repair import apply, plan, undo
@@ -212,6 +212,11 @@ def test_a_question_that_depends_on_a_lost_archive_is_refused(tmp_path: Path) ->
             recovery.recover_at(at)
         with pytest.raises(HistoryUnavailable):
             Reader(path).state(at)
+        (part,) = states.plan(REAL_DISK, path, at)
+        with pytest.raises(HistoryUnavailable):
+            states.read(REAL_DISK, part, at, "failfast")
+        unknown = states.read(REAL_DISK, part, at, "permissive")
+        assert (unknown.latest, [damage.kind for damage in unknown.damages]) == (None, [states.UNAVAILABLE])
         for start, stop in ((START, at), (at, second)):
             with pytest.raises(HistoryUnavailable):
                 recovery.diff(start, stop)

@@ -27,6 +27,7 @@ from logwright.formats.versioned.restore import (
     write_consumers,
 )
 from logwright.formats.versioned.tables import column
+from tests.formats.versioned import rotated_elsewhere
 from tests.formats.versioned.histories import KEYS, VALUES, random_history
 from tests.formats.versioned.samples import START, journal
 from tests.formats.versioned.stores import Clock
@@ -228,6 +229,18 @@ def test_whatever_archives_are_missing_or_unreadable_no_time_is_answered_wrongly
             answered += 1
     assert answered
     assert dict(recovery.recover_current()) == {key: value for key, (value, _) in model.state().items()}
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_store_that_another_program_has_rotated_comes_back_with_the_same_answers(seed: int, tmp_path: Path) -> None:
+    store = rotated_elsewhere.random_store(random.Random(seed))
+    path = store.write(tmp_path / "source")
+    restore(events_of(path), tmp_path / "target", listed_in(tmp_path / "source"))
+    assert Reader(tmp_path / "target" / "cars.jrn").verify().problems == []
+    assert list(Reader(tmp_path / "target" / "cars.jrn")) == store.changes
+    recovery = VersionedRecovery.load(tmp_path / "target")
+    for at in range(START, store.now + 1000, 500):
+        assert recovery.recover_at(at).with_timestamps() == store.state(at), at
 
 
 def test_damage_within_a_journal_is_told_and_the_rest_is_there(tmp_path: Path) -> None:

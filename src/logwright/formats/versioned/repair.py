@@ -35,7 +35,7 @@ from ...core.times import shown_time
 from . import codec, kernel
 from .archives import InflatedStream
 from .cursor import Chunk, Cursor, Head
-from .files import JournalFile, Kind, active_name, list_stores, lock_name, parse_name
+from .files import JournalFile, Kind, active_name, agree, list_stores, lock_name, parse_name
 from .layout import (
     ARCHIVE_LEVEL,
     ARRAY_AT,
@@ -261,13 +261,16 @@ class _Salvage:
         return self._lost_archive(stream.problem)
 
     def _lost_archive(self, reason: str) -> list[Step]:
-        """Take an archive out, with all changes of its time."""
-        files = self.reader.files()
-        number = next(number for number, file in enumerate(files) if file.name == self.source.name)
-        start = files[number - 1].ended or 0 if number else 0
-        following = files[number + 1 :]
-        begins = (begun for file in following if (begun := self.reader.begun(file)) is not None)
-        stop = max(next(begins, NEVER), (self.source.ended or 0) + 1 if not following else 0)
+        """Take an archive out, with all changes of its time.
+
+        Its name and the other journals say what that is, for what it says itself is not proven. Where no journal began
+        when it ended by its name, it may have been any before the newest one.
+        """
+        others = [file for file in self.reader.files() if file.name != self.source.name]
+        ended = self.source.ended or 0
+        start = max((file.ended for file in others if file.ended is not None and file.ended < ended), default=0)
+        begins = [begun for file in others if (begun := self.reader.begun(file)) is not None]
+        stop = min((begun for begun in begins if agree(ended, begun)), default=max(begins, default=NEVER))
         what = f"every change {_times(start, stop)}"
         if self.entries:
             names = listed(map(repr, self.keys), len(self.keys))

@@ -99,6 +99,7 @@ class _Journal:
     size: int = 0
     records: int = 0
     earliest: int | None = None
+    latest: int = 0
     waiting: list[bytes] = field(default_factory=list)
     waiting_bytes: int = 0
     keys: set[str] = field(default_factory=set)
@@ -180,6 +181,7 @@ class FileWriter:
         journal.end = change.position + change.size
         journal.records += 1
         journal.earliest = change.t if journal.earliest is None else min(journal.earliest, change.t)
+        journal.latest = max(journal.latest, change.t)
         if len(change.entry) != change.size:
             journal.odd.append(change.position)
         if journal.initialized is None:
@@ -198,7 +200,7 @@ class FileWriter:
         copied = sum(live.size for live in self._live.values())
         has_copies_in_rows = bool(copied) and change.position == head
         if self._journal is not None:
-            ends = [end for end in self._ends if self._journal.sequence < end < begins] + [begins]
+            ends = [end for end in self._ends_after(self._journal) if end < begins] + [begins]
             self._end(ends[0])
             if not has_copies_in_rows:  # else nobody knows what those between have held
                 self._write_unchanged(ends)
@@ -209,6 +211,10 @@ class FileWriter:
         if not self._live or change.position - head == copied:
             journal.end = change.position  # nothing is missing before it
         return journal
+
+    def _ends_after(self, journal: _Journal) -> list[int]:
+        """The times in the names of archives at which a journal may have ended: other programs name them too early."""
+        return [end for end in self._ends if journal.sequence < end >= journal.latest]
 
     def _begin(self, sequence: int, initialized: int | None) -> _Journal:
         """A new journal, with the copies of what there is."""
@@ -269,7 +275,7 @@ class FileWriter:
             self._begin(last or 0, last)
             self._end(None if self._has_active else last)
         else:
-            ends = [end for end in ends if end > self._journal.sequence]
+            ends = self._ends_after(self._journal)
             self._end(ends[0] if ends else None)
             self._write_unchanged(ends)
             if ends and self._has_active:

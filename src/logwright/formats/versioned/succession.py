@@ -38,7 +38,7 @@ def find_gap(
     if begun is None or begun < ended or agree(ended, begun):
         return None
     state = _state_at_end(items, before)
-    if state is None or _end_of_state(items, source, state, begun) is not None:
+    if state is None or _end_of_state(items, source, state, begun) is not None or _is_damaged(items, source):
         return None
     gap = gap_between(source, begun, f"{before.name}, which ended at {ended}")
     if lost.covers(ended, begun):
@@ -76,6 +76,11 @@ def _last_entries(items: Items, source: JournalFile) -> kernel.Latest | None:
         if isinstance(item, Chunk):
             found.add(item.data, item.start, item.stop, item.count)
     return found
+
+
+def _is_damaged(items: Items, source: JournalFile) -> bool:
+    """Whether what a journal says of itself is not to be relied on; a torn tail does not matter."""
+    return any(isinstance(item, Damage) and item.kind != "torn_tail" for item in items(source))
 
 
 def _state_at_end(items: Items, source: JournalFile) -> State | None:

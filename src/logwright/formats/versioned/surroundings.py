@@ -26,7 +26,7 @@ from ...core.errors import LogwrightError
 from ...core.outcome import Malformed
 from .archiving import archives_of_old, initialized_of
 from .codec import decode_header, decode_metadata
-from .files import JournalFile, Listing, active_name, agree, archive_name, old_name
+from .files import MOST_TAKEN_NS, JournalFile, Listing, active_name, agree, archive_name, old_name
 from .layout import HEADER_BYTES
 from .records import Metadata
 
@@ -89,9 +89,15 @@ def in_order(files: list[JournalFile], begun: Callable[[JournalFile], int | None
     """Files in the order in which they became active; each ends when the next one begins.
 
     `files` are in the order of their names, `begun` gives when one became active, None where that cannot be read: then
-    its name counts. Where the names say the same as the files, nothing changes.
+    its name counts. So it does where the next journal began when this one ended by its name, and what this one says
+    does not lie between the two names: it is damaged. Where the names say the same as the files, nothing changes.
     """
     starts = {file.name: begun(file) for file in files}
+    for file, following in pairwise(files):
+        start, next_start, ended = starts[file.name], starts[following.name], file.ended or 0
+        is_named = next_start is not None and agree(ended, next_start)
+        if start is not None and is_named and not file.before - MOST_TAKEN_NS <= start <= ended:
+            starts[file.name] = None
     if all(
         start is None or agree(one.ended, start) for one, other in pairwise(files) for start in [starts[other.name]]
     ):
