@@ -10,11 +10,12 @@ from __future__ import annotations
 import gc
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from logwright.formats.kestrel.memory import Memory
 from tests.formats.appendfile import interrupts as appendfile
 from tests.formats.kestrel import interrupts as kestrel
 from tests.formats.sej import interrupts as sej
@@ -55,3 +56,12 @@ def test_an_interrupted_call_is_done_or_not_done(format: str, name: str, place: 
         COUNTS.add("interrupts", interrupt_everywhere(CASES[format, name], place, MOST), format)
     finally:
         gc.enable()
+
+
+def test_a_queue_that_goes_on_after_an_interrupt_is_caught(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def go_on(self: Memory, work: Callable[[], object], *, gathers: bool = True) -> object:
+        return work()
+
+    monkeypatch.setattr(Memory, "settled", go_on)
+    with pytest.raises(AssertionError, match="interrupted at bytecode"):
+        interrupt_everywhere(kestrel.CASES["get many"], place, 1000)

@@ -1,0 +1,101 @@
+"""A task that is cancelled at any of its steps: its call is done or not done, and nothing is lost or there twice."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from logwright.formats.kestrel.aio import AsyncQueue
+from logwright.formats.kestrel.queue import Queue
+from logwright.formats.sej.aio import AsyncWriter
+from logwright.formats.sej.reader import Reader
+from logwright.formats.versioned.aio import AsyncVersionedKVStore
+from logwright.formats.versioned.store import VersionedKVStore
+from tests.support.counts import COUNTS
+
+MOST_STEPS = 40
+ITEMS = [b"%d" % number for number in range(6)]
+POLICIES = pytest.mark.parametrize("sync", ["none", "always"])
+
+
+async def cancelled(work: Awaitable[object], steps: int) -> bool:
+    """Cancel something after so many turns of the loop; whether it had not ended by then."""
+    task = asyncio.ensure_future(work)
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    is_under_way = task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+    return is_under_way
+
+
+CALLS: dict[str, tuple[Callable[[AsyncQueue], Awaitable[Any]], list[list[bytes]]]] = {
+    "put": (lambda queue: queue.put(b"x"), [ITEMS, [*ITEMS, b"x"]]),
+    "put many": (lambda queue: queue.put_many([b"x", b"y"]), [ITEMS, [*ITEMS, b"x", b"y"]]),
+    "get": (lambda queue: queue.get(), [ITEMS, [*ITEMS[1:], *ITEMS[:1]], ITEMS[1:]]),
+    "get many": (lambda queue: queue.get_many(3), [ITEMS, [*ITEMS[3:], *ITEMS[:3]], ITEMS[3:]]),
+    "open many": (lambda queue: queue.open_many(3), [ITEMS]),
+    "flush": (lambda queue: queue.flush(), [ITEMS, []]),
+}
+
+
+@POLICIES
+@pytest.mark.parametrize("name", CALLS)
+def test_a_cancelled_call_of_a_queue_is_done_or_not_done(name: str, sync: str, tmp_path: Path) -> None:
+    call, outcomes = CALLS[name]
+
+    async def trial(directory: Path, steps: int) -> None:
+        async with AsyncQueue(directory, "q", sync=sync, background=False) as queue:
+            await queue.put_many(ITEMS)
+            result: list[Any] = []
+
+            async def work() -> None:
+                result.append(await call(queue))
+
+            await cancelled(work(), steps)
+            await queue.put(b"later")
+        with Queue(directory, "q", background=False) as again:
+            found = list(again)
+        is_taking = name.startswith("get")
+        allowed = outcomes[-1:] if result else outcomes[:-1] if is_taking else outcomes
+        assert found in [[*outcome, b"later"] for outcome in allowed], steps
+
+    for steps in range(MOST_STEPS):
+        asyncio.run(trial(tmp_path / str(steps), steps))
+    COUNTS.add("interrupts", MOST_STEPS, "kestrel")
+
+
+@POLICIES
+def test_a_cancelled_append_of_a_message_is_done_or_not_done(sync: str, tmp_path: Path) -> None:
+    async def trial(directory: Path, steps: int) -> None:
+        async with await AsyncWriter.open(directory, sync=sync) as writer:
+            await writer.append(b"first")
+            await cancelled(writer.append(b"second"), steps)
+            await writer.append(b"later")
+        found = [message.value for message in Reader(directory)]
+        assert found in ([b"first", b"later"], [b"first", b"second", b"later"]), steps
+
+    for steps in range(MOST_STEPS):
+        asyncio.run(trial(tmp_path / str(steps), steps))
+    COUNTS.add("interrupts", MOST_STEPS, "sej")
+
+
+@POLICIES
+def test_a_cancelled_change_of_a_store_is_done_or_not_done(sync: str, tmp_path: Path) -> None:
+    async def trial(directory: Path, steps: int) -> None:
+        async with await AsyncVersionedKVStore.open(directory, "s", sync=sync, background=False) as store:
+            await store.insert("first", 1)
+            await cancelled(store.insert("second", 2), steps)
+            await cancelled(store.rotate(), steps)
+            await store.insert("later", 3)
+        with VersionedKVStore(directory, "s", background=False) as again:
+            assert dict(again.items()) in ({"first": 1, "later": 3}, {"first": 1, "second": 2, "later": 3}), steps
+
+    for steps in range(MOST_STEPS):
+        asyncio.run(trial(tmp_path / str(steps), steps))
+    COUNTS.add("interrupts", MOST_STEPS, "versioned")
