@@ -21,7 +21,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install -qq --constraint
 CHECKS = echo "== style: ruff check, ruff format --check" && $(BIN)/ruff check . && $(BIN)/ruff format --check . \
 	&& echo "== types: mypy" && $(BIN)/mypy
 
-.PHONY: help setup doctor demo test lint torture mutants bench kernels clean
+.PHONY: help setup doctor demo test lint torture mutants sanitize bench kernels clean
 
 help: ## list the targets
 	@echo "make TARGET, where TARGET is one of:"
@@ -51,6 +51,9 @@ torture: setup ## the longer runs of the fault tests
 
 mutants: setup ## leave out each sync, rename, lock and truncation once: a test must notice
 	@$(BIN)/python tools/mutants.py --jobs $(JOBS)
+
+sanitize: setup ## the tests of the kernels with AddressSanitizer and UBSan; needs GCC
+	@JOBS=$(JOBS) tools/sanitize.sh
 
 bench: setup $(BENCH) ## measure against the peers, and print one table
 	@$(BIN)/python -m benchmarks

@@ -4,6 +4,7 @@ Everything else about the package is in pyproject.toml. Each kernel is optional:
 work in Python, and the tests hold the two equal.
 """
 
+import os
 import sys
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 SOURCE = Path(__file__).parent / "src"
+OPTIONS = os.environ.get("LOGWRIGHT_CFLAGS", "-O3").split()  # others are for tools/sanitize.sh
 
 
 class OptionalBuildExt(build_ext):
@@ -37,7 +39,9 @@ def kernels() -> list[Extension]:
     extensions = []
     for path in sorted(SOURCE.rglob("_*.pyx")):
         name = ".".join(path.relative_to(SOURCE).with_suffix("").parts)
-        extensions.append(Extension(name, [str(path.relative_to(SOURCE.parent))], extra_compile_args=["-O3"]))
+        sources = [str(path.relative_to(SOURCE.parent))]
+        linking = [option for option in OPTIONS if option.startswith("-fsanitize")]
+        extensions.append(Extension(name, sources, extra_compile_args=OPTIONS, extra_link_args=linking))
     built: list[Extension] = cythonize(extensions, compiler_directives={"language_level": "3"})
     for extension in built:
         extension.optional = True  # cythonize makes new ones, which have forgotten it

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import random
 import subprocess
 import sys
 import threading
@@ -80,3 +81,34 @@ def in_threads(*actions: Callable[[], object]) -> None:
         sys.setswitchinterval(before)
     if failures:
         raise failures[0]
+
+
+def while_bytes_change(sound: bytes, read: Callable[[bytearray], object], *errors: type[Exception]) -> None:
+    """Read bytes that change meanwhile, by the collector and by another thread: an error that is expected, or anything.
+
+    What is read means nothing then. It must not be read, or written, where nothing is.
+    """
+    chance = random.Random(11)
+    buffer = bytearray(sound)
+
+    def scribble() -> None:
+        place = chance.randrange(len(sound))
+        buffer[place] = chance.choice((0, 1, 2, 3, 8, 127, 128, 255, sound[place], sound[place], sound[place]))
+
+    for _ in range(30):
+        buffer[:] = sound
+        with at_collections(scribble), contextlib.suppress(*errors):
+            read(buffer)
+
+    def write() -> None:
+        for number in range(5_000):
+            scribble()
+            if number % 20 == 0:
+                buffer[:] = sound
+
+    def read_on() -> None:
+        for _ in range(50):
+            with contextlib.suppress(*errors):
+                read(buffer)
+
+    in_threads(write, read_on)

@@ -12,6 +12,7 @@ cdef class View:
 
 cdef int check_range(View view, Py_ssize_t start, Py_ssize_t end) except -1
 cdef int check_count(Py_ssize_t start, Py_ssize_t stop, Py_ssize_t count, Py_ssize_t least_bytes) except -1
+cdef Py_ssize_t rows_of(object columns) except -1
 cdef object not_walked(Py_ssize_t position)
 cdef object array_of(str code, bytes items)
 cdef const unsigned char *column_memory(object buffer, Py_ssize_t needed, str name, list views) except? NULL

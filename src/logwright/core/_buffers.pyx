@@ -5,6 +5,9 @@
     check_range(view, start, stop)           # then every position within the range may be read without the GIL
     check_count(start, stop, count, OVERHEAD)
 
+A view keeps the memory where it is. What is in it may still change, by another thread while the GIL is released, by a
+callback of the collector, or by another process: so a length is loaded once, checked, and used as it was loaded.
+
 Columns to be packed are plain buffers as well: `column_memory` for numbers and ends, `column_bytes` for the bytes that
 ends speak of. Both keep the memory alive in a list of views, which the caller drops when it is done.
 """
@@ -17,6 +20,7 @@ from array import array
 from .errors import TooLarge, WrongUse
 from .outcome import Malformed
 
+cdef Py_ssize_t MOST_ROWS = <Py_ssize_t>1 << 48
 cdef bytes _EMPTY = b""
 cdef const char *EMPTY = _EMPTY
 
@@ -46,6 +50,16 @@ cdef int check_count(Py_ssize_t start, Py_ssize_t stop, Py_ssize_t count, Py_ssi
     if count < 0 or count > (stop - start) // least_bytes:
         raise not_walked(start)
     return 0
+
+
+cdef Py_ssize_t rows_of(object columns) except -1:
+    """How many rows columns have, so few that their bytes can be counted."""
+    cdef Py_ssize_t count = columns.count
+    if count < 0:
+        raise WrongUse("columns cannot have a negative number of rows")
+    if count >= MOST_ROWS:
+        raise TooLarge(f"columns of {count} rows are more than memory can hold")
+    return count
 
 
 cdef object not_walked(Py_ssize_t position):

@@ -122,6 +122,13 @@ HARDWARE = has_instruction
 """Whether `crc32c` uses the processor's own instruction."""
 
 
+cdef uint32_t checksum_of_bytes(const unsigned char *data, size_t size, uint32_t value) noexcept nogil:
+    """The CRC32C of some bytes, going on from `value`."""
+    if has_instruction:
+        return ~crc32c_by_instruction(~value, data, size)
+    return ~crc32c_by_tables(~value, data, size)
+
+
 cdef inline uint32_t _state_after(uint32_t state, const Py_buffer *view, bint by_instruction) noexcept nogil:
     if by_instruction:
         return crc32c_by_instruction(state, <const unsigned char *>view.buf, <size_t>view.len)

@@ -31,7 +31,9 @@ cdef class Gathering:
 
     cdef int _begin(self, object columns, Py_ssize_t rows, dict room, object allocate) except -1:
         """Columns for so many rows; `room` is how many bytes fit each column of bytes, by name."""
-        if rows < 0:
+        if self._views is not None:
+            raise WrongUse("these columns were begun before")  # and their memory may be in use
+        if not 0 <= rows <= 0x7FFFFFFF:
             raise TooLarge(f"one batch of columns holds less than 2 GiB of each column, and not {rows} rows")
         for name, size in room.items():
             if not 0 <= size <= 0x7FFFFFFF:

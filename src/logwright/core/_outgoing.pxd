@@ -2,6 +2,12 @@
 
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE, PyByteArray_Resize
 
+cdef extern from "Python.h":
+    # Whether the collector was on. A kernel that must note something in an object of Python, between what it has put and
+    # what it counts, switches it off meanwhile: a callback or a finalizer might append as well.
+    int PyGC_Disable() noexcept
+    int PyGC_Enable() noexcept
+
 
 cdef class Outgoing:
     cdef public Py_ssize_t attention_bytes

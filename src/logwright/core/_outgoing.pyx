@@ -9,7 +9,8 @@ A kernel encodes a record right where it goes, and asks for attention when enoug
     if self._used >= self.attention_bytes:
         self._attend()
 
-Nothing interrupts that between two calls of Python, which is what makes it and `take` safe among threads.
+Nothing interrupts that between two calls of Python, which is what makes it and `take` safe among threads. To allocate a
+container is such a call, for it may start the collector; so is to release a buffer.
 """
 
 from cpython.bytearray cimport PyByteArray_FromStringAndSize
@@ -30,6 +31,7 @@ cdef class Outgoing:
         self.attention_bytes = attention_bytes
         self._usual_bytes = 4096 + 2 * min(attention_bytes, 1 << 19)
         self._first_bytes = self._usual_bytes if first_bytes < 0 else first_bytes
+        self._used = 0
         self._buffer = PyByteArray_FromStringAndSize(NULL, self._first_bytes)
         self._spare = PyByteArray_FromStringAndSize(NULL, self._first_bytes)
 

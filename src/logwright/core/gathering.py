@@ -62,7 +62,7 @@ class Gathering(Generic[C]):
         room: Mapping[str, int],
         allocate: Callable[[int], Any],
     ) -> None:
-        if rows < 0:
+        if not 0 <= rows <= MAX_COLUMN_BYTES:
             raise TooLarge(f"one batch of columns holds less than 2 GiB of each column, and not {rows} rows")
         for name, size in room.items():
             if not 0 <= size <= MAX_COLUMN_BYTES:

@@ -5,17 +5,21 @@ from __future__ import annotations
 import contextlib
 import random
 import tempfile
+from array import array
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
-from logwright.core.errors import Closed, WrongUse
+from logwright.core.errors import Closed, LogwrightError, WrongUse
+from logwright.core.outcome import Malformed
 from logwright.formats.versioned import VersionedKVStore
-from logwright.formats.versioned.kernel import pack_entry
+from logwright.formats.versioned.bonjson import decode, encode
+from logwright.formats.versioned.codec import ALL_COLUMNS, Columns
+from logwright.formats.versioned.kernel import Latest, columns, entries, pack, pack_entry, spans, walk
 from logwright.formats.versioned.quick import Table
-from tests.support.reentry import at_collections, in_threads, run_apart
+from tests.support.reentry import at_collections, in_threads, run_apart, while_bytes_change
 
 KEYS = [f"key-{number}" for number in range(40)]
 
@@ -107,7 +111,7 @@ def table_moves_to_another_buffer(store: Table) -> None:
         memory[position : position + len(data)] = data
 
     moves = store.compact(4096, put)
-    store.attach(memory, moves.end, moves)  # type: ignore[arg-type]
+    store.attach(memory, moves.end, moves)
 
 
 def insert_while_the_collector_changes_the_value() -> None:
@@ -217,7 +221,142 @@ def entries_taken_over_replace_what_was_decoded() -> None:
         assert store.get("a") == [2]
 
 
+def packed(count: int) -> bytes:
+    return b"".join(pack_entry(1000 + number, f"key {number % 30}", value_of("k", number)) for number in range(count))
+
+
+def the_last_entries_among_threads() -> None:
+    """Entries are taken without the GIL: whoever comes meanwhile is refused."""
+    count = 300
+    data = packed(count) * 20
+    latest = Latest()
+
+    def add() -> None:
+        for _ in range(10):
+            with contextlib.suppress(WrongUse):
+                latest.walk(data, 0, len(data))
+
+    def ask() -> None:
+        for _ in range(10):
+            with contextlib.suppress(WrongUse):
+                for value, _ in latest.state().values():
+                    check("k", value)
+            with contextlib.suppress(WrongUse):
+                latest.columns(ALL_COLUMNS)
+
+    in_threads(add, add, ask, ask)
+
+
+def the_last_entries_asked_for_by_a_key_that_adds_some() -> None:
+    data = packed(100)
+    latest = Latest()
+    latest.walk(data, 0, len(data))
+    refused = []
+
+    class Key(str):
+        __slots__ = ()
+
+        def __eq__(self, other: object) -> bool:
+            try:
+                latest.walk(data, 0, len(data))
+            except WrongUse:
+                refused.append(other)
+            return False
+
+        def __hash__(self) -> int:
+            return hash("key 1")
+
+    values: dict[str, Any] = {Key("key 1"): 0}
+    latest.fill(values, {})
+    assert len(values) == 31
+    assert all(value == 0 or value == value_of("k", value["version"]) for value in values.values())
+
+
+def reading_bytes_that_change() -> None:
+    count = 60
+    sound = packed(count)
+
+    def read(buffer: bytearray) -> None:
+        walk(buffer, 0, len(buffer))
+        for function in (columns, entries, spans):
+            with contextlib.suppress(LogwrightError, Malformed, UnicodeDecodeError):
+                function(buffer, 0, len(buffer), count)
+        latest = Latest()
+        latest.walk(buffer, 0, len(buffer))
+        with contextlib.suppress(LogwrightError, Malformed, UnicodeDecodeError):
+            latest.columns(ALL_COLUMNS)
+        with contextlib.suppress(LogwrightError, Malformed, UnicodeDecodeError):
+            latest.state()
+
+    while_bytes_change(sound, read, LogwrightError, Malformed)
+
+
+def writing_containers_that_change() -> None:
+    """A document that says what the value was, or an error; never a key twice."""
+
+    class Changing(list[Any]):
+        def __init__(self, change: Callable[[], object]) -> None:
+            super().__init__([1])
+            self.change = change
+
+        def __iter__(self) -> Iterator[Any]:
+            self.change()
+            return iter([1])
+
+    chance = random.Random(5)
+    for _ in range(500):
+        value: dict[str, Any] = {str(number): [number] for number in range(chance.randrange(1, 8))}
+        numbers: list[Any] = [[number] for number in range(chance.randrange(1, 8))]
+
+        def change(value: dict[str, Any] = value, numbers: list[Any] = numbers) -> None:
+            for _ in range(chance.randrange(4)):
+                key = str(chance.randrange(10))
+                if value.pop(key, None) is None or chance.random() < 0.5:
+                    value[key] = "changed"
+                if numbers and chance.random() < 0.3:
+                    numbers.pop()
+                elif chance.random() < 0.3:
+                    numbers.append("changed")
+
+        value[str(chance.randrange(8))] = Changing(change)
+        numbers.insert(chance.randrange(len(numbers)), Changing(change))
+        for document in (value, numbers, {"numbers": numbers, "value": value}):
+            try:
+                written = encode(document)
+            except RuntimeError:
+                continue
+            decode(written)  # which refuses a key that is there twice
+
+
+def packing_columns_that_change() -> None:
+    """Rows that Python has to look at may write to the columns."""
+
+    def rows(count: int) -> Columns:
+        values = b'{"a":1}' * (count - 1) + rb'"\u00e9"'
+        made = Columns(count)
+        made.timestamps = array("Q", range(count)).tobytes()
+        made.keys, made.key_ends = b"k" * count, array("i", range(count + 1)).tobytes()
+        made.values = values
+        made.value_ends = array("i", [*range(0, 7 * count, 7), len(values)]).tobytes()
+        return made
+
+    assert len(pack(rows(20))[1]) == 21
+    sound = rows(20)
+
+    def read(buffer: bytearray) -> None:
+        made = rows(20)
+        made.value_ends = memoryview(buffer).cast("i")
+        pack(made)
+
+    while_bytes_change(bytes(sound.value_ends or b""), read, LogwrightError, Malformed)
+
+
 SCENARIOS = [
+    the_last_entries_among_threads,
+    the_last_entries_asked_for_by_a_key_that_adds_some,
+    reading_bytes_that_change,
+    writing_containers_that_change,
+    packing_columns_that_change,
     entries_taken_over_replace_what_was_decoded,
     get_while_the_collector_changes_the_key,
     get_with_timestamp_while_the_collector_changes_the_key,

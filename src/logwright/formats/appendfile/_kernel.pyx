@@ -10,10 +10,20 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memchr
 
-from ...core._buffers cimport View, array_of, check_count, check_ends, check_range, column_bytes, column_memory, not_walked
+from ...core._buffers cimport (
+    View,
+    array_of,
+    check_count,
+    check_ends,
+    check_range,
+    column_bytes,
+    column_memory,
+    not_walked,
+    rows_of,
+)
 from ...core._bytes cimport copy_bytes, load_little_u32, load_little_u64, store_little_u32, store_little_u64
 from ...core._gathering cimport BytesColumn, Gathering, fits, put_bytes
-from ...core._outgoing cimport Outgoing, room_for, room_left
+from ...core._outgoing cimport Outgoing, PyGC_Disable, PyGC_Enable, room_for, room_left
 
 from collections import deque
 
@@ -58,13 +68,19 @@ assert _layout.header(CHECKPOINT, PAIR_BYTES) == CHECKPOINT_HEADER and _layout.D
 
 # --- one record -----------------------------------------------------------------------------------------------------
 
-cdef inline int64_t claimed(const unsigned char *data, Py_ssize_t position, Py_ssize_t end) noexcept nogil:
-    """The size that a record claims; -1 when it is none, 0 when that is not there."""
+cdef inline int64_t claimed(
+    const unsigned char *data, Py_ssize_t position, Py_ssize_t end, int *kind
+) noexcept nogil:
+    """The size that a record claims, and its type; -1 when it is none, 0 when that is not there.
+
+    Both are of one load, and whoever uses them takes them from here: the bytes may change meanwhile.
+    """
     cdef uint32_t head, size
     if end - position < HEAD_BYTES:
         return 0
     head = load_little_u32(data + position)
     size = head >> 8
+    kind[0] = head & 0xFF
     if head & 0xFF == DATA:
         return <int64_t>size + HEAD_BYTES if size <= MAX_DATA_BYTES else -1
     if head != CHECKPOINT_HEADER and head != CHECKPOINT:
@@ -91,9 +107,10 @@ cdef int c_walk(
     cdef Py_ssize_t position = at[0]
     cdef int64_t count = 0
     cdef int64_t size
+    cdef int kind = DATA
     cdef int ending = CLEAN
     while position < end and count != most:
-        size = claimed(data, position, end)
+        size = claimed(data, position, end, &kind)
         if size < 0:
             ending = MALFORMED
             break
@@ -103,7 +120,7 @@ cdef int c_walk(
         if size == HEAD_BYTES and stop_at_empty:
             ending = EMPTY
             break
-        if data[position] == CHECKPOINT:
+        if kind == CHECKPOINT:
             segment[0] = current_at(data + position)
         position += size
         count += 1
@@ -123,9 +140,11 @@ def walk(buffer, Py_ssize_t start, Py_ssize_t end, uint64_t segment=0, int64_t m
     return at, count, ending, segment
 
 
-cdef inline Py_ssize_t next_size(const unsigned char *data, Py_ssize_t position, Py_ssize_t stop) noexcept nogil:
-    """The size of a walked record; -1 where nobody has walked."""
-    cdef int64_t size = claimed(data, position, stop)
+cdef inline Py_ssize_t next_size(
+    const unsigned char *data, Py_ssize_t position, Py_ssize_t stop, int *kind
+) noexcept nogil:
+    """The size of a walked record, and its type; -1 where nobody has walked."""
+    cdef int64_t size = claimed(data, position, stop, kind)
     return -1 if size <= 0 or stop - position < size else <Py_ssize_t>size
 
 
@@ -133,13 +152,14 @@ def spans(buffer, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t count):
     cdef View view = View(buffer)
     cdef Py_ssize_t position = start
     cdef Py_ssize_t row, size
+    cdef int kind = DATA
     check_range(view, start, stop)
     check_count(start, stop, count, HEAD_BYTES)
     cdef bytes starts = PyBytes_FromStringAndSize(NULL, (count + 1) * 8)
     cdef int64_t *out = <int64_t *>PyBytes_AS_STRING(starts)
     for row in range(count):
         out[row] = position
-        size = next_size(view.data, position, stop)
+        size = next_size(view.data, position, stop, &kind)
         if size < 0:
             raise not_walked(position)
         position += size
@@ -152,20 +172,22 @@ def records(buffer, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t count, uint64_
     cdef Py_ssize_t position = start
     cdef Py_ssize_t size, row
     cdef const unsigned char *record
+    cdef int kind = DATA
     check_range(view, start, stop)
     check_count(start, stop, count, HEAD_BYTES)
-    cdef list found = [None] * count
+    cdef list found = []
     cdef object lies_in = segment
     for row in range(count):
-        size = next_size(view.data, position, stop)
+        size = next_size(view.data, position, stop, &kind)
         if size < 0:
             raise not_walked(position)
         record = view.data + position
-        if record[0] == DATA:
-            found[row] = Data(PyBytes_FromStringAndSize(<const char *>record + HEAD_BYTES, size - HEAD_BYTES), lies_in)
+        if kind == DATA:
+            payload = PyBytes_FromStringAndSize(<const char *>record + HEAD_BYTES, size - HEAD_BYTES)
+            found.append(Data(payload, lies_in))
         else:
             lies_in = current_at(record)
-            found[row] = Checkpoint(checked_at(record), lies_in, load_little_u32(record) >> 8)
+            found.append(Checkpoint(checked_at(record), lies_in, load_little_u32(record) >> 8))
         position += size
     return found
 
@@ -177,13 +199,14 @@ cdef Py_ssize_t c_count_data(
     cdef Py_ssize_t position = at[0]
     cdef Py_ssize_t found = 0
     cdef Py_ssize_t row, size
+    cdef int kind = DATA
     data_bytes[0] = 0
     for row in range(count):
-        size = next_size(data, position, stop)
+        size = next_size(data, position, stop, &kind)
         if size < 0:
             at[0] = position
             return -1
-        if data[position] == DATA:
+        if kind == DATA:
             found += 1
             data_bytes[0] += size - HEAD_BYTES
         position += size
@@ -193,22 +216,17 @@ cdef Py_ssize_t c_count_data(
 def payloads(buffer, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t count):
     cdef View view = View(buffer)
     cdef Py_ssize_t position = start
-    cdef Py_ssize_t size, row, number
-    cdef Py_ssize_t at = start
-    cdef int64_t data_bytes
-    cdef bytes payload
+    cdef Py_ssize_t size, row
+    cdef int kind = DATA
     check_range(view, start, stop)
     check_count(start, stop, count, HEAD_BYTES)
-    number = c_count_data(view.data, &at, stop, count, &data_bytes)
-    if number < 0:
-        raise not_walked(at)
-    cdef list found = [None] * number
-    cdef Py_ssize_t into = 0
+    cdef list found = []
     for row in range(count):
-        size = <Py_ssize_t>claimed(view.data, position, stop)
-        if view.data[position] == DATA:
-            found[into] = PyBytes_FromStringAndSize(<const char *>view.data + position + HEAD_BYTES, size - HEAD_BYTES)
-            into += 1
+        size = next_size(view.data, position, stop, &kind)
+        if size < 0:
+            raise not_walked(position)
+        if kind == DATA:
+            found.append(PyBytes_FromStringAndSize(<const char *>view.data + position + HEAD_BYTES, size - HEAD_BYTES))
         position += size
     return found
 
@@ -240,7 +258,7 @@ cdef class RunIterator:
     cdef Py_ssize_t _position
     cdef Py_ssize_t _left
 
-    def __init__(self, Run run):
+    def __init__(self, Run run not None):
         self._data = run._data
         self._left = run._count
 
@@ -251,9 +269,10 @@ cdef class RunIterator:
         cdef const unsigned char *data = <const unsigned char *>PyBytes_AS_STRING(self._data)
         cdef Py_ssize_t position = self._position
         cdef Py_ssize_t size
+        cdef int kind = DATA
         if self._left <= 0:
             raise StopIteration
-        size = next_size(data, position, PyBytes_GET_SIZE(self._data))
+        size = next_size(data, position, PyBytes_GET_SIZE(self._data), &kind)
         if size < 0:
             raise not_walked(position)
         self._position = position + size
@@ -266,19 +285,20 @@ def pieces(buffer, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t count):
     cdef Py_ssize_t position = start
     cdef Py_ssize_t following = 0
     cdef Py_ssize_t size, row
-    cdef const unsigned char *record
+    cdef uint64_t checked, current
+    cdef int kind = DATA
     cdef list found = []
     check_range(view, start, stop)
     check_count(start, stop, count, HEAD_BYTES)
     for row in range(count):
-        size = next_size(view.data, position, stop)
+        size = next_size(view.data, position, stop, &kind)
         if size < 0:
             raise not_walked(position)
-        record = view.data + position
         position += size
-        if record[0] == CHECKPOINT:
+        if kind == CHECKPOINT:
+            checked, current = checked_at(view.data + position - size), current_at(view.data + position - size)
             run = Run(buffer, start, position - size, row - following)
-            found.append((run, checked_at(record), current_at(record)))
+            found.append((run, checked, current))
             start, following = position, row + 1
     return found, Run(buffer, start, position, count - following)
 
@@ -287,9 +307,11 @@ def turns(buffer, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t count):
     cdef View view = View(buffer)
     cdef Py_ssize_t position = start
     cdef Py_ssize_t at = start
-    cdef Py_ssize_t size, row, number
+    cdef Py_ssize_t row, number
+    cdef Py_ssize_t size = 0
     cdef Py_ssize_t into = 0
     cdef int64_t data_bytes
+    cdef int kind = DATA
     check_range(view, start, stop)
     check_count(start, stop, count, HEAD_BYTES)
     number = c_count_data(view.data, &at, stop, count, &data_bytes)
@@ -306,14 +328,18 @@ def turns(buffer, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t count):
     cdef uint64_t *current_out = <uint64_t *>PyBytes_AS_STRING(current)
     with nogil:
         for row in range(count):
-            size = <Py_ssize_t>claimed(view.data, position, stop)
-            if view.data[position] == CHECKPOINT and into < number:
+            size = next_size(view.data, position, stop, &kind)
+            if size < 0:
+                break
+            if kind == CHECKPOINT and into < number:
                 rows_out[into] = row
                 positions_out[into] = position
                 checked_out[into] = checked_at(view.data + position)
                 current_out[into] = current_at(view.data + position)
                 into += 1
             position += size
+    if size < 0 or into < number:
+        raise not_walked(position)
     return array_of("q", rows), array_of("q", positions), array_of("Q", checked), array_of("Q", current)
 
 
@@ -362,12 +388,13 @@ cdef inline Py_ssize_t likely_end(
     const unsigned char *data, Py_ssize_t position, Py_ssize_t end, uint64_t least_current, uint64_t most_current
 ) noexcept nogil:
     cdef int64_t size
+    cdef int kind = DATA
     if data[position] > CHECKPOINT:
         return -1
-    size = claimed(data, position, end)
+    size = claimed(data, position, end, &kind)
     if size <= HEAD_BYTES or end - position < size:
         return -1
-    if data[position] == CHECKPOINT and (
+    if kind == CHECKPOINT and (
         load_little_u32(data + position) != CHECKPOINT_HEADER
         or not least_current <= current_at(data + position) <= most_current
     ):
@@ -438,21 +465,22 @@ cdef int c_gather(
     cdef int64_t size, payload
     cdef const unsigned char *record
     cdef bint is_checkpoint
+    cdef int kind = DATA
     cdef int answer = 0
     while room.row < last_row:
-        size = next_size(data, position, stop)
+        size = next_size(data, position, stop, &kind)
         if size < 0:
             answer = -1
             break
         record = data + position
-        is_checkpoint = record[0] == CHECKPOINT
+        is_checkpoint = kind == CHECKPOINT
         payload = 0 if is_checkpoint else size - HEAD_BYTES
         if not fits(&room.data, payload):
             break
         if is_checkpoint:
             segment = current_at(record)
         if room.kinds != NULL:
-            room.kinds[room.row] = record[0]
+            room.kinds[room.row] = <uint8_t>kind
         if room.segments != NULL:
             room.segments[room.row] = segment
         if room.checked != NULL:
@@ -568,12 +596,18 @@ cdef class AppendBuffer(Outgoing):
 
     cdef int _make_room(self, int64_t size) except -1:
         """Let the next file begin if a record does not fit this one; a file begins with a hint."""
+        cdef bint collecting
         if self.position > CHECKPOINT_BYTES and self.position + size > self.file_bytes:
             if self.file_id == MAX_ID:
                 raise TooLarge("the journal has used up its 64-bit ids of files")
             self.file_id += 1
             self.position = 0
-            self._cuts.append((self._used, self.file_id))
+            collecting = PyGC_Disable()  # or a record might be appended before this is noted
+            try:
+                self._cuts.append((self._used, self.file_id))
+            finally:
+                if collecting:
+                    PyGC_Enable()
         if self.position == 0:
             self._put_hint()
         return 0
@@ -588,6 +622,9 @@ cdef class AppendBuffer(Outgoing):
     cdef int _put_data(self, const unsigned char *source, int64_t size, int64_t readable) except -1:
         cdef unsigned char *out
         cdef int64_t whole = size + HEAD_BYTES
+        cdef bint collecting
+        if self.refusing:
+            self._refuse()
         if self.position == 0 or self.position + whole > self.file_bytes:
             self._make_room(whole)
         out = room_for(self, whole)
@@ -598,7 +635,12 @@ cdef class AppendBuffer(Outgoing):
         self.added += 1
         if not self.has_data:
             self.has_data = True
-            self._starts.append((self.current, self.file_id))
+            collecting = PyGC_Disable()
+            try:
+                self._starts.append((self.current, self.file_id))
+            finally:
+                if collecting:
+                    PyGC_Enable()
         return 0
 
     def append(self, data):
@@ -677,14 +719,15 @@ cdef class AppendBuffer(Outgoing):
     def extend(self, columns, Py_ssize_t row, Py_ssize_t enough_bytes):
         """Add the data of rows from `row` on, up to a checkpoint or until so many bytes wait; the next row."""
         cdef list views = []
-        cdef Py_ssize_t count = columns.count
+        cdef Py_ssize_t count = rows_of(columns)
         cdef int64_t data_bytes = 0
+        cdef int64_t begin, end
         cdef const uint8_t *kinds
         cdef const int32_t *ends
         cdef const unsigned char *data
         if self.refusing:
             self._refuse()
-        if count < 0 or row < 0:
+        if row < 0:
             raise WrongUse("rows count from 0")
         kinds = <const uint8_t *>column_memory(columns.kinds, count, "kinds", views)
         ends = <const int32_t *>column_memory(columns.data_ends, (count + 1) * 4, "data_ends", views)
@@ -692,18 +735,22 @@ cdef class AppendBuffer(Outgoing):
         while row < count and self._used < enough_bytes:
             if kinds != NULL and kinds[row] == CHECKPOINT:
                 break
-            if ends == NULL or not 0 <= ends[row] < ends[row + 1] <= data_bytes or <int64_t>ends[row + 1] - ends[row] > MAX_DATA_BYTES:
+            begin = end = 0
+            if ends != NULL:
+                begin, end = ends[row], ends[row + 1]
+            if not 0 <= begin < end <= data_bytes or end - begin > MAX_DATA_BYTES:
                 raise WrongUse(f"row {row} is not within its columns")
-            self._put_data(data + ends[row], ends[row + 1] - ends[row], data_bytes - ends[row])
+            self._put_data(data + begin, end - begin, data_bytes - begin)
             row += 1
         return row
 
     def take(self):
         """What has gathered, where in it the next files begin, and the id of the oldest file that is needed."""
+        cdef list fresh = []  # first: the collector may run here, and what it runs may append
         cdef Py_ssize_t used = self._used
         cdef list cuts = self._cuts
         cdef uint64_t due = self._due
-        self._cuts = []
+        self._cuts = fresh
         self._due = 0
         return self._swap(), used, cuts, due
 
@@ -721,11 +768,9 @@ cdef int check_kind(const uint8_t *kinds, Py_ssize_t row) except -1:
 
 def check_columns(columns):
     cdef list views = []
-    cdef Py_ssize_t count = columns.count
+    cdef Py_ssize_t count = rows_of(columns)
     cdef Py_ssize_t row
     cdef int64_t data_bytes = 0
-    if count < 0:
-        raise WrongUse("columns cannot have a negative number of rows")
     cdef const uint8_t *kinds = <const uint8_t *>column_memory(columns.kinds, count, "kinds", views)
     column_memory(columns.checked, count * 8, "checked", views)
     column_memory(columns.current, count * 8, "current", views)
@@ -739,9 +784,7 @@ def check_columns(columns):
 
 def pack(columns, Py_ssize_t row, Py_ssize_t enough_bytes):
     cdef list views = []
-    cdef Py_ssize_t count = columns.count
-    if count < 0:
-        raise WrongUse("columns cannot have a negative number of rows")
+    cdef Py_ssize_t count = rows_of(columns)
     cdef const uint8_t *kinds = <const uint8_t *>column_memory(columns.kinds, count, "kinds", views)
     cdef const uint64_t *checked = <const uint64_t *>column_memory(columns.checked, count * 8, "checked", views)
     cdef const uint64_t *current = <const uint64_t *>column_memory(columns.current, count * 8, "current", views)

@@ -11,7 +11,16 @@ from cpython.number cimport PyNumber_Index
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
-from ...core._buffers cimport View, array_of, check_count, check_range, column_bytes, column_memory, not_walked
+from ...core._buffers cimport (
+    View,
+    array_of,
+    check_count,
+    check_range,
+    column_bytes,
+    column_memory,
+    not_walked,
+    rows_of,
+)
 from ...core._bytes cimport (
     copy_bytes,
     load_little_i32,
@@ -226,12 +235,12 @@ def operations(buffer, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t count, int 
     check_range(view, start, stop)
     check_dialect(dialect)
     check_count(start, stop, count, 1)
-    cdef list found = [None] * count
+    cdef list found = []
     for row in range(count):
         size = next_size(view.data, position, stop, dialect, &kind)
         if size < 0:
             raise not_walked(position)
-        found[row] = make_operation(view.data + position, size, kind)
+        found.append(make_operation(view.data + position, size, kind))
         position += size
     return found
 
@@ -538,11 +547,16 @@ cdef class AppendBuffer(Outgoing):
         self.position = position
         self.dialect = dialect
 
-    cdef object _added(self, int64_t size):
+    cdef int64_t _count(self, int64_t size) noexcept:
         """Count `size` bytes that were put; the position of the operation."""
         cdef int64_t position = self.position
         self._used += size
         self.position = position + size
+        return position
+
+    cdef object _added(self, int64_t size):
+        """Count `size` bytes that were put, and have them attended to; the position of the operation."""
+        cdef int64_t position = self._count(size)
         if self._used >= self.attention_bytes:
             self._attend()
         return position
@@ -551,7 +565,7 @@ cdef class AppendBuffer(Outgoing):
         cdef Py_buffer view
         cdef const unsigned char *source
         cdef unsigned char *out
-        cdef int64_t size, whole
+        cdef int64_t size, whole, position
         cdef bint held = False
         cdef int32_t id_ = 0
         cdef int64_t added_ms, expires_ms
@@ -574,13 +588,18 @@ cdef class AppendBuffer(Outgoing):
                 size = view.len
             if size > MAX_DATA_BYTES:
                 check_item(size, None, None)
+            if self.refusing:  # since it was asked Python has run, to convert what was given
+                self._refuse()
             whole = size + head_bytes(kind)
             out = room_for(self, whole)
             put_item(out, room_left(self), kind, id_, added_ms, expires_ms, source, size, size)
+            position = self._count(whole)
         finally:
             if held:
                 PyBuffer_Release(&view)
-        return self._added(whole)
+        if self._used >= self.attention_bytes:
+            self._attend()
+        return position
 
     cdef object _append_xid(self, int kind, object xid):
         cdef unsigned char *out
@@ -590,6 +609,8 @@ cdef class AppendBuffer(Outgoing):
         id_ = as_xid(xid)
         if kind == REMOVE_TENTATIVE_XID and self.dialect != KESTREL2:
             self._check_kind(kind)
+        if self.refusing:
+            self._refuse()
         out = room_for(self, 5)
         out[0] = <unsigned char>kind
         store_little_u32(out + 1, <uint32_t>id_)
@@ -646,9 +667,9 @@ cdef class AppendBuffer(Outgoing):
         cdef Py_ssize_t at = 0
         cdef int64_t passed = 0
         cdef int64_t latest = 0
+        cdef int ending = c_walk(view.data, &at, view.size, self.dialect, -1, &passed, &latest)
         if self.refusing:
             self._refuse()
-        cdef int ending = c_walk(view.data, &at, view.size, self.dialect, -1, &passed, &latest)
         if ending != CLEAN or passed != count:
             raise WrongUse(f"these bytes are not {count} operations: {passed} of them end at {at}")
         memcpy(room_for(self, view.size), view.data, view.size)
@@ -659,14 +680,13 @@ cdef class AppendBuffer(Outgoing):
 
 def pack(columns, Py_ssize_t row, Py_ssize_t enough_bytes, int dialect, int64_t now):
     cdef list views = []
-    cdef Py_ssize_t count = columns.count
-    if count < 0:
-        raise WrongUse("columns cannot have a negative number of rows")
-    if columns.kinds is None:
+    cdef Py_ssize_t count = rows_of(columns)
+    cdef object kinds_column = columns.kinds
+    if kinds_column is None:
         raise WrongUse("there is no column of kinds")
     if row < 0:
         raise WrongUse("rows count from 0")
-    cdef const uint8_t *kinds = <const uint8_t *>column_memory(columns.kinds, count, "kinds", views)
+    cdef const uint8_t *kinds = <const uint8_t *>column_memory(kinds_column, count, "kinds", views)
     cdef const int32_t *xids = <const int32_t *>column_memory(columns.xids, count * 4, "xids", views)
     cdef const int32_t *counts = <const int32_t *>column_memory(columns.counts, count * 4, "counts", views)
     cdef const int64_t *added = <const int64_t *>column_memory(columns.added, count * 8, "added", views)

@@ -2,11 +2,13 @@
 """The replay of a queue, compiled: the same as in replay.py, which says what it means.
 
 Items are places of operations, 16 bytes each: a ring for the queue, a hash table for the open transactions. The loop
-over operations releases the GIL.
+over operations releases the GIL, and no other thread may ask for anything meanwhile. What is asked for is copied before
+an object is made of it, for then operations may be applied again.
 """
 
 import os
 
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memset
@@ -16,6 +18,7 @@ from ._known cimport (
     Known,
     OpenTable,
     Ring,
+    Slot,
     free_open,
     is_open,
     item_at,
@@ -249,8 +252,14 @@ cdef class Replay:
         free(self._queue.anomalies.notes)
         free(self._queue.events.notes)
 
+    cdef int _check_idle(self) except -1:
+        if self._busy:
+            raise WrongUse("another thread is adding to this replay")
+        return 0
+
     def begin_file(self, int32_t file):
         """What comes now is in the file of this number."""
+        self._check_idle()
         self._queue.file = file
         self._queue.dumped = -2
 
@@ -267,8 +276,7 @@ cdef class Replay:
         cdef int answer = 0
         if numbers_view.size != count * 4 or positions_view.size != count * 8:
             raise ValueError("there must be as many kinds as numbers and positions")
-        if self._busy:
-            raise WrongUse("another thread is adding to this replay")
+        self._check_idle()
         self._busy = True
         with nogil:
             while row < count and answer == 0:
@@ -293,40 +301,49 @@ cdef class Replay:
     @property
     def anomalies(self):
         """The operations that did not fit, as far as they are remembered."""
-        return [
-            Anomaly(self._queue.anomalies.notes[row].file, self._queue.anomalies.notes[row].position,
-                    self._queue.anomalies.notes[row].which, self._queue.anomalies.notes[row].xid)
-            for row in range(self._queue.anomalies.count)
-        ]
+        return [Anomaly(*noted) for noted in self._noted(&self._queue.anomalies)]
 
     @property
     def events(self):
         """What happened to the item that is watched."""
-        return [
-            Event(self._queue.events.notes[row].file, self._queue.events.notes[row].position,
-                  self._queue.events.notes[row].which, self._queue.events.notes[row].xid)
-            for row in range(self._queue.events.count)
-        ]
+        return [Event(*noted) for noted in self._noted(&self._queue.events)]
+
+    cdef list _noted(self, const Notes *notes):
+        cdef list found = []
+        cdef int64_t row
+        cdef int64_t count = notes.count
+        self._check_idle()
+        cdef bytes copied = PyBytes_FromStringAndSize(<const char *>notes.notes, count * sizeof(Note))
+        cdef const Note *noted = <const Note *>PyBytes_AS_STRING(copied)
+        for row in range(count):
+            found.append((noted[row].file, noted[row].position, noted[row].which, noted[row].xid))
+        return found
 
     def items(self):
         """The items of the queue from head to tail."""
         cdef list found = []
         cdef int64_t row
-        cdef Known *item
-        for row in range(self._queue.items.count):
-            item = item_at(&self._queue.items, row)
-            found.append(Item(item.mark, item.place, item.xid))
+        cdef int64_t count = self._queue.items.count
+        self._check_idle()
+        cdef bytes copied = PyBytes_FromStringAndSize(NULL, count * sizeof(Known))
+        cdef Known *item = <Known *>PyBytes_AS_STRING(copied)
+        for row in range(count):
+            item[row] = item_at(&self._queue.items, row)[0]
+        for row in range(count):
+            found.append(Item(item[row].mark, item[row].place, item[row].xid))
         return found
 
     def open(self):
         """The reserved items, in the order in which they were reserved."""
         cdef list found = []
         cdef int64_t row
-        cdef Known item
-        for row in range(self._queue.reserved.capacity):
-            if self._queue.reserved.slots[row].used:
-                item = self._queue.reserved.slots[row].item
-                found.append((self._queue.reserved.slots[row].order, Item(item.mark, item.place, item.xid)))
+        cdef int64_t capacity = self._queue.reserved.capacity
+        self._check_idle()
+        cdef bytes copied = PyBytes_FromStringAndSize(<char *>self._queue.reserved.slots, capacity * sizeof(Slot))
+        cdef Slot *slots = <Slot *>PyBytes_AS_STRING(copied)
+        for row in range(capacity):
+            if slots[row].used:
+                found.append((slots[row].order, Item(slots[row].item.mark, slots[row].item.place, slots[row].item.xid)))
         found.sort()
         return [reserved for _, reserved in found]
 

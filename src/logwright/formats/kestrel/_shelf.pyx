@@ -12,6 +12,7 @@ from cpython.pythread cimport (
     PyThread_acquire_lock,
     PyThread_allocate_lock,
     PyThread_free_lock,
+    PyThread_get_thread_ident,
     PyThread_release_lock,
     PyThread_type_lock,
     WAIT_LOCK,
@@ -23,7 +24,7 @@ from libc.string cimport memcpy
 
 from ...core._buffers cimport View
 from ...core._bytes cimport load_little_i32, load_little_i64, now_ms, store_little_u32, store_little_u64
-from ...core._outgoing cimport Outgoing, room_for
+from ...core._outgoing cimport Outgoing, PyGC_Disable, PyGC_Enable, room_for
 from ...core._ring cimport grown_ring
 from ._operations cimport ADD, ADD_XID, ADDX, ADDX_HEAD, check_agreement, has_data, head_bytes
 
@@ -31,7 +32,7 @@ from os import pwrite
 
 from ...core.buffers import as_bytes
 from ...core.disk import RealFile
-from ...core.errors import StorageFailed, TooLarge
+from ...core.errors import StorageFailed, TooLarge, WrongUse
 from .layout import DATA_HEAD_BYTES, MAX_DATA_BYTES
 from .records import OPS
 
@@ -59,9 +60,10 @@ cdef object _write_real(object file, bytes data, int64_t position):
 
 
 cdef class Mutex:
-    """A lock for `with`."""
+    """A lock for `with`. A thread that has it already is refused, instead of waiting for itself for ever."""
 
     cdef PyThread_type_lock _lock
+    cdef unsigned long _owner  # 0 while it is free
 
     def __cinit__(self):
         self._lock = PyThread_allocate_lock()
@@ -72,17 +74,27 @@ cdef class Mutex:
         if self._lock != NULL:
             PyThread_free_lock(self._lock)
 
-    cdef void _acquire(self) noexcept:
+    cdef int _acquire(self) except -1:
         if not PyThread_acquire_lock(self._lock, NOWAIT_LOCK):
+            if self._owner == PyThread_get_thread_ident():
+                raise WrongUse("this queue was called from within one of its own calls, as by a finalizer")
             with nogil:
                 PyThread_acquire_lock(self._lock, WAIT_LOCK)
+        self._owner = PyThread_get_thread_ident()
+        return 0
+
+    cdef void _release(self) noexcept:
+        self._owner = 0
+        PyThread_release_lock(self._lock)
 
     def __enter__(self):
         self._acquire()
         return True
 
     def __exit__(self, kind, error, trace):
-        PyThread_release_lock(self._lock)
+        if self._owner == 0:
+            raise RuntimeError("the mutex is free")
+        self._release()
 
 
 cdef class Shelf(Outgoing):
@@ -135,7 +147,6 @@ cdef class Shelf(Outgoing):
 
     def __dealloc__(self):
         self._drop_all()
-        free(self._ring)
 
     # --- what is called all the time --------------------------------------------------------------------------------
 
@@ -156,7 +167,7 @@ cdef class Shelf(Outgoing):
             self._leave(error)
             raise
         finally:
-            PyThread_release_lock(self.mutex._lock)
+            self.mutex._release()
 
     cdef int _leave(self, error) except -1:
         """A call ends with an error: if it has left something half-way, nothing more is taken."""
@@ -221,6 +232,8 @@ cdef class Shelf(Outgoing):
             if self.memory_items == 0 or self.max_age or head.expires or head.attempts:
                 if not self._ready():
                     return None
+                if self.memory_items == 0:
+                    raise IndexError("the shelf is empty")
             if hand is not None:
                 entry = self._tuple(self._ring + self._head)
             self.unsettled = True
@@ -238,7 +251,7 @@ cdef class Shelf(Outgoing):
             self._leave(error)
             raise
         finally:
-            PyThread_release_lock(self.mutex._lock)
+            self.mutex._release()
 
     cdef inline int64_t _now(self) except? -1:
         return now_ms() if self.clock is None else self.clock()
@@ -268,7 +281,9 @@ cdef class Shelf(Outgoing):
         return 0
 
     cdef object _pop_data(self):
-        """Take the first item from the shelf; its data. There is one."""
+        """Take the first item from the shelf; its data."""
+        if self.memory_items == 0:
+            raise IndexError("the shelf is empty")
         cdef object data = <object>self._ring[self._head].data
         cdef int64_t size = PyBytes_GET_SIZE(<bytes>data)
         Py_DECREF(data)
@@ -290,13 +305,18 @@ cdef class Shelf(Outgoing):
 
     def pop(self):
         """Take the first item from the shelf. The journal is not told."""
-        found = self.head()
-        self._pop_data()
-        return found
+        cdef Entry entry
+        if self.memory_items:
+            entry = self._ring[self._head]
+        data = self._pop_data()  # keeps it alive
+        entry.data = <PyObject *>data
+        return self._tuple(&entry)
 
     def put_back(self, tuple entry not None):
         """Put an item to the head, whatever the limits are. The journal is not told."""
-        cdef bytes data = entry[0]
+        if len(entry) != 5:
+            raise ValueError("an item has five fields")
+        cdef bytes data = <bytes?>entry[0]
         cdef Entry found
         found.data = <PyObject *>data
         found.added, found.expires, found.attempts, found.name = entry[1], entry[2], entry[3], entry[4]
@@ -312,24 +332,30 @@ cdef class Shelf(Outgoing):
 
     def entries(self):
         """The items on the shelf from the head on."""
-        cdef int64_t row
-        return [
-            self._tuple(self._ring + ((self._head + row) & (self._ring_capacity - 1)))
-            for row in range(self.memory_items)
-        ]
+        cdef list found = []
+        cdef int64_t row = 0
+        while row < self.memory_items:  # which may change, for a tuple is made
+            found.append(self._tuple(self._ring + ((self._head + row) & (self._ring_capacity - 1))))
+            row += 1
+        return found
 
     def clear(self):
         """Forget all items. The journal is not told."""
         self._drop_all()
-        self.items = self.data_bytes = self.memory_bytes = 0
 
     cdef void _drop_all(self) noexcept:
-        cdef PyObject *data
-        while self.memory_items:
-            data = self._ring[self._head].data
-            self._head = (self._head + 1) & (self._ring_capacity - 1)
-            self.memory_items -= 1
-            Py_DECREF(<object>data)
+        """Forget all items at once, before the first of them is let go: what runs then finds an empty shelf."""
+        cdef Entry *ring = self._ring
+        cdef int64_t capacity = self._ring_capacity
+        cdef int64_t head = self._head
+        cdef int64_t count = self.memory_items
+        cdef int64_t row
+        self._ring = NULL
+        self._ring_capacity = self._head = 0
+        self.items = self.data_bytes = self.memory_items = self.memory_bytes = 0
+        for row in range(count):
+            Py_DECREF(<object>ring[(head + row) & (capacity - 1)].data)
+        free(ring)
 
     def stock(
         self, buffer, int64_t base, kinds, numbers, positions, int64_t end, int64_t most_items, int64_t most_bytes
@@ -436,8 +462,14 @@ cdef class Shelf(Outgoing):
     def take(self):
         """What has gathered, or what was taken last, as long as it is `leaving`."""
         cdef Py_ssize_t used = self._used
+        cdef bint collecting
         if self.leaving is None:
-            self.leaving = self._swap(), used
+            collecting = PyGC_Disable()  # or operations might be taken a second time in between
+            try:
+                self.leaving = self._swap(), used
+            finally:
+                if collecting:
+                    PyGC_Enable()
         return self.leaving
 
     def emit(self, bytes data not None):

@@ -171,21 +171,25 @@ cdef class Tally:
         """The items that were put back, from the head on: number, attempts. The run follows them."""
         cdef list found = []
         cdef int64_t row
-        cdef Known *known
-        for row in range(self._front.count):
-            known = item_at(&self._front, row)
-            found.append((known.place, known.mark))
+        cdef int64_t count = self._front.count
+        cdef bytes copied = PyBytes_FromStringAndSize(NULL, count * sizeof(Known))  # others may be applied meanwhile
+        cdef Known *known = <Known *>PyBytes_AS_STRING(copied)
+        for row in range(count):
+            known[row] = item_at(&self._front, row)[0]
+        for row in range(count):
+            found.append((known[row].place, known[row].mark))
         return found
 
     def open(self):
         """The reserved items in the order in which they were reserved: id, number, attempts."""
         cdef list found = []
         cdef int64_t row
-        cdef Slot *slot
-        for row in range(self._reserved.capacity):
-            slot = self._reserved.slots + row
-            if slot.used:
-                found.append((slot.order, (slot.item.xid, slot.item.place, slot.item.mark)))
+        cdef int64_t capacity = self._reserved.capacity
+        cdef bytes copied = PyBytes_FromStringAndSize(<char *>self._reserved.slots, capacity * sizeof(Slot))
+        cdef Slot *slots = <Slot *>PyBytes_AS_STRING(copied)
+        for row in range(capacity):
+            if slots[row].used:
+                found.append((slots[row].order, (slots[row].item.xid, slots[row].item.place, slots[row].item.mark)))
         found.sort()
         return [known for _, known in found]
 
@@ -202,6 +206,9 @@ def copy_adds(buffer, int64_t base, kinds, positions, int64_t end, Py_ssize_t ro
     cdef int64_t start, stop
     cdef int64_t whole = 0
     cdef int64_t found = 0
+    cdef int64_t left, size
+    cdef int one
+    cdef bint changed = False
     cdef bytes copied
     cdef unsigned char *out
     if positions_view.size != count * 8 or row < 0:
@@ -216,16 +223,25 @@ def copy_adds(buffer, int64_t base, kinds, positions, int64_t end, Py_ssize_t ro
             found += 1
     copied = PyBytes_FromStringAndSize(NULL, whole)
     out = <unsigned char *>PyBytes_AS_STRING(copied)
+    left = whole
     with nogil:
         for at in range(row, count):
-            if not has_data(kind[at]):
+            one = kind[at]
+            if not has_data(one):
                 continue
             start = position[at] - base
             stop = (position[at + 1] if at + 1 < count else end) - base
-            if kind[at] == CONTINUE:
+            size = stop - start - (4 if one == CONTINUE else 0)
+            if start < 0 or stop - start < head_bytes(one) or stop > view.size or size > left:
+                changed = True
+                break
+            if one == CONTINUE:
                 out[0] = ADDX
-                out += 1
-                start += 5
-            memcpy(out, view.data + start, stop - start)
-            out += stop - start
+                memcpy(out + 1, view.data + start + 5, size - 1)
+            else:
+                memcpy(out, view.data + start, size)
+            out += size
+            left -= size
+    if changed or left:
+        raise ValueError("these operations are changing while they are copied")
     return copied, found

@@ -13,8 +13,13 @@ cdef enum:
     MOST_BYTES = 0x7FFFFFFF
 
 
-cdef inline int64_t claimed(const unsigned char *data, Py_ssize_t position, Py_ssize_t end) noexcept nogil:
-    """The size that a message claims; -1 when its sizes make no sense, 0 when they are not all there."""
+cdef inline int64_t claimed(
+    const unsigned char *data, Py_ssize_t position, Py_ssize_t end, int64_t *key_bytes
+) noexcept nogil:
+    """The size that a message claims, and that of its key; -1 when they make no sense, 0 when they are not all there.
+
+    Both are loaded once, and whoever uses them takes them from here: the bytes may change meanwhile.
+    """
     cdef int key_size
     cdef int64_t value_size
     if end - position < HEAD:
@@ -27,6 +32,7 @@ cdef inline int64_t claimed(const unsigned char *data, Py_ssize_t position, Py_s
     value_size = load_big_i32(data + position + HEAD + key_size)
     if value_size < 0 or value_size + key_size + OVERHEAD > MOST_BYTES:
         return -1
+    key_bytes[0] = key_size
     return value_size + key_size + OVERHEAD
 
 

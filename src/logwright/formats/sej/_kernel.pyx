@@ -10,10 +10,20 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from cpython.number cimport PyNumber_Index
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
-from ...core._buffers cimport View, array_of, check_count, check_ends, check_range, column_bytes, column_memory, not_walked
+from ...core._buffers cimport (
+    View,
+    array_of,
+    check_count,
+    check_ends,
+    check_range,
+    column_bytes,
+    column_memory,
+    not_walked,
+    rows_of,
+)
 from ...core._bytes cimport load_big_i32, load_big_i64, load_big_u64, now_ns
 from ...core._gathering cimport BytesColumn, Gathering, fits, put_bytes
-from ...core._outgoing cimport Outgoing, room_for, room_left
+from ...core._outgoing cimport Outgoing, PyGC_Disable, PyGC_Enable, room_for, room_left
 from ._frame cimport HEAD, OVERHEAD, claimed, put_message
 from ._message cimport Message
 
@@ -56,6 +66,7 @@ cdef int c_walk(
     cdef Py_ssize_t position = at[0]
     cdef int64_t count = 0
     cdef int64_t size, timestamp
+    cdef int64_t key_size = 0
     cdef int64_t bottom = MAX_TIMESTAMP
     cdef int64_t top = NO_TIMESTAMP
     cdef int ending = CLEAN
@@ -64,7 +75,7 @@ cdef int c_walk(
         if end - position < HEAD:
             ending = INCOMPLETE
             break
-        size = claimed(data, position, end)
+        size = claimed(data, position, end, &key_size)
         if size < 0:
             ending = MALFORMED
             break
@@ -105,15 +116,16 @@ def walk(buffer, Py_ssize_t start, Py_ssize_t end, uint64_t expected, int64_t mo
     return at, count, ending, smallest, largest
 
 
-cdef inline Py_ssize_t next_size(const unsigned char *data, Py_ssize_t position, Py_ssize_t stop) except -1:
-    cdef int64_t size = claimed(data, position, stop)
+cdef inline Py_ssize_t next_size(
+    const unsigned char *data, Py_ssize_t position, Py_ssize_t stop, int64_t *key_size
+) except -1:
+    cdef int64_t size = claimed(data, position, stop, key_size)
     if size <= 0 or stop - position < size:
         raise not_walked(position)
     return <Py_ssize_t>size
 
 
-cdef inline Message make_message(const unsigned char *data, Py_ssize_t size):
-    cdef int key_size = data[17]
+cdef inline Message make_message(const unsigned char *data, Py_ssize_t size, int64_t key_size):
     cdef Message message = Message.__new__(Message)
     message.offset = load_big_u64(data)
     message.stamp = load_big_i64(data + 8)
@@ -127,12 +139,13 @@ def messages(buffer, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t count):
     cdef View view = View(buffer)
     cdef Py_ssize_t position = start
     cdef Py_ssize_t size, row
+    cdef int64_t key_size = 0
     check_range(view, start, stop)
     check_count(start, stop, count, OVERHEAD)
     cdef list found = [None] * count
-    for row in range(count):
-        size = next_size(view.data, position, stop)
-        found[row] = make_message(view.data + position, size)
+    for row in range(count):  # nothing in here runs Python
+        size = next_size(view.data, position, stop, &key_size)
+        found[row] = make_message(view.data + position, size, key_size)
         position += size
     return found
 
@@ -141,13 +154,14 @@ def spans(buffer, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t count):
     cdef View view = View(buffer)
     cdef Py_ssize_t position = start
     cdef Py_ssize_t row
+    cdef int64_t key_size = 0
     check_range(view, start, stop)
     check_count(start, stop, count, OVERHEAD)
     cdef bytes starts = PyBytes_FromStringAndSize(NULL, (count + 1) * 8)
     cdef int64_t *out = <int64_t *>PyBytes_AS_STRING(starts)
     for row in range(count):
         out[row] = position
-        position += next_size(view.data, position, stop)
+        position += next_size(view.data, position, stop, &key_size)
     out[count] = position
     return array_of("q", starts)
 
@@ -174,16 +188,16 @@ cdef int c_gather(
     cdef Room room = into[0]  # a copy, which the compiler can keep in registers
     cdef Py_ssize_t position = at[0]
     cdef int64_t last_row = min(room.rows, room.row + count)
-    cdef int64_t size, key_size, value_size, timestamp
+    cdef int64_t size, value_size, timestamp
+    cdef int64_t key_size = 0
     cdef const unsigned char *message
     cdef int answer = 0
     while room.row < last_row:
-        size = claimed(data, position, stop)
+        size = claimed(data, position, stop, &key_size)
         if size <= 0 or stop - position < size:
             answer = -1
             break
         message = data + position
-        key_size = message[17]
         value_size = size - OVERHEAD - key_size
         if not fits(&room.keys, key_size) or not fits(&room.values, value_size):
             break
@@ -263,17 +277,16 @@ def columns(
     cdef Py_ssize_t position = start
     cdef Py_ssize_t row = 0
     cdef int64_t size = 0
-    cdef int64_t key_size
+    cdef int64_t key_size = 0
     cdef int64_t key_bytes = 0
     cdef int64_t value_bytes = 0
     check_range(view, start, stop)
     check_count(start, stop, count, OVERHEAD)
     with nogil:
         while row < count:
-            size = claimed(data, position, stop)
+            size = claimed(data, position, stop, &key_size)
             if size <= 0 or stop - position < size:
                 break
-            key_size = data[position + 17]
             key_bytes += key_size
             value_bytes += size - OVERHEAD - key_size
             position += size
@@ -292,13 +305,14 @@ def find_head(buffer, Py_ssize_t start, Py_ssize_t end, uint64_t least, uint64_t
     cdef Py_ssize_t found = -1
     cdef uint64_t offset
     cdef int64_t size
+    cdef int64_t key_size = 0
     check_range(view, start, end)
     with nogil:
         for position in range(start, end - HEAD - 4 + 1):
             offset = load_big_u64(data + position)
             if offset < least or offset > most:
                 continue
-            size = claimed(data, position, end)
+            size = claimed(data, position, end, &key_size)
             if size < 0 or (size > 0 and position + size > room):
                 continue
             if size == 0 or position + size > end or load_big_i32(data + position + size - 4) == size:
@@ -308,12 +322,10 @@ def find_head(buffer, Py_ssize_t start, Py_ssize_t end, uint64_t least, uint64_t
 
 
 def check_columns(columns):
-    cdef Py_ssize_t count = columns.count
+    cdef Py_ssize_t count = rows_of(columns)
     cdef list views = []
     cdef const int32_t *ends
     cdef int64_t have
-    if count < 0:
-        raise WrongUse("columns cannot have a negative number of rows")
     column_memory(columns.timestamps, count * 8, "timestamps", views)
     column_memory(columns.types, count, "types", views)
     ends = <const int32_t *>column_memory(columns.key_ends, (count + 1) * 4, "key_ends", views)
@@ -352,7 +364,7 @@ cdef struct Target:
 
 cdef int _open_rows(Rows *rows, object columns, int64_t now, list views) except -1:
     """The memory of columns, which `views` keeps alive."""
-    cdef Py_ssize_t count = columns.count
+    cdef Py_ssize_t count = rows_of(columns)
     rows.count = count
     rows.now = now
     rows.timestamps = <const int64_t *>column_memory(columns.timestamps, count * 8, "timestamps", views)
@@ -535,6 +547,8 @@ cdef class AppendBuffer(Outgoing):
         cdef Py_ssize_t size = OVERHEAD + key_size + value_size
         cdef uint64_t offset = self.next_offset
         cdef unsigned char *out
+        if self.refusing:  # since it was asked Python has run, to convert what was given
+            self._refuse()
         if offset == 0xFFFFFFFFFFFFFFFFULL:
             raise TooLarge("the journal has used up its 64-bit offsets")
         out = room_for(self, size)
@@ -555,7 +569,12 @@ cdef class AppendBuffer(Outgoing):
 
     cdef int _cut(self) except -1:
         """What comes after this belongs to the next segment."""
-        self._cuts.append((self._used, self.next_offset, self.smallest_timestamp, self.largest_timestamp))
+        cdef bint collecting = PyGC_Disable()  # or a message might be appended before this is noted
+        try:
+            self._cuts.append((self._used, self.next_offset, self.smallest_timestamp, self.largest_timestamp))
+        finally:
+            if collecting:
+                PyGC_Enable()
         self.segment_used = 0
         self.smallest_timestamp = MAX_TIMESTAMP
         self.largest_timestamp = NO_TIMESTAMP
@@ -574,6 +593,8 @@ cdef class AppendBuffer(Outgoing):
         if start < 0:
             raise WrongUse("rows count from 0")
         _open_rows(&rows, columns, now, views)
+        if self.refusing:
+            self._refuse()
         while True:
             # The GIL is held: it is what keeps other threads from appending meanwhile.
             target.buffer = <unsigned char *>PyByteArray_AS_STRING(self._buffer)
@@ -606,11 +627,12 @@ cdef class AppendBuffer(Outgoing):
 
     def take(self):
         """What has gathered: a buffer, how much of it counts, the cuts in it, and smallest and largest timestamp."""
+        cdef list fresh = []  # first: the collector may run here, and what it runs may append
         cdef Py_ssize_t used = self._used
         cdef list cuts = self._cuts
         cdef int64_t smallest = self.smallest_timestamp
         cdef int64_t largest = self.largest_timestamp
-        self._cuts = []
+        self._cuts = fresh
         self.smallest_timestamp = MAX_TIMESTAMP
         self.largest_timestamp = NO_TIMESTAMP
         return self._swap(), used, cuts, smallest, largest

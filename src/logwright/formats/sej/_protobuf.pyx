@@ -79,18 +79,34 @@ cdef inline Py_ssize_t number_size(uint64_t number) noexcept nogil:
     return 1 + varint_size(number) if number else 0
 
 
-cdef inline uint64_t inner_size(const unsigned char *frame, int64_t size) noexcept nogil:
-    """How many bytes the fields of a message take on the wire."""
-    cdef int64_t key_size = frame[17]
-    cdef int64_t value_size = size - OVERHEAD - key_size
-    cdef uint64_t inner = (
-        number_size(load_big_u64(frame)) + number_size(load_big_u64(frame + 8)) + number_size(frame[16])
-    )
-    if key_size:
-        inner += 2 + key_size
-    if value_size:
-        inner += 1 + varint_size(value_size) + value_size
-    return inner
+cdef struct Head:
+    # What a message is made of, loaded once: its bytes may change meanwhile.
+    uint64_t offset
+    uint64_t timestamp
+    uint8_t kind
+    int64_t size
+    int64_t key_size
+    int64_t value_size
+    uint64_t inner  # how many bytes its fields take on the wire
+
+
+cdef inline bint load_head(const unsigned char *data, Py_ssize_t position, Py_ssize_t stop, Head *head) noexcept nogil:
+    """The message at a position; False where no walk has passed."""
+    cdef const unsigned char *frame = data + position
+    head.key_size = 0
+    head.size = claimed(data, position, stop, &head.key_size)
+    if head.size <= 0 or stop - position < head.size:
+        return False
+    head.offset = load_big_u64(frame)
+    head.timestamp = load_big_u64(frame + 8)
+    head.kind = frame[16]
+    head.value_size = head.size - OVERHEAD - head.key_size
+    head.inner = number_size(head.offset) + number_size(head.timestamp) + number_size(head.kind)
+    if head.key_size:
+        head.inner += 2 + head.key_size
+    if head.value_size:
+        head.inner += 1 + varint_size(head.value_size) + head.value_size
+    return True
 
 
 cdef Py_ssize_t c_wire_size(
@@ -99,62 +115,57 @@ cdef Py_ssize_t c_wire_size(
     """How many bytes messages take on the wire, -1 at bytes that no walk has passed."""
     cdef Py_ssize_t total = 0
     cdef Py_ssize_t row
-    cdef int64_t size
-    cdef uint64_t inner
+    cdef Head head
     for row in range(count):
-        size = claimed(data, at[0], stop)
-        if size <= 0 or stop - at[0] < size:
+        if not load_head(data, at[0], stop, &head):
             return -1
-        inner = inner_size(data + at[0], size)
-        total += 1 + varint_size(inner) + <Py_ssize_t>inner
-        at[0] += size
+        total += 1 + varint_size(head.inner) + <Py_ssize_t>head.inner
+        at[0] += head.size
     return total
 
 
-cdef void c_to_wire(
+cdef Py_ssize_t c_to_wire(
     const unsigned char *data, Py_ssize_t position, Py_ssize_t stop, Py_ssize_t count, unsigned char tag,
-    unsigned char *out, Py_ssize_t room,
+    unsigned char *begin, Py_ssize_t room,
 ) noexcept nogil:
-    """Put messages onto the wire, whose size was counted before. Never more than there is room for."""
-    cdef unsigned char *end = out + room
+    """Put messages onto the wire, whose size was counted before; how many bytes. Never more than there is room for."""
+    cdef unsigned char *out = begin
+    cdef unsigned char *end = begin + room
     cdef Py_ssize_t row
-    cdef int64_t size, key_size, value_size
     cdef const unsigned char *frame
-    cdef uint64_t inner
+    cdef Head head
     for row in range(count):
-        size = claimed(data, position, stop)
-        if size <= 0 or stop - position < size:
-            return
+        if not load_head(data, position, stop, &head):
+            break
+        if <uint64_t>(end - out) < 1 + varint_size(head.inner) + head.inner:
+            break
         frame = data + position
-        inner = inner_size(frame, size)
-        if <uint64_t>(end - out) < 1 + varint_size(inner) + inner:
-            return
-        key_size = frame[17]
-        value_size = size - OVERHEAD - key_size
         out[0] = tag
-        out = put_varint(out + 1, inner)
-        out = put_number(out, 0x08, load_big_u64(frame))
-        out = put_number(out, 0x10, load_big_u64(frame + 8))
-        out = put_number(out, 0x18, frame[16])
-        if key_size:
+        out = put_varint(out + 1, head.inner)
+        out = put_number(out, 0x08, head.offset)
+        out = put_number(out, 0x10, head.timestamp)
+        out = put_number(out, 0x18, head.kind)
+        if head.key_size:
             out[0] = 0x22
-            out[1] = <unsigned char>key_size
-            copy_bytes(out + 2, frame + HEAD, key_size, end - out - 2, stop - position - HEAD)
-            out += 2 + key_size
-        if value_size:
+            out[1] = <unsigned char>head.key_size
+            copy_bytes(out + 2, frame + HEAD, head.key_size, end - out - 2, stop - position - HEAD)
+            out += 2 + head.key_size
+        if head.value_size:
             out[0] = 0x2A
-            out = put_varint(out + 1, value_size)
+            out = put_varint(out + 1, head.value_size)
             copy_bytes(
-                out, frame + HEAD + key_size + 4, value_size, end - out, stop - position - HEAD - key_size - 4
+                out, frame + HEAD + head.key_size + 4, head.value_size, end - out,
+                stop - position - HEAD - head.key_size - 4,
             )
-            out += value_size
-        position += size
+            out += head.value_size
+        position += head.size
+    return out - begin
 
 
 def to_wire(buffer, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t count, int field):
     cdef View view = View(buffer)
     cdef Py_ssize_t at = start
-    cdef Py_ssize_t size
+    cdef Py_ssize_t size, used
     cdef unsigned char *out
     check_range(view, start, stop)
     check_count(start, stop, count, OVERHEAD)
@@ -166,7 +177,9 @@ def to_wire(buffer, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t count, int fie
     cdef bytes made = PyBytes_FromStringAndSize(NULL, size)
     out = <unsigned char *>PyBytes_AS_STRING(made)
     with nogil:
-        c_to_wire(view.data, start, stop, count, <unsigned char>(field << 3 | BYTES), out, size)
+        used = c_to_wire(view.data, start, stop, count, <unsigned char>(field << 3 | BYTES), out, size)
+    if used != size:
+        raise WrongUse("these bytes are changing while they are read")
     return made
 
 

@@ -1,8 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """A value of BONJSON as JSON, compiled: what codec.to_json makes of it, without an object in between.
 
-The value was passed before, so that its bytes are BONJSON and all there. Room is made for each part of it before that
-is written. An object that may have a key twice is left to Python, which keeps the last one: whether it may is asked of
+The value was passed before, so that its bytes are BONJSON; but they may change meanwhile, so every advance is checked
+against their end again. Room is made for each part of it before that is written. An object that may have a key twice is left to Python, which keeps the last one: whether it may is asked of
 a few bits that the keys of an object set. So are strings in several chunks, and what is nested deeper than most.
 """
 
@@ -13,6 +13,7 @@ from libc.stdint cimport int64_t, uint64_t
 from libc.stdlib cimport free
 from libc.string cimport memset, strlen
 
+from ...core._buffers cimport not_walked
 from ...core._bytes cimport load_little_u64, store_little_u64
 from ._growing cimport Growing, append, make_room, put, put_one
 from .bonjson._bytes cimport double_of, load_number, single_of
@@ -289,6 +290,8 @@ cdef int append_small(Growing *growing, Source *source, int code, Py_ssize_t end
         put_signed(growing, code - 256)
     elif code >= UNSIGNED_CODE:
         size = (code & 7) + 1
+        if size > room:
+            raise not_walked(source.position)
         number = load_number(data, size, room)
         source.position += size
         if code < SIGNED_CODE:
@@ -304,6 +307,8 @@ cdef int append_small(Growing *growing, Source *source, int code, Py_ssize_t end
         put(growing, b"false", 5)
     else:
         size = 2 if code == FLOAT16_CODE else 4 if code == FLOAT32_CODE else 8
+        if size > room:
+            raise not_walked(source.position)
         number = load_number(data, size, room)
         source.position += size
         if code == FLOAT64_CODE:
@@ -327,22 +332,29 @@ cdef bint append_fast(Growing *growing, Source *source, Py_ssize_t end) except -
     cdef bint key_read = False
     cdef const unsigned char *data = source.data
     cdef Py_ssize_t at = source.position
-    cdef unsigned char *into = growing.data + growing.size
-    cdef unsigned char *full = growing.data + growing.room - SMALL_BYTES
+    cdef unsigned char *into
+    cdef unsigned char *full
     cdef int code
     cdef Text text
     cdef uint64_t low, high
     cdef bint is_key, had_before
     text.gathered = NULL
+    make_room(growing, SMALL_BYTES)
+    into = growing.data + growing.size
+    full = growing.data + growing.room - SMALL_BYTES
     while True:
-        if growing.data == NULL or into > full:
+        if into > full:
             growing.size = into - growing.data
             make_room(growing, SMALL_BYTES)
             into = growing.data + growing.size
             full = growing.data + growing.room - SMALL_BYTES
+        if at >= end:
+            raise not_walked(at)
         code = data[at]
         at += 1
         if code == END_CODE:
+            if depth == 0:
+                raise not_walked(at - 1)
             into[0] = c"}" if level.is_object else c"]"
             into += 1
             depth -= 1
@@ -357,6 +369,8 @@ cdef bint append_fast(Growing *growing, Source *source, Py_ssize_t end) except -
         if code & 0xF0 == SHORT_STRING_CODE:
             text.data = data + at
             text.size = code & 15
+            if text.size > end - at:
+                raise not_walked(at)
             at += text.size
         elif code == LONG_STRING_CODE:
             source.position = at

@@ -193,9 +193,13 @@ cdef int take_any(Source *source, const unsigned char *data, Py_ssize_t start, P
         return NEEDS_MORE if source.problem == TRUNCATED else NO_ENTRY
     stop = source.position
     source.position = start + 1
-    while data[source.position] != END_CODE:
+    while True:  # every advance is checked again: another process may write to these bytes
         at = source.position
+        if at >= stop:
+            return NO_ENTRY
         code = data[at]
+        if code == END_CODE:
+            break
         source.position = at + 1
         text.gathered = NULL
         if code == LONG_STRING_CODE:
@@ -205,6 +209,8 @@ cdef int take_any(Source *source, const unsigned char *data, Py_ssize_t start, P
         else:
             text.data = data + at + 1
             text.size = code & 15
+            if text.size >= stop - at:
+                return NO_ENTRY
             source.position += text.size
         letter = text.data[0] if text.size == 1 else 0
         free(text.gathered)
@@ -246,7 +252,7 @@ cdef int take_key(Source *source, Fields *fields, Text *text) noexcept nogil:
     text.gathered = NULL
     if code != LONG_STRING_CODE:
         text.data = source.data + fields.key_at + 1
-        text.size = code & 15
+        text.size = min(code & 15, source.end - fields.key_at - 1)  # another process may have written to it
         return 0
     source.position = fields.key_at + 1
     return take_long_string(source, fields.key_at, text)

@@ -12,7 +12,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from libc.stdint cimport int32_t, int64_t, uint64_t
 from libc.string cimport memcmp, memset
 
-from ...core._buffers cimport check_ends, column_bytes, column_memory
+from ...core._buffers cimport check_ends, column_bytes, column_memory, rows_of
 from ._json cimport Level, note_key
 from .bonjson._bytes cimport find_bad_utf8
 from .bonjson._kernel cimport Out, close_out, open_out, put_bytes, put_float, put_integer, put_text, put_unsigned
@@ -204,13 +204,21 @@ cdef struct Rooms:
     const int32_t *value_ends
     const unsigned char *values
     const unsigned char *deleted
+    int64_t key_bytes
+    int64_t value_bytes
 
 
 cdef bint take_row(Out *out, Rooms *rooms, Py_ssize_t row) except -1:
     """The entry of a row; False where Python must look at it."""
     cdef Parsing text
-    cdef const unsigned char *key = rooms.keys + rooms.key_ends[row]
-    cdef Py_ssize_t size = rooms.key_ends[row + 1] - rooms.key_ends[row]
+    cdef int64_t key_at = rooms.key_ends[row]
+    cdef int64_t size = rooms.key_ends[row + 1] - key_at
+    cdef const unsigned char *key = rooms.keys + key_at
+    text.at = rooms.value_ends[row]
+    text.end = rooms.value_ends[row + 1]
+    # Once more: Python runs for some rows, and may have written to the columns.
+    if not (0 <= key_at <= key_at + size <= rooms.key_bytes and 0 <= text.at <= text.end <= rooms.value_bytes):
+        raise WrongUse("the ends of a column lie outside of its data")
     if find_bad_utf8(key, size) >= 0:
         return False
     put_bytes(out, ENTRY_START, 3)
@@ -222,8 +230,6 @@ cdef bint take_row(Out *out, Rooms *rooms, Py_ssize_t row) except -1:
         put_bytes(out, NULL_VALUE, 1)
     else:
         text.data = rooms.values
-        text.at = rooms.value_ends[row]
-        text.end = rooms.value_ends[row + 1]
         if not take_json(out, &text):
             return False
     put_bytes(out, END, 1)
@@ -232,27 +238,25 @@ cdef bint take_row(Out *out, Rooms *rooms, Py_ssize_t row) except -1:
 
 def pack(columns):
     """Rows as entries, one behind the other, and where each of them begins and the last one ends."""
-    cdef Py_ssize_t count = columns.count
+    cdef Py_ssize_t count = rows_of(columns)
     cdef Rooms rooms
-    cdef int64_t have = 0
     cdef list views = []
     cdef Out out
     cdef Py_ssize_t row, before
     cdef bytes entry
     cdef object rows = None
-    if count < 0:
-        raise WrongUse("columns cannot have a negative number of rows")
+    cdef object timestamps = columns.timestamps
     cdef array starts = clone(array("q"), count + 1, False)
-    rooms.times = <const uint64_t *>column_memory(columns.timestamps, 8 * count, "timestamps", views)
+    rooms.times = <const uint64_t *>column_memory(timestamps, 8 * count, "timestamps", views)
     rooms.key_ends = <const int32_t *>column_memory(columns.key_ends, 4 * (count + 1), "key_ends", views)
     rooms.value_ends = <const int32_t *>column_memory(columns.value_ends, 4 * (count + 1), "value_ends", views)
     rooms.deleted = column_memory(columns.deleted, count, "deleted", views)
-    if columns.timestamps is None or rooms.key_ends == NULL or rooms.value_ends == NULL:
+    if timestamps is None or rooms.key_ends == NULL or rooms.value_ends == NULL:
         raise WrongUse("entries have times, keys and values, and not all of these columns are there")
-    rooms.keys = column_bytes(columns.keys, &have, views)
-    check_ends(rooms.key_ends, count, have, MAX_COLUMN_BYTES, "key")
-    rooms.values = column_bytes(columns.values, &have, views)
-    check_ends(rooms.value_ends, count, have, MAX_COLUMN_BYTES, "value")
+    rooms.keys = column_bytes(columns.keys, &rooms.key_bytes, views)
+    check_ends(rooms.key_ends, count, rooms.key_bytes, MAX_COLUMN_BYTES, "key")
+    rooms.values = column_bytes(columns.values, &rooms.value_bytes, views)
+    check_ends(rooms.value_ends, count, rooms.value_bytes, MAX_COLUMN_BYTES, "value")
     open_out(&out)
     try:
         for row in range(count):

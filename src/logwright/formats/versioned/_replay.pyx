@@ -6,6 +6,9 @@ of entries are gone when the next ones come. A value is written over the one bef
 block. Blocks that are no longer needed are cleared away when they have become more than half of all: memory goes with
 the state, not with its history.
 
+Entries are taken without the GIL: no other thread may do anything with them meanwhile, and none may be taken while
+objects are made of what is there, which runs Python.
+
 What an entry needs is spread over memory. So some entries wait while those behind them are taken: when one begins to
 wait its place in the table is fetched, halfway through its block, and in the end it finds both at hand.
 """
@@ -119,6 +122,8 @@ cdef class Latest:
     cdef Py_ssize_t room  # for turns
     cdef Py_ssize_t there  # keys
     cdef uint64_t at
+    cdef bint taking
+    cdef int readers
 
     def __cinit__(self, at=None):
         if at is not None and at < 0:
@@ -167,9 +172,12 @@ cdef class Latest:
         cdef uint64_t smallest = 0xFFFFFFFFFFFFFFFFULL
         cdef uint64_t largest = 0
         cdef int answer = WHOLE
+        if self.taking or self.readers:
+            raise WrongUse("the entries are in use: no others can be taken meanwhile")
         waiting.first = waiting.behind = 0
         open_source(&source)
         open_shape(&shape)
+        self.taking = True
         with nogil:
             while position < end and count != most:
                 answer = take_next(&source, &shape, data, position, end, &fields)
@@ -182,7 +190,7 @@ cdef class Latest:
                     key.gathered = NULL
                     if data[fields.key_at] & 0xF0 == SHORT_STRING_CODE:
                         key.data = data + fields.key_at + 1
-                        key.size = data[fields.key_at] & 15
+                        key.size = min(data[fields.key_at] & 15, end - fields.key_at - 1)
                     elif take_key(&source, &fields, &key) < 0:
                         free(key.gathered)
                         answer = NO_MEMORY
@@ -203,6 +211,7 @@ cdef class Latest:
                 count += 1
             if answer != NO_MEMORY and self.apply_all(&waiting) < 0:
                 answer = NO_MEMORY
+        self.taking = False
         if answer == NO_MEMORY:
             raise MemoryError()
         return position, count, walk_ending(answer), smallest if count else 0, largest
@@ -408,12 +417,21 @@ cdef class Latest:
         """Put values into one dictionary and times into another; without that one, both as pairs into the first."""
         # Nothing of what is made here can be garbage yet, and looking for it again and again takes as long as the rest
         # of it. No other thread runs meanwhile, so nobody else finds the collector switched off.
+        self.begin_reading()
         cdef bint collecting = PyGC_Disable()
         try:
             self.fill_in_order(values, times)
         finally:
+            self.readers -= 1
             if collecting:
                 PyGC_Enable()
+
+    cdef int begin_reading(self) except -1:
+        """Let nothing be taken until `readers` is one less again."""
+        if self.taking:
+            raise WrongUse("another thread is taking entries")
+        self.readers += 1
+        return 0
 
     cdef int fill_in_order(self, object values, object times) except -1:
         cdef Source source
@@ -436,6 +454,13 @@ cdef class Latest:
 
     def columns(self, int want):
         """The keys that are there as columns."""
+        self.begin_reading()
+        try:
+            return self.gather_columns(want)
+        finally:
+            self.readers -= 1
+
+    cdef object gather_columns(self, int want):
         found = Columns(self.there)
         if want & TIMESTAMPS:
             found.timestamps = self.gather_times()

@@ -2,20 +2,20 @@
 """Changes: the short way of transactions that only modify pages, compiled; see `changes.py`, which says what is done.
 
 Every place is checked against the memory before it is read or written: a table or a journal that is shorter than its
-owner believes is an `IndexError`, and nothing is stored.
+owner believes is an `IndexError`, and nothing is stored. From the check on nothing runs Python until all is stored: the
+checksum is made by the kernel. `operations` is an object that its owner can reach, so its size is looked at as well.
 """
 
-from cpython.buffer cimport PyBUF_READ, PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE, PyByteArray_Resize
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from cpython.memoryview cimport PyMemoryView_FromMemory
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy
 
+from ...core._crc32c cimport checksum_of_bytes
 from ...core._bytes cimport store_little_u16, store_little_u32, store_little_u64
 
-from ...core.checksum import crc32c as _crc32c
 from . import layout as _layout
 from . import seal as _seal
 from . import table_layout as _table_layout
@@ -48,14 +48,15 @@ cdef unsigned char COMPLETE = _layout.COMPLETE
 cdef bytes MARK = _seal.MARK
 cdef bytes UNFINISHED = _table_layout.UNFINISHED
 cdef bytes WHOLE = _table_layout.WHOLE
-AROUND_BYTES = TRANSACTION_HEAD_BYTES + OPERATION_HEAD_BYTES + SEAL_BYTES
+cdef int64_t AROUND = TRANSACTION_HEAD_BYTES + OPERATION_HEAD_BYTES + SEAL_BYTES
+AROUND_BYTES = AROUND
 
 
-cdef uint32_t checksum_of(operations, int64_t previous, int64_t timestamp) except? 0:
+cdef uint32_t checksum_of(const unsigned char* operations, int64_t size, int64_t previous, int64_t timestamp) noexcept:
     cdef unsigned char covered[16]
     store_little_u64(covered, <uint64_t>previous)
     store_little_u64(covered + 8, <uint64_t>timestamp)
-    return _crc32c(operations, _crc32c(PyBytes_FromStringAndSize(<char*>covered, 16)))
+    return checksum_of_bytes(operations, <size_t>size, checksum_of_bytes(covered, 16, 0))
 
 
 cdef void store_head(unsigned char* place, int64_t previous, int64_t timestamp) noexcept:
@@ -129,21 +130,23 @@ cdef class Changes:
     @property
     def size(self):
         """How many bytes the transaction will have in the journal."""
-        return AROUND_BYTES + PyByteArray_GET_SIZE(self.operations)
+        return AROUND + PyByteArray_GET_SIZE(self.operations)
 
     def modify(self, int64_t page, int64_t offset, data):
         """Replace bytes of a page's data."""
         cdef Py_buffer table, given
-        cdef int64_t start = page + PAGE_HEAD_BYTES + offset
         PyObject_GetBuffer(data, &given, PyBUF_SIMPLE)
         try:
             PyObject_GetBuffer(self._table, &table, PyBUF_SIMPLE)
             try:
                 if page < 0 or not 0 <= offset <= MAX_IMAGE_BYTES or given.len > MAX_IMAGE_BYTES:
                     raise IndexError("no modification has so many bytes")
-                if start > table.len - given.len:
+                if page > table.len or page + PAGE_HEAD_BYTES + offset > table.len - given.len:
                     raise IndexError("the table ends before the page does")
-                self._append(page, offset, start, <unsigned char*>table.buf, <unsigned char*>given.buf, given.len)
+                self._append(
+                    page, offset, page + PAGE_HEAD_BYTES + offset, <unsigned char*>table.buf,
+                    <unsigned char*>given.buf, given.len,
+                )
             finally:
                 PyBuffer_Release(&table)
         finally:
@@ -166,7 +169,8 @@ cdef class Changes:
         place = <unsigned char*>PyByteArray_AS_STRING(self.operations)
         store_modification_head(place + have, page, offset, size)
         self._load(place + at, table, start, size)
-        memcpy(place + at + size, data, size)
+        if size:
+            memcpy(place + at + size, data, size)
         self._places[self._count] = Place(start, size, at + size)
         self._count += 1
         return 0
@@ -176,9 +180,13 @@ cdef class Changes:
         cdef int64_t number, first, last
         cdef Place* change
         cdef unsigned char* operations = <unsigned char*>PyByteArray_AS_STRING(self.operations)
+        if size == 0:
+            return
         memcpy(to, table + start, size)
         for number in range(self._count):
             change = &self._places[number]
+            if change.at + change.size > PyByteArray_GET_SIZE(self.operations):
+                return
             first = max(change.place, start)
             last = min(change.place + change.size, start + size)
             if first < last:
@@ -187,14 +195,17 @@ cdef class Changes:
     def load(self, int64_t page, int64_t offset, int64_t size):
         """Bytes of a page's data, with the changes so far."""
         cdef Py_buffer table
-        cdef int64_t start = page + PAGE_HEAD_BYTES + offset
         cdef bytes found
         PyObject_GetBuffer(self._table, &table, PyBUF_SIMPLE)
         try:
-            if page < 0 or offset < 0 or size < 0 or start > table.len - size:
+            if not (0 <= page <= table.len and 0 <= offset <= table.len and 0 <= size <= table.len):
+                raise IndexError("the table ends before the page does")
+            if page + PAGE_HEAD_BYTES + offset > table.len - size:
                 raise IndexError("the table ends before the page does")
             found = PyBytes_FromStringAndSize(NULL, size)
-            self._load(<unsigned char*>PyBytes_AS_STRING(found), <unsigned char*>table.buf, start, size)
+            self._load(
+                <unsigned char*>PyBytes_AS_STRING(found), <unsigned char*>table.buf, page + PAGE_HEAD_BYTES + offset, size
+            )
         finally:
             PyBuffer_Release(&table)
         return found
@@ -211,9 +222,8 @@ cdef class Changes:
     def encode(self, int64_t previous, int64_t timestamp):
         """The whole transaction as the journal has it."""
         cdef int64_t size = PyByteArray_GET_SIZE(self.operations)
-        cdef uint32_t checksum = checksum_of(self.operations, previous, timestamp)
-        cdef bytes found = PyBytes_FromStringAndSize(NULL, size + <int64_t>AROUND_BYTES)
-        self._encode(<unsigned char*>PyBytes_AS_STRING(found), previous, timestamp, checksum, size)
+        cdef bytes found = PyBytes_FromStringAndSize(NULL, size + AROUND)
+        self._encode(<unsigned char*>PyBytes_AS_STRING(found), previous, timestamp, size)
         return found
 
     def ranges(self):
@@ -237,18 +247,18 @@ cdef class Changes:
     def commit(self, journal, int64_t position, int64_t previous, int64_t timestamp):
         """Store the transaction in the journal behind the last one, and then in the table, and say so in both."""
         cdef Py_buffer pages, log
-        cdef int64_t size = PyByteArray_GET_SIZE(self.operations)
-        cdef uint32_t checksum = checksum_of(self.operations, previous, timestamp)
+        cdef int64_t size
         PyObject_GetBuffer(journal, &log, PyBUF_WRITABLE)
         try:
             PyObject_GetBuffer(self._table, &pages, PyBUF_WRITABLE)
             try:
-                if position < HEADER_BYTES or position > log.len - size - <int64_t>AROUND_BYTES:
+                size = PyByteArray_GET_SIZE(self.operations)
+                if position < HEADER_BYTES or position > log.len - size - AROUND:
                     raise IndexError("there is no room in the journal")
                 if previous and not HEADER_BYTES <= previous < position:
                     raise IndexError("the previous transaction is not in the journal")
                 self._check(pages.len)
-                self._record(<unsigned char*>log.buf, position, previous, timestamp, checksum, size)
+                self._record(<unsigned char*>log.buf, position, previous, timestamp, size)
                 IN_ORDER()
                 self._apply(<unsigned char*>pages.buf)
                 IN_ORDER()
@@ -261,21 +271,24 @@ cdef class Changes:
     cdef int _check(self, int64_t size) except -1:
         cdef int64_t number
         for number in range(self._count):
+            if self._places[number].at + self._places[number].size > PyByteArray_GET_SIZE(self.operations):
+                raise IndexError("the operations were cut short")
             if not TABLE_HEAD_BYTES <= self._places[number].place <= size - self._places[number].size:
                 raise IndexError("the table ends before the page does")
         return 0
 
     cdef void _encode(
-        self, unsigned char* place, int64_t previous, int64_t timestamp, uint32_t checksum, int64_t size
+        self, unsigned char* place, int64_t previous, int64_t timestamp, int64_t size
     ) noexcept:
+        cdef unsigned char* operations = place + TRANSACTION_HEAD_BYTES
         store_head(place, previous, timestamp)
-        memcpy(place + TRANSACTION_HEAD_BYTES, PyByteArray_AS_STRING(self.operations), size)
-        store_end(place + TRANSACTION_HEAD_BYTES + size, checksum)
+        memcpy(operations, PyByteArray_AS_STRING(self.operations), size)
+        store_end(operations + size, checksum_of(operations, size, previous, timestamp))
 
     cdef void _record(
-        self, unsigned char* log, int64_t position, int64_t previous, int64_t timestamp, uint32_t checksum, int64_t size
+        self, unsigned char* log, int64_t position, int64_t previous, int64_t timestamp, int64_t size
     ) noexcept:
-        self._encode(log + position, previous, timestamp, checksum, size)
+        self._encode(log + position, previous, timestamp, size)
         store_name(log, position, previous)
 
     cdef void _apply(self, unsigned char* table) noexcept:
@@ -297,39 +310,43 @@ cdef class Changes:
 
 
 def modify_at_once(
-    table, journal, int64_t page, int64_t offset, bytes data, int64_t position, int64_t previous, int64_t timestamp
+    table, journal, int64_t page, int64_t offset, bytes data not None, int64_t position, int64_t previous,
+    int64_t timestamp,
 ):
     """Commit a transaction of one modification; where it ends in the journal."""
     cdef Py_buffer pages, log
     cdef int64_t size = PyBytes_GET_SIZE(data)
-    cdef int64_t end = position + <int64_t>AROUND_BYTES + OPERATION_HEAD_BYTES + MODIFICATION_HEAD_BYTES + 2 * size
-    cdef int64_t start = page + PAGE_HEAD_BYTES + offset
+    cdef int64_t whole = AROUND + OPERATION_HEAD_BYTES + MODIFICATION_HEAD_BYTES + 2 * size
+    cdef int64_t start
     PyObject_GetBuffer(journal, &log, PyBUF_WRITABLE)
     try:
         PyObject_GetBuffer(table, &pages, PyBUF_WRITABLE)
         try:
             if page < 0 or not 0 <= offset <= MAX_IMAGE_BYTES or size > MAX_IMAGE_BYTES:
                 raise IndexError("no modification has so many bytes")
+            if page > pages.len:
+                raise IndexError("the table ends before the page does")
+            start = page + PAGE_HEAD_BYTES + offset
             if start < TABLE_HEAD_BYTES or start > pages.len - size:
                 raise IndexError("the table ends before the page does")
-            if position < HEADER_BYTES or end > log.len:
+            if position < HEADER_BYTES or position > log.len - whole:
                 raise IndexError("there is no room in the journal")
             if previous and not HEADER_BYTES <= previous < position:
                 raise IndexError("the previous transaction is not in the journal")
             _store_at_once(
-                <unsigned char*>log.buf, <unsigned char*>pages.buf, page, offset, data, position, previous, timestamp, end
+                <unsigned char*>log.buf, <unsigned char*>pages.buf, page, offset, data, position, previous, timestamp
             )
         finally:
             PyBuffer_Release(&pages)
     finally:
         PyBuffer_Release(&log)
-    return end
+    return position + whole
 
 
-cdef int _store_at_once(
+cdef void _store_at_once(
     unsigned char* log, unsigned char* table, int64_t page, int64_t offset, bytes data,
-    int64_t position, int64_t previous, int64_t timestamp, int64_t end,
-) except -1:
+    int64_t position, int64_t previous, int64_t timestamp,
+) noexcept:
     cdef int64_t size = PyBytes_GET_SIZE(data)
     cdef unsigned char* operation = log + position + TRANSACTION_HEAD_BYTES
     cdef unsigned char* before = operation + OPERATION_HEAD_BYTES + MODIFICATION_HEAD_BYTES
@@ -338,8 +355,7 @@ cdef int _store_at_once(
     store_modification_head(operation, page, offset, size)
     memcpy(before, place, size)
     memcpy(before + size, PyBytes_AS_STRING(data), size)
-    operations = PyMemoryView_FromMemory(<char*>operation, before + 2 * size - operation, PyBUF_READ)
-    store_end(before + 2 * size, checksum_of(operations, previous, timestamp))
+    store_end(before + 2 * size, checksum_of(operation, before + 2 * size - operation, previous, timestamp))
     store_name(log, position, previous)
     IN_ORDER()
     memcpy(table, PyBytes_AS_STRING(UNFINISHED), 4)
@@ -349,4 +365,3 @@ cdef int _store_at_once(
     memcpy(table, PyBytes_AS_STRING(WHOLE), 4)
     IN_ORDER()
     log[position + FLAGS_AT] = COMPLETE
-    return 0

@@ -10,7 +10,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
 from ...core._buffers cimport View, array_of, check_count, check_range, not_walked
 from ...core._bytes cimport load_little_i64, load_little_u16, load_little_u32, load_little_u64
-from ...core._gathering cimport BytesColumn, Gathering, put_bytes
+from ...core._gathering cimport BytesColumn, Gathering, fits, put_bytes
 
 from . import layout as _layout
 from .codec import Columns
@@ -285,16 +285,18 @@ cdef object make_operation(const unsigned char *data, int kind):
 cdef object make_transaction(const unsigned char *data, int64_t size, int ending):
     """The transaction of so many bytes that begins here."""
     cdef int64_t at = TRANSACTION_HEAD
-    cdef int64_t data_bytes
+    cdef int64_t whole
     cdef list found = []
     cdef bytes end_data = b""
     while at < size:
-        data_bytes = load_little_u32(data + at + 1)
+        whole = operation_size(data, at, size)
+        if not 0 < whole <= size - at:
+            raise not_walked(at)  # the bytes have changed since then, as they may: objects are made here
         if is_end(data[at]):
-            end_data = PyBytes_FromStringAndSize(<const char *>data + at + OPERATION_HEAD, data_bytes)
+            end_data = PyBytes_FromStringAndSize(<const char *>data + at + OPERATION_HEAD, whole - OPERATION_HEAD)
         else:
             found.append(make_operation(data + at + OPERATION_HEAD, data[at]))
-        at += OPERATION_HEAD + data_bytes
+        at += whole
     return Transaction(
         load_little_u64(data), load_little_u64(data + 8), load_little_i64(data + 16), data[24], tuple(found),
         ending if ending else None, end_data,
@@ -309,12 +311,12 @@ def transactions(buffer, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t count, ui
     cdef int ending = 0
     check_range(view, start, stop)
     check_count(start, stop, count, TRANSACTION_HEAD)
-    cdef list found = [None] * count
+    cdef list found = []
     for row in range(count):
         size = transaction_size(view.data, position, stop, base, &ending)
         if size <= 0:
             raise not_walked(position)
-        found[row] = make_transaction(view.data + position, size, ending)
+        found.append(make_transaction(view.data + position, size, ending))
         position += size
     return found
 
@@ -339,18 +341,22 @@ cdef struct Room:
     uint64_t *positions
     int64_t *sizes
     BytesColumn end_data
+    # How many rows fit, and how many are there.
+    int64_t rows
     int64_t row
 
 
-cdef void c_put(
-    Room *room, const unsigned char *data, int64_t at, int64_t size, int64_t stop, uint64_t base
+cdef bint c_put(
+    Room *room, const unsigned char *data, int64_t at, int kind, int64_t size, int64_t stop, uint64_t base
 ) noexcept nogil:
-    """Put what is an operation's own, or the end's of a transaction without any. It was walked, so all of it is there."""
+    """Put what is an operation's own, or the end's of a transaction without any, which is of kind 0; False if it does
+    not fit."""
     cdef const unsigned char *item = data + at + OPERATION_HEAD
-    cdef int kind = 0 if size == 0 or is_end(data[at]) else data[at]
     cdef int64_t row = room.row
-    cdef int64_t image = load_little_u16(item + 10) if kind == MODIFICATION else 0
+    cdef int64_t image = (size - OPERATION_HEAD - MODIFICATION_HEAD) // 2 if kind == MODIFICATION else 0
     cdef int64_t left = stop - at - OPERATION_HEAD
+    if not fits(&room.before, image) or not fits(&room.after, image):
+        return False
     if room.kinds != NULL:
         room.kinds[row] = <uint8_t>kind
     if room.pages != NULL:
@@ -371,33 +377,59 @@ cdef void c_put(
     else:
         put_bytes(&room.before, row, item + MODIFICATION_HEAD, image, left - MODIFICATION_HEAD)
         put_bytes(&room.after, row, item + MODIFICATION_HEAD + image, image, left - MODIFICATION_HEAD - image)
+    return True
 
 
-cdef inline void c_put_end(
+cdef inline bint c_put_end(
     Room *room, const unsigned char *data, int64_t at, int64_t end, int64_t stop
 ) noexcept nogil:
-    """Put what the end of a transaction carries, if that is what begins here."""
+    """Put what the end of a transaction carries, if that is what begins here; False if it does not fit."""
     cdef int64_t place = at + OPERATION_HEAD
     if at < end and is_end(data[at]) and place < end:
+        if not fits(&room.end_data, end - place):
+            return False
         put_bytes(&room.end_data, room.row, data + place, end - place, stop - place)
     else:
         put_bytes(&room.end_data, room.row, data, 0, 0)
+    return True
 
 
-cdef void c_gather(
+cdef int64_t c_gather(
     Room *room, const unsigned char *data, int64_t start, int64_t stop, int64_t count, uint64_t base, int64_t number
 ) noexcept nogil:
-    """Put the operations of walked transactions into their columns, which have room for all of them."""
+    """Put the operations of walked transactions into their columns, which have room for all of them.
+
+    -1, or where the bytes are no longer those that were measured.
+    """
     cdef int64_t position = start
-    cdef int64_t end, at, size, index
+    cdef int64_t whole, end, at, size, index
     cdef int32_t operation
     cdef int ending = 0
+    cdef int kind
     for index in range(count):
-        end = position + transaction_size(data, position, stop, base, &ending)
+        whole = transaction_size(data, position, stop, base, &ending)
+        if whole <= 0:
+            return position
+        end = position + whole
         at = position + TRANSACTION_HEAD
         operation = 0
-        while operation == 0 or (at < end and not is_end(data[at])):
-            size = OPERATION_HEAD + <int64_t>load_little_u32(data + at + 1) if at < end else 0
+        while True:
+            size = kind = 0
+            if at < end:
+                size = operation_size(data, at, end)
+                if not 0 < size <= end - at:
+                    return position
+                kind = data[at]
+                if is_end(kind):
+                    if operation:
+                        break
+                    kind = 0
+                elif size < least_size(kind):
+                    return position
+            elif operation:
+                break
+            if room.row >= room.rows:
+                return position
             if room.transactions != NULL:
                 room.transactions[room.row] = number + index
             if room.offsets != NULL:
@@ -410,12 +442,24 @@ cdef void c_gather(
                 room.endings[room.row] = <uint8_t>ending
             if room.operations != NULL:
                 room.operations[room.row] = operation
-            c_put(room, data, at, size, stop, base)
-            c_put_end(room, data, at if size and is_end(data[at]) else at + size, end, stop)
+            if not c_put(room, data, at, kind, size, stop, base):
+                return position
+            if not c_put_end(room, data, at + size if kind else at, end, stop):
+                return position
             room.row += 1
             operation += 1
             at += size
         position = end
+    return -1
+
+
+cdef inline int64_t least_size(int kind) noexcept nogil:
+    """How many bytes of an operation are read whatever it is."""
+    if kind == ALLOCATION:
+        return OPERATION_HEAD + ALLOCATION_BYTES
+    if kind == REMOVAL:
+        return OPERATION_HEAD + REMOVAL_BYTES
+    return OPERATION_HEAD + MODIFICATION_HEAD
 
 
 cdef int64_t c_measure(
@@ -434,10 +478,13 @@ cdef int64_t c_measure(
         at[0] += size
         before = rows
         while place < at[0] and not is_end(data[place]):
+            size = operation_size(data, place, at[0])
+            if size <= 0:
+                return -1
             if data[place] == MODIFICATION:
-                image_bytes[0] += load_little_u16(data + place + OPERATION_HEAD + 10)
+                image_bytes[0] += (size - OPERATION_HEAD - MODIFICATION_HEAD) // 2
             rows += 1
-            place += OPERATION_HEAD + <int64_t>load_little_u32(data + place + 1)
+            place += size
         if rows == before:
             rows += 1
         if place < at[0]:
@@ -451,6 +498,7 @@ cdef class _Gatherer(Gathering):
     def __init__(self, int want, Py_ssize_t rows, Py_ssize_t image_bytes, Py_ssize_t end_bytes):
         room = {"before": image_bytes, "after": image_bytes, "end_data": end_bytes}
         self._begin(Columns(0), rows, room, bytearray)
+        self._room.rows = rows
         self._room.transactions = <int64_t *>self._numbers(want & TRANSACTIONS, "transactions", 8)
         self._room.offsets = <uint64_t *>self._numbers(want & OFFSETS, "offsets", 8)
         self._room.timestamps = <int64_t *>self._numbers(want & TIMESTAMPS, "timestamps", 8)
@@ -468,10 +516,16 @@ cdef class _Gatherer(Gathering):
         self._room.sizes = <int64_t *>self._numbers(want & SIZES, "sizes", 8)
         self._bytes(want & END_DATA, "end_data", "end_data_ends", &self._room.end_data)
 
-    def gather(self, View view, int64_t start, int64_t stop, int64_t count, uint64_t base, int64_t number):
+    cdef object gather(self, View view, int64_t start, int64_t stop, int64_t count, uint64_t base, int64_t number):
         """Put all operations of walked transactions, and hand the columns over."""
+        cdef int64_t changed
+        self._check_ours()
+        self._busy = True
         with nogil:
-            c_gather(&self._room, view.data, start, stop, count, base, number)
+            changed = c_gather(&self._room, view.data, start, stop, count, base, number)
+        self._busy = False
+        if changed >= 0:
+            raise not_walked(changed)
         return self._leave(self._room.row)
 
 
@@ -491,4 +545,5 @@ def columns(
         raise not_walked(at)
     if not want & END_DATA:
         end_bytes = 0
-    return _Gatherer(want, rows, image_bytes, end_bytes).gather(view, start, stop, count, base, number)
+    cdef _Gatherer gatherer = _Gatherer(want, rows, image_bytes, end_bytes)
+    return gatherer.gather(view, start, stop, count, base, number)

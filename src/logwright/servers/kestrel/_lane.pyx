@@ -208,7 +208,7 @@ cdef class Line:
         cdef bytes data
         if transport is None or transport.is_closing():
             return
-        data = <bytes>lines[0] if len(lines) == 1 else b"".join(lines)
+        data = <bytes?>lines[0] if len(lines) == 1 else b"".join(lines)
         self.lane.bytes_written += PyBytes_GET_SIZE(data)
         transport.write(data)
         if self.holds or self.has_ended:

@@ -86,6 +86,8 @@ cdef extern from "Python.h":
     PyObject *PyTuple_GET_ITEM(object array, Py_ssize_t index)
     Py_ssize_t PyList_GET_SIZE(object array)
     Py_ssize_t PyTuple_GET_SIZE(object array)
+    int PyGC_Disable() noexcept
+    int PyGC_Enable() noexcept
 
 cdef extern from "float.h" nogil:
     double FLT_MAX
@@ -561,7 +563,7 @@ cdef inline object read_scalar(Source *source, int kind, int code, Py_ssize_t at
 
 
 cdef struct Frame:
-    # An open container. Its parent holds it, and the document holds that: no reference is counted here.
+    # An open container. Its reference is counted: the collector may run, and finds what is read so far.
     PyObject *container
     int64_t count
     bint is_object
@@ -569,13 +571,15 @@ cdef struct Frame:
 
 cdef struct Stack:
     Frame *frames
+    Py_ssize_t depth  # frames[depth - 1] is the innermost container
     Py_ssize_t room
     Frame few[FEW]
 
 
-cdef int push(Stack *stack, Py_ssize_t depth, PyObject *container, bint is_object) except -1:
-    """Open a container; `depth` frames are below it."""
+cdef int push(Stack *stack, object container, bint is_object) except -1:
+    """Open a container."""
     cdef Frame *more
+    cdef Py_ssize_t depth = stack.depth
     if depth == stack.room:
         more = <Frame *>malloc(2 * depth * sizeof(Frame))
         if more == NULL:
@@ -585,20 +589,31 @@ cdef int push(Stack *stack, Py_ssize_t depth, PyObject *container, bint is_objec
             free(stack.frames)
         stack.frames = more
         stack.room = 2 * depth
-    stack.frames[depth].container = container
+    Py_INCREF(container)
+    stack.frames[depth].container = <PyObject *>container
     stack.frames[depth].count = 0
     stack.frames[depth].is_object = is_object
+    stack.depth = depth + 1
     return 0
+
+
+cdef inline void pop(Stack *stack) noexcept:
+    """Close the innermost container."""
+    stack.depth -= 1
+    Py_DECREF(<object>stack.frames[stack.depth].container)
 
 
 cdef object read_document(Source *source):
     """The value of the document at the source's position, which is behind it afterwards."""
     cdef Stack stack
     stack.frames = stack.few
+    stack.depth = 0
     stack.room = FEW
     try:
         return read_nested(source, &stack)
     finally:
+        while stack.depth > 0:
+            pop(&stack)
         if stack.frames != stack.few:
             free(stack.frames)
 
@@ -608,7 +623,6 @@ cdef object read_nested(Source *source, Stack *stack):
     cdef object key = None
     cdef object value
     cdef Frame *frame = NULL  # of the innermost container
-    cdef Py_ssize_t depth = 0
     cdef Py_ssize_t before
     cdef bint key_read = False
     cdef Py_ssize_t at
@@ -623,18 +637,18 @@ cdef object read_nested(Source *source, Stack *stack):
         source.position = at + 1
         kind = KINDS[code]
         if kind == CONTAINER_END:
-            if depth == 0:
+            if stack.depth == 0:
                 fail(source, STRAY_END, at, 0, 0)
                 break
             if key_read:
                 fail(source, END_FOR_VALUE, at, 0, 0)
                 break
-            depth -= 1
-            if depth == 0:
+            pop(stack)
+            if stack.depth == 0:
                 return document
-            frame = &stack.frames[depth - 1]
+            frame = &stack.frames[stack.depth - 1]
             continue
-        if depth > 0 and not key_read:
+        if stack.depth > 0 and not key_read:
             if frame.is_object and kind != SHORT_STRING and kind != LONG_STRING:
                 fail(source, KEY_NOT_STRING, at, <uint64_t>code, 0)
                 break
@@ -648,16 +662,16 @@ cdef object read_nested(Source *source, Stack *stack):
                 continue
         if kind != ARRAY and kind != OBJECT:
             value = read_scalar(source, kind, code, at)
-            if depth == 0:
+            if stack.depth == 0:
                 return value
-        elif depth >= source.depth:
+        elif stack.depth >= source.depth:
             fail(source, TOO_DEEP, at, 0, <uint64_t>source.depth)
             break
         elif kind == ARRAY:
             value = []
         else:
             value = {}
-        if depth == 0:
+        if stack.depth == 0:
             document = value
         elif key_read:
             before = PyDict_Size(<object>frame.container)
@@ -669,9 +683,8 @@ cdef object read_nested(Source *source, Stack *stack):
         else:
             (<list>frame.container).append(value)
         if kind == ARRAY or kind == OBJECT:
-            push(stack, depth, <PyObject *>value, kind == OBJECT)
-            frame = &stack.frames[depth]
-            depth += 1
+            push(stack, value, kind == OBJECT)
+            frame = &stack.frames[stack.depth - 1]
     raise error_of(source)
 
 
@@ -946,6 +959,7 @@ cdef enum:
     OF_TUPLE = 1
     OF_DICT = 2
     NO_CONTAINER = 3
+    OF_PAIRS = 4  # what was left of a dict: keys and values in turn
 
 
 cdef inline int kind_of(object value):
@@ -965,6 +979,37 @@ cdef object plain(object container, int kind):
     items = list(container.items())
     pairs = dict(items)
     return pairs if len(pairs) == len(items) else None
+
+
+cdef int settle(Writing *frames, Py_ssize_t depth) except -1:
+    """Before Python runs, which may change dictionaries that are being written: let copies of their rest stand for them.
+
+    Else a key might be met twice. A list may change; what it has when its turn comes is written.
+    """
+    cdef bint collecting = PyGC_Disable()
+    cdef Py_ssize_t number
+    cdef PyObject *key
+    cdef PyObject *value
+    cdef PyObject *before
+    cdef list left
+    try:
+        for number in range(depth):
+            if frames[number].kind != OF_DICT:
+                continue
+            left = []
+            before = frames[number].container
+            while PyDict_Next(<object>before, &frames[number].position, &key, &value):
+                left.append(<object>key)
+                left.append(<object>value)
+            Py_INCREF(left)
+            frames[number].container = <PyObject *>left
+            frames[number].position = 0
+            frames[number].kind = OF_PAIRS
+            Py_DECREF(<object>before)
+    finally:
+        if collecting:
+            PyGC_Enable()
+    return 0
 
 
 cdef bint write_document(Out *out, object value, Writing **frames, Py_ssize_t *depth) except -1:
@@ -987,6 +1032,7 @@ cdef bint write_document(Out *out, object value, Writing **frames, Py_ssize_t *d
                 return False
         else:
             if type(value) is not dict and type(value) is not list and type(value) is not tuple:
+                settle(frames[0], depth[0])
                 value = plain(value, kind)
                 if value is None:
                     return False
@@ -1014,6 +1060,8 @@ cdef bint write_document(Out *out, object value, Writing **frames, Py_ssize_t *d
             frame = &frames[0][depth[0] - 1]
             if frame.kind == OF_LIST:
                 if frame.position < PyList_GET_SIZE(<object>frame.container):
+                    if frame.position >= out.container_items:
+                        return False  # it has grown
                     value = <object>PyList_GET_ITEM(<object>frame.container, frame.position)
                     frame.position += 1
                     break
@@ -1021,6 +1069,14 @@ cdef bint write_document(Out *out, object value, Writing **frames, Py_ssize_t *d
                 if PyDict_Next(<object>frame.container, &frame.position, &found_key, &found):
                     key = <object>found_key
                     value = <object>found
+                    if not isinstance(key, str) or not put_string(out, key):
+                        return False
+                    break
+            elif frame.kind == OF_PAIRS:
+                if frame.position + 1 < PyList_GET_SIZE(<object>frame.container):
+                    key = <object>PyList_GET_ITEM(<object>frame.container, frame.position)
+                    value = <object>PyList_GET_ITEM(<object>frame.container, frame.position + 1)
+                    frame.position += 2
                     if not isinstance(key, str) or not put_string(out, key):
                         return False
                     break

@@ -1,0 +1,59 @@
+"""Columns that are begun twice, or with numbers that overflow: refused, and nothing is written where nothing is."""
+
+from __future__ import annotations
+
+import pytest
+
+from logwright.core.errors import TooLarge, WrongUse
+from logwright.formats.sej import kernel
+from tests.support.reentry import in_threads, run_apart
+
+
+def test_columns_are_not_begun_a_second_time_where_memory_may_be_in_use() -> None:
+    if not kernel.COMPILED:
+        pytest.skip("in Python memory goes when nobody uses it")
+    gatherer = kernel.Gatherer(127, 10, 100, 100)
+    with pytest.raises(WrongUse, match="begun before"):
+        gatherer.__init__(127, 10, 100, 100)  # type: ignore[misc]
+    assert gatherer.take().count == 0
+
+
+@pytest.mark.parametrize("rows", [2**31, 2**61, 2**61 + 1, 2**63 - 1])
+def test_a_batch_of_more_rows_than_it_can_have_is_refused(rows: int) -> None:
+    with pytest.raises(TooLarge):
+        kernel.Gatherer(127, rows, 100, 100)
+
+
+@pytest.mark.parametrize("count", [2**61, 2**62, 2**63 - 1])
+def test_columns_of_more_rows_than_memory_holds_are_refused(count: int) -> None:
+    columns = kernel.columns(b"", 0, 0, 0)
+    columns.count = count
+    with pytest.raises((TooLarge, WrongUse)):
+        kernel.check_columns(columns)
+
+
+def adding_to_one_batch_by_threads() -> None:
+    """One thread adds at a time; another one is refused, and what was added counts."""
+    buffer = kernel.AppendBuffer(0, 0, 1 << 40, 1 << 40)
+    for number in range(2000):
+        buffer.append(b"v" * (number % 60), b"k")
+    data, used = buffer.take()[:2]
+    gatherer = kernel.Gatherer(127, 60_000, 60_000, 6_000_000)
+    added = []
+
+    def add() -> None:
+        for _ in range(10):
+            try:
+                added.append(gatherer.add(data, 0, used, 2000)[1])
+            except WrongUse:
+                added.append(0)
+
+    in_threads(add, add, add)
+    columns = gatherer.take()
+    assert columns.count == sum(added)
+    offsets = memoryview(columns.offsets).cast("B").cast("Q")  # type: ignore[arg-type]
+    assert [offsets[row] for row in range(columns.count)] == list(range(2000)) * (columns.count // 2000)
+
+
+def test_one_thread_adds_to_a_batch_at_a_time() -> None:
+    run_apart(adding_to_one_batch_by_threads)

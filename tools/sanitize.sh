@@ -1,0 +1,60 @@
+#!/usr/bin/env bash
+# Runs the tests of the kernels with AddressSanitizer and UndefinedBehaviorSanitizer; needs GCC. What is
+# found ends the process that did it, with a stack, so that its test fails.
+#
+#     tools/sanitize.sh                             all tests of the kernels
+#     tools/sanitize.sh tests/formats/sej -k codec  others; the arguments are those of pytest
+#
+# The kernels are built in build/sanitize, from a copy of the sources. Those in src are not touched.
+
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+TREE=$PWD/build/sanitize
+PYTHON=$PWD/.venv/bin/python
+
+TESTS=(
+    tests/core/test_{checksum,gathering,twins}.py
+    tests/contract/test_{bytes,fuzz,twins}.py
+    tests/formats/*/test_{changes,codec,columns,gathering,golden,ids,kernel,packing,protobuf,reentry,replay}.py
+    tests/formats/*/test_{shapes,store,queue,queue_tally,queue_threads,threads,database_modify}.py
+    tests/formats/versioned/bonjson
+    tests/servers/kestrel/test_wire.py
+)
+shopt -s nullglob
+
+echo "== compiling the kernels with sanitizers, in build/sanitize"
+mkdir -p "$TREE"
+tar --create --exclude='*.so' --exclude='__pycache__' setup.py pyproject.toml README.md LICENSE src \
+    | tar --extract --directory "$TREE"
+(
+    cd "$TREE"
+    CC=gcc LOGWRIGHT_CFLAGS="-O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=undefined" \
+        "$PYTHON" setup.py --quiet build_ext --inplace --parallel "${JOBS:-2}" >build.log 2>&1 \
+        || { cat build.log; exit 1; }
+)
+
+# The libraries must be there before the interpreter allocates anything; that of C++ is for those who throw.
+LD_PRELOAD="$(gcc -print-file-name=libasan.so) $(gcc -print-file-name=libubsan.so) $(gcc -print-file-name=libstdc++.so.6)"
+export LD_PRELOAD
+export ASAN_OPTIONS=detect_leaks=0:abort_on_error=1:allocator_may_return_null=1:handle_segv=1:log_exe_name=1
+export UBSAN_OPTIONS=halt_on_error=1:abort_on_error=1:print_stacktrace=1
+export PYTHONMALLOC=malloc
+export PYTHONPATH=$TREE/src${PYTHONPATH:+:$PYTHONPATH}
+
+kernels=$(find "$TREE/src" -name '*.so' | wc -l)
+"$PYTHON" - "$TREE" <<'CHECK'
+import sys
+from logwright.core import _crc32c
+
+sys.exit(None if _crc32c.__file__.startswith(sys.argv[1]) else f"{_crc32c.__file__} is not of the sanitized tree")
+CHECK
+echo "== $kernels kernels with sanitizers: pytest"
+if [ $# -gt 0 ]; then
+    exec "$PYTHON" -m pytest -q -p no:cacheprovider "$@"
+fi
+existing=()
+for test in "${TESTS[@]}"; do
+    if [ -e "$test" ]; then existing+=("$test"); fi
+done
+exec "$PYTHON" -m pytest -q -p no:cacheprovider -n "${JOBS:-2}" -m "not torture" "${existing[@]}"
