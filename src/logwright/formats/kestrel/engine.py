@@ -22,7 +22,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from ...core.appending import is_failure
 from ...core.disk import Disk
 from ...core.durability import ALWAYS, IntervalSync, Sync, SyncLike
 from ...core.errors import Closed, Full, LogwrightError, TooLarge, WrongUse
@@ -364,7 +363,7 @@ class Engine(Waiting):
                 self.taken -= len(entries)
                 self.added_before += len(entries)
                 return
-        if self._failure is not None and not is_failure(self._failure):
+        if self._failure is not None and not isinstance(self._failure, LogwrightError):
             self._give_to_another(entries)
         else:
             lost = "items were removed for tasks that were cancelled as the queue was closed, and are lost"
@@ -550,7 +549,7 @@ class Engine(Waiting):
             other.put_moved([as_item(move.entry) for move in moves], arrived, within_limits=False)
             self._finish_moves(moves)
         except BaseException as error:
-            if arrived and not is_failure(error):
+            if arrived and not isinstance(error, LogwrightError):
                 other.sync()
                 self._finish_moves(moves)
                 raise
@@ -615,7 +614,7 @@ class Engine(Waiting):
             parked._give_away(xids)
             return len(items)
         except BaseException as error:
-            if arrived and not is_failure(error):
+            if arrived and not isinstance(error, LogwrightError):
                 self.sync()
                 parked._give_away(xids)
                 raise

@@ -19,7 +19,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Self
 
-from ...core.appending import is_failure
 from ...core.disk import REAL_DISK, Disk
 from ...core.durability import SyncLike, parse_sync
 from ...core.errors import Closed, Locked, LogwrightError, NotFound
@@ -253,7 +252,7 @@ class Handle:
             for engine in reversed(family):
                 engine.put_many_held(contents, now, deadline)
         except BaseException as error:
-            if not is_failure(error):
+            if not isinstance(error, LogwrightError):
                 for engine in family:
                     engine.refusing = True
                     engine._interrupted(error)
@@ -285,7 +284,7 @@ class Handle:
                     else:
                         stack.callback(engine.release)
             except BaseException as error:
-                self._is_closed = is_failure(error)  # else it was interrupted, and can be called again
+                self._is_closed = isinstance(error, LogwrightError)  # else it was interrupted, and can be called again
                 raise
             self._is_closed = True
 

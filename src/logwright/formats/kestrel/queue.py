@@ -39,7 +39,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NoReturn, TypeVar, Unpack, cast
 
-from ...core.appending import is_failure
 from ...core.buffers import Buffer, as_bytes
 from ...core.closing import Closing
 from ...core.disk import REAL_DISK, Disk
@@ -153,7 +152,7 @@ class Queue(Closing):
 
     def _woken(self, error: BaseException) -> None:
         """After an interrupt: an item may be there, and whoever waits for it may not have been woken."""
-        if not is_failure(error):
+        if not isinstance(error, LogwrightError):
             self._engine.pass_on()
 
     # --- taking -----------------------------------------------------------------------------------------------------
@@ -266,7 +265,7 @@ class Queue(Closing):
             raise
 
     def _give_back(self, error: BaseException, hand: list[Held], give_back: Callable[[list[Held]], None]) -> None:
-        if hand and not is_failure(error):
+        if hand and not isinstance(error, LogwrightError):
             give_back(hand)
             if self._is_always and not self._is_closed:
                 with suppress(LogwrightError):
