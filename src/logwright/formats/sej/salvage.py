@@ -171,7 +171,8 @@ class Salvage:
         self.pieces.append(Piece(Span(piece.start, end), piece.first_offset))
         if piece.damage is not None:
             self._note(piece.damage, piece.lost_from, piece.first_offset)
-        if piece.is_doubtful and end > piece.start:
+        leads_on = self.following is not None and (end, next_offset) == (self.size, self.following.first_offset)
+        if piece.is_doubtful and end > piece.start and not leads_on:
             which = messages_between(piece.first_offset, next_offset)
             what = f"{which}, which may be a part of the value of message {piece.lost_from}, cut short"
             reason = "whole messages lie within what that message announces as its value"
