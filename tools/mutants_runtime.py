@@ -37,9 +37,25 @@ on: Any = _reached if _log else os.environ.get("MUTANT", "").__eq__
 """Whether the mutant of a name is on."""
 
 
+class _Unlocked:
+    """A disk whose files, or a file which, cannot be locked and does not say so."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def open(self, path: Path, mode: str) -> _Unlocked:
+        return _Unlocked(self._inner.open(path, mode))
+
+    def lock(self) -> None:
+        pass
+
+
 def unlocked(kind: Any, disk: Any, path: Path) -> Any:
     """What `Lock.acquire` gives, and nothing is locked."""
-    return kind(disk.open(path, "update"))
+    return kind.acquire(_Unlocked(disk), path)
 
 
 def pytest_runtest_logreport(report: Any) -> None:
