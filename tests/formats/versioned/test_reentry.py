@@ -227,17 +227,16 @@ def packed(count: int) -> bytes:
 
 def the_last_entries_among_threads() -> None:
     """Entries are taken without the GIL: whoever comes meanwhile is refused."""
-    count = 300
-    data = packed(count) * 20
+    data = packed(300) * 3
     latest = Latest()
 
     def add() -> None:
-        for _ in range(10):
+        for _ in range(5):
             with contextlib.suppress(WrongUse):
                 latest.walk(data, 0, len(data))
 
     def ask() -> None:
-        for _ in range(10):
+        for _ in range(5):
             with contextlib.suppress(WrongUse):
                 for value, _ in latest.state().values():
                     check("k", value)

@@ -356,7 +356,7 @@ def _elements(array: list[Value] | tuple[Value, ...], path: list[str | int]) -> 
 
 
 def _members(out: bytearray, pairs: dict[Any, Value], path: list[str | int], limits: Limits) -> Iterator[Value]:
-    for key, value in pairs.items():
+    for key, value in pairs.copy().items():  # it may change, where a value is of a subclass that runs code
         if not isinstance(key, str):
             raise EncodeError(tuple(path[:-1]), f"the key {_shown(key)} of an object is not a string")
         _put_string(out, key, path[:-1], limits, f"the key {_shown(key)}")
