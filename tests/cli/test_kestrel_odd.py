@@ -20,8 +20,8 @@ DAMAGED = {
     "nothing is left of it": b"\xff" * 100,
     "its size is past all bounds": b"\x02\xff\xff\xff\x7f" + encoded([A, B]),
 }
-WHOLE = {"the first operation is damaged": [b"B"], "its size is past all bounds": [b"A", b"B"]}
-"""What can be read behind the damage."""
+WHOLE = {"the first operation is damaged": [b"A", b"B"], "its size is past all bounds": [b"A", b"B"]}
+"""What is there after a repair: of the first item only the opcode was wrong, and only one opcode fits."""
 COMPANY: dict[str, Callable[[Path], object]] = {
     "a rotated file": lambda home: write(home / "cars.50", A),
     "a pack": lambda home: write(home / "cars.50.pack", A),

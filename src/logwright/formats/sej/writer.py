@@ -254,7 +254,6 @@ class Writer(Appending, kernel.AppendBuffer):
         if self._index is not None:
             self._index.note(view[start:stop], self._file_size, smallest, largest)
         self._file_size += stop - start
-        self._lock.check()
 
     def _roll_back(self, view: memoryview, start: int, written: int) -> None:
         """After a write that failed half-way: leave whole messages only, as far as the system lets us."""
