@@ -10,6 +10,7 @@ import pytest
 from logwright import sej
 from logwright.core.disk import REAL_DISK
 from tests.cli.support import GOLDEN, Terminal, assert_one_error_line, run
+from tests.support.damage import damage_file, increment_byte
 from tests.support.trees import Tree, differences, read_tree
 
 
@@ -51,13 +52,32 @@ def test_a_torn_tail_is_cut_kept_and_put_back(demo: Path) -> None:
     assert run("verify", path).code == 1
 
 
-def test_damage_is_mended_and_the_journal_can_be_written_again(demo: Path) -> None:
+def test_damage_is_taken_out_and_accounted_for_and_the_journal_can_be_written_again(demo: Path) -> None:
     path = demo / "damaged"
-    assert run("repair", path, "--yes").code == 0
-    assert run("verify", path, "--json").object["records"] == 3000
-    assert segments(path) == segments(demo / "orders")
+    outcome = run("repair", path, "--yes")
+    assert outcome.code == 1
+    assert outcome.lines[0].startswith("lost 1 record: message 1500, ")
+    found = run("verify", path, "--json").object
+    assert (found["sound"], found["records"]) == (True, 2999)
+    assert [(loss["records"], loss["fields"]["first"], loss["fields"]["next"]) for loss in found["losses"]] == [
+        (1, 1500, 1501)
+    ]
     with sej.Writer(path) as writer:
-        assert writer.append(b"goes on") == 3000
+        assert writer.append(b"continued") == 3000
+    assert run("count", path, "--json").object["records"] == 3000
+
+
+def test_one_wrong_byte_of_a_size_is_restored_and_named(demo: Path) -> None:
+    path = demo / "orders"
+    segment = path / "jnl" / "0000000000000000.jnl"
+    whole = segment.read_bytes()
+    with sej.Reader(path) as reader:
+        span = next(iter(reader.scan(7, 8))).span
+    damage_file(segment, increment_byte, span.end - 1)
+    outcome = run("repair", path, "--yes")
+    assert outcome.code == 1
+    assert outcome.lines[0].startswith("restored by inference: ")
+    assert segment.read_bytes() == whole
 
 
 def test_a_repair_that_the_journal_has_outgrown_is_not_taken_back(demo: Path) -> None:
@@ -77,15 +97,27 @@ def test_a_sound_journal_needs_nothing(demo: Path) -> None:
     assert differences(before, read_tree(REAL_DISK, demo)) == []
 
 
-def test_what_cannot_be_repaired_is_told_and_the_exit_code_is_1(tmp_path: Path) -> None:
-    path = tmp_path / "gap"
-    shutil.copytree(GOLDEN / "gap" / "sej", path)
-    before = segments(path)
+def test_what_cannot_be_repaired_is_reported_and_the_exit_code_is_1(demo: Path) -> None:
+    path = demo / "pages" / "accounts.jrnl"
+    path.write_bytes(b"notes about accounts\n" * 100)
+    before = path.read_bytes()
     outcome = run("repair", path, "--yes")
     assert outcome.code == 1
     assert any(line.startswith("cannot be repaired: ") for line in outcome.lines)
     assert outcome.lines[-1] == f"{path}: nothing that can be repaired"
+    assert path.read_bytes() == before
+
+
+def test_messages_of_a_missing_segment_are_accounted_for(tmp_path: Path) -> None:
+    path = tmp_path / "gap"
+    shutil.copytree(GOLDEN / "gap" / "sej", path)
+    before = segments(path)
+    assert run("verify", path).code == 1
+    outcome = run("repair", path, "--yes", "--json")
+    assert outcome.code == 1
+    assert [(loss["records"], loss["fields"]["first"]) for loss in outcome.object["losses"]] == [(4, 12)]
     assert segments(path) == before
+    assert (run("verify", path).code, run("dump", path).code) == (0, 0)
 
 
 def test_nothing_to_take_back_is_wrong_use(demo: Path) -> None:
@@ -110,7 +142,9 @@ def test_blocks_that_do_not_match_their_checksum_can_be_accepted(tmp_path: Path)
     segment.write_bytes(data)
     assert run("repair", tmp_path, "--yes").code == 1
     assert run("verify", tmp_path).code == 1
-    assert run("repair", tmp_path, "--accept-checksums", "--yes").code == 0
+    accepted = run("repair", tmp_path, "--accept-checksums", "--yes")
+    assert accepted.code == 1
+    assert accepted.lines[0].startswith("restored by inference: messages 0 to 99, taken as they are")
     assert run("verify", tmp_path).code == 0
     assert segment.read_bytes() == bytes(data)
 
