@@ -336,7 +336,7 @@ class Tester:
         return code, self._output.read_text(errors="replace")
 
     def close(self) -> None:
-        """End the process: it ends when nobody can tell it anything any more."""
+        """End the process: it ends when its input is closed."""
         self._process.communicate()
 
 
@@ -397,7 +397,7 @@ class Reach:
         self._path.write_text(json.dumps(self.files))
 
     def tests_of(self, mutant: Mutant) -> list[str]:
-        """The tests that reach a mutant, the most telling first. For a new one those that reach its module."""
+        """The tests that reach a mutant, the likeliest to fail first. For a new one those that reach its module."""
         found = self._reaching(lambda name: name == mutant.name)
         return found or self._reaching(lambda name: name.startswith(f"{mutant.module}:"))
 
@@ -516,7 +516,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Leave out one sync, rename, lock or truncation at a time.")
     parser.add_argument("--only", metavar="PATTERN", action="append", help="those whose name has this in it")
     parser.add_argument("--list", action="store_true", help="their names only")
-    parser.add_argument("--fresh", action="store_true", help="see anew which test reaches what")
+    parser.add_argument("--fresh", action="store_true", help="record again which test reaches what")
     parser.add_argument("--jobs", type=int, default=2, help="how many at a time")
     parser.add_argument("--budget", type=float, default=0, metavar="SECONDS", help="of tests for each; 0 for all tests")
     options = parser.parse_args()

@@ -64,7 +64,7 @@ def pytest_runtest_logreport(report: Any) -> None:
 
 
 def serve(niceness: int, most_memory_bytes: int) -> None:
-    """Run tests as told by lines of JSON, each time in a fork of a process that has loaded everything already."""
+    """Run tests as lines of JSON ask for them, each time in a fork of a process that has loaded everything already."""
     import resource
 
     os.nice(niceness)

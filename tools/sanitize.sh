@@ -34,7 +34,7 @@ tar --create --exclude='*.so' --exclude='__pycache__' setup.py pyproject.toml RE
         || { cat build.log; exit 1; }
 )
 
-# The libraries must be there before the interpreter allocates anything; that of C++ is for those who throw.
+# The libraries must be there before the interpreter allocates anything; that of C++ is for extensions that throw.
 LD_PRELOAD="$(gcc -print-file-name=libasan.so) $(gcc -print-file-name=libubsan.so) $(gcc -print-file-name=libstdc++.so.6)"
 export LD_PRELOAD
 export ASAN_OPTIONS=detect_leaks=0:abort_on_error=1:allocator_may_return_null=1:handle_segv=1:log_exe_name=1

@@ -24,7 +24,7 @@ POLICIES = pytest.mark.parametrize("sync", ["none", "always"])
 
 
 async def cancelled(work: Awaitable[object], steps: int) -> bool:
-    """Cancel something after so many turns of the loop; whether it had not ended by then."""
+    """Cancel something after n turns of the loop; whether it had not ended by then."""
     task = asyncio.ensure_future(work)
     for _ in range(steps):
         await asyncio.sleep(0)

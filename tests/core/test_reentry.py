@@ -11,7 +11,7 @@ from tests.support.reentry import in_threads, run_apart
 
 def test_columns_are_not_begun_a_second_time_where_memory_may_be_in_use() -> None:
     if not kernel.COMPILED:
-        pytest.skip("in Python memory goes when nobody uses it")
+        pytest.skip("in Python memory is freed when nothing uses it")
     gatherer = kernel.Gatherer(127, 10, 100, 100)
     with pytest.raises(WrongUse, match="begun before"):
         gatherer.__init__(127, 10, 100, 100)  # type: ignore[misc]

@@ -225,7 +225,7 @@ class Traced(NamedTuple):
 
 
 def accident(data: bytes, chance: random.Random, most: int = 4096) -> Traced:
-    """One accident of at most so many bytes, as an operator, a disk or a file system has them. `data` is not empty."""
+    """One accident of limited size, as an operator, a disk or a file system has them. `data` is not empty."""
     at = chance.randrange(len(data))
     size = min(chance.choice((1, 2, 3, 4, 7, 16, 16, 64, 512, most)), len(data) - at)
     before: list[int | None] = list(range(len(data)))

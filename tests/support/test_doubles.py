@@ -429,7 +429,7 @@ def test_what_is_not_synced_is_told_until_it_is(disk: SimulatedDisk) -> None:
     assert disk.unsynced() == []
     file.write_at(0, b"abc")
     disk.remove(FILE)
-    assert disk.unsynced() == [f"name {FILE}"], "nobody will read what was written to a file without a name"
+    assert disk.unsynced() == [f"name {FILE}"], "no one reads what was written to a file without a name"
 
 
 @pytest.mark.parametrize("synced", [None, "x", "y"])

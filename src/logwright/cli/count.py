@@ -79,7 +79,7 @@ def command(
         damages.append(damage)
 
     if format_name is None and has_one_unsharded(REAL_DISK, path):
-        format_name = "sej"  # which nothing tells by itself: the directory may be anything that has a journal in it
+        format_name = "sej"  # not detected by name: any directory may have a journal below it
     with opened(path, format_name) as reader:
         with progress_bar("counting") as progress:
             first, end = resolve_range(reader, start, stop, since, until, local)

@@ -54,12 +54,12 @@ def command(
 ) -> int:
     """Repair a journal so that it can be read to its end and written again.
 
-    What the repair takes out is stated first, as records, and is added to the account of losses in
-    .logwright/losses, which `verify` lists from then on. A field that was restored by inference is in the account
-    too. The exit code is 0 if nothing was lost, inferred, or left unrepaired, and else 1. Every byte that leaves its
-    place is kept in .logwright/cut in the journal's directory, so a repair can be taken back with --undo. A repair that
-    was interrupted is finished. The journal is locked meanwhile: no writer may be running. Asks first; where there is
-    no terminal to ask on it needs --yes.
+    Prints first which records will be lost, and adds them to the account of losses in .logwright/losses, which
+    `verify` lists from then on. A field that was restored by inference is in the account too. The exit code is 0 if
+    nothing was lost, inferred, or left unrepaired, and 1 otherwise. Every byte that leaves its place is kept in
+    .logwright/cut in the journal's directory, so a repair can be taken back with --undo. A repair that was interrupted
+    is finished. The journal is locked meanwhile: no writer may be running. Asks first; without a terminal it needs
+    --yes.
     """
     if undo and only_plan:
         raise WrongUse("--plan and --undo exclude each other")

@@ -18,7 +18,7 @@ from .times import format_size
         ("check a journal; the exit code tells", "logwright verify orders"),
         ("what is wrong, for a program", "logwright verify damaged --json"),
         ("check all shards below a root", "logwright verify events"),
-        ("fail for losses that are known, too", "logwright verify orders --strict"),
+        ("exit with 1 for known losses too", "logwright verify orders --strict"),
     ],
 )
 @path_argument

@@ -123,7 +123,7 @@ HARDWARE = has_instruction
 
 
 cdef uint32_t checksum_of_bytes(const unsigned char *data, size_t size, uint32_t value) noexcept nogil:
-    """The CRC32C of some bytes, going on from `value`."""
+    """The CRC32C of some bytes, continued from `value`."""
     if has_instruction:
         return ~crc32c_by_instruction(~value, data, size)
     return ~crc32c_by_tables(~value, data, size)

@@ -94,7 +94,7 @@ class GroupCommit:
     def wait(self) -> None:
         """Return once everything that this thread has appended is durable; raise what the sync raised."""
         if self._last_members <= 1 and not self._leading.locked():
-            with self._leading:  # alone: whoever comes meanwhile leads the next batch, and waits for us
+            with self._leading:  # alone: a thread that comes meanwhile leads the next batch, and waits for us
                 self._commit()
             return
         while not self._share():
@@ -115,7 +115,7 @@ class GroupCommit:
                     pass
         except BaseException as error:
             if leads:
-                self._end(batch, error)  # the others must not wait for ever
+                self._end(batch, error)  # the other threads must not wait forever
             raise
         if isinstance(batch.failure, LogwrightError | OSError):
             raise batch.failure
@@ -131,7 +131,7 @@ class GroupCommit:
         self._end(batch, None)
 
     def _end(self, batch: _Batch, failure: BaseException | None) -> None:
-        """Let those go who wait for a batch."""
+        """Release the threads that wait for a batch."""
         if not batch.is_over:
             batch.failure = failure
             self._close(batch)

@@ -5,9 +5,9 @@ holder dies, however it dies, and a live holder cannot be robbed of it. A child 
 open file: it neither keeps the lock when its parent gives it back, nor gives it back itself.
 
 Some other programs unlock the lock file when they are done, and then remove it. A writer that locks it in between holds
-a lock on a file without a name, while the next one locks a new file of the same name, and both believe to be alone. So
-after locking the name is looked up again: only if it still is the locked file does the lock count. The name may also
-vanish later, when the other program gets to removing it: `check` looks again, and a writer calls it before it writes
+a lock on a file without a name, while the next one locks a new file of the same name, and two writers hold a lock. So
+the name is looked up again after locking: the lock counts only if the name still leads to the locked file. The name may
+also vanish later, when the other program removes it: `check` looks again, and a writer calls it before it writes
 and before it acknowledges. For the same reason this module never removes a lock file.
 
 On NFS `flock` works between machines only with NFSv4 or Linux ≥ 2.6.12 with a running lock daemon; keep journals on a

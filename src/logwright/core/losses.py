@@ -120,8 +120,8 @@ class Loss:
 def inherited(losses: Iterable[Loss], damages: Iterable[Damage], *, same_numbers: bool) -> list[Loss]:
     """The account of a copy: the losses of its source, and a loss for each damaged range that was left out.
 
-    The copy has other record numbers unless `same_numbers`; then what `fields` says holds for the source only, and is
-    kept below `source`.
+    Without `same_numbers` the copy numbers its records differently: `fields` then holds for the source only, and is
+    kept under `source`.
     """
     found = [replace(loss, part="", repair="") for loss in losses]
     if not same_numbers:

@@ -93,7 +93,7 @@ class Patch:
 
 @dataclass(frozen=True, slots=True)
 class Zeros:
-    """Zeros in the place of bytes that are lost, where those after them keep their positions."""
+    """Zeros in the place of lost bytes, so that the bytes after them keep their positions."""
 
     size: int
 
@@ -196,7 +196,7 @@ class Plan:
     says what is wrong and stays so. `locks` are the lock files to hold meanwhile. `derived` are files that can
     be made again from the journal at any time, such as indexes: what became of them since is no obstacle to `undo`.
     `interrupted` is set when this is the rest of a repair that was under way. `accounts` are the directories below
-    this one that have an account of their own: a loss in a file of theirs goes there.
+    this one that have an account of their own: a loss in one of their files goes there.
     """
 
     format: str

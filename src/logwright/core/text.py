@@ -10,7 +10,7 @@ _LEAST_CHARACTERS: Final = 8
 
 
 def is_text(beginning: bytes) -> bool:
-    """Whether a file that begins so is one that people write. The last character may not be whole."""
+    """Whether a file that begins with these bytes is text. The last character may be incomplete."""
     try:
         text = codecs.getincrementaldecoder("utf-8")().decode(beginning)
     except UnicodeDecodeError:

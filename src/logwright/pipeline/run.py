@@ -160,7 +160,7 @@ def _check_journals(settings: Settings, journals: Sequence[Journal]) -> None:
 class State:
     """What a checkpoint holds: with what the tables were made, how far journals were read, and what is in the tables.
 
-    `listings` are digests of what was listed, to tell whether it has changed; `losses` are digests of the known losses
+    `listings` are digests of what was listed, to see whether it has changed; `losses` are digests of the known losses
     that are in the table `damage`.
     """
 
@@ -437,7 +437,7 @@ class _Run:
 
 
 def _loss_digest(loss: KnownLoss) -> str:
-    """What tells a loss apart from the others in the tables."""
+    """What identifies a loss in the tables."""
     return hashlib.sha256(json.dumps(loss).encode()).hexdigest()[:16]
 
 

@@ -173,7 +173,7 @@ def expire(queue: Queue) -> None:
 
 
 def trial(found: Try, settings: dict[str, Any], directory: Path, interrupt: Interrupt) -> None:
-    """Make a call, interrupted; look at the queue, go on with it, open it again."""
+    """Make a call, interrupted; look at the queue, use it further, open it again."""
 
     def reopen() -> Queue:
         return Queue(directory, "q", background=False, clock=clock)

@@ -240,7 +240,7 @@ class Trial:
 
 
 def try_seeds(seeds: range) -> int:
-    """Try each seed; how many damages nobody could notice."""
+    """Try each seed; how many damages cannot be noticed."""
     undetected = 0
     for seed in seeds:
         trial = Trial(seed)

@@ -226,7 +226,7 @@ def packed(count: int) -> bytes:
 
 
 def the_last_entries_among_threads() -> None:
-    """Entries are taken without the GIL: whoever comes meanwhile is refused."""
+    """Entries are taken without the GIL: a call that comes meanwhile is refused."""
     data = packed(300) * 3
     latest = Latest()
 

@@ -73,7 +73,7 @@ cdef inline int64_t claimed(
 ) noexcept nogil:
     """The size that a record claims, and its type; -1 when it is none, 0 when that is not there.
 
-    Both are of one load, and whoever uses them takes them from here: the bytes may change meanwhile.
+    Both come from one load, and a caller must use these values: the bytes may change meanwhile.
     """
     cdef uint32_t head, size
     if end - position < HEAD_BYTES:
@@ -143,7 +143,7 @@ def walk(buffer, Py_ssize_t start, Py_ssize_t end, uint64_t segment=0, int64_t m
 cdef inline Py_ssize_t next_size(
     const unsigned char *data, Py_ssize_t position, Py_ssize_t stop, int *kind
 ) noexcept nogil:
-    """The size of a walked record, and its type; -1 where nobody has walked."""
+    """The size of a walked record, and its type; -1 where no walk has passed."""
     cdef int64_t size = claimed(data, position, stop, kind)
     return -1 if size <= 0 or stop - position < size else <Py_ssize_t>size
 

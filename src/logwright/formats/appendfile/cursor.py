@@ -236,7 +236,7 @@ class Cursor:
 
 
 class Way(NamedTuple):
-    """The way past bad bytes: so many whole `records` from `start` on lead to `end`.
+    """The way past bad bytes: n whole `records` lead from `start` to `end`.
 
     `end` is the next checkpoint record, or the end of the file. `start` may lie before the bad bytes: in a record whose
     size is wrong, so that it has swallowed others. It is `end` where no such records are found. `last` is where the

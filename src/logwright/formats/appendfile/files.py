@@ -34,9 +34,9 @@ class JournalFile(NumberedFile):
     """A file of a journal; `name` is relative to the journal's directory.
 
     `before` is its own id, and `timestamp` the next one: None for the last file, which is written to. `generation` is
-    the boundary behind it, and `ends_generation` says whether it is the last one. `missing` ids should be before this
-    one and are not there; `others` have the same id. `lost` are the first and the last of segments of its generation
-    that have lost records by a repair.
+    the boundary after it, and `ends_generation` says whether it is the last one. `missing` is how many ids right
+    before this one are not there; `others` have the same id. `lost` are ranges of segments of its generation that have
+    lost records by a repair, each the first and the last.
     """
 
     name: str

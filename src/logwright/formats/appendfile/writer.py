@@ -109,7 +109,7 @@ class Writer(Appending, kernel.AppendBuffer):
             self.older = end.older
             """What there was to recover when the journal was opened."""
             self.began = (end.file_id, end.current)
-            """The file and the segment behind that."""
+            """The file and the segment after that."""
             self._take_over(end)
             kernel.AppendBuffer.__init__(
                 self,

@@ -3,12 +3,13 @@
 A queue is replayed by position: a REMOVE takes whatever is at the head. Where an item is lost, a later removal would
 take the item after it, which may be live. So a repair puts placeholders where items are missing: as many as the gap has
 room for, and no more than later removals take. A placeholder is an empty ADDX of 1970 that has expired, so that it is
-never delivered. With them no item is taken by a removal that was meant for a lost one; instead items may come back.
+never delivered. With them no item is taken by a removal that was meant for a lost one; instead finished items may
+be delivered again.
 
 What is known of a gap decides what is said of it:
 
     exactly one damaged item    it is lost, and one placeholder keeps all others as they were
-    anything else               the number of lost operations is not known, nor is which ones. Any live item may be
+    anything else               it is not known how many operations are lost, nor which. Any live item may be
                                 finished already, the first ones most likely; any item that was finished after the gap
                                 may be live, as an operation that closes a transaction may have closed another one, and
                                 bytes may be missing that no one can count
@@ -47,7 +48,7 @@ _GAP_BITS: Final = 32
 
 
 class _Ledger(Replay):
-    """A replay that remembers which items were finished since it was told to."""
+    """A replay that remembers which items were finished since `is_noting` was set."""
 
     def __init__(self) -> None:
         super().__init__()

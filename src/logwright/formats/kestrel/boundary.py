@@ -1,4 +1,4 @@
-"""Where operations go on after bad bytes, and whether the end of a file is a torn tail.
+"""Where operations continue after bad bytes, and whether the end of a file is a torn tail.
 
 The format has no marks, and nearly any byte can be read as an operation: a 1 removes an item. So what follows bad bytes
 counts only as far as it proves itself. Three things do, in this order:
@@ -8,14 +8,14 @@ counts only as far as it proves itself. Three things do, in this order:
                                         expires then or never; the first one that another operation or the end of the
                                         file follows, or the first one of all if none is; where no item has such a time
                                         one from 1970 on, if everything from there to the end of the file can be read
-    operations up to that item,         so many that chance does not explain them: the longer the bad range, the more
+    operations up to that item,         more than chance explains: the longer the bad range, the more
     or up to the end of the file
 
 Of operations that only lead up to an item or to the end the first two are given up: the last bytes of a damaged item
-look like a removal in one of a hundred cases. An item that comes back is better than one that a made-up removal takes.
+look like a removal in one of a hundred cases. To deliver an item twice is better than to lose one to a made-up removal.
 
-A torn tail is what a crash can leave at the end of the newest file, and nothing of the above follows it. It is none
-where a file cannot be read from its first byte on: a crash leaves that only of a file that was never synced.
+A torn tail is what a crash can leave at the end of the newest file, and nothing of the above follows it. A file that
+cannot be read from its first byte on has no torn tail: a crash leaves that only of a file that was never synced.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ _ITEM_BITS: Final = 60
 _LEAST_BITS: Final = 2 * _BYTE_BITS
 """After a single bad byte: noise ends with one removal in a hundred cases, and hardly ever with two."""
 _ENOUGH_BITS: Final = 64
-"""So much evidence is no accident, whatever is in the data of an item."""
+"""With this much evidence it is no accident, whatever the data of an item holds."""
 _NAMED: Final = (ADD_XID, CONTINUE_BYTE)
 _MOST_XID: Final = 1 << 24
 """Ids from here on are not believed next to bad bytes: what stands before an ADDX would look like one."""
@@ -77,9 +77,9 @@ _LAYOUTS: Final = ((1, ADDX_HEAD.size - 16), (5, ADD_XID_HEAD.size - 16))
 
 
 def judge(cursor: Cursor) -> tuple[Damage | None, bool]:
-    """What is wrong where a cursor stopped short of the end of its file, and whether reading can go on after it.
+    """What is wrong where a cursor stopped short of the end of its file, and whether reading can continue after it.
 
-    The cursor is moved to where it goes on, or to the end. At the end of the file nothing is wrong.
+    The cursor is moved to where it continues, or to the end. At the end of the file nothing is wrong.
     """
     if cursor.ending == codec.CLEAN:
         return None, False
@@ -97,9 +97,9 @@ def _can_be_torn(cursor: Cursor, start: int) -> bool:
 
 
 def find_next(file: File, source: JournalFile, start: int, end: int, dialect: int) -> int | None:
-    """Where operations go on after the bad bytes at `start` of a file that ends at `end`; None when none do.
+    """Where operations continue after the bad bytes at `start` of a file that ends at `end`; None when none do.
 
-    At the end of the file there are some, and none of them is believed.
+    The answer is `end` where operations follow, and none of them is believed.
     """
     dialect = KESTREL2 if dialect == UNDECIDED else dialect
     own = own_end(file, start, end, dialect)
@@ -133,7 +133,7 @@ def own_end(file: File, start: int, end: int, dialect: int) -> int | None:
 
 
 def reads_on(file: File, start: int, end: int, dialect: int, least_bits: int = 0) -> bool:
-    """Whether operations follow at a position: to the end of the file, or so many that it is no accident."""
+    """Whether operations follow at a position: to the end of the file, or too many for an accident."""
     data = file.read_at(start, min(_AHEAD_BYTES, end - start))
     stop, count, ending, latest = kernel.walk(data, 0, len(data), dialect)
     bits = _BYTE_BITS * count + (_ITEM_BITS if FIRST_PLAUSIBLE_MS <= latest < LAST_PLAUSIBLE_MS else 0)
@@ -232,14 +232,14 @@ def _find_led(file: File, start: int, goal: int, end: int, dialect: int) -> int 
     evidence = evidence_to_end(data, dialect)
     for at, bits in enumerate(evidence[:-1]):
         if bits and bits >= (_ENOUGH_BITS if likes_item else _LEAST_BITS + 3 * log2(low + at - start)):
-            if likes_item:  # how long its data is, nothing says
+            if likes_item:  # nothing says how long its data is
                 return end if goal == end else None
             return low + _pass_doubted(data, at, dialect)
     return None
 
 
 def _is_cut_short(file: File, start: int, end: int, dialect: int) -> bool:
-    """Whether only a part of the head of an operation is there that writers write."""
+    """Whether only a part of the head of an operation is there, of a kind that writers write."""
     head = file.read_at(start, min(LONGEST_HEAD_BYTES, end - start))
     kind = codec.kind_of(head[0], dialect)
     least = DATA_HEAD_BYTES.get(kind, XID.size + 1)
@@ -274,7 +274,7 @@ def _size_at(data: bytes, at: int, dialect: int) -> int:
 
 
 def _is_believed(data: bytes, at: int, opcode: int) -> bool:
-    """Whether an operation that adds an item is none that begins a few bytes later, or an ADDX with a zeroed opcode."""
+    """False for an item that really begins a few bytes later, and for an ADDX whose opcode was zeroed."""
     if opcode in _NAMED:
         return data[at + 4 : at + 5] == _LAST_OF_XID
     return opcode != ADD or not has_times(data[at : at + ADDX_HEAD.size], ADDX_HEAD.size - 16)

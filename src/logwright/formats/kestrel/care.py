@@ -151,7 +151,7 @@ class JournalCare(Memory):
 
     def care_if_refilled(self) -> None:
         """Reading behind makes room on the disk long before it adds as much to the journal."""
-        if self._has_refilled and not self.unsettled:  # else the call does it that this is a part of
+        if self._has_refilled and not self.unsettled:  # else the enclosing call does it
             self._has_refilled = False
             most = max(self.limits.max_journal_bytes, 2 * self.live_bytes())
             if self.care_bytes < NO_LIMIT and self.journal_bytes > most:

@@ -95,7 +95,7 @@ class Engine(Waiting):
         self._interval = None
         try:
             self._open_cared(path, sync, dialect, buffer_bytes, background, disk)
-            is_open(self)  # the last step: an engine that nobody knows of could not be closed
+            is_open(self)  # the last step: an engine that no caller knows could not be closed
         except BaseException:
             self._let_go()
             raise
@@ -318,7 +318,7 @@ class Engine(Waiting):
             return as_item(self.head()) if self._ready() else None
 
     def take_many(self, most: int, hand: list[Entry] | None = None) -> list[Entry]:
-        """Remove up to so many items from the head on; all that is known of them. Then they are in the `hand`."""
+        """Remove up to `most` items from the head on; all that is known of them. Then they are in the `hand`."""
 
         def take() -> list[Entry]:
             found: list[Entry] = []
@@ -401,7 +401,7 @@ class Engine(Waiting):
         return found[0] if found else None
 
     def reserve_many(self, most: int, hand: list[int] | None = None, *, for_other: bool = False) -> list[Item]:
-        """Reserve up to so many items from the head on; `for_other` queues, which alone can finish them.
+        """Reserve up to `most` items from the head on; `for_other` queues, which alone can finish them.
 
         Then their ids are in the `hand`.
         """
@@ -574,7 +574,7 @@ class Engine(Waiting):
             self._confirm([move.xid for move in left])
             self.taken -= len(left)
             self.moved += len(left)
-            self.expired += sum(move.has_expired for move in left)  # not before: one that comes back is tried again
+            self.expired += sum(move.has_expired for move in left)  # not earlier: one that is returned is tried again
             self.care_if_due()
 
     def unpark(self, most: int | None) -> int:

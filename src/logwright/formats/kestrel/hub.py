@@ -237,7 +237,7 @@ class Handle:
         return family
 
     def _put_with_each(self, family: list[Engine], held: int, contents: Sequence[bytes], expires: Any) -> None:
-        """Take the mutexes that are not held, always in this order, so nobody waits for each other; then put."""
+        """Take the mutexes that are not held, always in this order, so that no deadlock arises; then put."""
         if held < len(family):
             with family[held].mutex:
                 self._put_with_each(family, held + 1, contents, expires)

@@ -170,8 +170,8 @@ class Memory(QueueFiles, quick.Shelf):
     def settled(self, work: Callable[[], Result], *, gathers: bool = True) -> Result:
         """Do something that is done or not done, its operations written together if it `gathers`. The mutex is held.
 
-        What is refused half-way is done as far as it has come. If anything else is raised, an exception of a signal
-        handler above all, none of its operations counts, and the queue is poisoned: memory is not what it was.
+        What is refused half-way is done as far as it has come. If anything else is raised, such as an exception of
+        a signal handler, none of its operations counts, and the queue is poisoned: memory is not what it was.
         """
         if self.unsettled:  # it is a part of something larger
             return work()
@@ -253,7 +253,7 @@ class Memory(QueueFiles, quick.Shelf):
     def _write_out(self) -> None:
         is_left = True
         while is_left:
-            is_left = self.leaving is not None  # somebody was interrupted who was about to write it
+            is_left = self.leaving is not None  # the call that was about to write it was interrupted
             buffer, used = self.take()
             written = 0
             with memoryview(buffer) as view:

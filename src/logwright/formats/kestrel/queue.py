@@ -151,7 +151,7 @@ class Queue(Closing):
             raise
 
     def _woken(self, error: BaseException) -> None:
-        """After an interrupt: an item may be there, and whoever waits for it may not have been woken."""
+        """After an interrupt: an item may be there, and the caller that waits for it may not have been woken."""
         if not isinstance(error, LogwrightError):
             self._engine.pass_on()
 
@@ -298,7 +298,7 @@ class Queue(Closing):
                 if found is None:
                     found = self._settled(engine, attempt(), attempt, 0)
                 elif was_woken:
-                    engine.pass_on()  # that was for another item, or for somebody else
+                    engine.pass_on()  # that was for another item, or for another caller
                 if found is not None or is_over:
                     return found
             except BaseException:

@@ -2,7 +2,7 @@
 
 Four ways through the same chunks: `operations` for objects, `scan` for objects with their places, `chunks` for whoever
 makes columns of them, `replay` for the queue that they stand for. What happens at damage, and at a torn tail of the
-newest file, is told in `core/reading.py`; where reading continues after damage, in `boundary.py`.
+newest file, is described in `core/reading.py`; where reading continues after damage, in `boundary.py`.
 """
 
 from __future__ import annotations

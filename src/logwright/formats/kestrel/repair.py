@@ -6,7 +6,7 @@
                                     placeholders where items are missing (see `account.py`)
     an empty pack from elsewhere    is removed: what it would replace counts again
     a rotated file that is missing  its loss is accepted, so that the queue can be opened again
-    two files of one number         stay: whoever knows where one of them came from must move it away
+    two files of one number         stay: a person who knows where they came from must move one away
 
 Every byte that is taken out is kept in `.logwright/cut/`, and the account of losses says what that concerns.
 """

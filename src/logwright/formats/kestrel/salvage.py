@@ -78,7 +78,7 @@ class Fix(NamedTuple):
 class Gap:
     """A range that is taken out of a file. `damage` is what cannot be read of it.
 
-    `item` is the damaged item where exactly one operation is damaged: its opcode, id and time as far as they show.
+    `is_one_item` says that exactly one item is damaged; `xid` and `added` are its id and time, as far as they show.
     `suspect` is where the item before the range begins.
     """
 
@@ -98,7 +98,7 @@ class Gap:
 
 @dataclass(slots=True)
 class FileSalvage:
-    """What is left of a file: `stretches` of whole operations, after each of them a gap, but for the last one."""
+    """What is left of a file: `stretches` of whole operations, with a gap after each of them except the last."""
 
     source: JournalFile
     file: File
@@ -131,7 +131,7 @@ class FileSalvage:
 
     @property
     def dialect(self) -> int:
-        """The dialect, for who looks for operations: where nothing shows it, the one that has all of them."""
+        """The dialect to search for operations in: where nothing shows it, the one that has all of them."""
         return KESTREL2 if self.verdict.dialect == UNDECIDED else int(self.verdict.dialect)
 
     def walk(self) -> None:

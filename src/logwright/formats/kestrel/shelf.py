@@ -11,7 +11,7 @@ leave in the order of the calls, each of which holds the `mutex` from its check 
 A call is `unsettled` from its first operation, which goes to the position where it `began`, until memory and journal
 agree again. If it is left in between, whatever was raised, none of its operations may count, and no other call is taken
 from then on. So that an item is not lost whose `get` is interrupted when all of that is done, the item is put into the
-`hand` that was given: whoever gave it can add the item again.
+`hand` that was given: the caller can add the item again.
 
 What does not happen every time is done by methods that a subclass has. They are called with the mutex held:
 
@@ -61,7 +61,7 @@ class Shelf(Outgoing):
         self.dialect = dialect
         self.write: Callable[[int, bytes], int] | None = None
         self.leaving: tuple[bytearray, int] | None = None
-        """What `take` has handed over, until whoever has written it says None."""
+        """What `take` has handed over; the caller sets it to None once it is written."""
         self.unsettled = False
         self.began = 0
         # items

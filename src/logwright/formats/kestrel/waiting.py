@@ -44,7 +44,7 @@ class Waiting(JournalCare):
                 self._wake()
 
     def _wake(self) -> None:
-        self.waiters[0]()  # called first: one that is woken twice does no harm, one that never is would
+        self.waiters[0]()  # called first: to wake one twice is harmless, to wake it never is not
         self.waiters.popleft()
         self.waiting = len(self.waiters)
 

@@ -334,7 +334,7 @@ class QueueFiles(Appending):
                 raise
             self._or_poison(self._open_replaced)
         except BaseException as error:
-            if not isinstance(error, LogwrightError):  # nobody knows which file has the name
+            if not isinstance(error, LogwrightError):  # it is unknown which file has the name
                 self._poison(error)
             raise
 

@@ -18,7 +18,7 @@ cdef inline int64_t claimed(
 ) noexcept nogil:
     """The size that a message claims, and that of its key; -1 when they make no sense, 0 when they are not all there.
 
-    Both are loaded once, and whoever uses them takes them from here: the bytes may change meanwhile.
+    Both are loaded once, and a caller must use these values: the bytes may change meanwhile.
     """
     cdef int key_size
     cdef int64_t value_size

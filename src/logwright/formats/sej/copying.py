@@ -55,7 +55,7 @@ class Batch:
     """Messages that lie one behind the other in one segment, as they lie there. `segment` is its first offset.
 
     There may be none: then all that is told is that the segment begins here. No timestamp is smaller, or larger, than
-    those that are told. `lost_from` is set where messages before these are lost, as the account of the source says: it
+    the two given here. `lost_from` is set where messages before these are lost, as the account of the source says: it
     is the offset of the first of them.
     """
 

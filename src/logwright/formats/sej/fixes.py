@@ -32,7 +32,7 @@ _SEARCH_FAR_BYTES: Final = 16 << 20
 """How far the end of a message is searched for whose own sizes do not say where it is."""
 
 _RUN_BYTES: Final = 4
-"""So many equal bytes that cover a wrong one and reach beyond its field are no accident."""
+"""A run of this many equal bytes that covers a wrong one and reaches beyond its field is no accident."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ def _fitting_key_sizes(head: bytes, size: int) -> list[int]:
 
 
 def is_plausible(file: File, fix: Fix) -> bool:
-    """Whether one byte is wrong, and no run of equal bytes, such as a sector of zeros, goes on from it into the rest.
+    """Whether one byte is wrong, and no run of equal bytes, such as a sector of zeros, extends beyond its field.
 
     What overwrites more than a byte rarely ends with the field: with the field restored, the rest would pass for what
     was written.

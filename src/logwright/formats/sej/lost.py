@@ -9,8 +9,9 @@ The `fields` of an entry, for programs:
     restored    offset, field   a field of one message, inferred from the bytes around it
                 first, next     messages that are kept although nothing proves that they are what was written
 
-How many messages are lost is exact: every offset stands for one. A message is suspect where messages are missing and
-no byte is bad: what was cut out may begin in one message and end in another of the same size.
+How many messages are lost is exact, except at the end of the journal: every offset stands for one. A message is suspect
+where messages are missing and no byte is bad: what was cut out may begin in one message and end in another of the same
+size.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ the last can ever be torn. A batch that was committed, and whose publisher was k
 completed before the writer takes anything: see `staging.py`.
 
 A failed write or sync is final: the writer takes nothing more (`Poisoned`), the partial message is rolled back, and
-what was acknowledged before stays. Open a new writer to go on. It is the same when another program removes the lock
+what was acknowledged before stays. Open a new writer to continue. The same happens if another program removes the lock
 file while this writer holds its lock, as a closing Go writer may (see `core/lock.py`): whatever was acknowledged by
 then was written alone, and nothing more is.
 """

@@ -7,7 +7,7 @@ subclass of it, so that looking one up in the index runs no Python either.
 
 Decoding a value does: it allocates containers, and so may start the collector, which runs callbacks and finalizers, and
 those may change this very table. So the slot and the memory of the buffer are held meanwhile, and a slot is written to
-again only by those who hold it. A slot that has left the index does not move when the buffer is exchanged.
+again only by its holders. A slot that has left the index does not move when the buffer is exchanged.
 """
 
 cimport cython
@@ -153,7 +153,7 @@ cdef inline int put_time(unsigned char *p, uint64_t t) noexcept nogil:
 
 @cython.boundscheck(True)
 cdef object own_copy(object value, int64_t depth):
-    """A copy of a value that is as reading it again would be; None for what only reading can tell.
+    """A copy of a value that is as reading it again would be; None where only reading shows that.
 
     The collector may run in here, and the value may change meanwhile: what is copied is what is held.
     """
@@ -379,7 +379,7 @@ cdef class Table:
         return slot.value
 
     def pairs(self):
-        """All keys and values, as they are now. It begins anew when the buffer is exchanged meanwhile."""
+        """All keys and values, as they are now. It starts again when the buffer is exchanged meanwhile."""
         cdef Slot slot
         cdef View mapped
         cdef list found

@@ -251,7 +251,7 @@ class Archiver:
                     is_ours = False
                     return
             self._run()
-        except BaseException:  # an interrupt: the archive is made by the next who asks for it
+        except BaseException:  # an interrupt: the next call that asks for the archive makes it
             if is_ours:
                 self._stop(None)
             raise

@@ -6,7 +6,7 @@ A loss of a store has these fields:
     from, to    nanoseconds: changes with from <= t <= to may be missing, and the state at from <= t < to is not known
     keys        the keys that changes are missing of; null where any key may be
 
-From `to` on the state is known again: a later journal begins with it, or the store has gone on from what is left.
+From `to` on the state is known again: a later journal begins with it, or the store has continued from what is left.
 """
 
 from __future__ import annotations

@@ -6,11 +6,11 @@
     other bad bytes                 go: the file is put together from the whole entries before and after them
     bytes after an archive          are cut off: the checksum of the archive fits
     a damaged archive               one changed bit is restored, if no other one makes all of it whole and its checksum
-                                    fit; else it goes
+                                    fit; else the archive is taken out
 
 What comes out of an archive whose checksum does not fit is not proven, however whole it looks: deflate yields wrong
-bytes before it notices, if it does. So none of it stays. What other journals have of it, which is the state at its
-beginning and end, they have anyway.
+bytes before it notices, if it does. So none of it stays. The states at its beginning and end are in the journals before
+and after it.
 
 Every byte that goes is kept in `.logwright/cut/`. Nothing is invented: an entry that is lost is lost, and the account
 says so; its fields are described in `lost.py`. The state may then have an older value of its key, until the key is
@@ -73,7 +73,7 @@ def _readers(path: Path, disk: Disk) -> list[Reader]:
 
 @dataclass(slots=True)
 class _Run:
-    """Whole entries that follow each other: the latest time among them, and the earliest."""
+    """Whole entries that follow each other: the earliest time among them, and the latest."""
 
     span: Span
     smallest: int
@@ -284,7 +284,8 @@ class _Salvage:
     def _account(self, end: int) -> None:
         """Account for what the damages cost, where the entries are going to end at `end`.
 
-        A torn tail costs nothing that was durable. But no crash makes a file shorter than its position.
+        A torn tail costs nothing that was durable. But no crash makes a file shorter than its position: that is in the
+        account, although it looks like a torn tail.
         """
         for damage in self.damages:
             if damage.kind == "torn_tail" and self._limit() <= self.size:

@@ -114,7 +114,7 @@ class VersionedKVStore(Appending, Table):
             self.recovered: Damage | None = opened.recovered
             """The torn tail that was cut off the journal on opening; None when it was whole."""
             self.kept: Path | None = opened.kept
-            """Where what was behind the last whole entry is kept."""
+            """Where the bytes after the last whole entry are kept."""
             self._adopt(opened.buffer, opened.position, opened.initialized)
             self._start()
             _open_stores.add(self)
@@ -350,7 +350,7 @@ class VersionedKVStore(Appending, Table):
             self._or_poison(lambda: self._replace(buffer, moves, timestamp))
             self._archiver.note(timestamp)
         except BaseException as error:
-            if not isinstance(error, LogwrightError):  # nobody knows which file has the name
+            if not isinstance(error, LogwrightError):  # it is unknown which file has the name
                 self._poison(error)
             raise
         self._archiver.resume()

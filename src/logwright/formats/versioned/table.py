@@ -78,7 +78,7 @@ class Table:
         self.live_bytes = 0
         self.memory: Memory | None = None
         self.index: dict[str, Slot] | None = {}
-        self._reading = threading.RLock()  # a callback of the collector may come back to it in the same thread
+        self._reading = threading.RLock()  # a callback of the collector may enter it again in the same thread
 
     # --- what a subclass has ----------------------------------------------------------------------------------------
 
@@ -151,9 +151,8 @@ class Table:
         return slot.value
 
     def pairs(self) -> Iterator[tuple[str, Any]]:
-        """All keys and values, as they are now. It begins anew when the buffer is exchanged meanwhile.
-
-        For a slot that has left the index does not move then.
+        """All keys and values, as they are now. It starts again when the buffer is exchanged meanwhile: a
+        slot that has left the index does not move then.
         """
         while True:
             if self.index is None:

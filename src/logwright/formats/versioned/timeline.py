@@ -2,7 +2,7 @@
 
 State at a time: the latest journal that was initialized by then, and its entries that are not later. By names that is
 the archive with the first later time in its name, and its own metadata must confirm it; then only that one is opened,
-however many there are. Where names do not tell, as with archives of other programs, the beginnings of all journals are
+however many there are. Where names do not say, as with archives of other programs, the beginnings of all journals are
 read. Where an archive is missing, the time is before the first journal, or the account of losses says that changes of
 that time are lost, the answer is `HistoryUnavailable`, never a guess.
 
@@ -118,7 +118,7 @@ class Timeline:
         return self._choose_by_beginning(self._in_order(files), at)
 
     def _choose_by_beginning(self, files: list[JournalFile], at: int) -> JournalFile:
-        """The same where names do not tell: the last one that began by then, unless another one is missing after it."""
+        """The same where names do not say: the last one that began by then, unless another one is missing after it."""
         begun = [self._begun(file) or file.before for file in files]
         index = bisect_right(begun, at) - 1
         kept = (
@@ -283,7 +283,7 @@ class Timeline:
         """The journals that ended after a time, oldest first, up to that which knows another one; each is open.
 
         With each comes what was before it: for the first one the time by which it must have begun, if that matters.
-        What was read stays read: where a rotation has come in between, it goes on after that.
+        What was read stays read: where a rotation has come in between, it continues after that.
         """
         copies = Copies()
         files = self._ordered_files()

@@ -90,7 +90,7 @@ class Database(Appending):
         if self.policy.name == "interval":
             self._checkpoint_bytes = checkpoint_bytes or INTERVAL_CHECKPOINT_BYTES
         self._syncs = self.policy != NONE
-        self._turn = threading.RLock()  # one that knows who has it: see `_take_turn`
+        self._turn = threading.RLock()  # one that knows its owner: see `_take_turn`
         self._running: Transaction | None = None
         self._alone = Transaction(self)
         """Runs in place of a transaction that is one call."""

@@ -5,8 +5,8 @@ one; where its own `next` leads, if that transaction names it; or with the earli
 the last transaction lead to.
 
 The end of a journal is the transaction that the header calls the last, or one after it that is sealed (see `seal.py`):
-then only its name was not written yet. What else follows was not finished by a writer, and so was a last transaction
-that has no end, or is not what was sealed, and is not in the storage: both are a torn tail. It is no torn tail if whole
+then only its name was not written yet. What else follows was not finished by a writer. Nor was a last transaction
+that has no end, or is not what was sealed, and is not in the storage. Both are a torn tail. It is no torn tail if whole
 transactions follow that a crash cannot have left there (see `salvage.py`).
 """
 
@@ -27,9 +27,9 @@ UNLINKED: Final = "whole transactions follow the last one, and no link leads to 
 
 
 def judge(cursor: Cursor) -> tuple[Damage | None, bool]:
-    """What is wrong where a cursor has stopped, None for nothing, and whether reading can go on behind it.
+    """What is wrong where a cursor has stopped, None for nothing, and whether reading can continue after it.
 
-    The cursor is moved to where it goes on, or to the end.
+    The cursor is moved to where it continues, or to the end.
     """
     if cursor.ending == DONE:
         return _judge_end(cursor)
@@ -64,7 +64,7 @@ def _rest(cursor: Cursor, kind: str) -> Damage:
 
 
 def _judge_end(cursor: Cursor) -> tuple[Damage | None, bool]:
-    """What lies behind the last transaction."""
+    """What is wrong after the last transaction."""
     end, size = cursor.position, cursor.size
     if cursor.is_half_named:
         cursor.is_half_named = False
@@ -132,7 +132,7 @@ def _judge_transaction(cursor: Cursor) -> tuple[Damage, bool]:
 
 
 def _named_by_both(cursor: Cursor, position: int, following: int) -> int | None:
-    """The transaction behind a bad one that names it: where its `next` leads, or right behind its operations."""
+    """The transaction after a bad one that names it: where its `next` leads, or right after its operations."""
     candidates = [following]
     try:
         end = measure(cursor.file, position, cursor.size, follow_next=False)
@@ -152,7 +152,7 @@ def _goes_on_behind(cursor: Cursor, position: int) -> bool:
 
 
 def _skip(cursor: Cursor, position: int, link: Damage | None) -> tuple[Damage, bool]:
-    """Go on where the links backwards lead, if they lead behind a position."""
+    """Continue where the links backwards lead, if that is after a position."""
     start = cursor.position
     found = cursor.behind(position)
     if found is not None:

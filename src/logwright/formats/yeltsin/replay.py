@@ -143,7 +143,7 @@ class PagesState:
     redo: bool
     pages: dict[int, Ranges]
     losses: tuple[Loss, ...] = ()
-    """What was lost up to there: bytes of pages that nothing has told since are not known."""
+    """What was lost up to there: bytes of pages that no transaction has named since are not known."""
 
     def as_json(self) -> dict[str, Any]:
         """As `state --json` prints it."""

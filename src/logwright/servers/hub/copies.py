@@ -121,7 +121,7 @@ class Copy:
         return answers
 
     def _moved(self) -> Closed | None:
-        """What was written is on the disk, but not in its place any more: nobody may be told that it is."""
+        """What was written is on the disk, but not in its place any more: it must not be acknowledged."""
         if self._writer is None or self._copies.disk.identity(self._segments) == self._identity:
             return None
         return Closed(f"{self.directory} was moved or removed while it was written")

@@ -10,7 +10,7 @@
 
 The fields from 29 on are ours, and others skip them. `Segment` is the first offset of the segment that the messages are
 of; with no messages it says that this segment begins here. `Begins` is 1 when the journal has nothing before these
-messages, because older ones were cleaned away. `Next` is the offset that the copy goes on with. `Lost` is there when
+messages, because older ones were cleaned away. `Next` is the offset that the copy continues with. `Lost` is there when
 messages before these are lost, as the account of the journal says: it is the offset of the first of them.
 """
 
