@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs the tests of the kernels with AddressSanitizer and UndefinedBehaviorSanitizer; needs GCC. What is
-# found ends the process that did it, with a stack, so that its test fails.
+# found ends the process that did it, so that its test fails; with -s, and without -n, pytest shows the stack.
 #
 #     tools/sanitize.sh                             all tests of the kernels
 #     tools/sanitize.sh tests/formats/sej -k codec  others; the arguments are those of pytest
@@ -43,6 +43,10 @@ export PYTHONMALLOC=malloc
 export PYTHONPATH=$TREE/src${PYTHONPATH:+:$PYTHONPATH}
 
 kernels=$(find "$TREE/src" -name '*.so' | wc -l)
+if [ "$kernels" != "$(find src -name '_*.pyx' | wc -l)" ]; then
+    cat "$TREE/build.log"
+    exit 1
+fi
 "$PYTHON" - "$TREE" <<'CHECK'
 import sys
 from logwright.core import _crc32c

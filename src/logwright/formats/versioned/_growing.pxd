@@ -61,9 +61,10 @@ cdef inline void drop(Growing *growing) noexcept:
 
 
 cdef inline void put(Growing *growing, const unsigned char *data, Py_ssize_t size) noexcept nogil:
-    """Append some bytes, for which there is room."""
-    memcpy(growing.data + growing.size, data, size)
-    growing.size += size
+    """Append some bytes, for which there is room; where there are none, there may be no memory yet either."""
+    if size > 0:
+        memcpy(growing.data + growing.size, data, size)
+        growing.size += size
 
 
 cdef inline void put_one(Growing *growing, unsigned char byte) noexcept nogil:
