@@ -20,7 +20,7 @@ from .disk import REAL_DISK, Disk, File, make_directories
 from .errors import LogwrightError, NotFound, is_refusal
 from .keep import DIRECTORY
 from .losses import Loss
-from .outcome import Damage, Span
+from .outcome import Span
 from .reading import FilesReader
 from .repair import Create, Cut, Patch, Plan, Remove, Rename, Repair, Step
 
@@ -52,13 +52,6 @@ class PiecesSalvage:
     losses: list[Loss] = field(default_factory=list)
     reason: str = ""
     size: int = 0
-
-    def lose(self, damage: Damage, lost: str) -> None:
-        """Note bytes that cannot be read; of a torn tail nothing is lost that counted."""
-        self.reason = self.reason or damage.reason
-        if damage.kind != "torn_tail":
-            what = f"{damage.size} bytes could not be read ({damage.reason}): {lost}"
-            self.left.append(f"{damage.file} @ {damage.start}: {what}")
 
     def steps_to_pieces(self, replacement: str, records: str) -> list[Step]:
         """The steps that leave the pieces only. What is not at the end goes by a `replacement` of the file."""

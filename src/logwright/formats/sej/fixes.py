@@ -23,7 +23,7 @@ from typing import Final
 
 from ...core.disk import File
 from . import codec
-from .layout import HEAD, MAX_KEY_BYTES, OFFSET, OVERHEAD, TRAILER, VALUE_SIZE
+from .layout import HEAD, MAX_KEY_BYTES, MAX_OFFSET, OFFSET, OVERHEAD, TRAILER, VALUE_SIZE
 from .segment import Segment, message_span
 
 _KEY_SIZE_AT: Final = HEAD.size - 1
@@ -50,7 +50,7 @@ class Fix:
 def find_fixes(file: File, position: int, expected: int, following: Segment | None) -> Iterator[Fix]:
     """Every change of one field that makes the bytes at a position a whole message with this offset."""
     head = file.read_at(position, HEAD.size + MAX_KEY_BYTES + VALUE_SIZE.size)
-    if len(head) < HEAD.size:
+    if len(head) < HEAD.size or expected >= MAX_OFFSET:  # no message follows the highest offset, which settles nothing
         return
     size_of_file = file.size()
     offset, _, _, key_size = HEAD.unpack_from(head)

@@ -246,7 +246,7 @@ class Salvage:
     def _leads_to_end(self, cursor: Cursor, least: int = 1) -> bool:
         """Whether all is whole up to the next segment, or in the last one up to a torn tail, after some messages."""
         first = cursor.expected
-        while cursor.read() is not None:
+        while cursor.read(load=False) is not None:
             pass
         if self.following is not None:
             return cursor.ending == codec.CLEAN and cursor.expected == self.following.first_offset

@@ -145,8 +145,11 @@ class Cursor:
         self._seen: int | None = None
         self._buffer = memoryview(bytearray(READ_BYTES))
 
-    def read(self, most: int = -1) -> Chunk | None:
-        """The next whole messages, at most `most`; None when there are none, and `ending` says why."""
+    def read(self, most: int = -1, *, load: bool = True) -> Chunk | None:
+        """The next whole messages, at most `most`; None when there are none, and `ending` says why.
+
+        Without `load` a message that is larger than the buffer is passed by its sizes: its chunk is hollow.
+        """
         room = self._buffer
         if self.near is not None and self.position < self.near:
             room = room[: self.near - self.position]
@@ -177,7 +180,13 @@ class Cursor:
                 return None
             if ending == codec.INCOMPLETE and have == len(room):
                 size = self._size_beyond(room, have)
-                if size is not None and message_span(self.file, self.position, self.position + size) is not None:
+                found = None if size is None else message_span(self.file, self.position, self.position + size)
+                if size is not None and found is not None:
+                    if not load and found[0] == self.expected:
+                        chunk = Chunk(self.segment, room[:0], 0, 0, self.position, self.expected, 1, 0, 0)
+                        self.position += size
+                        self.expected += 1
+                        return chunk
                     room = memoryview(bytearray(size))
                     continue
                 if size is not None:

@@ -299,8 +299,8 @@ class Writer(Appending, kernel.AppendBuffer):
             if self._failure is None:
                 checksums.sync()
         finally:
+            self._checksums = None  # first: a second call after an interrupt must not use closed checksums
             checksums.close()
-            self._checksums = None
 
     @property
     def _sync_resumes(self) -> bool:  # type: ignore[override]
