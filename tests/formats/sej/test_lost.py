@@ -132,7 +132,7 @@ def test_an_account_that_cannot_be_read_explains_nothing(lossy: Path) -> None:
     account_path(lossy).write_bytes(b"{\n")
     with pytest.raises(Gap):
         list(Reader(lossy))
-    assert [problem.kind for problem in Reader(lossy).verify().problems] == ["gap", "losses"]
+    assert [problem.kind for problem in Reader(lossy).verify().problems] == ["gap", "unreadable"]
 
 
 def test_the_account_goes_with_a_copy_of_the_directory(lossy: Path, tmp_path: Path) -> None:

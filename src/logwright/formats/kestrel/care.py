@@ -345,12 +345,15 @@ class JournalCare(Memory):
         self.emit(b"".join(XID_HEAD.pack(CONFIRM_REMOVE, xid) for xid in self.open_items))
 
     def _remove_files(self) -> None:
+        noted = self.directory / rotated_note_name(self.queue)
+        if self._disk.exists(noted):  # first, and durably: after a crash a file that is noted must not be missing
+            self._disk.remove(noted)
+            self._disk.sync_directory(noted.parent)
         listing = list_files(self._disk, self.directory, self.queue)
         for file in listing.files:
             self._disk.remove(file.path)
         self._disk.sync_directory(self.directory)
         self._disk.remove(self.directory / note_name(self.queue))
-        self._disk.remove(self.directory / rotated_note_name(self.queue))
 
 
 class Caretaker:

@@ -19,6 +19,7 @@ file of a greater number is not noted, or has another size.
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
@@ -28,6 +29,10 @@ from ...core.errors import LogwrightError
 from .layout import HOME_DIRECTORY, TEMPORARY, note_name, parse_name, rotated_note_name
 
 _MOST_BYTES: Final = 64 << 20
+
+
+_CHANGING: Final = threading.Lock()
+"""Held while a note of rotated files changes: a queue may be rotated while a thread packs it."""
 
 
 def write_note(disk: Disk, directory: Path, queue: str, timestamp: int, size: int, replaces: Iterable[str]) -> None:
@@ -51,10 +56,11 @@ def replaced_files(disk: Disk, directory: Path, queue: str, timestamp: int, pack
 
 def note_rotated(disk: Disk, directory: Path, queue: str, name: str, size: int, upto: int = -1) -> None:
     """Note a rotated file. With `upto` those up to this number are gone: it stands for them."""
-    noted = {one: bytes_ for one, bytes_ in rotated_files(disk, directory, queue).items() if _number(one) > upto}
     path = directory / rotated_note_name(queue)
-    text = json.dumps({**noted, name: size})
-    replace_file(disk, path, text.encode(), path.with_name(path.name + TEMPORARY))
+    with _CHANGING:
+        noted = {one: bytes_ for one, bytes_ in rotated_files(disk, directory, queue).items() if _number(one) > upto}
+        text = json.dumps({**noted, name: size})
+        replace_file(disk, path, text.encode(), path.with_name(path.name + TEMPORARY))
 
 
 def rotated_files(disk: Disk, directory: Path, queue: str) -> dict[str, int]:
