@@ -99,3 +99,20 @@ def test_a_repair_writes_the_account_and_undo_takes_it_back(tmp_path: Path) -> N
     repair.undo(REAL_DISK, tmp_path)
     assert read_losses(REAL_DISK, tmp_path) == []
     assert done.log.exists()
+
+
+def test_a_broken_line_keeps_no_repair_from_being_done_or_taken_back(tmp_path: Path) -> None:
+    file = tmp_path / "cars"
+    file.write_bytes(b"0123456789")
+    plan = Plan("kestrel", (Cut("cars", 4, 10, "bad"),), losses=(LOSS,))
+    repair.apply(REAL_DISK, tmp_path, plan)
+    with account_path(tmp_path).open("ab") as account:
+        account.write(b"hello \xff")
+    repair.undo(REAL_DISK, tmp_path)
+    assert file.read_bytes() == b"0123456789"
+    assert account_path(tmp_path).read_bytes() == b"hello \xff\n"
+    repair.apply(REAL_DISK, tmp_path, plan)
+    with pytest.raises(DamagedJournal, match="not JSON"):
+        read_losses(REAL_DISK, tmp_path)
+    account_path(tmp_path).write_bytes(account_path(tmp_path).read_bytes().removeprefix(b"hello \xff\n"))
+    assert [loss.what for loss in read_losses(REAL_DISK, tmp_path)] == [LOSS.what]

@@ -148,6 +148,20 @@ def account_path(home: Path) -> Path:
 def read_losses(disk: Disk, home: Path, part: str | None = None) -> list[Loss]:
     """The losses of the journals in a directory, or of one of them. `DamagedJournal` for a broken account."""
     path = account_path(home)
+    found = []
+    position = 0
+    for line in _read_lines(disk, path):
+        try:
+            loss = _parsed(line)
+        except ValueError as error:
+            raise DamagedJournal(path, position, f"this line of the account of losses is broken: {error}") from None
+        position += len(line)
+        if part is None or loss.part in ("", part):
+            found.append(loss)
+    return found
+
+
+def _read_lines(disk: Disk, path: Path) -> list[bytes]:
     if not disk.exists(path):
         return []
     file = disk.open(path, "read")
@@ -155,20 +169,21 @@ def read_losses(disk: Disk, home: Path, part: str | None = None) -> list[Loss]:
         size = file.size()
         if size > _MOST_ACCOUNT_BYTES:
             raise DamagedJournal(path, 0, f"an account of losses has at most {_MOST_ACCOUNT_BYTES} bytes, not {size}")
-        text = file.read_at(0, size)
+        return file.read_at(0, size).splitlines(keepends=True)
     finally:
         file.close()
-    found = []
-    position = 0
-    for line in text.splitlines(keepends=True):
-        try:
-            loss = Loss.from_json(json.loads(line))
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise DamagedJournal(path, position, f"this line of the account of losses is broken: {error!r}") from None
-        position += len(line)
-        if part is None or loss.part in ("", part):
-            found.append(loss)
-    return found
+
+
+def _parsed(line: bytes) -> Loss:
+    """The loss on a line; `ValueError` for a broken line."""
+    try:
+        return Loss.from_json(json.loads(line))
+    except (ValueError, RecursionError):
+        raise ValueError("it is not JSON, or a number in it is none") from None
+    except KeyError as error:
+        raise ValueError(f"it has no {error}") from None
+    except (TypeError, AttributeError):
+        raise ValueError("it is no object with the fields of a loss") from None
 
 
 def add_losses(disk: Disk, home: Path, losses: Iterable[Loss], *, repair: str = "") -> None:
@@ -203,20 +218,27 @@ def _changing(disk: Disk, home: Path) -> Iterator[_Change]:
     path = account_path(home)
     make_directories(disk, path.parent)
     with _wait_for_lock(disk, path.with_name(_LOCK_NAME)):
-        yield lambda edit: _save(disk, path, home, edit)
+        yield lambda edit: _save(disk, path, edit)
 
 
-def _save(disk: Disk, path: Path, home: Path, edit: Callable[[list[Loss]], list[Loss]]) -> None:
-    old = read_losses(disk, home)
+def _save(disk: Disk, path: Path, edit: Callable[[list[Loss]], list[Loss]]) -> None:
+    """Write the account again. Broken lines stay as they are, in front: `verify` reports them, and nothing is stuck."""
+    old: list[Loss] = []
+    broken: list[bytes] = []
+    for line in _read_lines(disk, path):
+        try:
+            old.append(_parsed(line))
+        except ValueError:
+            broken.append(line if line.endswith(b"\n") else line + b"\n")
     new = edit(old)
     if new == old:
         return
-    if not new:
+    if not new and not broken:
         disk.remove(path)
         disk.sync_directory(path.parent)
         return
-    lines = (json.dumps({**loss.as_json(), "repair": loss.repair}) + "\n" for loss in new)
-    replace_file(disk, path, "".join(lines).encode(), path.with_name(ACCOUNT_NAME + ".tmp"))
+    lines = [json.dumps({**loss.as_json(), "repair": loss.repair}).encode() + b"\n" for loss in new]
+    replace_file(disk, path, b"".join([*broken, *lines]), path.with_name(ACCOUNT_NAME + ".tmp"))
 
 
 def _wait_for_lock(disk: Disk, path: Path) -> Lock:

@@ -86,7 +86,7 @@ class Counted(bytes):
 
     def __getitem__(self, key: Any) -> Any:
         found = super().__getitem__(key)
-        Counted.copied += len(found)
+        Counted.copied += len(found) if isinstance(found, bytes) else 0
         return found
 
 
