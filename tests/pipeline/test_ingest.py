@@ -196,7 +196,8 @@ def test_an_archive_of_a_store_that_is_missing_is_a_row_of_damage(tmp_path: Path
     assert done.journals["root"].damage == {"gap": 1}
     (told,) = rows(plan, "damage").to_pylist()
     assert (told["file"], told["kind"], told["size"]) == (f"cars.jrn.t{ends[2]}.zz", "gap", 0)
-    assert told["reason"] == f"it begins at {ends[1]}, and the journal before it ended at {ends[0]}: one is missing"
+    before = f"cars.jrn.t{ends[0]}.zz, which ended at {ends[0]}"
+    assert told["reason"] == f"it begins at {ends[1]}, and not with what was at the end of {before}: one is missing"
 
 
 def test_each_journal_has_its_own_mode_and_excluded_ones_are_left_out(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from logwright.core.repair import Create, Cut, Patch, Remove, Rename
 from logwright.formats.versioned import Entry, Reader, Retention, VersionedKVStore, VersionedRecovery, states
 from logwright.formats.versioned.files import archive_name
 from logwright.formats.versioned.layout import HEADER_BYTES
+from logwright.formats.versioned.lost import NEVER
 from logwright.formats.versioned.repair import apply, plan, undo
 from tests.formats.versioned.samples import START, Model, journal, with_position
 from tests.support.damage import damage_file, flip_bits, shrink
@@ -234,6 +235,38 @@ def test_a_question_that_depends_on_a_lost_archive_is_refused(tmp_path: Path) ->
     assert [entry.o for entry in lenient.history("key 1")] == ["value 1", "value 7", "value 10"]
     assert [damage.kind for damage in lenient.damages] == ["lost"]
     assert [entry.o for entry in Reader(path)][:4] == ["value 0", "value 1", "value 2", "value 3"], "the gap is known"
+
+
+def rotated_quickly(tmp_path: Path) -> tuple[Model, Path, list[Path]]:
+    """A store that was rotated every nanosecond, then once much later."""
+    model = Model()
+    for step in (1, 1, 1, 1, 10**6):
+        model.change(Entry(model.now + step, "key", step))
+        model.rotate()
+    path = model.write(tmp_path)
+    return model, path, [tmp_path / archive_name("cars", ended) for ended, _ in model.archives]
+
+
+@pytest.mark.parametrize("number", range(5))
+def test_a_lost_archive_ends_where_the_next_one_begins_however_close_others_are(tmp_path: Path, number: int) -> None:
+    model, path, archives = rotated_quickly(tmp_path)
+    ends = [0, *(ended for ended, _ in model.archives)]
+    damage_file(archives[number], shrink, 20)
+    found = plan(path)
+    assert [(loss.fields["from"], loss.fields["to"]) for loss in found.losses] == [(ends[number], ends[number + 1])]
+    apply(path, found)
+    assert Reader(path).verify().sound
+
+
+def test_a_lost_archive_is_of_any_time_before_the_newest_journal_where_the_next_one_is_missing(tmp_path: Path) -> None:
+    model, path, archives = rotated_quickly(tmp_path)
+    ends = [ended for ended, _ in model.archives]
+    archives[4].unlink()
+    damage_file(archives[3], shrink, 20)
+    assert [(loss.fields["from"], loss.fields["to"]) for loss in plan(path).losses] == [(ends[2], ends[4])]
+    path.write_bytes(b"no journal")
+    (loss, *_) = plan(path).losses
+    assert (loss.fields["from"], loss.fields["to"]) == (ends[2], NEVER)
 
 
 def test_bytes_after_an_archive_are_cut_off_and_nothing_is_lost(tmp_path: Path) -> None:

@@ -263,14 +263,18 @@ class _Salvage:
     def _lost_archive(self, reason: str) -> list[Step]:
         """Take an archive out, with all changes of its time.
 
-        Its name and the other journals say what that is, for what it says itself is not proven. Where no journal began
-        when it ended by its name, it may have been any before the newest one.
+        Its name and the other journals say what that is, for what it says itself is not proven. It ended when the
+        journal after it began, which has a later name, or is the newest. Where none began when it ended by its name, it
+        may have been any before the newest one.
         """
         others = [file for file in self.reader.files() if file.name != self.source.name]
         ended = self.source.ended or 0
-        start = max((file.ended for file in others if file.ended is not None and file.ended < ended), default=0)
-        begins = [begun for file in others if (begun := self.reader.begun(file)) is not None]
-        stop = min((begun for begun in begins if agree(ended, begun)), default=max(begins, default=NEVER))
+        begins = [(file, begun) for file in others if (begun := self.reader.begun(file)) is not None]
+        later = [begun for file, begun in begins if file.ended is None or file.ended > ended]
+        newest = max((begun for _, begun in begins if begun >= ended), default=NEVER)
+        stop = min((begun for begun in later if agree(ended, begun)), default=newest)
+        before = [file.ended for file in others if file.ended is not None and file.ended < min(ended, stop)]
+        start = max(before, default=0)
         what = f"every change {_times(start, stop)}"
         if self.entries:
             names = listed(map(repr, self.keys), len(self.keys))

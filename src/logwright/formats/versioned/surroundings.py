@@ -2,9 +2,9 @@
 
     active                        the active journal
     old, no active                the old journal is the active one: the new one had not got its name yet
-    old and a whole active        the old one ended when the active one was initialized; it counts until an archive with
-                                  the same content is there. One that has only its beginning was not finished, and
-                                  does not count
+    old and a whole active        the old one ended when the active one was initialized, or at the next time that no
+                                  archive has in its name; it counts until an archive with the same content is there.
+                                  One that has only its beginning was not finished, and does not count
     old and an active one that    the old one is the truth
     has no whole beginning
 
@@ -50,10 +50,17 @@ def counting_files(disk: Disk, listing: Listing) -> list[JournalFile]:
         listing = replace(listing, archives=[timestamp for timestamp in listing.archives if timestamp not in half])
         files = listing.archive_files()
     if not finished:
-        name = old_name(listing.store)
-        files.append(JournalFile(listing.store, name, listing.path(name), active.initialized, listing.last_timestamp))
+        name, ended = old_name(listing.store), _free_time(listing, active.initialized)
+        files.append(JournalFile(listing.store, name, listing.path(name), ended, listing.last_timestamp))
     before = files[-1].timestamp or 0
     return [*files, _newest(listing, active_name(listing.store), before)]
+
+
+def _free_time(listing: Listing, ended: int) -> int:
+    """The time that the archive of the old journal will have in its name: numbers are the same before and after."""
+    while ended in listing.archives:
+        ended += 1
+    return ended
 
 
 def _archives_of_old(disk: Disk, listing: Listing, active_begun: int) -> tuple[list[int], list[int]]:
