@@ -74,8 +74,11 @@ def test_the_account_goes_along_with_a_conversion_to_another_journal(demo: Path,
     assert outcome.code == 0
     assert "known losses" in outcome.err
     (loss,) = read_losses(REAL_DISK, tmp_path / "copy")
-    assert (loss.what, loss.repair, loss.fields) == (LOSS.what, "", {"source": {"where": 7}})
-    assert run("verify", tmp_path / "copy").lines[1] == LINE
+    what = f"{LOSS.what}, in the journal that this is a copy of"
+    assert (loss.what, loss.repair, loss.fields) == (what, "", {"source": {"where": 7}})
+    assert run("verify", tmp_path / "copy").lines[1] == LINE.replace(LOSS.what, what)
+    assert run("convert", tmp_path / "copy", tmp_path / "again", "--to", "sej").code == 0
+    assert read_losses(REAL_DISK, tmp_path / "again") == [loss]
 
 
 def test_the_account_goes_along_to_parquet_and_back(demo: Path, tmp_path: Path) -> None:

@@ -33,6 +33,9 @@ _MOST_ACCOUNT_BYTES: Final = 64 << 20
 MOST_LISTED: Final = 20
 """How many keys, items or transactions are named in the text of one loss."""
 
+_IN_SOURCE: Final = ", in the journal that this is a copy of"
+"""What is said of a loss after a conversion: offsets and places are those of the source."""
+
 Kind: TypeAlias = Literal["lost", "restored"]
 
 
@@ -65,7 +68,8 @@ class Loss:
         if self.at_least == self.at_most:
             return f"{self.at_least} record{'' if self.at_least == 1 else 's'}"
         if self.at_most is None:
-            return f"at least {self.at_least} records" if self.at_least else "an unknown number of records"
+            least = f"at least {self.at_least} record{'' if self.at_least == 1 else 's'}"
+            return least if self.at_least else "an unknown number of records"
         return f"at least {self.at_least} and at most {self.at_most} records"
 
     def describe(self) -> str:
@@ -125,12 +129,19 @@ def inherited(losses: Iterable[Loss], damages: Iterable[Damage], *, same_numbers
     """
     found = [replace(loss, part="", repair="") for loss in losses]
     if not same_numbers:
-        found = [replace(loss, fields={"source": dict(loss.fields)} if loss.fields else {}) for loss in found]
+        found = [_of_source(loss) for loss in found]
     for damage in damages:
         if damage.kind not in ("torn_tail", "lost"):
             what = "the records of a damaged range of the journal that this is a copy of"
             found.append(Loss(damage.file, damage.start, damage.size, 0, None, what, damage.reason))
     return found
+
+
+def _of_source(loss: Loss) -> Loss:
+    """A loss as a copy with other record numbers has it; a copy of a copy says no more."""
+    if loss.what.endswith(_IN_SOURCE):
+        return loss
+    return replace(loss, what=loss.what + _IN_SOURCE, fields={"source": dict(loss.fields)} if loss.fields else {})
 
 
 def listed(names: Iterable[str], count: int) -> str:

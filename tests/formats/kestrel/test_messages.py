@@ -11,6 +11,7 @@ import pytest
 from logwright import arrow
 from logwright.core.errors import DamagedJournal, WrongUse
 from logwright.formats.kestrel import messages
+from logwright.formats.kestrel.records import Operation
 from logwright.formats.sej.writer import Writer as MessageWriter
 from tests.formats.kestrel.samples import ADDED, REMOVE, RESERVE, addx, confirm, unremove, write
 
@@ -82,3 +83,12 @@ def test_a_key_names_the_queue_and_an_empty_one_none() -> None:
         {"value": b"x", "queue": "cars"},
         {"value": b"y", "queue": None},
     ]
+
+
+def test_placeholders_of_a_repair_do_not_become_messages(tmp_path: Path) -> None:
+    placeholder = Operation("addx", added=0, expires=1, data=b"")
+    empty = Operation("addx", added=ADDED, expires=None, data=b"")
+    write(tmp_path / "cars", placeholder, addx(b"A"), placeholder, empty)
+    found = arrow.batches(tmp_path / "cars")
+    values = [value for batch in found for value in arrow.as_messages("kestrel", batch).column("value").to_pylist()]
+    assert values == [b"A", b""]

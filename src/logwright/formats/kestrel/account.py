@@ -33,7 +33,18 @@ from typing import Any, Final
 
 from ...core.losses import Loss, listed
 from . import codec
-from .layout import ADD_HEAD, ADD_XID, ADDX, ADDX_HEAD, DOCUMENTED, REMOVE, REMOVE_TENTATIVE, REMOVE_TENTATIVE_XID
+from .layout import (
+    ADD_HEAD,
+    ADD_XID,
+    ADDX,
+    ADDX_HEAD,
+    DOCUMENTED,
+    PLACEHOLDER_ADDED,
+    PLACEHOLDER_EXPIRES,
+    REMOVE,
+    REMOVE_TENTATIVE,
+    REMOVE_TENTATIVE_XID,
+)
 from .reader import read_operation
 from .records import OPS, Operation
 from .replay import FINISHED, REMOVED, Item, Replay
@@ -41,7 +52,7 @@ from .salvage import FileSalvage, Gap
 
 MOST_PLACES: Final = 1000
 """How many places a list of a loss has."""
-PLACEHOLDER: Final = Operation("addx", added=0, expires=1, data=b"")
+PLACEHOLDER: Final = Operation("addx", added=PLACEHOLDER_ADDED, expires=PLACEHOLDER_EXPIRES, data=b"")
 _TAKES: Final = (REMOVE, REMOVE_TENTATIVE, REMOVE_TENTATIVE_XID)
 _PREVIEW_BYTES: Final = 32
 _GAP_BITS: Final = 32
@@ -83,7 +94,7 @@ class _Placed:
     def placeholder(self) -> Operation:
         xid = self.gap.xid
         if self.is_exact and xid is not None:
-            return Operation("add_xid", xid, added=0, expires=1, data=b"")
+            return Operation("add_xid", xid, added=PLACEHOLDER_ADDED, expires=PLACEHOLDER_EXPIRES, data=b"")
         return PLACEHOLDER
 
 

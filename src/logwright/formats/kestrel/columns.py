@@ -51,6 +51,7 @@ from ..columns import (
 from . import codec, kernel
 from .codec import Columns
 from .cursor import Chunk
+from .layout import PLACEHOLDER_ADDED, PLACEHOLDER_EXPIRES
 from .records import FIELDS, OP_NAMES, OPS
 
 __all__ = ["Collector", "as_messages", "by_queue", "from_arrow", "record_batches", "schema"]
@@ -174,10 +175,12 @@ class Collector(GatheringCollector[Chunk, kernel.Gatherer]):
 def as_messages(batch: pa.RecordBatch) -> pa.RecordBatch:
     """The items of a batch as what every format of messages takes: `value`, `timestamp` and `key`, which is the queue.
 
-    Operations without an item have nothing to tell there, and are left out. `expires` comes along for who has a place
-    for it.
+    Operations without an item are left out, and so are the placeholders of repairs. `expires` is kept for formats that
+    have a place for it.
     """
     items = batch.filter(pc.is_valid(batch.column("data")))
+    if {"added", "expires"} <= set(items.schema.names):
+        items = items.filter(pc.invert(_are_placeholders(items)))
     found = {"value": items.column("data"), "timestamp": pa.nulls(items.num_rows, _TIME)}
     for name, column in (("timestamp", "added"), ("key", "queue"), ("expires", "expires")):
         if column in items.schema.names:
@@ -185,6 +188,14 @@ def as_messages(batch: pa.RecordBatch) -> pa.RecordBatch:
     if "key" in found:
         found["key"] = plain(found["key"]).cast(pa.binary())
     return pa.RecordBatch.from_pydict(found)
+
+
+def _are_placeholders(items: pa.RecordBatch) -> pa.Array:
+    """Which items a repair has put where others were lost: empty ones of 1970 that expired at once."""
+    added, expires = (plain(items.column(name)).cast(pa.int64()) for name in ("added", "expires"))
+    is_empty = pc.equal(pc.binary_length(items.column("data")), 0)
+    of_1970 = pc.and_(pc.equal(added, PLACEHOLDER_ADDED), pc.equal(expires, PLACEHOLDER_EXPIRES))
+    return pc.fill_null(pc.and_(is_empty, of_1970), False)
 
 
 def by_queue(batch: pa.RecordBatch, default: str) -> list[tuple[str, pa.RecordBatch]]:

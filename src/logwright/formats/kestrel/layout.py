@@ -122,6 +122,11 @@ def is_queue_name(name: object) -> bool:
     return True
 
 
+PLACEHOLDER_ADDED: Final = 0
+PLACEHOLDER_EXPIRES: Final = 1
+"""The times in milliseconds of an item that a repair puts where another one was lost: it has expired."""
+
+
 def parse_name(name: str) -> tuple[str, int | None, bool] | None:
     """The queue that a file belongs to, the number that it was rotated under, and whether it is a pack.
 
