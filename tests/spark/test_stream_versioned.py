@@ -272,7 +272,7 @@ def test_a_missing_archive_is_told_once_by_a_stream(tmp_path: Path) -> None:
         offset = end
     assert [row["k"] for row in found if row["_damage"] is None] == ["gone", "a"]
     (told,) = [row for row in found if row["_damage"] is not None]
-    assert told["_damage"].startswith(f"gap: it begins at {removed}, and the journal before it ended at ")
+    assert told["_damage"].startswith(f"gap: it begins at {removed}, and not with what was at the end of ")
     failing = stream_of(tmp_path / "stores")
     with pytest.raises(Gap, match="one is missing"):
         changes_of(failing, failing.initialOffset(), following(failing, failing.initialOffset()))
