@@ -25,7 +25,7 @@ import json
 import re
 import time
 import zlib
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -414,6 +414,13 @@ def report_repairs(disk: Disk, home: Path, report: Report, part: str | None = No
         file = repair.log.relative_to(home).as_posix()
         message = f"{what} was interrupted after {repair.done} of {len(repair.entries)} steps"
         report.anomalies.append(Problem(file, 0, "repair", message))
+
+
+def refuse_half_repaired(disk: Disk, home: Path, what: str, concerns: Callable[[Plan], bool]) -> None:
+    """Raise `WrongUse` if a repair in a directory was interrupted that concerns what is to be opened for writing."""
+    repair = find_interrupted(disk, home)
+    if repair is not None and concerns(repair.plan):
+        raise WrongUse(f"{repair.log}: a repair of this {what} was interrupted; finish it, or undo it, first")
 
 
 def resume_plan(disk: Disk, home: Path) -> Plan | None:

@@ -29,10 +29,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ...core.disk import Disk, File, make_directories, remove_tree
-from ...core.errors import DamagedJournal, Gap, TooLarge, WrongUse
+from ...core.errors import DamagedJournal, Gap, TooLarge
 from ...core.keep import cut_tail
 from ...core.outcome import Damage
-from ...core.repair import find_interrupted
+from ...core.repair import refuse_half_repaired
 from . import codec
 from .cursor import Chunk, Cursor, judge
 from .files import JournalFile, Listing, generation_directory, list_files, wrong_names
@@ -92,7 +92,7 @@ def open_end(disk: Disk, directory: Path, *, recovering: bool) -> End:
 
     With `recovering` all files that are there are put aside, and a new generation begins.
     """
-    _refuse_half_repaired(disk, directory)
+    refuse_half_repaired(disk, directory, "journal", lambda plan: plan.format == "appendfile")
     remove_done(disk, directory)
     listing = list_files(disk, directory)
     check_names(listing)
@@ -116,12 +116,6 @@ def open_end(disk: Disk, directory: Path, *, recovering: bool) -> End:
         return replace(put_aside(disk, directory, end.current), cut=end.cut, kept=end.kept)
     end.older = listing.older
     return end
-
-
-def _refuse_half_repaired(disk: Disk, directory: Path) -> None:
-    repair = find_interrupted(disk, directory)
-    if repair is not None and repair.plan.format == "appendfile":
-        raise WrongUse(f"{repair.log}: a repair of this journal was interrupted; finish it, or undo it, first")
 
 
 def put_aside(disk: Disk, directory: Path, current: int) -> End:

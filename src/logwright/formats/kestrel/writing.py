@@ -23,7 +23,7 @@ from ...core.keep import cut_tail
 from ...core.lock import Lock
 from ...core.manifest import is_waiting
 from ...core.outcome import Damage
-from ...core.repair import find_interrupted
+from ...core.repair import refuse_half_repaired
 from ...core.snapshot import snapshot
 from ...core.staging import lock_journal
 from . import codec, kernel
@@ -113,7 +113,12 @@ class QueueFiles(Appending):
     def _open_newest(self, wanted: int) -> bool:
         """Bring the files in order and open the newest where its operations end; whether a state dump has ended it."""
         disk, directory = self._disk, self.directory
-        self._refuse_half_repaired()
+        refuse_half_repaired(
+            self._disk,
+            self.directory,
+            "queue",
+            lambda plan: any(_is_of(self.queue, step.file) for step in plan.steps),
+        )
         listing = list_files(disk, directory, self.queue)
         self._check_names(listing)
         self._check_missing(listing)
@@ -188,11 +193,6 @@ class QueueFiles(Appending):
     def _nothing_changed(self) -> str:
         hint = f"run `logwright verify {self.path}` to see all of it, and `logwright repair {self.path}`"
         return f"nothing was changed: {hint}"
-
-    def _refuse_half_repaired(self) -> None:
-        repair = find_interrupted(self._disk, self.directory)
-        if repair is not None and any(_is_of(self.queue, step.file) for step in repair.plan.steps):
-            raise WrongUse(f"{repair.log}: a repair of this queue was interrupted; finish it, or undo it, first")
 
     def _find_end(self, wanted: int) -> tuple[Damage | None, int, bool]:
         """The torn tail of the newest file, the dialect as far as it shows, and whether there is a state dump in it."""

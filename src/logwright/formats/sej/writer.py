@@ -36,7 +36,7 @@ from ...core.format import find_format
 from ...core.keep import cut_tail
 from ...core.lock import Lock
 from ...core.outcome import Damage
-from ...core.repair import find_interrupted
+from ...core.repair import Plan, refuse_half_repaired
 from ...core.staging import lock_journal
 from . import kernel
 from .ending import End, find_end
@@ -112,11 +112,7 @@ class Writer(Appending, kernel.AppendBuffer):
         if parse_shard_name(self.directory.name) is not None:
             homes.append((self.directory.parent, f"{self.directory.name}/"))
         for home, prefix in homes:
-            repair = find_interrupted(self._disk, home)
-            if repair is None or repair.plan.format != "sej":
-                continue
-            if any(step.file.startswith(prefix) for step in repair.plan.steps):
-                raise WrongUse(f"{repair.log}: a repair of this journal was interrupted; finish it, or undo it, first")
+            refuse_half_repaired(self._disk, home, "journal", partial(_is_changed_by, prefix))
 
     def _open_last_segment(self) -> End:
         """Open the last segment where its messages end, cutting off a torn tail; that end."""
@@ -305,3 +301,8 @@ class Writer(Appending, kernel.AppendBuffer):
     @property
     def _sync_resumes(self) -> bool:  # type: ignore[override]
         return self._checksums is None
+
+
+def _is_changed_by(prefix: str, plan: Plan) -> bool:
+    """Whether a repair changes files of a sej journal whose names begin so."""
+    return plan.format == "sej" and any(step.file.startswith(prefix) for step in plan.steps)

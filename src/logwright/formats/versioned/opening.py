@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...core.disk import Disk
-from ...core.errors import DamagedJournal, StorageFailed, WrongUse, is_no_space
+from ...core.errors import DamagedJournal, StorageFailed, is_no_space
 from ...core.keep import keep_range
 from ...core.outcome import Damage, Malformed
-from ...core.repair import find_interrupted
+from ...core.repair import refuse_half_repaired
 from .buffer import LEAST_BYTES, Buffer, garbage_end, last_byte, mark_at
 from .examining import Examined, examine, is_blank, is_torn
 from .files import Listing, active_name, list_files, parse_name, temporary_name
@@ -49,7 +49,7 @@ class Opened:
 
 def open_journal(disk: Disk, directory: Path, store: str, table: Table, sizes: Sizes) -> Opened:
     """Bring the files in order, take the entries over into the table, and make the journal ready to be written to."""
-    _refuse_half_repaired(disk, directory, store)
+    refuse_half_repaired(disk, directory, "store", lambda plan: any(_is_of(store, step.file) for step in plan.steps))
     listing = list_files(disk, directory, store)
     had_old = listing.has_old
     kept = settle(disk, listing)
@@ -78,14 +78,10 @@ def _is_new(disk: Disk, listing: Listing) -> bool:
     return True
 
 
-def _refuse_half_repaired(disk: Disk, directory: Path, store: str) -> None:
-    repair = find_interrupted(disk, directory)
-    if repair is None:
-        return
-    for step in repair.plan.steps:
-        parsed = parse_name(step.file)
-        if parsed is not None and parsed[0] == store:
-            raise WrongUse(f"{repair.log}: a repair of this store was interrupted; finish it, or undo it, first")
+def _is_of(store: str, name: str) -> bool:
+    """Whether a file belongs to a store."""
+    parsed = parse_name(name)
+    return parsed is not None and parsed[0] == store
 
 
 def _create(disk: Disk, listing: Listing, table: Table, sizes: Sizes) -> Opened:

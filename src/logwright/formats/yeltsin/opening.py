@@ -38,7 +38,7 @@ from ...core.keep import keep_range
 from ...core.lock import Lock
 from ...core.outcome import Damage, Malformed
 from ...core.patched import PatchedFile
-from ...core.repair import find_interrupted
+from ...core.repair import refuse_half_repaired
 from . import codec, kernel
 from .area import write_places
 from .cursor import Cursor
@@ -122,7 +122,9 @@ def open_for_writing(disk: Disk, path: Path, *, counts: bool = True, settles: bo
     with contextlib.ExitStack() as stack:
         lock = Lock.acquire(disk, path.parent / lock_name(path.name))
         stack.callback(lock.release)
-        _refuse_half_repaired(disk, path)
+        refuse_half_repaired(
+            disk, path.parent, "journal", lambda plan: any(step.file == path.name for step in plan.steps)
+        )
         if not disk.exists(path):
             temporary = path.parent / HOME_DIRECTORY / f"{path.name}.new"
             replace_file(disk, path, codec.encode_header(0, 0), temporary)
@@ -138,12 +140,6 @@ def open_for_writing(disk: Disk, path: Path, *, counts: bool = True, settles: bo
         disk.sync_directory(path.parent)  # whoever gave it its name may have been killed before that
         stack.pop_all()
     return opened
-
-
-def _refuse_half_repaired(disk: Disk, path: Path) -> None:
-    repair = find_interrupted(disk, path.parent)
-    if repair is not None and any(step.file == path.name for step in repair.plan.steps):
-        raise WrongUse(f"{repair.log}: a repair of this journal was interrupted; finish it, or undo it, first")
 
 
 def _bring_in_order(disk: Disk, path: Path, opened: Opened, *, counts: bool) -> None:
