@@ -32,7 +32,8 @@ from tests.support.simulated_disk import SimulatedDisk
 from tests.support.trees import differences, read_tree, write_file
 
 JOURNAL = Path("/journal")
-DAMAGES = 2000
+DAMAGES = 1600
+NESTED_DAMAGES = 700
 _MOST_BYTES = 4096
 
 
@@ -66,20 +67,30 @@ class Accident:
     changed: range
 
 
-def some_messages(chance: random.Random) -> list[Message]:
-    """Messages of many sizes or of one; some values hold messages of another journal, or zeros."""
+def some_messages(chance: random.Random, nested: float = 0.05) -> list[Message]:
+    """Messages of many sizes or of one; some values hold zeros, and a part of them whole messages: see `nested`."""
     sizes = chance.choice([(0, 1, 30, 300), (24,), (100, 101)])
     moment = 1_760_000_000_000_000_000
     found = []
     for offset in range(chance.choice([12, 30])):
         value = chance.randbytes(chance.choice(sizes))
-        if chance.random() < 0.05:
-            value = b"".join(encode(Message(offset + n, moment, 0, b"", b"inner")) for n in range(1, 4))
+        if chance.random() < nested:
+            value = inner_messages(chance, offset)
         elif chance.random() < 0.1:
             value = bytes(len(value))
         key = chance.randbytes(chance.choice([0, 0, 8]))
         found.append(Message(offset, moment + offset * 1000, chance.randrange(256), key, value))
     return found
+
+
+def inner_messages(chance: random.Random, offset: int) -> bytes:
+    """A value with a piece of another journal in it, whose offsets are near the one of its message, or its own."""
+    first = max(0, offset + chance.choice([-3, -1, 0, 0, 1, 1, 2]))
+    sizes = [chance.choice([0, 5, 40]) for _ in range(chance.choice([1, 3, 6]))]
+    inner = [encode(Message(first + n, 1, 0, b"", chance.randbytes(size))) for n, size in enumerate(sizes)]
+    before, after = chance.choice([0, 0, 7]), chance.choice([0, 0, 7])
+    value = chance.randbytes(before) + b"".join(inner) + chance.randbytes(after)
+    return value[: len(value) - chance.choice([0, 0, 3])]
 
 
 def some_accident(chance: random.Random, written: Written) -> Accident:
@@ -180,34 +191,38 @@ def journal_files(disk: Disk) -> dict[str, bytes | None]:
     return {name: data for name, data in read_tree(disk, JOURNAL).items() if name.startswith("jnl/")}
 
 
-def check_many(number: int, seed: int = 0) -> int:
+def check_many(number: int, seed: int = 0, nested: float = 0.05) -> int:
     """Check so many accidents; how many of them had something to repair."""
     repaired = 0
     for case in range(number):
-        chance = random.Random(f"sej/{seed}/{case}")
-        messages = some_messages(chance)
-        written = Written(messages, chance.choice([5, 10, len(messages)]))
-        accident = some_accident(chance, written)
+        written, accident = some_case(seed, case, nested)
         try:
             repaired += check(written, accident)
         except AssertionError as error:
-            error.add_note(f"replay with check_one({seed}, {case}): {accident.label} in segment {accident.first}")
+            error.add_note(f"replay with check(*some_case({seed}, {case}, {nested}))")
+            error.add_note(f"{accident.label} in segment {accident.first}")
             raise
     return repaired
 
 
-def check_one(seed: int, case: int) -> None:
-    """One accident of `check_many`."""
+def some_case(seed: int, case: int, nested: float) -> tuple[Written, Accident]:
+    """One case of `check_many`: a journal, and an accident."""
     chance = random.Random(f"sej/{seed}/{case}")
-    messages = some_messages(chance)
+    messages = some_messages(chance, nested)
     written = Written(messages, chance.choice([5, 10, len(messages)]))
-    check(written, some_accident(chance, written))
+    return written, some_accident(chance, written)
 
 
 def test_after_any_damage_and_a_repair_what_is_there_was_written_and_the_rest_is_in_the_account() -> None:
     repaired = check_many(DAMAGES)
     COUNTS.add("damages repaired", DAMAGES, "sej")
     assert repaired > DAMAGES // 2
+
+
+def test_after_any_damage_to_messages_with_messages_in_their_values_none_of_these_becomes_the_journals() -> None:
+    repaired = check_many(NESTED_DAMAGES, seed=1, nested=0.7)
+    COUNTS.add("damages repaired", NESTED_DAMAGES, "sej")
+    assert repaired > NESTED_DAMAGES // 2
 
 
 # --- repairs that are wrong on purpose ------------------------------------------------------------------------------

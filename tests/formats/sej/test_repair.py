@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import shutil
 import struct
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -97,7 +98,7 @@ def kinds(plan: Plan) -> list[str]:
     return [type(step).__name__ for step in plan.steps]
 
 
-def lost(plan: Plan) -> list[tuple[int, int]]:
+def lost(plan: Plan) -> list[tuple[int, int | None]]:
     """The offsets that a plan says are lost: first and next of each range."""
     return [(loss.fields["first"], loss.fields["next"]) for loss in plan.losses if loss.kind == "lost"]
 
@@ -354,23 +355,101 @@ def test_messages_within_a_value_are_not_mistaken_for_those_of_the_journal(journ
     assert readable(journal_directory) == [message for message in messages if message.offset != 2]
 
 
-def test_messages_that_may_be_the_value_of_a_torn_one_are_kept_and_told(journal_directory: Path) -> None:
+def journal_in_a_value(directory: Path, inner: Iterable[int], *, count: int = 10) -> tuple[list[Message], int]:
+    """A journal whose message 5 has whole messages with these offsets as its value; and where message 5 begins."""
+    value = b"".join(encode(Message(offset, 1, 0, b"", noise(20, 100 + offset))) for offset in inner)
+    messages = [Message(offset, 1, 0, b"key", noise(30, offset)) for offset in range(count)]
+    messages[5] = Message(5, 1, 0, b"key", value)
+    write_segments(directory, messages, per_segment=count)
+    return messages, sum(message.size for message in messages[:5])
+
+
+@pytest.mark.parametrize("inner", [range(5, 8), range(6, 9), range(5, 6), range(3, 12), range(7, 20), range(6)])
+@pytest.mark.parametrize("count", [6, 7, 8, 10])
+@pytest.mark.parametrize("damage", ["delete", "insert", "zero", "noise"])
+def test_messages_in_the_value_of_a_message_without_its_head_are_not_those_of_the_journal(
+    journal_directory: Path, inner: range, count: int, damage: str
+) -> None:
+    messages, start = journal_in_a_value(journal_directory, inner, count=count)
+    path = journal_directory / FIRST
+    match damage:
+        case "delete":
+            damage_file(path, drop, start + 3, start + 4)
+        case "insert":
+            damage_file(path, insert, start + 3, b"\x07")
+        case "zero":
+            damage_file(path, overwrite, start, bytes(21))
+        case _:
+            damage_file(path, overwrite, start, noise(21, 3))
+    found = repaired(journal_directory)
+    assert readable(journal_directory) == [message for message in messages if message.offset != 5]
+    assert (lost(found), restored(found)) == ([(5, 6 if count > 6 else None)], [])
+
+
+def test_messages_in_a_value_are_not_the_journals_where_the_later_ones_do_not_lead_to_the_end(
+    journal_directory: Path,
+) -> None:
+    messages, start = journal_in_a_value(journal_directory, range(5, 8), count=12)
+    path = journal_directory / FIRST
+    damage_file(path, drop, start + 3, start + 4)
+    end_of_5 = start + messages[5].size - 1
+    damage_file(path, overwrite, end_of_5 - 4, b"\xff" * 4)
+    damage_file(path, overwrite, end_of_5 + 2 * messages[6].size, b"\xff" * 30)
+    found = repaired(journal_directory)
+    assert lost(found) == [(5, 9)], "two stretches have messages 6 and 7, and nothing shows which are the journal's"
+    assert readable(journal_directory) == messages[:5] + messages[9:]
+
+
+@pytest.mark.parametrize("torn", [0, 1, 30])
+def test_messages_in_the_value_of_a_message_that_was_cut_short_are_not_those_of_the_journal(
+    journal_directory: Path, torn: int
+) -> None:
     inner = b"".join(encode(Message(offset, 1, 0, b"inner", noise(60, offset))) for offset in range(5, 9))
     messages = [Message(offset, 1, 0, b"key", noise(30, offset)) for offset in range(4)]
     write_segments(journal_directory, [*messages, Message(4, 1, 0, b"key", inner)], per_segment=5)
     start = sum(message.size for message in messages)
-    damage_file(journal_directory / FIRST, cut, start + 18 + 3 + 4 + len(inner) // 2)
+    damage_file(journal_directory / FIRST, cut, start + 18 + 3 + 4 + len(inner) // 2 + torn)
     with pytest.raises(DamagedJournal):
         Writer(journal_directory)
     found = repaired(journal_directory)
-    assert kinds(found) == ["Create", "Cut"]
-    assert lost(found) == [(4, 6)]
-    (loss,) = [loss for loss in found.losses if loss.kind == "restored"]
-    assert loss.what == "message 6, which may be a part of the value of message 4, cut short"
-    assert (loss.position, loss.fields) == (start + 25 + len(inner) // 4, {"first": 6, "next": 7})
-    assert offsets_of(readable(journal_directory)) == [0, 1, 2, 3, 6]
+    assert (kinds(found), lost(found)) == (["Cut"], [(4, None)])
+    assert readable(journal_directory) == messages
     with Writer(journal_directory) as writer:
-        assert writer.next_offset == 7
+        assert writer.next_offset == 4
+
+
+def test_messages_to_the_end_of_the_file_are_kept_and_named_where_they_may_be_the_value_of_one_that_was_cut_short(
+    journal_directory: Path,
+) -> None:
+    messages = [Message(offset, 1, 0, b"key", noise(30, offset)) for offset in range(8)]
+    write_segments(journal_directory, messages, per_segment=8)
+    start = sum(message.size for message in messages[:4])
+    damage_file(journal_directory / FIRST, overwrite, start + 18 + 3, b"\x7f" * (4 + 30 + 4))
+    found = repaired(journal_directory)
+    assert lost(found) == [(4, 5)]
+    (loss,) = [loss for loss in found.losses if loss.kind == "restored"]
+    assert loss.what == "messages 5 to 7, kept although they may be bytes of the value of message 4"
+    assert (loss.position, loss.fields) == (start + messages[4].size, {"first": 5, "next": 8})
+    assert offsets_of(readable(journal_directory)) == [0, 1, 2, 3, 5, 6, 7]
+
+
+def test_messages_between_two_damages_are_named_only_where_the_bad_bytes_can_have_held_all_of_them(
+    journal_directory: Path,
+) -> None:
+    messages = [Message(offset, 1, 0, b"key", noise(100, offset)) for offset in range(40)]
+    write_segments(journal_directory, messages, per_segment=40)
+    whole = (journal_directory / FIRST).read_bytes()
+    for second, named in ((10, [(4, 10)]), (12, []), (35, [])):
+        data = whole
+        for number in (3, second):
+            data = overwrite(data, number * messages[0].size, b"\xff" * messages[0].size)
+        (journal_directory / FIRST).write_bytes(data)
+        found = plan(journal_directory)
+        assert lost(found) == [(3, 4), (second, second + 1)]
+        kept = [(loss.fields["first"], loss.fields["next"]) for loss in found.losses if loss.kind == "restored"]
+        assert kept == named
+    apply(journal_directory, found)
+    assert readable(journal_directory) == [message for message in messages if message.offset not in (3, 35)]
 
 
 def test_what_the_neighbours_do_not_settle_is_not_guessed(journal_directory: Path) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import takewhile
 from typing import Final
 
@@ -18,16 +19,14 @@ from ...core.outcome import Damage, Span
 from ...core.patched import PatchedFile
 from ...core.repair import find_flipped_bit
 from . import codec
+from .ahead import Ahead, Stretch, ends_file
 from .fixes import Fix, find_fixes, is_plausible
-from .layout import HEAD, NO_TIMESTAMP, OFFSET, OVERHEAD
+from .layout import HEAD, NO_TIMESTAMP, OFFSET, OVERHEAD, TRAILER, VALUE_SIZE
 from .lost import lost_messages, messages_between, restored
-from .segment import Cursor, Segment, find_valid, is_in_value, judge, message_span, most_behind, step_back
+from .segment import Cursor, Segment, is_in_value, judge, message_span, most_behind, step_back
 
 _POLYNOMIAL: Final = 0x82F63B78
 """Of CRC32C, reflected."""
-
-_FAR_BYTES: Final = 4096
-"""What may be missing between two messages of a small file, rather than that the offset of the second is wrong."""
 
 
 def find_other_beginning(file: File, segment: Segment, following: Segment | None, most: int) -> int | None:
@@ -56,17 +55,13 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class _Stretch:
-    """Whole messages on the way: where they begin, after which damage, and the offset that was expected there.
-
-    It is doubtful where the messages may lie in the value of the message that was expected.
-    """
+class _Begun:
+    """Whole messages on the way: where they begin, after which damage, and the offset that was expected there."""
 
     start: int
     first_offset: int
     damage: Damage | None = None
     lost_from: int = 0
-    is_doubtful: bool = False
 
 
 @dataclass(slots=True)
@@ -86,9 +81,11 @@ class Salvage:
     size: int = 0
     sums: Checksums | None = None
     view: PatchedFile = field(init=False)
+    _ahead: Ahead = field(init=False)
 
     def __post_init__(self) -> None:
         self.view = PatchedFile(self.file)
+        self._ahead = Ahead(self.view, self.segment)
         self.size = self.file.size()
         self.sums = Checksums.load(self.disk, checksum_path(self.segment.path))
         if self.sums is not None and not len(self.sums):
@@ -97,35 +94,28 @@ class Salvage:
     def walk(self) -> None:
         """Go through the segment, restoring the fields that are settled."""
         cursor = Cursor(self.view, self.segment, 0, self.segment.first_offset)
-        piece = _Stretch(0, cursor.expected)
+        piece = _Begun(0, cursor.expected)
         while True:
             while cursor.read() is not None:
                 pass
             position, expected = cursor.position, cursor.expected
-            rival = self._find_rival(piece, position) if cursor.ending != codec.CLEAN else None
-            if rival is None and (cursor.ending == codec.CLEAN or self._overlaps(position, expected)):
+            if cursor.ending == codec.CLEAN or self._overlaps(position, expected):
                 self._end_piece(piece, self.size, expected)
                 break
-            fix = self._find_fix(position, expected) if rival is None else None
+            fix = self._find_fix(position, expected)
             if fix is not None:
                 self._restore(fix, expected)
                 cursor = Cursor(self.view, self.segment, position, expected)
                 continue
-            if rival is not None and piece.damage is not None:
-                # What was found after the preceding damage has offsets that come again: it is part of that damage.
-                damage, position, expected = piece.damage, piece.damage.start, piece.lost_from
-                goes_on_at: int | None = rival[0]
-                damage = replace(damage, end=rival[1])
-                cursor = Cursor(self.view, self.segment, rival[1], rival[0])
-            else:
-                damage, goes_on_at = self._judge(cursor)
-                self._end_piece(piece, position, expected)
+            is_last = ends_file(cursor)
+            damage, goes_on_at = self._judge(cursor)
             self.reason = self.reason or damage.reason
             if goes_on_at is None:
+                self._end_piece(piece, position, expected, None if is_last else damage)
                 self._note(damage, expected, None)
                 break
-            is_doubtful = is_in_value(self.view, position, expected, cursor.position)
-            piece = _Stretch(cursor.position, goes_on_at, damage, expected, is_doubtful)
+            self._end_piece(piece, position, expected, damage, goes_on_at)
+            piece = _Begun(cursor.position, goes_on_at, damage, expected)
         torn_at = self.pieces[-1].span.end if self.following is None else self.size
         self.bad_blocks = [
             block
@@ -134,50 +124,63 @@ class Salvage:
         ]
 
     def _judge(self, cursor: Cursor) -> tuple[Damage, int | None]:
-        """What is wrong where a cursor stopped, and the offset at which messages continue that can be the journal's.
+        """What is wrong where a cursor stopped, and the offset at which messages continue that are the journal's.
 
-        A message by itself at the end, whose offset is further ahead than the bad bytes can explain, is not one of them
-        if a flipped bit explains that offset, or if it is very far ahead.
+        The cursor is moved there.
         """
         start, expected = cursor.position, cursor.expected
         damage, goes_on_at = judge(cursor, self.following)
+        if goes_on_at is None:
+            return damage, None
         most = most_behind(expected, self.following)
-        while goes_on_at is not None and not self._is_near(start, expected, cursor.position, goes_on_at):
-            found = find_valid(self.view, cursor.position + 1, self.size, expected + 1, most)
-            goes_on_at, cursor.position = (None, self.size) if found is None else (found[0], found[1].start)
-            cursor.expected = goes_on_at or expected
-            damage = replace(damage, end=cursor.position, kind="malformed")
-        return damage, goes_on_at
+        found = self._ahead.find(start, expected, most, partial(self._is_near, start, expected))
+        if found is None:
+            cursor.position = self.size
+            return replace(damage, end=self.size, kind="malformed"), None
+        if found.start > cursor.position:
+            damage = replace(damage, end=found.start, kind="malformed")
+        cursor.position, cursor.expected = found.start, found.first
+        return damage, found.first
 
-    def _is_near(self, start: int, expected: int, position: int, offset: int) -> bool:
-        """Whether bad bytes can have held the messages up to an offset, or another message continues from it.
+    def _is_near(self, start: int, expected: int, stretch: Stretch) -> bool:
+        """Whether bad bytes can have held the messages up to a stretch, or it has more messages than one.
 
-        A message by itself may also be all that is left after others were cut out.
+        A message by itself, further ahead than that, has a wrong offset, or others were cut out before it.
         """
-        if (offset - expected) * OVERHEAD <= position - start:
-            return True
-        found = message_span(self.view, position, self.size)
-        end = position if found is None else found[1].end
-        if end == self.size and self.following is not None:
-            return self.following.first_offset == offset + 1
-        following = message_span(self.view, end, self.size)
-        if following is not None and following[0] == offset + 1:
-            return True
-        is_one_bit = (offset ^ expected).bit_count() == 1
-        return not is_one_bit and (offset - expected) * OVERHEAD <= max(self.size, _FAR_BYTES)
+        can_have_held = (stretch.first - expected) * OVERHEAD <= stretch.start - start
+        is_confirmed = self.following is not None and self.following.first_offset == stretch.next
+        return can_have_held or is_confirmed or stretch.next > stretch.first + 1
 
-    def _end_piece(self, piece: _Stretch, end: int, next_offset: int) -> None:
-        """A stretch of whole messages has come to its end: what was lost before it is settled now."""
+    def _end_piece(
+        self, piece: _Begun, end: int, next_offset: int, damage: Damage | None = None, goes_on_at: int | None = None
+    ) -> None:
+        """A stretch of whole messages has come to its end, and damage follows: what was lost before it is settled."""
         self.pieces.append(Piece(Span(piece.start, end), piece.first_offset))
-        if piece.damage is not None:
-            self._note(piece.damage, piece.lost_from, piece.first_offset)
-        leads_on = self.following is not None and (end, next_offset) == (self.size, self.following.first_offset)
-        if piece.is_doubtful and end > piece.start and not leads_on:
+        if piece.damage is None:
+            return
+        self._note(piece.damage, piece.lost_from, piece.first_offset)
+        if end > piece.start and self._may_be_value(piece, next_offset, damage, goes_on_at):
             which = messages_between(piece.first_offset, next_offset)
-            what = f"{which}, which may be a part of the value of message {piece.lost_from}, cut short"
-            reason = "whole messages lie within what that message announces as its value"
+            what = f"{which}, kept although they may be bytes of the value of message {piece.lost_from}"
+            reason = "whole messages after damage, where nothing shows whether they were messages of their own"
             fields = {"first": piece.first_offset, "next": next_offset}
             self.losses.append(restored(self.segment.name, piece.start, end - piece.start, what, reason, **fields))
+
+    def _may_be_value(self, piece: _Begun, next_offset: int, damage: Damage | None, goes_on_at: int | None) -> bool:
+        """Whether messages between damages may lie in the value of a message whose head and whose trailer are damaged.
+
+        Then the bad bytes on both sides have held all messages from there up to where messages continue.
+        """
+        assert piece.damage is not None
+        following = self.following.first_offset if self.following is not None else None
+        if is_in_value(self.view, piece.damage.start, piece.lost_from, piece.start):
+            return next_offset != following
+        if damage is None:
+            return False
+        after = following if goes_on_at is None else goes_on_at
+        room = max(0, piece.damage.size - HEAD.size - VALUE_SIZE.size) // OVERHEAD
+        room += max(0, damage.size - TRAILER.size) // OVERHEAD
+        return after is None or after - 1 - piece.lost_from <= room
 
     def _overlaps(self, position: int, expected: int) -> bool:
         """Whether the next segment has begun already: what is wrong here is not ours to cut."""
@@ -185,20 +188,6 @@ class Salvage:
             return False
         self.left.append((position, f"{self.following.name} begins before this, so nothing is changed here"))
         return True
-
-    def _find_rival(self, piece: _Stretch, position: int) -> tuple[int, int] | None:
-        """Offset and position of messages that lead to the end of the file, and begin no later than a stretch does.
-
-        Then the stretch, which was found after damage, is not what follows: it lay in the value of a damaged message.
-        """
-        if piece.damage is None:
-            return None
-
-        def leads_to_end(offset: int, span: Span) -> bool:
-            return self._leads_to_end(Cursor(self.view, self.segment, span.start, offset))
-
-        found = find_valid(self.view, position, self.size, piece.lost_from, piece.first_offset, leads_to_end)
-        return None if found is None else (found[0], found[1].start)
 
     def _note(self, damage: Damage, expected: int, goes_on_at: int | None) -> None:
         """Which messages the journal has lost, unless they were never whole in it."""
