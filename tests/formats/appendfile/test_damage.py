@@ -23,7 +23,7 @@ from logwright.formats.appendfile.layout import CHECKPOINT, HEADER, HEADER_BYTES
 from logwright.formats.appendfile.records import Record
 from logwright.formats.appendfile.replay import replay
 from tests.support.counts import COUNTS
-from tests.support.damage import Traced, accident
+from tests.support.damage import Traced, accident, drop, insert
 from tests.support.simulated_disk import SimulatedDisk
 from tests.support.trees import read_tree, write_file
 
@@ -198,6 +198,8 @@ def check(journal: Journal, number: int, damaged: Traced) -> bool:
     check_account(journal, number, plan, outcome)
     if plan.losses and not outcome.went_astray:
         check_segments(journal, number, reader, outcome)
+    if plan.losses and None not in damaged.origins:
+        assert Data(b"") not in list(reader), "nobody has written an empty record"
     with Writer(HOME, disk=disk):
         pass
     assert len(Reader(HOME, disk=disk).losses()) == len(plan.losses)
@@ -230,10 +232,28 @@ def check_segments(journal: Journal, number: int, reader: Reader, outcome: Outco
             assert set(differing) <= changed
 
 
+def near_checkpoint(journal: Journal, file: int, chance: random.Random) -> Traced:
+    """A few bytes that were deleted or inserted close to the beginning of a checkpoint record, or within one."""
+    starts, records = journal.starts[file], journal.files[file]
+    places = [start for start, record in zip(starts, records, strict=False) if isinstance(record, Checkpoint)]
+    content = journal.content(file)
+    at = min(len(content), max(0, chance.choice(places) + chance.randrange(-12, 20)))
+    size = chance.randrange(1, 9)
+    origins: list[int | None] = list(range(len(content)))
+    if chance.randrange(2):
+        return Traced(f"delete {size} at {at}", drop(content, at, at + size), origins[:at] + origins[at + size :])
+    other = chance.choice((bytes(size), chance.randbytes(size)))
+    return Traced(
+        f"insert {other.hex()} at {at}", insert(content, at, other), origins[:at] + [None] * size + origins[at:]
+    )
+
+
 def seeded(seed: int, number: int) -> tuple[Journal, int, Traced]:
     chance = random.Random(f"appendfile/{seed}/{number}")
     journal = Journal.random(chance)
     file = chance.randrange(len(journal.files))
+    if number % 4 == 0:
+        return journal, file, near_checkpoint(journal, file, chance)
     return journal, file, accident(journal.content(file), chance)
 
 

@@ -142,6 +142,58 @@ def test_each_damage_has_its_account(
     assert (home / file).read_bytes() == before
 
 
+DELETED = [
+    HINT,
+    *data("order 1", "order 2"),
+    Checkpoint(0, 1),
+    *data("order 3", "order 4"),
+    Checkpoint(0, 2),
+    *data("5"),
+]
+
+
+@pytest.mark.parametrize("size", range(1, 6))
+@pytest.mark.parametrize(("row", "segment"), [(2, 0), (5, 1)])
+def test_bytes_deleted_before_a_checkpoint_cost_one_record_and_add_none(
+    tmp_path: Path, row: int, segment: int, size: int
+) -> None:
+    start = len(encoded(*DELETED[:row]))
+    (tmp_path / "0.journal").write_bytes(drop(encoded(*DELETED), start + 6, start + 6 + size))
+    plan = repairs.plan(tmp_path)
+    assert list(map(described, plan.losses)) == [(start, 11 - size, 1, None, [segment, segment], None)]
+    repairs.apply(tmp_path, plan)
+    assert encoded(*Reader(tmp_path)) == encoded(*DELETED[:row], *DELETED[row + 1 :])
+
+
+def test_zeros_of_a_damaged_checkpoint_are_no_empty_records(tmp_path: Path) -> None:
+    start = len(encoded(*DELETED[:2]))
+    (tmp_path / "0.journal").write_bytes(drop(encoded(*DELETED), start + 6, start + 12))
+    plan = repairs.plan(tmp_path)
+    assert list(map(described, plan.losses)) == [(start + 11, 14, 1, None, [0, 2], start)]
+    repairs.apply(tmp_path, plan)
+    changed = Data(b"or\x10\0\0\0\0")
+    assert encoded(*Reader(tmp_path)) == encoded(*DELETED[:2], changed, *DELETED[4:])
+
+
+@pytest.mark.parametrize(
+    ("after", "is_read"),
+    [
+        (encoded(*data("b"), Checkpoint(0, 1)), True),
+        (encoded(*data("b"), Checkpoint(0, 2)), False),
+        (encoded(*data("b")), True),
+        (encoded(*data("b")) + b"\x07", False),
+        (encoded(*data("b", "c")) + b"\x07", True),
+        (encoded(*data("b", "c")) + b"\x07\x07\x07\x07" + encoded(Checkpoint(0, 1)), False),
+        (b"\x07\x07\x07\x07" + encoded(*data("b"), Checkpoint(0, 1)), False),
+    ],
+    ids=["a checkpoint", "wrong ids", "the end", "one and a torn tail", "two and a torn tail", "bad bytes", "at once"],
+)
+def test_an_empty_record_is_read_only_where_what_follows_proves_it(tmp_path: Path, after: bytes, is_read: bool) -> None:
+    (tmp_path / "0.journal").write_bytes(encoded(HINT, *data("a", "")) + after)
+    found = [record for record in Reader(tmp_path).records(mode="dropmalformed") if isinstance(record, Data)]
+    assert (Data(b"") in found) == is_read
+
+
 @pytest.mark.parametrize("missing", [0, 1, 2])
 def test_a_missing_file_that_waits_for_recovery_is_a_problem(tmp_path: Path, missing: int) -> None:
     Writer(three_files(tmp_path), recovering=True).close()

@@ -14,9 +14,11 @@ A torn tail is what a crash leaves at the end of the last file: bad bytes that n
 checkpoint record of a file is on the disk before anything else is written to it, so bad bytes in its place are a torn
 tail only if nothing follows them.
 
-Zeros are bad bytes, although each four of them would be an empty record: up to the end of the last file of a
-generation, where they are a torn tail, right before other bad bytes, and 32 of them or more anywhere. No writer of ours
-leaves an empty record; a power cut leaves zeros.
+Four zeros are an empty record, but no writer of ours leaves one: a power cut leaves zeros, and so does damage to a
+checkpoint record. They are read as records only if that is proven: whole records lead from them to the next checkpoint
+record, whose ids follow, or to the exact end of the file. In what lies after the last checkpoint record two records
+after them are enough, because a torn tail may follow. All other zeros are bad bytes: 32 or more, those at the end of
+the last file, and those that begin inside a checkpoint record.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from typing import Any, Final, NamedTuple, Self
 
 from ...core.chunk import FileChunk
 from ...core.disk import File, behind_hole
-from ...core.outcome import Damage, Ending, Malformed, Tail
+from ...core.outcome import Damage, Ending, Tail
 from . import codec, kernel
 from .files import JournalFile
 from .layout import (
@@ -191,25 +193,43 @@ class Cursor:
         return self.position + self._is_refused
 
     def _passes_empty(self) -> bool:
-        """Whether the empty records here are meant to be there; then they are passed as far as they go."""
+        """Whether the empty records here were written; then they are passed, as far as this was looked at."""
         size = self.limit()
-        stop = _end_of_zeros(self.file, self.position, size)
-        following = self.position + (stop - self.position) // HEADER_BYTES * HEADER_BYTES
-        if stop - self.position >= _HOLE_BYTES or self.position == 0:
+        if self.position == 0 or self._is_within_checkpoint():
             return False
-        if stop >= size:
-            self._empty_until = following
-            return following == size and not self.source.is_newest and not self.source.ends_generation
-        head = self.file.read_at(following, CHECKPOINT_BYTES)
-        try:
-            claimed = codec.claimed_size(head, 0, len(head))
-        except Malformed:
-            claimed = None
-        is_whole = claimed is not None and following + claimed <= size
-        if not is_whole and find_next(self.file, following, size, self.segment) is None:
-            return False
-        self._empty_until = following
-        return True
+        position, reach, records = self.position, _FIRST_BYTES, 0
+        while position < size:
+            window = self.file.read_at(position, min(reach, size - position))
+            stop, count, ending, _ = kernel.walk(window, 0, len(window), 0, -1, True)
+            _, turned, _, current = kernel.turns(window, 0, stop, count)
+            if turned:
+                is_proven = self.segment <= current[0] <= self.segment + 1
+                self._empty_until = position + turned[0] if is_proven else 0
+                return is_proven
+            is_at_end = position + len(window) == size
+            position, records, reach = position + stop, records + count, min(2 * reach, MAX_RECORD_BYTES)
+            if ending == codec.EMPTY:
+                end = _end_of_zeros(self.file, position, size)
+                if end - position >= _HOLE_BYTES or (end == size and self._may_be_torn(end - position)):
+                    break
+                position = end - (end - position) % HEADER_BYTES
+            elif ending == codec.MALFORMED or is_at_end:
+                break
+        is_proven = position == size or (
+            records >= _LEAST_RECORDS and find_next(self.file, position, size, self.segment) is None
+        )
+        self._empty_until = position if is_proven else 0
+        return is_proven
+
+    def _is_within_checkpoint(self) -> bool:
+        """Whether a checkpoint record lies across this place: then the one before has swallowed its beginning."""
+        start = max(0, self.position - CHECKPOINT_BYTES + 1)
+        window = self.file.read_at(start, self.position + CHECKPOINT_BYTES - 1 - start)
+        return kernel.find_checkpoint(window, 0, len(window), 0, self.segment, min(MAX_ID, self.segment + 1)) >= 0
+
+    def _may_be_torn(self, zeros: int) -> bool:
+        """Whether n zeros at the end of the file may be what a power cut has left."""
+        return zeros % HEADER_BYTES > 0 or self.source.is_newest or self.source.ends_generation
 
     def _explained(self, room: memoryview, have: int) -> str:
         if self.ending == codec.CLEAN:
@@ -238,22 +258,23 @@ class Cursor:
 class Way(NamedTuple):
     """The way past bad bytes: n whole `records` lead from `start` to `end`.
 
-    `end` is the next checkpoint record, or the end of the file. `start` may lie before the bad bytes: in a record whose
-    size is wrong, so that it has swallowed others. It is `end` where no such records are found. `last` is where the
-    record before the bad bytes begins, None where it is not known. Readers do not take the way past a bad beginning of
-    a file: they do not know which segment its records belong to.
+    `end` is a checkpoint record, or the end of the file. `start` may lie before the bad bytes: in a record whose size
+    is wrong, so that it has swallowed others. It is `end` where no such records are found. `checkpoint` is the first
+    checkpoint record from `start` on. `last` is where the record before the bad bytes begins, None where it is not
+    known. Readers do not take the way past a bad beginning of a file: they do not know which segment its records
+    belong to.
     """
 
     start: int
     records: int
     end: int
-    has_checkpoint: bool
+    checkpoint: int | None
     last: int | None = None
 
     @property
     def found(self) -> bool:
         """Whether whole records follow the bad bytes."""
-        return self.has_checkpoint or self.records > 0
+        return self.checkpoint is not None or self.records > 0
 
 
 def find_way(cursor: Cursor) -> Way:
@@ -263,7 +284,7 @@ def find_way(cursor: Cursor) -> Way:
     segment = cursor.segment if at else None
     checkpoint = find_next(cursor.file, cursor.following, size, segment)
     end = size if checkpoint is None else checkpoint
-    way = Way(end, 0, end, checkpoint is not None)
+    way = Way(end, 0, end, checkpoint)
     begin = cursor.begin if end - cursor.begin <= MAX_FILE_BYTES else at
     if end - begin > MAX_FILE_BYTES:
         return way
@@ -280,7 +301,9 @@ def find_way(cursor: Cursor) -> Way:
         start, count = after, count - 1  # the zeros of a damaged checkpoint record read like this
     if checkpoint is None and cursor.ending == codec.INCOMPLETE and count < _LEAST_RECORDS:
         start, count = end - begin, 0
-    return Way(begin + start, count, end, checkpoint is not None, None if last is None else begin + last)
+    turned = kernel.turns(data, start, end - begin, count)[1]
+    first = begin + turned[0] if turned else checkpoint
+    return Way(begin + start, count, end, first, None if last is None else begin + last)
 
 
 def judge(cursor: Cursor) -> tuple[Damage | None, bool]:
@@ -288,15 +311,17 @@ def judge(cursor: Cursor) -> tuple[Damage | None, bool]:
 
     The cursor is moved to where it continues, or to the end. At the end of the file nothing is wrong.
     """
-    if cursor.ending == codec.CLEAN:
-        return None, False
+    return (None, False) if cursor.ending == codec.CLEAN else take_way(cursor, find_way(cursor))
+
+
+def take_way(cursor: Cursor, way: Way) -> tuple[Damage, bool]:
+    """Move a cursor past bad bytes: see `judge`."""
     start = cursor.position
-    way = find_way(cursor)
     resumed = way.start if start else way.end
     while resumed < start:  # these records were read as the data of the one that has swallowed them
         resumed += _end_of(cursor.file.read_at(resumed, CHECKPOINT_BYTES), 0)
     damage = Damage(cursor.source.name, start, resumed, cursor.reason, _kind(cursor, way))
-    if resumed < way.end or way.has_checkpoint:
+    if resumed < way.end or way.checkpoint is not None:
         cursor.go_on(resumed)
         return damage, True
     cursor.position = way.end

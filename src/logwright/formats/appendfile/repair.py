@@ -35,7 +35,7 @@ from ...core.outcome import Span
 from ...core.repair import Create, Plan, Repair, Step
 from ...core.repairing import PiecesSalvage, SideBySideRepair
 from . import codec
-from .cursor import Cursor, Way, find_way, judge
+from .cursor import Cursor, Way, find_way, take_way
 from .files import JournalFile, list_files, wrong_names
 from .layout import CHECKPOINT_BYTES, HEADER, HEADER_BYTES, LOCK_NAME, file_name, parse_name
 from .opening import hint_of, last_pair, pair_in, pair_of
@@ -106,8 +106,7 @@ class _Salvage(PiecesSalvage):
             stopped, reason = cursor.position, cursor.reason
             way = find_way(cursor)
             is_one = self._own_end(stopped) == way.start
-            damage, goes_on = judge(cursor)
-            assert damage is not None
+            damage, goes_on = take_way(cursor, way)
             end = damage.end
             self.reason = self.reason or reason
             if stopped == 0 and self._has_head(pairs[-1], way):
@@ -127,7 +126,7 @@ class _Salvage(PiecesSalvage):
     def _has_head(self, before: _Pair | None, way: Way) -> bool:
         """Whether the first record of the file can be written again, where that saves records, or the file."""
         is_saved = way.start < way.end
-        if not is_saved and not way.has_checkpoint and not self.source.is_newest:
+        if not is_saved and way.checkpoint is None and not self.source.is_newest:
             before = before or self._pair_after()  # a file without records must at least not be empty
         elif before is None or not is_saved:
             return False
@@ -188,13 +187,13 @@ class _Salvage(PiecesSalvage):
 
         `is_one` says that the size in the damaged header leads to the end of the range.
         """
-        after = self._pair_at(way.end) if way.has_checkpoint else self._pair_after()
+        after = self._pair_after() if way.checkpoint is None else self._pair_at(way.checkpoint)
         turns = 0 if before is None or after is None else before.steps_to(after)
         has_swallowed = way.last == span.start
         least = max(0, turns - 1)
         if has_swallowed or is_one:
             least = max(1, least)
-        last = before if turns <= way.has_checkpoint else after
+        last = before if turns <= (way.checkpoint is not None) else after
         suspect = None if has_swallowed else way.last
         what, fields = self._described(self.source.file_id, before, last if before else after, suspect)
         most = 1 if is_one and least == 1 else None
