@@ -124,6 +124,9 @@ def compare(journal: Journal, number: int, damaged: Traced, plan: Plan, found: l
     starts = journal.starts[number]
     rows = {start: row for row, start in enumerate(starts[:-1])}
     outcome = Outcome()
+    if head:
+        assert Checkpoint(*restored_pair(plan)) == journal.files[number][0], "the first checkpoint is another one"
+        outcome.kept.add(0)
     last = -1
     for begin, end, is_first in _in_damaged(pieces, [place - head for place in found if place >= head]):
         outcome.is_astray = outcome.is_astray and not is_first
@@ -145,6 +148,14 @@ def compare(journal: Journal, number: int, damaged: Traced, plan: Plan, found: l
             outcome.went_astray |= not in_place or damaged.data[begin] == CHECKPOINT
             outcome.touched.update(_rows_of(starts, origins))
     return outcome
+
+
+def restored_pair(plan: Plan) -> tuple[int, int]:
+    """The ids of the first checkpoint that a plan writes again."""
+    (data,) = [step.data or step.inserts[0][1] for step in plan.steps if isinstance(step, Create)]
+    (record,) = codec.records(data, 0, len(data), 1)
+    assert isinstance(record, Checkpoint)
+    return record.checked, record.current
 
 
 def _is_known(origin: int | None) -> bool:

@@ -228,14 +228,35 @@ def test_a_missing_file_of_the_journal_is_replaced_and_can_be_taken_back(tmp_pat
     assert not (tmp_path / "1.journal").exists()
 
 
-def test_zeros_after_a_file_that_waits_are_a_torn_tail_and_no_records(tmp_path: Path) -> None:
+@pytest.mark.parametrize("size", [1, 4, 28, 4096])
+def test_zeros_at_the_end_of_a_file_that_waits_are_damage(tmp_path: Path, size: int) -> None:
     Writer(three_files(tmp_path), recovering=True).close()
-    with (tmp_path / ".logwright/recovery/3/2.journal").open("ab") as file:
-        file.write(bytes(4096))
-    assert [problem.kind for problem in Reader(tmp_path).verify().problems] == ["torn_tail"]
+    waiting = ".logwright/recovery/3/2.journal"
+    damage_file(tmp_path / waiting, lambda data: data[:-5] + bytes(size))
+    problems = [(problem.kind, problem.file, problem.position) for problem in Reader(tmp_path).verify().problems]
+    assert problems == [("malformed", waiting, 45)]
+    writer, recovery = Writer.open(tmp_path)
+    with writer, pytest.raises(DamagedJournal):
+        list(recovery)
+    assert (tmp_path / waiting).stat().st_size == 45 + size
+    plan = repairs.plan(tmp_path)
+    assert list(map(described, plan.losses)) == [(45, size, 0, None, [3, 3], 25)]
+    repairs.apply(tmp_path, plan)
     writer, recovery = Writer.open(tmp_path)
     with writer:
-        assert [list(segment.records) for segment in recovery] == [[b"c", b"d"], [b"e", b"f"], [b"g"]]
+        assert [list(segment.records) for segment in recovery] == [[b"c", b"d"], [b"e", b"f"]]
+
+
+@pytest.mark.parametrize("place", [1, 2, 3, 4, 11])
+def test_one_damaged_field_of_the_first_checkpoint_is_restored_and_costs_nothing(tmp_path: Path, place: int) -> None:
+    home = three_files(tmp_path)
+    before = Reader(home).segments()
+    damage_file(home / "0.journal", overwrite, place, b"\xff")
+    plan = repairs.plan(home)
+    assert [(loss.kind, loss.what) for loss in plan.losses] == [("restored", "the first checkpoint of the file, 0, 0")]
+    repairs.apply(home, plan)
+    assert Reader(home).segments() == before
+    assert Reader(home).verify().sound
 
 
 def test_zeros_after_a_file_that_is_not_the_last_are_damage(tmp_path: Path) -> None:

@@ -291,7 +291,7 @@ def test_with_a_broken_account_of_losses_no_segment_is_complete(tmp_path: Path) 
 def test_a_segment_whose_next_file_has_lost_its_beginning_is_not_complete(tmp_path: Path) -> None:
     write(tmp_path, {0: [HINT, *data("a")], 1: [Checkpoint(0, 0), *data("b"), Checkpoint(0, 1), *data("c")]})
     file = tmp_path / "1.journal"
-    file.write_bytes(BAD + file.read_bytes()[4:])
+    file.write_bytes(2 * BAD + file.read_bytes()[2 * len(BAD) :])
     expected = [Segment(0, [b"a"], False), Segment(1, [b"c"], False)]
     assert Reader(tmp_path).segments() == expected
     repairs.apply(tmp_path, repairs.plan(tmp_path))

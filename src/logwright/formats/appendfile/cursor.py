@@ -10,7 +10,8 @@ end of the file; and only if there is no second way to read those bytes (`codec.
 continues where the ways meet. After a bad beginning of a file it continues at a checkpoint record: nothing else says
 which segment follows.
 
-A torn tail is what a crash leaves at the end of the last file: bad bytes that no whole record follows. The first
+A torn tail is what a crash leaves at the end of the last file: bad bytes that no whole record follows. A file that
+waits for recovery has none, because it was cut off before the file was moved. The first
 checkpoint record of a file is on the disk before anything else is written to it, so bad bytes in its place are a torn
 tail only if nothing follows them.
 
@@ -228,7 +229,7 @@ class Cursor:
         return kernel.find_checkpoint(window, 0, len(window), 0, self.segment, min(MAX_ID, self.segment + 1)) >= 0
 
     def _may_be_torn(self, zeros: int) -> bool:
-        """Whether n zeros at the end of the file may be what a power cut has left."""
+        """Whether n zeros at the end of the file are no records: a tail of the last one is torn, or was cut off."""
         return zeros % HEADER_BYTES > 0 or self.source.is_newest or self.source.ends_generation
 
     def _explained(self, room: memoryview, have: int) -> str:
@@ -330,10 +331,8 @@ def take_way(cursor: Cursor, way: Way) -> tuple[Damage, bool]:
 
 def _kind(cursor: Cursor, way: Way) -> str:
     """What bad bytes are called by what follows them."""
-    source = cursor.source
-    is_last = source.is_newest or (source.ends_generation and cursor.ending == codec.EMPTY)
     is_begun = cursor.position > 0 or way.end <= MAX_HEAD_BYTES
-    return "torn_tail" if is_last and is_begun and not way.found else "malformed"
+    return "torn_tail" if cursor.source.is_newest and is_begun and not way.found else "malformed"
 
 
 def _end_of(data: bytes, start: int) -> int:

@@ -109,15 +109,16 @@ class _Salvage(PiecesSalvage):
             damage, goes_on = take_way(cursor, way)
             end = damage.end
             self.reason = self.reason or reason
-            if stopped == 0 and self._has_head(pairs[-1], way):
-                end, goes_on = way.start, way.start < self.size
+            is_restored = stopped == 0 and self._has_head(pairs[-1], way)
+            if is_restored:
+                end, goes_on, is_one = way.start, way.start < self.size, False
                 cursor.go_on(end)
                 cursor.segment = pairs[-1].current if pairs[-1] is not None else 0
             elif way.start < stopped and way.last is not None:
                 stopped, end, goes_on = way.last, way.start, True
                 cursor.go_on(end)
             self.pieces.append(Span(start, stopped))
-            if damage.kind != "torn_tail":
+            if damage.kind != "torn_tail" and not (is_restored and self._is_field_of_head(end)):
                 self._lose(Span(stopped, end), way, pairs[-1], reason, is_one=is_one and end == way.start)
             if not goes_on:
                 return
@@ -149,6 +150,12 @@ class _Salvage(PiecesSalvage):
             )
         )
         return True
+
+    def _is_field_of_head(self, end: int) -> bool:
+        """Whether bad bytes at the beginning of the file are its first checkpoint record with one field damaged."""
+        found = self.file.read_at(0, CHECKPOINT_BYTES)
+        fields = (slice(0, 4), slice(4, 12), slice(12, 20))
+        return end == CHECKPOINT_BYTES and sum(found[field] != self.head[field] for field in fields) == 1
 
     def steps(self) -> list[Step]:
         """The steps that leave whole records only."""
