@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from logwright.core.times import shown_time
 from logwright.formats.versioned import VersionedKVStore, VersionedRecovery
 from logwright.formats.versioned.files import archive_name
 from tests.cli.support import assert_one_error_line, run
@@ -67,7 +68,7 @@ def test_a_history_tells_what_of_it_is_damaged_or_missing(tmp_path: Path) -> Non
     (tmp_path / archive_name("cars", ends[1])).unlink()
     missing = run("history", tmp_path, "key", "--json")
     assert (missing.code, len(missing.lines)) == (1, 4)
-    assert f"ended at {ends[0]}: one is missing" in missing.err
+    assert f"ended at {shown_time(ends[0])}: one is missing" in missing.err
     archive = tmp_path / archive_name("cars", ends[0])
     archive.write_bytes(archive.read_bytes()[:-6])
     damaged = run("history", tmp_path / "cars.jrn", "key", "--json")

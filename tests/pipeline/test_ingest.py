@@ -20,6 +20,7 @@ from logwright.core.disk import RealFile
 from logwright.core.errors import DamagedJournal, HistoryUnavailable, LogwrightError, StorageFailed, UnknownFormat
 from logwright.core.format import FORMATS, find_format
 from logwright.core.outcome import Damage
+from logwright.core.times import shown_time
 from logwright.formats.sej import Reader, ShardedWriter, Writer
 from logwright.formats.versioned import VersionedKVStore
 from logwright.pipeline import parquet
@@ -196,8 +197,8 @@ def test_an_archive_of_a_store_that_is_missing_is_a_row_of_damage(tmp_path: Path
     assert done.journals["root"].damage == {"gap": 1}
     (told,) = rows(plan, "damage").to_pylist()
     assert (told["file"], told["kind"], told["size"]) == (f"cars.jrn.t{ends[2]}.zz", "gap", 0)
-    before = f"cars.jrn.t{ends[0]}.zz, which ended at {ends[0]}"
-    assert told["reason"] == f"it begins at {ends[1]}, and not with what was at the end of {before}: one is missing"
+    before = f"cars.jrn.t{ends[0]}.zz, which ended at {shown_time(ends[0])}: one is missing"
+    assert told["reason"] == f"it begins at {shown_time(ends[1])}, and not with what was at the end of {before}"
 
 
 def test_each_journal_has_its_own_mode_and_excluded_ones_are_left_out(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql.types import StructType
 
 from logwright.core.errors import Gap, HistoryUnavailable
+from logwright.core.times import shown_time
 from logwright.formats.versioned import Retention, VersionedKVStore
 from logwright.spark.schemas import spark_schema
 from logwright.spark.source import JournalReader
@@ -272,7 +273,7 @@ def test_a_missing_archive_is_told_once_by_a_stream(tmp_path: Path) -> None:
         offset = end
     assert [row["k"] for row in found if row["_damage"] is None] == ["gone", "a"]
     (told,) = [row for row in found if row["_damage"] is not None]
-    assert told["_damage"].startswith(f"gap: it begins at {removed}, and not with what was at the end of ")
+    assert told["_damage"].startswith(f"gap: it begins at {shown_time(removed)}, and not with what was at the end of ")
     failing = stream_of(tmp_path / "stores")
     with pytest.raises(Gap, match="one is missing"):
         changes_of(failing, failing.initialOffset(), following(failing, failing.initialOffset()))

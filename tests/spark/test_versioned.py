@@ -14,6 +14,7 @@ from pyspark.sql.datasource import EqualTo, Filter
 from pyspark.sql.types import StructType
 
 from logwright.core.errors import WrongUse
+from logwright.core.times import shown_time
 from logwright.formats.versioned import Entry, Reader, VersionedRecovery, splits
 from logwright.spark.filters import Bounds
 from logwright.spark.schemas import spark_schema
@@ -104,14 +105,14 @@ def test_300_stores_at_a_time_are_what_recovery_gives(spark: Any, tmp_path: Path
     for store, initialized in late.items():
         begins = [name for name in told if name == store or name.startswith(f"{store}.jrn.t")]
         assert len(begins) == 1
-        reason = f"{store}.jrn: {early} is before what is kept; the state is known from {initialized} on"
+        reason = f"{store}.jrn: {shown_time(early)} is before what is kept; the state is known from {initialized} on"
         assert told[begins[0]].startswith("history_unavailable: ")
         assert f"{reason}, which is 2023-11-09T21:20:00" in told[begins[0]]
     assert len(told) == len(late)
     assert {row[1:] for row in known_states(root, models, early)} == {
         (row.store, row.t, row.k, json.dumps(json.loads(row.o))) for row in rows if row._damage is None
     }
-    with pytest.raises(Exception, match=r"store \d+\.jrn: \d+ is before what is kept; the state is known from \d+ on"):
+    with pytest.raises(Exception, match=r"store \d+\.jrn: \S+Z is before what is kept; the state is known from \d+ on"):
         read(early).collect()
 
 

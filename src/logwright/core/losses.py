@@ -60,7 +60,7 @@ class Loss:
     part: str = ""
     fields: Mapping[str, Any] = field(default_factory=dict)
     repair: str = ""
-    """The log of the repair that found it; of a loss that came with a copy, empty."""
+    """The log of the repair that found it, or the opening that did; of a loss that came with a copy, empty."""
 
     @property
     def records(self) -> str:

@@ -95,6 +95,8 @@ class SideBySideRepair:
     """Given a reader, one of its files, and that file opened."""
     lock_name: Callable[[str], str]
     """The lock of a journal by its name, relative to the directory."""
+    missing: Callable[[Any, Any], list[str]] = lambda reader, files: []
+    """Given a reader and a snapshot of its files: which files are missing among them."""
 
     def plan(self, path: Path | str, *, disk: Disk = REAL_DISK, accept_checksums: bool = False) -> Plan:
         """What a repair would do. Changes nothing.
@@ -140,6 +142,7 @@ class SideBySideRepair:
         left: list[str] = []
         losses: list[Loss] = []
         with reader.snapshot() as files:
+            left += self.missing(reader, files)
             for source in files.files:
                 try:
                     salvage = self.salvage(reader, source, files.file(source))

@@ -14,6 +14,7 @@ from hypothesis import given, settings, strategies
 
 from logwright.core.disk import REAL_DISK
 from logwright.core.errors import DamagedJournal, HistoryUnavailable, NotFound, WrongUse
+from logwright.core.times import shown_time
 from logwright.formats.versioned.archives import ArchiveLimits
 from logwright.formats.versioned.files import archive_name
 from logwright.formats.versioned.reader import Reader
@@ -141,7 +142,7 @@ def test_a_missing_archive_between_others_is_a_gap_and_not_a_guess(tmp_path: Pat
     (tmp_path / archive_name("cars", second)).unlink()
     recovery = VersionedRecovery.load(tmp_path)
     assert recovery.recover_at(first).with_timestamps() == model.state(first)
-    with pytest.raises(HistoryUnavailable, match=f"between {first} and {second}"):
+    with pytest.raises(HistoryUnavailable, match=f"between {shown_time(first)} and {shown_time(second)}"):
         recovery.recover_at(first + 1)
     assert recovery.recover_at(second).with_timestamps() == model.state(second)
 
@@ -157,7 +158,8 @@ def test_changes_over_a_missing_archive_are_damage_and_those_on_one_side_are_not
     assert [entry.o for entry in recovery.changes(START, START + 15)] == [1, 2]
     assert [entry.o for entry in recovery.changes(START + 25, START + 99)] == [3, 4]
     with pytest.raises(
-        DamagedJournal, match=f"begins at {START + 25}, and not .* ended at {START + 15}: one is missing"
+        DamagedJournal,
+        match=f"begins at {shown_time(START + 25)}, and not .* ended at {shown_time(START + 15)}: one is missing",
     ):
         list(recovery.changes(START + 15, START + 35))
     with pytest.raises(DamagedJournal, match="one is missing"):

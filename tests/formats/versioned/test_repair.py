@@ -13,6 +13,7 @@ from logwright.core.errors import HistoryUnavailable, WrongUse
 from logwright.core.format import Located
 from logwright.core.losses import add_losses
 from logwright.core.repair import Create, Cut, Patch, Remove, Rename
+from logwright.core.times import shown_time
 from logwright.formats.versioned import Entry, Reader, Retention, VersionedKVStore, VersionedRecovery, states
 from logwright.formats.versioned.files import archive_name
 from logwright.formats.versioned.layout import HEADER_BYTES
@@ -83,7 +84,7 @@ def test_bad_bytes_go_and_the_entries_on_both_sides_stay(tmp_path: Path) -> None
     (loss,) = found.losses
     assert (loss.file, loss.position, loss.bytes) == ("cars.jrn", bad.span.start, bad.span.size)
     assert (loss.at_least, loss.at_most) == (1, bad.span.size // 11)
-    assert loss.fields == {"store": "cars", "from": START + 3, "to": START + 12, "keys": None}
+    assert loss.fields == {"store": "cars", "from": START + 3, "to": START + 12}
     assert repaired(path) == [entry for entry in ENTRIES if entry != bad.record]
 
 
@@ -140,8 +141,8 @@ def test_a_missing_archive_is_told_and_left(tmp_path: Path) -> None:
     assert plan(path).left == ()
     (tmp_path / archive_name("cars", ENTRIES[1].t)).unlink()
     found = plan(path)
-    before = f"{archive_name('cars', ENTRIES[0].t)}, which ended at {ENTRIES[0].t}"
-    reason = f"it begins at {ENTRIES[1].t}, and not with what was at the end of {before}: one is missing"
+    before = f"{archive_name('cars', ENTRIES[0].t)}, which ended at {shown_time(ENTRIES[0].t)}"
+    reason = f"it begins at {shown_time(ENTRIES[1].t)}, and not with what was at the end of {before}: one is missing"
     assert (found.steps, found.left) == ((), (f"{archive_name('cars', ENTRIES[2].t)} @ {HEADER_BYTES}: {reason}",))
 
 
@@ -190,7 +191,7 @@ def test_nothing_stays_of_an_archive_whose_checksum_does_not_fit(tmp_path: Path)
         "every change from 2023-11-09T21:20:00.000000300Z to 2023-11-09T21:20:00.000000700Z (what can be read there, "
         "unproven, are 7 entries of the keys 'key 1', 'key 2', 'key 0')"
     )
-    assert loss.fields == {"store": "cars", "from": first, "to": second, "keys": None}
+    assert loss.fields == {"store": "cars", "from": first, "to": second}
     done = apply(path, found)
     assert done is not None
     assert [kept.read_bytes() for kept in done.kept] == [damaged]
@@ -309,3 +310,37 @@ def test_a_copy_of_the_account_refuses_the_same_questions(tmp_path: Path) -> Non
     add_losses(REAL_DISK, other, [replace(loss, fields={"source": dict(loss.fields)})])
     with pytest.raises(HistoryUnavailable, match="are lost"):
         VersionedRecovery.load(other).recover_at(int(loss.fields["from"]))
+
+
+def test_a_gap_that_the_account_explains_is_logged_once_however_often_the_store_is_read(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    _, path, archive = rotated(tmp_path)
+    archive.write_bytes(b"")
+    assert apply(path, plan(path)) is not None
+    caplog.clear()
+    for _ in range(3):
+        reader = Reader(path)
+        assert reader.verify().sound
+        assert len(list(reader)) == 11
+    assert [record.getMessage().rpartition(", ")[2] for record in caplog.records] == ["as the account of losses says"]
+
+
+def test_a_plan_looks_for_missing_archives_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, path, _ = rotated(tmp_path)
+    taken = []
+    snapshot = Reader.snapshot
+    monkeypatch.setattr(Reader, "snapshot", lambda reader: (taken.append(reader), snapshot(reader))[1])
+    assert plan(path).empty
+    assert len(taken) == 1
+
+
+def test_a_large_archive_is_not_searched_for_a_changed_bit_and_the_account_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, path, archive = rotated(tmp_path)
+    damage_file(archive, flip_bits, 60, 0x10)
+    monkeypatch.setattr("logwright.formats.versioned.repair._MOST_TRIED_BYTES", 1000)
+    (loss,) = plan(path).losses
+    assert loss.kind == "lost"
+    assert loss.reason.endswith("; it is too large to be searched for one changed bit")

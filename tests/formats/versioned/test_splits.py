@@ -13,6 +13,7 @@ import pytest
 from logwright.core.errors import Gap, NotFound
 from logwright.core.outcome import Damage
 from logwright.core.split import Split
+from logwright.core.times import shown_time
 from logwright.formats.versioned import Reader, StoresReader, open_reader, splits
 from logwright.formats.versioned.files import archive_name
 from logwright.formats.versioned.records import Entry
@@ -167,12 +168,12 @@ def test_a_journal_that_is_missing_is_told_once_before_the_changes_behind_it(
 ) -> None:
     path, behind = with_a_hole(tmp_path, last=last)
     reader = Reader(path)
-    before = f"{archive_name('cars', START + 15)}, which ended at {START + 15}"
-    wanted = [(behind, "gap", f"it begins at {START + 25}, and not with what was at the end of {before}")]
+    before = f"{archive_name('cars', START + 15)}, which ended at {shown_time(START + 15)}: one is missing"
+    wanted = [(behind, "gap", f"it begins at {shown_time(START + 25)}, and not with what was at the end of {before}")]
 
     def told(items: Any) -> list[tuple[str, str, str]]:
         found = [item for item in items if isinstance(item, Damage)]
-        return [(one.file, one.kind, one.reason.partition(":")[0]) for one in found]
+        return [(one.file, one.kind, one.reason) for one in found]
 
     for target_bytes in (1, 1 << 20):
         planned = splits.plan(reader, target_bytes, resumed=resumed)

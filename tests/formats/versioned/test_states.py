@@ -12,6 +12,7 @@ import pytest
 from logwright.core.disk import REAL_DISK
 from logwright.core.errors import DamagedJournal, HistoryUnavailable
 from logwright.core.split import Times
+from logwright.core.times import shown_time
 from logwright.formats.versioned import splits, states
 from logwright.formats.versioned.files import archive_name
 from logwright.formats.versioned.records import Entry
@@ -110,7 +111,7 @@ def test_a_time_in_a_gap_is_unavailable_but_for_the_moment_before_it(tmp_path: P
         return state_of(part, at)
 
     assert known(START + 10) == {"k": (1, START + 10)}
-    with pytest.raises(HistoryUnavailable, match=f"between {START + 10} and {START + 20}"):
+    with pytest.raises(HistoryUnavailable, match=f"between {shown_time(START + 10)} and {shown_time(START + 20)}"):
         known(START + 15)
     assert known(START + 20) == {"k": (2, START + 20)}
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from logwright.core.errors import DamagedJournal
+from logwright.core.times import shown_time
 from logwright.formats.versioned import Entry, Reader, VersionedKVStore
 from logwright.formats.versioned.files import archive_name
 from logwright.formats.versioned.layout import HEADER_BYTES
@@ -49,8 +50,8 @@ def test_a_missing_archive_is_a_gap(tmp_path: Path) -> None:
     assert problem.file == archive_name("cars", model.archives[2][0])
     health = Reader(path).summary().health
     assert health == f"damaged at {problem.file} @ 17: {problem.message}"
-    assert problem.message.startswith(f"it begins at {model.archives[1][0]}, and not ")
-    assert problem.message.endswith(f"ended at {model.archives[0][0]}: one is missing")
+    assert problem.message.startswith(f"it begins at {shown_time(model.archives[1][0])}, and not ")
+    assert problem.message.endswith(f"ended at {shown_time(model.archives[0][0])}: one is missing")
 
 
 def test_a_torn_tail_and_bad_bytes_are_told_with_their_place(tmp_path: Path) -> None:

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from logwright.core.errors import DamagedJournal, Locked, NotFound, Poisoned, StorageFailed, WrongUse
-from logwright.formats.yeltsin import codec
+from logwright.formats.yeltsin import codec, repair
 from logwright.formats.yeltsin.journal import TransactionJournal, recover
+from logwright.formats.yeltsin.opening import open_for_writing
 from logwright.formats.yeltsin.reader import Reader
 from logwright.formats.yeltsin.records import Transaction
 from tests.formats.yeltsin.samples import CREATED, GOLDEN, journal, linked, modify, numbered, transaction
@@ -158,6 +159,34 @@ def test_a_header_that_is_not_there_as_a_whole_is_written_anew() -> None:
         assert content(disk) == codec.encode_header(0, 0)
         assert found.cut is not None
         assert (found.cut.size, found.cut.kind, found.kept is None) == (size, "torn_tail", size == 0)
+
+
+@pytest.mark.parametrize("size", [0, 4, 19])
+def test_opening_a_file_that_was_cut_within_its_header_writes_the_account_that_repair_writes(size: int) -> None:
+    disk, repaired = laid_out(DATA[:size]), laid_out(DATA[:size])
+    repair.apply(FILE, repair.plan(FILE, disk=repaired), disk=repaired)
+    recover(FILE, disk=disk)
+    assert [loss.as_json() for loss in Reader(FILE, disk=disk).losses()] == [
+        loss.as_json() for loss in Reader(FILE, disk=repaired).losses()
+    ]
+    (loss,) = Reader(FILE, disk=disk).losses()
+    assert (loss.at_least, loss.at_most, loss.bytes) == (0, None, size)
+    assert loss.what == "all that the journal held, if anything"
+    recover(FILE, disk=disk)
+    assert Reader(FILE, disk=disk).losses() == [loss]
+
+
+def test_the_account_of_a_file_that_was_cut_within_its_header_is_there_before_that_is_written() -> None:
+    disk = laid_out(DATA[:7])
+    opened = open_for_writing(disk, FILE, settles=False)
+    assert len(opened.steps) == 3
+    opened.keep()
+    opened.steps[0]()
+    opened.close()
+    assert content(disk) == DATA[:7]
+    (loss,) = Reader(FILE, disk=disk).losses()
+    recover(FILE, disk=disk)
+    assert Reader(FILE, disk=disk).losses() == [loss]
 
 
 def test_whole_transactions_after_the_last_one_are_no_torn_tail() -> None:

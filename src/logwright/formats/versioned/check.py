@@ -24,6 +24,7 @@ from ...core.outcome import Damage, Span
 from ...core.repair import report_repairs
 from ...core.report import Problem, Progress, Report, Summary
 from ...core.snapshot import Snapshot
+from ...core.times import shown_time
 from . import codec, kernel
 from .cursor import Chunk, Head
 from .files import JournalFile, active_name, archive_name, old_name, parse_name, temporary_archive_name, temporary_name
@@ -111,7 +112,7 @@ class _FileCheck(FileCheck):
         if gap is not None:
             self.problem(head.span.start, "gap", gap.reason)
         elif metadata.initialized < (before.ended or 0):
-            message = f"it was initialized at {metadata.initialized}, before {before.name} ended"
+            message = f"it was initialized at {shown_time(metadata.initialized)}, before {before.name} ended"
             self.anomaly(head.span.start, "name", message)
 
     def _check_chunk(self, chunk: Chunk) -> None:
@@ -126,22 +127,23 @@ class _FileCheck(FileCheck):
         last = self._last
         for row, timestamp in enumerate(times):
             if timestamp < last and last > self._begun:  # the state that a journal begins with may be in any order
-                self.anomaly(positions[row], "time_goes_back", f"its time is {timestamp}, and {last} came before it")
+                message = f"its time is {shown_time(timestamp)}, earlier than {shown_time(last)} of the entry before it"
+                self.anomaly(positions[row], "time_goes_back", message)
             last = timestamp
         self._last = last
 
     def _check_end(self) -> None:
-        """All entries are whole: whether the name fits them, and whether something lies behind the position."""
+        """All entries are whole: whether the name fits them, and whether entries follow the position."""
         source = self.source
         if source.compressed:
             ended = source.timestamp
             if ended is not None and ended < self._last:
-                self.anomaly(0, "name", f"its last entry is of {self._last}, later than its name says")
+                self.anomaly(0, "name", f"its last entry is of {shown_time(self._last)}, later than its name says")
             return
         behind = self.files.file(source).read_at(self.position, _BEHIND_BYTES)
         _, count, _, _, _ = kernel.walk(behind, 0, len(behind))
         if count:
-            message = f"{count} whole entries lie behind the position: they do not count, and were never acknowledged"
+            message = f"{count} whole entries follow the position: they do not count, and were never acknowledged"
             self.anomaly(self.position, "behind_position", message)
 
 

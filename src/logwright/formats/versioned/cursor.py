@@ -13,8 +13,8 @@ that end anywhere else may be part of a value, and do not count.
 
 In the active journal bad bytes that no whole entry follows are a torn tail: the position reached the disk, and what it
 speaks of did not. So is a position past the end of the file. But where the position lies within an entry that is whole,
-the position is what is wrong, and nothing is torn. Bad bytes after our mark (see `buffer.py`), and entries there with a
-whole sector of zeros, are the work of a power cut, whatever follows them.
+the position is what is wrong, and nothing is torn. After our mark (see `buffer.py`) an entry of which a sector is
+missing is the work of a power cut, whatever follows it (see `tearing.py`).
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from .buffer import LEAST_BYTES, MARK, MARK_MAGIC, SECTOR_BYTES, has_zero_sector
 from .files import JournalFile
 from .layout import ARRAY_AT, ARRAY_START, ENTRY_START, HEADER, HEADER_BYTES, POSITION, POSITION_AT, VERSION
 from .records import Metadata
+from .tearing import lacks_sector
 
 _SEARCH_BYTES: Final = 16 << 20
 """An entry that begins behind bad bytes and is larger than this is not found: most that claim so are none."""
@@ -299,8 +300,12 @@ class Cursor:
 
     def _is_torn_by_power(self, start: int) -> bool:
         """Whether the bad bytes at `start` are what a power cut leaves, whatever follows them."""
-        is_active = self.source.is_newest and not self.source.compressed
-        return is_active and self.mark is not None and start >= self.mark
+        if self.mark is None or start < self.mark or not self.source.is_newest:
+            return False
+        size = self._size()
+        return lacks_sector(
+            lambda first, end: self.file.read_at(first, end - first), start, min(self.limit, size), size
+        )
 
     def _tear(self, start: int, reason: str) -> Damage:
         """All that is left before the position is a torn tail."""

@@ -1,7 +1,7 @@
 """Examining: what a journal looks like, wherever it comes from: how far its entries are whole, and what follows them.
 
-Entries end at the position, or before the first that is not whole. What a power cut can leave, and how the mark tells
-it from damage, is described in `buffer.py`.
+Entries end at the position, or before the first that is not whole. What a power cut can leave is described in
+`buffer.py`, and how that differs from damage in `tearing.py`.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from .buffer import Buffer, last_byte, mark_at, read_mark
 from .layout import ENTRY_START, HEADER_BYTES
 from .quick import Table
 from .records import Entry
+from .tearing import lacks_sector
 
 _MOST_ATTEMPTS: Final = 1000
 """At how many places a whole entry is looked for behind damage."""
@@ -121,7 +122,8 @@ def later_entries(buffer: Buffer, start: int, end: int) -> Iterator[Entry | None
 
 def is_torn(buffer: Buffer, examined: Examined) -> bool:
     """Whether what follows the whole entries is the work of a power cut, or ends the journal."""
-    start, stop = examined.end, min(examined.position, buffer.size)
-    if examined.mark is not None and start >= examined.mark:
+    start, stop, memory = examined.end, min(examined.position, buffer.size), buffer.memory
+    is_after_mark = examined.mark is not None and start >= examined.mark
+    if is_after_mark and lacks_sector(lambda first, end: memory[first:end], start, stop, buffer.size):
         return True
     return not any(True for _ in later_entries(buffer, start, stop))

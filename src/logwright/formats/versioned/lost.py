@@ -4,8 +4,8 @@ A loss of a store has these fields:
 
     store       its name
     from, to    nanoseconds: changes with from <= t <= to may be missing, and the state at from <= t < to is not known
-    keys        the keys that changes are missing of; null where any key may be
 
+Any key may have changed then.
 From `to` on the state is known again: a later journal begins with it, or the store has continued from what is left.
 """
 
@@ -28,13 +28,12 @@ class LostRange(NamedTuple):
 
     start: int
     stop: int
-    keys: tuple[str, ...] | None
     loss: Loss
 
 
-def loss_fields(store: str, start: int, stop: int, keys: Iterable[str] | None = None) -> dict[str, Any]:
+def loss_fields(store: str, start: int, stop: int) -> dict[str, Any]:
     """The fields of a loss."""
-    return {"store": store, "from": start, "to": stop, "keys": None if keys is None else list(keys)}
+    return {"store": store, "from": start, "to": stop}
 
 
 class LostTimes:
@@ -53,13 +52,9 @@ class LostTimes:
         """Why the state at a time is not known."""
         return self.between(time, time)
 
-    def between(self, start: int, stop: int, key: str | None = None) -> LostRange | None:
-        """What is lost of the changes after `start`, up to and with `stop`, or of those of a key."""
-        for found in self._ranges:
-            concerns = key is None or found.keys is None or key in found.keys
-            if concerns and found.start <= stop and start < found.stop:
-                return found
-        return None
+    def between(self, start: int, stop: int) -> LostRange | None:
+        """What is lost of the changes after `start`, up to and with `stop`."""
+        return next((found for found in self._ranges if found.start <= stop and start < found.stop), None)
 
     def covers(self, ended: int, begun: int) -> bool:
         """Whether all that is missing between the end of a journal and the beginning of the next is in the account."""
@@ -73,7 +68,7 @@ def _range_of(loss: Loss) -> LostRange | None:
     fields = loss.fields.get("source", loss.fields)  # a copy of the store has them there
     if not isinstance(fields, Mapping) or "store" not in fields:
         return None
-    start, stop, keys = (fields.get(name) for name in ("from", "to", "keys"))
+    start, stop = fields.get("from"), fields.get("to")
     if loss.kind != "lost" or not isinstance(start, int) or not isinstance(stop, int):
         return None
-    return LostRange(start, stop, tuple(keys) if isinstance(keys, list) else None, loss)
+    return LostRange(start, stop, loss)

@@ -6,7 +6,8 @@ made, under its name only when it is whole.
 The active journal is read. Where it does not end with a whole entry at its position, the rest is a torn tail: it
 is kept beside the journal, reported, and overwritten with zeros. It is none, and nothing is changed, if whole entries
 follow and nothing says that a power cut did this: then bytes have changed that were on the disk, which is for `repair`.
-What a power cut does is described in `buffer.py`.
+What a power cut does is described in `buffer.py`. No crash makes a file shorter than its position: its entries count,
+and what is lost is written to the account of losses before the position changes, as `repair` does it.
 
 All of this may itself be interrupted at any point, and done again.
 """
@@ -20,6 +21,7 @@ from pathlib import Path
 from ...core.disk import Disk
 from ...core.errors import DamagedJournal, StorageFailed, is_no_space
 from ...core.keep import keep_range
+from ...core.losses import add_losses
 from ...core.outcome import Damage, Malformed
 from ...core.repair import refuse_half_repaired
 from .buffer import LEAST_BYTES, Buffer, garbage_end, last_byte, mark_at
@@ -27,6 +29,7 @@ from .examining import Examined, examine, is_blank, is_torn
 from .files import Listing, active_name, list_files, parse_name, temporary_name
 from .leftovers import refuse_to_lose, remove_leftovers, settle
 from .quick import Table
+from .repair import lost_at_end
 from .rotation import Sizes, new_journal, write_journal
 
 logger = logging.getLogger("logwright.versioned")
@@ -139,7 +142,12 @@ def _clear_the_rest(disk: Disk, directory: Path, buffer: Buffer, examined: Exami
     until = last if opened.recovered is None else max(last, opened.recovered.end)
     if until > end:
         opened.kept = keep_range(disk, directory, buffer.file, end, until)
-    if opened.recovered is not None:
+    if examined.position > buffer.size:
+        losses = lost_at_end(disk, buffer.file.path)
+        add_losses(disk, directory, losses, repair=f"opening of {buffer.file.path.name} @ {end}")
+        for loss in losses:
+            logger.warning("%s: %s; this is in the account of losses now", buffer.file.path, loss.describe())
+    elif opened.recovered is not None:
         logger.warning("%s: cut off a torn tail, kept in %s", opened.recovered, opened.kept)
     if examined.position != end:
         buffer.set_position(end)

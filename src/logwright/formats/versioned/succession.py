@@ -13,11 +13,14 @@ are compared. A missing journal in which keys were only added and removed again 
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import TypeAlias
 
 from ...core.outcome import Damage
+from ...core.times import shown_time
 from . import kernel
 from .cursor import Chunk, Head
 from .files import JournalFile, agree
@@ -40,16 +43,22 @@ def find_gap(
     state = _state_at_end(items, before)
     if state is None or _end_of_state(items, source, state, begun) is not None or _is_damaged(items, source):
         return None
-    gap = gap_between(source, begun, f"{before.name}, which ended at {ended}")
+    gap = gap_between(source, begun, f"{before.name}, which ended at {shown_time(ended)}")
     if lost.covers(ended, begun):
-        logger.warning("%s, as the account of losses says", gap)
+        _log_known(source.path, gap)
         return None
     return gap
 
 
+@functools.lru_cache(maxsize=1024)
+def _log_known(path: Path, gap: Damage) -> None:
+    """Log a gap that the account of losses has: once in a process, however often the journals are read."""
+    logger.warning("%s: %s, as the account of losses says", path, gap.reason)
+
+
 def gap_between(source: JournalFile, begun: int, before: str) -> Damage:
     """What is wrong where a journal is missing."""
-    reason = f"it begins at {begun}, and not with what was at the end of {before}: one is missing"
+    reason = f"it begins at {shown_time(begun)}, and not with what was at the end of {before}: one is missing"
     return Damage(source.name, HEADER_BYTES, HEADER_BYTES, reason, "gap")
 
 

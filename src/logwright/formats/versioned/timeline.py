@@ -107,7 +107,7 @@ class Timeline:
             return files[-1] if files[-1].is_newest else self._in_order(files)[-1]
         lost = self._lost(files).at(at)
         if lost is not None:
-            raise HistoryUnavailable(f"{self.where}: the state at {at} is not known: {described(lost)}")
+            raise HistoryUnavailable(f"{self.where}: the state at {shown_time(at)} is not known: {described(lost)}")
         ends = [file.timestamp for file in files if file.timestamp is not None]
         index = min(bisect_right(ends, at), len(files) - 1)
         metadata = self.metadata(files[index])
@@ -127,15 +127,15 @@ class Timeline:
             else ""
         )
         if index < 0:
-            raise HistoryUnavailable(f"{self.where}: {at} is before what is kept; {kept}")
+            raise HistoryUnavailable(f"{self.where}: {shown_time(at)} is before what is kept; {kept}")
         source = files[index]
         if not kept or at <= (source.ended or 0):
             return source
         gap = find_gap(self._items_of, source, files[index + 1], begun[index + 1], LostTimes())
         if gap is not None and at > self._last_time(source):
             raise HistoryUnavailable(
-                f"{self.where}: nothing is kept of the time between {source.ended} and {begun[index + 1]}, "
-                f"and {at} lies there; {kept}"
+                f"{self.where}: nothing is kept of the time between {shown_time(source.ended or 0)} and "
+                f"{shown_time(begun[index + 1])}, and {shown_time(at)} lies there; {kept}"
             )
         return source
 
@@ -171,7 +171,8 @@ class Timeline:
     def _apply(self, item: Head | Chunk, found: kernel.Latest, at: int | None) -> None:
         if isinstance(item, Head):
             if at is not None and item.metadata is not None and item.metadata.initialized > at:
-                raise HistoryUnavailable(f"{item.source.path}: it begins at {item.metadata.initialized}, after {at}")
+                begun = shown_time(item.metadata.initialized)
+                raise HistoryUnavailable(f"{item.source.path}: it begins at {begun}, after {shown_time(at)}")
         elif not item.folded and (at is None or item.smallest <= at):
             found.add(item.data, item.start, item.stop, item.count)
 
@@ -219,12 +220,13 @@ class Timeline:
         check_time(start)
         check_time(stop)
         if start > stop:
-            raise WrongUse(f"changes go from a time to a later one, not from {start} to {stop}")
+            raise WrongUse(f"changes go from a time to a later one, not from {shown_time(start)} to {shown_time(stop)}")
         return self._changes(start, stop)
 
     def _changes(self, start: int, stop: int) -> Iterator[Entry]:
         files = self._ordered_files()
-        self._refuse_lost(self._lost(files).between(start, stop), f"the changes from {start} to {stop}")
+        question = f"the changes from {shown_time(start)} to {shown_time(stop)}"
+        self._refuse_lost(self._lost(files).between(start, stop), question)
         first = self._again(lambda files: (self._choose(files, start), self._choose(files, stop))[0])
         number = next((number for number, file in enumerate(files) if file.name == first.name), 0)
         for file, source, before, copies in self._journals(files[number].before, stop, start):
@@ -242,7 +244,7 @@ class Timeline:
             files = self._files()
             first = files[0]
             self.damages = []
-            lost = self._lost(files).between(self._begun(self._in_order(files)[0]) or 0, MAX_TIMESTAMP, key)
+            lost = self._lost(files).between(self._begun(self._in_order(files)[0]) or 0, MAX_TIMESTAMP)
             self._refuse_lost(lost, f"the history of {key!r}")
             try:
                 found = list(self._history(key))
@@ -341,7 +343,7 @@ class Timeline:
         begun = head.metadata.initialized
         gap: Damage | None = None
         if isinstance(before, int):
-            gap = None if begun <= before else gap_between(head.source, begun, f"the time {before}")
+            gap = None if begun <= before else gap_between(head.source, begun, f"the time {shown_time(before)}")
         elif not agree(before.ended, begun):
 
             def items(source: JournalFile) -> Iterator[Head | Chunk | Damage]:

@@ -92,7 +92,7 @@ def _judge_end(cursor: Cursor) -> tuple[Damage | None, bool]:
     if whole_transactions_follow(cursor.file, cursor.source, end):
         cursor.reason = UNLINKED
         return _rest(cursor, "malformed"), False
-    cursor.reason = "behind the last transaction lies what was not finished"
+    cursor.reason = "the bytes after the last transaction are of one that was never finished"
     return _rest(cursor, "torn_tail"), False
 
 

@@ -28,6 +28,12 @@ class _Chain:
     found: list[int] = field(default_factory=list)
 
 
+def lost_with_header(name: str, size: int) -> Loss:
+    """What is lost of a file that has only `size` bytes of its header."""
+    reason = f"only {size} of the {HEADER_BYTES} bytes of the header are there"
+    return Loss(name, 0, size, 0, None, "all that the journal held, if anything", reason, part=name)
+
+
 def lost_between(search: Search, before: Run, run: Run, count: int, reason: str, others: list[Run]) -> Loss | None:
     """The transactions that are lost between two runs, of which `count` precede; None where there are none."""
     is_next = run.previous == before.last

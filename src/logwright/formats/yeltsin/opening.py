@@ -36,6 +36,7 @@ from ...core.disk import Disk, File, Mappable, make_directories, replace_file, w
 from ...core.errors import DamagedJournal, NotFound, StorageFailed, WrongUse
 from ...core.keep import keep_range
 from ...core.lock import Lock
+from ...core.losses import add_losses
 from ...core.outcome import Damage, Malformed
 from ...core.patched import PatchedFile
 from ...core.repair import refuse_half_repaired
@@ -54,6 +55,7 @@ from .layout import (
     TRANSACTION_HEAD_BYTES,
     lock_name,
 )
+from .lost import lost_with_header
 from .naming import believed
 from .nearby import Nearby
 from .reader import read_transaction
@@ -172,7 +174,7 @@ def _bring_in_order(disk: Disk, path: Path, opened: Opened, *, counts: bool) -> 
         if opened.end < size or (head is not None and head.next):
             if whole_transactions_follow(file, JournalFile(path.name, path), opened.end):
                 raise _explained(path, opened.end, UNLINKED)
-            reason = "behind the last transaction lies what was not finished"
+            reason = "the bytes after the last transaction are of one that was never finished"
             _cut(disk, path, opened, opened.last, opened.end, reason)
         else:
             opened.steps.append(file.sync)  # whoever wrote it may have been killed before that
@@ -265,11 +267,13 @@ def _end_of(file: File, last: int, size: int) -> int:
 
 
 def _replace_header(disk: Disk, path: Path, opened: Opened) -> None:
-    """The file is shorter than a header: whoever created it was not done."""
+    """The file is shorter than a header: it was cut short, or its creation was. The account says so, as by `repair`."""
     size = opened.file.size()
-    _keep_first(disk, path, opened, 0, size, f"only {size} of the {HEADER_BYTES} bytes of the header are there")
+    loss = lost_with_header(path.name, size)
+    _keep_first(disk, path, opened, 0, size, loss.reason)
     if not size:
         opened.keeps = None
+    opened.steps.append(functools.partial(add_losses, disk, path.parent, [loss], repair=f"opening of {path.name}"))
     opened.write(0, codec.encode_header(0, 0))
     opened.steps.append(opened.file.sync)
 

@@ -50,7 +50,7 @@ from .layout import (
     SIGNATURE,
     lock_name,
 )
-from .lost import lost_after, lost_between
+from .lost import lost_after, lost_between, lost_with_header
 from .nearby import Nearby
 from .reader import Reader
 from .salvage import Run, Search, header_run
@@ -79,7 +79,7 @@ class _Salvage:
     left: list[str] = field(default_factory=list)
     losses: list[Loss] = field(default_factory=list)
     patches: list[Patch] = field(default_factory=list)
-    set: list[str] = field(default_factory=list)
+    restored: list[str] = field(default_factory=list)
     """What the patches set."""
     runs: list[Run] = field(default_factory=list)
     others: list[Run] = field(default_factory=list)
@@ -116,14 +116,12 @@ class _Salvage:
 
     def _look_at_half_a_header(self) -> None:
         data = self.file.read_at(0, HEADER_BYTES)
-        reason = f"only {self.size} of the {HEADER_BYTES} bytes of the header are there"
+        loss = lost_with_header(self.source.name, self.size)
         if not SIGNATURE.startswith(data[: len(SIGNATURE)]):
-            self.left.append(f"{self.source.name} @ 0: {reason}, and they are not those of a journal")
+            self.left.append(f"{self.source.name} @ 0: {loss.reason}, and they are not those of a journal")
             return
-        self.reason = reason
-        self.losses.append(
-            Loss(self.source.name, 0, self.size, 0, None, "all that the journal held, if anything", reason)
-        )
+        self.reason = loss.reason
+        self.losses.append(loss)
 
     def _look_at_header(self) -> bool:
         """Note the header, and what a reader meets; whether the header can be believed to be one."""
@@ -208,7 +206,7 @@ class _Salvage:
 
     def _patch(self, offset: int, old: bytes, new: bytes, what: str) -> None:
         self.patches.append(Patch(self.source.name, offset, old, new, self.reason))
-        self.set.append(what)
+        self.restored.append(what)
 
     # --- the account --------------------------------------------------------------------------------------------------
 
@@ -226,7 +224,7 @@ class _Salvage:
             self.losses += [] if loss is None else [loss]
         if self.patches:
             size = sum(len(patch.new) for patch in self.patches)
-            self._restore(self.patches[0].position, size, listed(self.set, len(self.set)))
+            self._restore(self.patches[0].position, size, listed(self.restored, len(self.restored)))
         for run in self.runs:
             if run.shift:
                 how = "inserted" if run.shift > 0 else "removed"
