@@ -7,11 +7,13 @@ import json
 from pathlib import Path
 from typing import Any
 
+from logwright.formats.yeltsin import repair
 from logwright.formats.yeltsin.journal import TransactionJournal
 from logwright.formats.yeltsin.reader import Reader
 from logwright.formats.yeltsin.records import Modify
 from logwright.pipeline import tables
 from tests.formats.yeltsin.samples import CREATED, linked, modify, numbered, transaction, write
+from tests.support.damage import drop
 
 
 def test_every_operation_is_a_row_in_both_kinds_of_columns(spark: Any, tmp_path: Path) -> None:
@@ -70,6 +72,22 @@ def test_the_tables_tell_transactions_and_pages_after_each_of_them(spark: Any, t
         ]
         assert [row.ranges and json.loads(row.ranges) for row in found] == [change.get("value") for change in told]
     assert {row.page for row in versions} == {item.page for record in numbered(40) for item in record.operations}
+
+
+def test_page_versions_forget_what_lost_transactions_may_have_changed(spark: Any, tmp_path: Path) -> None:
+    changes = [modify(bytes([number]), bytes([number + 1]), number) for number in range(6)]
+    items = [transaction(change, timestamp=CREATED) for change in changes]
+    path = write(tmp_path / "journals" / "t.jrnl", *items)
+    _, starts = linked(items)
+    path.write_bytes(drop(path.read_bytes(), starts[3] + 30, starts[3] + 33))
+    assert repair.apply(path, repair.plan(path)) is not None
+    events = tables.events(spark.read.format("logwright").load(str(path.parent)))
+    versions = tables.page_versions(events).orderBy("version").collect()
+    told = [change for change in Reader(path).history("30") if change["event"] != "lost"]
+    assert [json.loads(row.ranges) for row in versions] == [change["value"] for change in told]
+    assert [row.gaps for row in versions] == [0, 0, 0, 1, 1]
+    assert [len(json.loads(row.ranges)) for row in versions] == [1, 1, 1, 1, 1]
+    assert base64.b64decode(json.loads(versions[-1].ranges)[0]["data"]) == b"\x05\x06"
 
 
 def test_a_stream_takes_each_operation_once(spark: Any, tmp_path: Path) -> None:

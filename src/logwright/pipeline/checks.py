@@ -44,7 +44,9 @@ COLUMNS: Final[Mapping[str, Sequence[str]]] = {
         *("journal", "file", "transaction", "offset", "timestamp", "flags", "complete", "outcome"),
         *("operations", "pages", "bytes"),
     ),
-    "page_versions": ("journal", "file", "page", "version", "transaction", "timestamp", "op", "deleted", "ranges"),
+    "page_versions": (
+        *("journal", "file", "page", "version", "transaction", "timestamp", "op", "deleted", "ranges", "gaps"),
+    ),
     "consumers": (
         *("format", "journal", "shard", "consumer", "offset", "first", "next"),
         *("lag", "missed", "status", "problem"),

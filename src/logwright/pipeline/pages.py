@@ -18,6 +18,8 @@
     op, deleted                     its last operation on the page, and whether that removed it
     ranges                          what is known of the bytes of the page since then, as JSON: [{"offset", "data"}],
                                     the data in base64, as `logwright state` has it; null where it was removed
+    gaps                            how often transactions are lost before this one, by the account of losses: what was
+                                    known of the page before the last of these is not known any more; 0 for never
 
 Transactions that were rolled back, and those without an end, are void, and no page has a version of them. Pages with
 offsets of more than 63 bits are left out.
@@ -39,14 +41,17 @@ if TYPE_CHECKING:
 
 _VERSION: Final = (
     "journal STRING, file STRING, page BIGINT, version BIGINT, transaction BIGINT, timestamp TIMESTAMP, op STRING, "
-    "deleted BOOLEAN, ranges STRING"
+    "deleted BOOLEAN, ranges STRING, gaps INT"
 )
 _COMMON: Final = ("journal", "file", "page")
 
 
 def _operations(events: DataFrame) -> DataFrame:
     """Every operation of all journals of page transactions, and a row `end` for a transaction without any."""
-    details = {"offset": "bigint", "flags": "smallint", "outcome": "string", "page": "bigint", "page_offset": "int"}
+    details = {
+        "offset": "bigint", "flags": "smallint", "outcome": "string", "page": "bigint", "page_offset": "int",
+        "gaps": "int",
+    }  # fmt: skip
     found = (F.get_json_object("detail", f"$.{name}").try_cast(kind).alias(name) for name, kind in details.items())
     place = ("journal", "file", F.col("sequence").alias("transaction"), "position", "timestamp", "op", "value")
     return events.where("format = 'yeltsin'").select(*place, *found)
@@ -74,7 +79,7 @@ def page_versions(events: DataFrame) -> DataFrame:
     """Every page after every transaction that changed it."""
     tell: Any = F.arrow_udtf(Versions, returnType=_VERSION)
     changes = _operations(events).where("outcome = 'completed' and page is not null")
-    chosen = changes.select(*_COMMON, "transaction", "position", "timestamp", "op", "page_offset", "value")
+    chosen = changes.select(*_COMMON, "transaction", "position", "timestamp", "op", "page_offset", "value", "gaps")
     found: DataFrame = tell(chosen.asTable().partitionBy(*_COMMON).orderBy("position"))
     return found
 
@@ -86,6 +91,7 @@ class Versions:
         self._ranges = find_format("yeltsin").room("replay").Ranges
         self._known: Any = self._ranges()
         self._version = 0
+        self._gaps = 0
         self._last: dict[str, Any] | None = None
 
     def eval(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -95,6 +101,9 @@ class Versions:
             if self._last is not None and self._last["transaction"] != row["transaction"]:
                 done.append(self._told(self._last))
             self._last = row
+            if (row["gaps"] or 0) > self._gaps:
+                self._gaps = row["gaps"]
+                self._known = self._ranges()
             if row["op"] == "modify":
                 self._known.put(row["page_offset"] or 0, row["value"] or b"")
             else:
@@ -112,7 +121,7 @@ class Versions:
         is_removed = row["op"] == "remove"
         ranges = None if is_removed else json.dumps(self._known.as_json(), separators=(",", ":"))
         kept = {name: row[name] for name in (*_COMMON, "transaction", "timestamp", "op")}
-        return {**kept, "version": self._version, "deleted": is_removed, "ranges": ranges}
+        return {**kept, "version": self._version, "deleted": is_removed, "ranges": ranges, "gaps": self._gaps}
 
 
 _SCHEMA: Final = pa.schema(
@@ -126,6 +135,7 @@ _SCHEMA: Final = pa.schema(
         ("op", pa.string()),
         ("deleted", pa.bool_()),
         ("ranges", pa.string()),
+        ("gaps", pa.int32()),
     ]
 )
 

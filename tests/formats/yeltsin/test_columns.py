@@ -29,7 +29,7 @@ def expected_rows(count: int) -> list[dict[str, Any]]:
     for index, item in enumerate(items):
         for number, operation in enumerate(item.operations):
             row: dict[str, Any] = dict.fromkeys(
-                ("page_offset", "before", "after", "free_before", "free_after", "end_data")
+                ("page_offset", "before", "after", "free_before", "free_after", "end_data", "gaps")
             )
             row |= {"transaction": index, "offset": starts[index], "operation": number, "op": operation.op}
             row |= {"flags": 1, "complete": True, "outcome": "completed", "page": operation.page}

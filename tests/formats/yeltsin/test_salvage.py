@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from logwright.formats.yeltsin import codec
 from logwright.formats.yeltsin.database import Database
+from logwright.formats.yeltsin.layout import HEADER_BYTES, LINK
 from logwright.formats.yeltsin.reader import Reader
 from logwright.formats.yeltsin.records import Transaction
 from logwright.formats.yeltsin.repair import apply, plan, undo
@@ -200,3 +203,36 @@ def test_a_sealed_transaction_after_lost_ones_is_redone(tmp_path: Path) -> None:
     assert lost(copy) == [(1, 1)]
     with Database.open(copy.with_name("t.ydb"), copy) as db:
         assert (len(db.redone), db.read(30, 0, 7)) == (5, b"xx\0xxx\0")
+
+
+def test_a_plan_for_isolated_transactions_reads_a_few_bytes_for_each_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = journal([transaction(modify(b"before", b"after!"))])[HEADER_BYTES:]
+    every = len(whole) + 30
+    preadv, pread = os.preadv, os.pread
+    read: list[int] = []
+
+    def counting_preadv(*arguments: Any) -> int:
+        read.append(preadv(*arguments))
+        return read[-1]
+
+    def counting_pread(*arguments: Any) -> bytes:
+        data = pread(*arguments)
+        read.append(len(data))
+        return data
+
+    monkeypatch.setattr(os, "preadv", counting_preadv)
+    monkeypatch.setattr(os, "pread", counting_pread)
+    path = tmp_path / "t.jrnl"
+    found = []
+    for count in (200, 400):
+        starts = range(HEADER_BYTES, HEADER_BYTES + count * every, every)
+        parts = [LINK.pack(start + 1) + LINK.pack(start + len(whole)) + whole[16:] + b"U" * 30 for start in starts]
+        path.write_bytes(codec.encode_header(HEADER_BYTES, 0) + b"".join(parts))
+        read.clear()
+        assert len(plan(path).losses) == count + 1
+        found.append((len(read), sum(read)))
+    assert found[1][0] < 2.1 * found[0][0]
+    assert found[1][1] < 2.2 * found[0][1]
+    assert found[1][1] < 400 * 40_000

@@ -8,6 +8,7 @@
     before       binary                            after        binary
     free_before  uint64                            free_after   uint64
     end_data     binary, what the end of the transaction carries, if anything: in its last row
+    gaps         int32, how often others are lost before the transaction, by the account of losses; null for never
 
 and where they are asked for
 
@@ -19,6 +20,7 @@ What an operation does not have is null. A transaction that has no operations ha
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -39,6 +41,7 @@ from ..columns import (
 from . import codec, kernel
 from .codec import Columns
 from .cursor import Chunk
+from .files import JournalFile
 from .layout import ALLOCATION, COMPLETE, COMPLETION, MODIFICATION, REMOVAL, ROLLBACK
 from .records import END, OPS, OUTCOMES
 
@@ -61,13 +64,14 @@ _FIELDS: Final = {
     "free_before": pa.field("free_before", pa.uint64()),
     "free_after": pa.field("free_after", pa.uint64()),
     "end_data": pa.field("end_data", pa.binary()),
+    "gaps": pa.field("gaps", pa.int32()),
     "file": pa.field("file", NAMES, nullable=False),
     "position": pa.field("position", pa.uint64(), nullable=False),
     "size": pa.field("size", pa.int64(), nullable=False),
     "journal": pa.field("journal", NAMES, nullable=False),
 }
 COLUMN_NAMES: Final = tuple(_FIELDS)
-DEFAULT_NAMES: Final = COLUMN_NAMES[:15]
+DEFAULT_NAMES: Final = COLUMN_NAMES[:16]
 _WANT: Final = {
     "transaction": codec.TRANSACTIONS,
     "offset": codec.OFFSETS,
@@ -84,6 +88,7 @@ _WANT: Final = {
     "free_before": codec.FREE_BEFORE | codec.KINDS,
     "free_after": codec.FREE_AFTER | codec.KINDS,
     "end_data": codec.END_DATA,
+    "gaps": codec.OFFSETS,
     "position": codec.POSITIONS,
     "size": codec.SIZES,
 }
@@ -108,17 +113,19 @@ def schema(names: Sequence[str] | None = None, *, sharded: bool = False) -> pa.S
     return chosen_schema("yeltsin", _FIELDS, DEFAULT_NAMES if names is None else names)
 
 
-def to_batch(columns: Columns, wanted: pa.Schema, file: str) -> pa.RecordBatch:
-    """The kernel's columns as a record batch, without copying; `file` is where they come from."""
+def to_batch(columns: Columns, wanted: pa.Schema, source: JournalFile) -> pa.RecordBatch:
+    """The kernel's columns as a record batch, without copying; `source` is where they come from."""
     kinds = None if columns.kinds is None else fixed_array(pa.uint8(), columns.kinds, columns.count)
-    arrays = [_array(columns, kinds, name, file) for name in wanted.names]
+    arrays = [_array(columns, kinds, name, source) for name in wanted.names]
     return pa.RecordBatch.from_arrays(arrays, schema=wanted)
 
 
-def _array(columns: Columns, kinds: pa.Array | None, name: str, file: str) -> pa.Array:
+def _array(columns: Columns, kinds: pa.Array | None, name: str, source: JournalFile) -> pa.Array:
     count, kind = columns.count, _FIELDS[name].type
     if name in ("file", "journal"):
-        return repeated([(file, count)])
+        return repeated([(source.name, count)])
+    if name == "gaps":
+        return _gaps(columns, source.gaps)
     if name == "op":
         assert kinds is not None
         indices = pc.fill_null(pc.index_in(kinds, _KINDS), len(_KINDS))
@@ -140,6 +147,14 @@ def _array(columns: Columns, kinds: pa.Array | None, name: str, file: str) -> pa
         ends, data = getattr(columns, f"{name}_ends"), getattr(columns, name)
         return binary_array(ends, data, count, validity)
     return fixed_array(kind, getattr(columns, _ATTRIBUTES[name]), count, validity)
+
+
+def _gaps(columns: Columns, gaps: Sequence[int]) -> pa.Array:
+    """How many of the offsets at which transactions are lost are not behind the transaction of each row."""
+    if not gaps or columns.offsets is None:
+        return pa.nulls(columns.count, pa.int32())
+    offsets = memoryview(columns.offsets).cast("Q")
+    return pa.array([bisect_right(gaps, offset) or None for offset in offsets], pa.int32())
 
 
 _ATTRIBUTES: Final = {
@@ -168,7 +183,7 @@ class Collector(JoiningCollector[Chunk]):
 
     def _batch_of(self, chunk: Chunk) -> pa.RecordBatch:
         columns = kernel.columns(chunk.data, chunk.start, chunk.stop, chunk.count, chunk.base, chunk.index, self._want)
-        return to_batch(columns, self.schema, chunk.file)
+        return to_batch(columns, self.schema, chunk.source)
 
 
 def as_messages(batch: pa.RecordBatch) -> pa.RecordBatch:

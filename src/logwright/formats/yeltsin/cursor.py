@@ -76,10 +76,12 @@ class Cursor:
         position: int | None = None,
         index: int = 0,
         knows_last: bool = True,
+        read_bytes: int = READ_BYTES,
     ) -> None:
         """Begin with the first transaction, or with the one at a position, which is the `index`-th.
 
         Without `knows_last` the last transaction is the one that names none as its next, whatever the header says.
+        `read_bytes` are read at first, for those who may not need more, and more each time after that.
         """
         self.file = file
         self.source = source
@@ -92,7 +94,7 @@ class Cursor:
         self.ending = codec.CLEAN
         self.reason = ""
         self.index = index
-        self._buffer = memoryview(bytearray(min(READ_BYTES, max(self._size, TRANSACTION_HEAD_BYTES))))
+        self._buffer = memoryview(bytearray(min(read_bytes, max(self._size, TRANSACTION_HEAD_BYTES))))
         self._back: array[int] | None = None
         head = None if position is None else read_head(file, position)
         self.position = HEADER_BYTES if position is None else position
@@ -125,6 +127,8 @@ class Cursor:
             have = self.file.read_into(self.position, room[: max(0, self._size - self.position)])
             last = self._torn_behind or self.last
             stop, count, ending, previous = kernel.walk(room, 0, have, self.position, self.previous, last)
+            if ending in (codec.CLEAN, codec.INCOMPLETE) and have == len(room) < READ_BYTES:
+                self._buffer = memoryview(bytearray(4 * len(room)))
             if count:
                 chunk = Chunk(self.source, room, 0, stop, self.position, count, self.index)
                 self._pass(stop, count, previous, jumps=ending == codec.JUMP)

@@ -43,6 +43,8 @@ class JournalFile(NumberedFile):
     path: Path
     timestamp: int | None = None
     before: int = 0
+    gaps: tuple[int, ...] = ()
+    """The offsets, ascending, at which transactions are lost, by the account of losses."""
 
 
 OpenFiles: TypeAlias = Snapshot[JournalFile]

@@ -9,6 +9,7 @@ reading goes on behind damage, in `cursor.py`.
 from __future__ import annotations
 
 import base64
+import contextlib
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from ...core.disk import REAL_DISK, Disk, File
-from ...core.errors import HistoryUnavailable, NotFound, TooLarge, WrongUse
+from ...core.errors import DamagedJournal, HistoryUnavailable, NotFound, TooLarge, WrongUse
 from ...core.format import Located
 from ...core.losses import Loss
 from ...core.outcome import Damage, Malformed, Mode
@@ -60,8 +61,12 @@ class Reader(FilesReader[Chunk, JournalFile]):
 
     def files(self) -> list[JournalFile]:
         """The file, if it is there."""
-        there = self.disk.exists(self.path) and not self.disk.is_directory(self.path)
-        return [JournalFile(self.path.name, self.path)] if there else []
+        if not self.disk.exists(self.path) or self.disk.is_directory(self.path):
+            return []
+        gaps: tuple[int, ...] = ()
+        with contextlib.suppress(DamagedJournal):  # the account is broken, which `verify` and the table of damage say
+            gaps = tuple(map(gap_of, self._lost()))
+        return [JournalFile(self.path.name, self.path, gaps=gaps)]
 
     # --- going through it --------------------------------------------------------------------------------------------
 

@@ -166,7 +166,10 @@ class Search:
         After a `next` that is wrong it continues with a whole transaction that follows directly and names this one.
         """
         file = self.moved(shift)
-        cursor = Cursor(file, self._source, Header(0, NOWHERE), position=place - shift, knows_last=False)
+        header = Header(0, NOWHERE)
+        cursor = Cursor(
+            file, self._source, header, position=place - shift, knows_last=False, read_bytes=_LEAST_WINDOW_BYTES
+        )
         starts = array("Q")
         count = -1
         end = None

@@ -7,7 +7,8 @@
 A row is an operation; what it does not have is null, and so is a number or a time that 63 bits cannot hold. Of the
 shared columns `sequence` is the transaction, `key` the page in decimal digits, `value` the image after a modification,
 and `detail` the rest of it in JSON, with the image before in base64, and so what the end of its transaction carries, if
-the operation is its last one. Operations are in order by `position`. A transaction without any has a row `end`.
+the operation is its last one. `gaps` in there is how often transactions before this one are lost. Operations are in
+order by `position`. A transaction without any has a row `end`.
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ TYPED: Final = pa.schema(
     ]
 )
 
-DETAILS: Final = ("offset", "flags", "outcome", "operation", "page", "page_offset", "free_before", "free_after")
+DETAILS: Final = (
+    "offset", "flags", "outcome", "operation", "page", "page_offset", "free_before", "free_after", "gaps"
+)  # fmt: skip
 """What the column `detail` has of an operation, as far as it has it; and"""
 _ENCODED: Final = ("before", "end_data")
 """these, in base64."""
@@ -52,7 +55,7 @@ _SOURCES: Final = {
     "detail": (*DETAILS, *_ENCODED),
 }
 """From which of the format's own columns a column is made, where those have other names."""
-_OWN: Final = (*TYPED.names, "end_data", "file", "position", "size")
+_OWN: Final = (*TYPED.names, "end_data", "gaps", "file", "position", "size")
 _COLUMNS: Final = OwnColumns(_OWN, _SOURCES)
 sources = _COLUMNS.sources
 
