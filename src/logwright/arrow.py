@@ -196,7 +196,8 @@ def _through(
     for part in parts:
         start, stop = _range(part.reader, choice)
         with _naming(part):
-            for item in part.reader.chunks(start, stop, mode=mode, progress=part.progress):
+            how = part.reader.batched_by
+            for item in part.reader.chunks(start, stop, mode=mode, progress=part.progress, **how):
                 if isinstance(item, Damage):
                     damage = _in_part(part, item)
                     result.damages.append(damage)

@@ -78,6 +78,8 @@ class ChunkReader(Closing, Generic[C]):
     """What `chunks` is told where records are counted and nobody looks at them."""
     skimmed_by: ClassVar[Mapping[str, Any]] = {}
     """What `chunks` is told where only the places of records matter."""
+    batched_by: ClassVar[Mapping[str, Any]] = {}
+    """What `chunks` is told where columns are made of the records."""
     path: Path
     disk: Disk
     torn_tail: Damage | None = None

@@ -19,6 +19,7 @@ from logwright.formats.appendfile import Checkpoint, Data, Reader, Record, Write
 from logwright.formats.appendfile.columns import Collector, from_arrow
 from logwright.formats.appendfile.restore import FileWriter, is_single_file, missing, part_of, settled, write_consumers
 from tests.formats.appendfile.samples import HINT, add_lost, data, write
+from tests.support.damage import overwrite
 from tests.support.faulty_disk import FAULTS, every_fault
 from tests.support.simulated_disk import SimulatedDisk
 
@@ -115,7 +116,7 @@ def test_a_stream_goes_on_where_it_stopped(tmp_path: Path, seed: int) -> None:
         by_count += found
         at = stop
     assert by_bytes == by_count == expected
-    assert splits.resume(reader, "", first, "") == (first, "")
+    assert splits.resume(reader, "", first, splits.mark(reader, "", first)) == (first, "")
 
 
 def positions(reader: Reader, start: int, stop: int) -> list[int]:
@@ -167,6 +168,45 @@ def test_a_stream_is_told_of_files_that_were_checked_behind_a_recovery(tmp_path:
         writer.check_checkpoint()
         writer.check_checkpoint()
     assert "perhaps before all was read" in splits.resume(Reader(tmp_path), "", end, "")[1]
+
+
+def test_a_stream_in_the_middle_of_a_file_is_told_once_of_files_that_go_after_its_generation(tmp_path: Path) -> None:
+    write(tmp_path, {0: [HINT, *data("a", "b")], 1: [HINT, *data("c")]})
+    with Writer(tmp_path, recovering=True, file_bytes=60) as writer:
+        before = splits.mark(Reader(tmp_path), "", 25)
+        for record in (b"d" * 30, b"e" * 30):
+            writer.append(record)
+            writer.register_checkpoint()
+        writer.check_checkpoint()
+    following, reason = splits.resume(Reader(tmp_path), "", 25, before)
+    assert following == 25
+    assert reason == "the files 2 to 3 went, checked or recovered, perhaps before all was read; it goes on with file 4"
+    after = splits.mark(Reader(tmp_path), "", 25)
+    assert (before, after) == ("", "2-3")
+    assert splits.resume(Reader(tmp_path), "", 25, after) == (25, "")
+    assert splits.resume(Reader(tmp_path), "", (1 << 64) + 25, after) == ((1 << 64) + 25, "")
+
+
+@pytest.mark.parametrize("damage", [(20, b"\x07"), (30, b"\xff" * 20)], ids=["data", "a checkpoint"])
+def test_a_copy_of_a_damaged_journal_has_no_complete_segment_where_records_are_missing(
+    tmp_path: Path, damage: tuple[int, bytes]
+) -> None:
+    source = write(
+        tmp_path / "journal",
+        {0: [HINT, *data("a", "b"), Checkpoint(0, 1), *data("c"), Checkpoint(0, 2), *data("d"), Checkpoint(0, 3)]},
+    )
+    content = (source / "0.journal").read_bytes()
+    (source / "0.journal").write_bytes(overwrite(content, *damage))
+    wanted = [(segment.records, segment.complete) for segment in Reader(source).segments()]
+    assert [complete for _, complete in wanted] in ([False, True, True], [False, True])
+    for mode in ("permissive", "dropmalformed"):
+        with Writer(tmp_path / mode) as writer:
+            for batch in arrow.batches(source, mode=mode):
+                writer.append_batch(batch)
+        assert [(segment.records, segment.complete) for segment in Reader(tmp_path / mode).segments()] == wanted
+    (split,) = splits.plan(Reader(source))
+    chunk = next(item for item in splits.chunks(Reader(source), split, "dropmalformed"))
+    assert chunk.source.lost == ((0, 0),)  # type: ignore[union-attr]
 
 
 def test_a_journal_whose_files_a_recovery_has_let_go_begins_where_it_goes_on(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from logwright.core.losses import Loss
 from logwright.formats.appendfile import Checkpoint, Data, Reader, Segment, Writer, recover
 from logwright.formats.appendfile import repair as repairs
 from tests.formats.appendfile.samples import HINT, data, encoded, write
-from tests.support.damage import damage_file, drop, insert, overwrite
+from tests.support.damage import cut, damage_file, drop, insert, overwrite
 
 MANY = [Data(b"order %d" % number) for number in range(50)]
 HEAD = encoded(HINT, *data("before"))
@@ -192,6 +192,61 @@ def test_an_empty_record_is_read_only_where_what_follows_proves_it(tmp_path: Pat
     (tmp_path / "0.journal").write_bytes(encoded(HINT, *data("a", "")) + after)
     found = [record for record in Reader(tmp_path).records(mode="dropmalformed") if isinstance(record, Data)]
     assert (Data(b"") in found) == is_read
+
+
+@pytest.mark.parametrize(("end", "left"), [(25, "cdfg"), (20, "cfg")])
+def test_a_file_that_ends_early_between_records_is_noticed_by_the_ids_of_the_next(
+    tmp_path: Path, end: int, left: str
+) -> None:
+    home = three_files(tmp_path)
+    damage_file(home / "1.journal", cut, end)
+    assert [(problem.file, problem.kind) for problem in Reader(home).verify().problems] == [("2.journal", "gap")]
+    assert [segment.complete for segment in Reader(home).segments()][1] is False
+    with pytest.raises(Gap):
+        Reader(home).segments(mode="failfast")
+    writer, recovery = Writer.open(home)
+    with writer, pytest.raises(Gap):
+        list(recovery)
+    plan = repairs.plan(home)
+    assert [described(loss)[:4] for loss in plan.losses] == [(end, 0, 0, None)]
+    repairs.apply(home, plan)
+    assert Reader(home).verify().sound
+    assert repairs.plan(home).empty
+    writer, recovery = Writer.open(home)
+    with writer:
+        found = list(recovery)
+    assert b"".join(b"".join(segment.records) for segment in found) == left.encode()
+    assert [segment.complete for segment in found] == [False, False, False]
+
+
+def test_a_wrong_first_checkpoint_is_restored_if_the_next_one_agrees_with_the_file_before(tmp_path: Path) -> None:
+    home = three_files(tmp_path)
+    before = Reader(home).segments()
+    damage_file(home / "1.journal", overwrite, 13, b"\x01")
+    assert [problem.kind for problem in Reader(home).verify().problems] == ["gap"]
+    plan = repairs.plan(home)
+    assert [(loss.kind, loss.what) for loss in plan.losses] == [("restored", "the first checkpoint of the file, 0, 1")]
+    repairs.apply(home, plan)
+    assert Reader(home).segments() == before
+    assert Reader(home).verify().sound
+
+
+def test_the_rest_of_a_checkpoint_at_the_end_of_a_file_is_no_record(tmp_path: Path) -> None:
+    write(tmp_path, {0: [HINT, *data("a", "b"), Checkpoint(0, 1)], 1: [Checkpoint(0, 1), *data("c")]})
+    damage_file(tmp_path / "0.journal", drop, 30, 33)
+    plan = repairs.plan(tmp_path)
+    assert list(map(described, plan.losses)) == [(30, 17, 0, None, [0, 1], 25)]
+    repairs.apply(tmp_path, plan)
+    assert encoded(*Reader(tmp_path)) == encoded(HINT, *data("a", "b"), Checkpoint(0, 1), *data("c"))
+
+
+def test_the_rest_of_a_checkpoint_before_bad_bytes_is_no_record(tmp_path: Path) -> None:
+    records = [Checkpoint(1, 1), *data("a"), Checkpoint(1, 2), *data("b"), Checkpoint(1, 3), *data("c")]
+    (tmp_path / "4.journal").write_bytes(drop(encoded(*records), 25, 28))
+    plan = repairs.plan(tmp_path)
+    assert list(map(described, plan.losses)) == [(25, 17, 1, None, [1, 3], 20)]
+    repairs.apply(tmp_path, plan)
+    assert encoded(*Reader(tmp_path)) == encoded(*records[:2], *records[3:])
 
 
 @pytest.mark.parametrize("missing", [0, 1, 2])

@@ -26,6 +26,7 @@ from . import codec, kernel
 from .cursor import Chunk
 from .files import Files, JournalFile, wrong_names
 from .layout import HEADER_BYTES, MAX_FILE_BYTES, SUFFIX, parse_name
+from .reader import lost_end
 
 if TYPE_CHECKING:
     from .reader import Reader
@@ -43,12 +44,15 @@ class _Order:
 
     report: Report
     pair: tuple[int, int] | None = None
+    end: tuple[int, int] | None = None
+    """The same, None where other checkpoints may have followed that could not be read."""
     told: int = 0
 
     def note(self, file: str, item: Chunk) -> None:
         """Note the checkpoints of a chunk: ids never go back, and `current` grows by one at most."""
         for _, position, checked, current in zip(*item.turns(), strict=True):
-            before, self.pair = self.pair, (checked, current)
+            before = self.pair
+            self.pair = self.end = (checked, current)
             if before is None or (before[0] <= checked and before[1] <= current <= before[1] + 1):
                 continue
             self.told += 1
@@ -70,7 +74,7 @@ def verify(reader: Reader, *, progress: Progress | None = None) -> Report:
         order = _Order(report)
         for number, source, told in each_file(files, report, progress):
             if number and files.files[number - 1].generation != source.generation:
-                order.pair = None
+                order.pair = order.end = None
             _FileCheck(reader, report, order, files, source).run(told)
         note_more(report, order.told - _MOST_TOLD)
     if not reader.is_single_file:
@@ -92,14 +96,21 @@ class _FileCheck(FileCheck):
     def check(self, file: File, told: Told) -> None:
         """Go through the file."""
         empty = 0
+        gap = lost_end(file, self.source, self._order.end)
+        if gap is not None:
+            self.problem(0, gap.kind, gap.reason)
+            self._order.pair = None
         for item in self._reader.file_chunks(self.source, file, None, None, "permissive", told):
             self.position = item.end
             if isinstance(item, Damage):
                 self._note_damage(item, file.size())
+                self._order.end = None
                 continue
             self._order.note(self.source.name, item)
             self.report.records += item.count
             empty += _empty_records(item)
+        if self.source.others:
+            self._order.end = None  # nobody knows which of them counts
         if empty:
             self.anomaly(0, "empty_record", f"{empty} records have no data: nobody can tell them from zeros")
         if file.size() > MAX_FILE_BYTES:

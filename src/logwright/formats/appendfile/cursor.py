@@ -18,14 +18,15 @@ tail only if nothing follows them.
 Four zeros are an empty record, but no writer of ours leaves one: a power cut leaves zeros, and so does damage to a
 checkpoint record. They are read as records only if that is proven: whole records lead from them to the next checkpoint
 record, whose ids follow, or to the exact end of the file. In what lies after the last checkpoint record two records
-after them are enough, because a torn tail may follow. All other zeros are bad bytes: 32 or more, those at the end of
-the last file, and those that begin inside a checkpoint record.
+after them are enough, because a torn tail may follow. Data of nothing but zeros proves nothing. All other zeros are bad
+bytes: 32 or more, those at the end of the last file, and those that begin inside a checkpoint record.
 """
 
 from __future__ import annotations
 
 from array import array
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, Final, NamedTuple, Self
 
 from ...core.chunk import FileChunk
@@ -198,7 +199,7 @@ class Cursor:
         size = self.limit()
         if self.position == 0 or self._is_within_checkpoint():
             return False
-        position, reach, records = self.position, _FIRST_BYTES, 0
+        position, reach, records, others = self.position, _FIRST_BYTES, 0, 0
         while position < size:
             window = self.file.read_at(position, min(reach, size - position))
             stop, count, ending, _ = kernel.walk(window, 0, len(window), 0, -1, True)
@@ -208,7 +209,9 @@ class Cursor:
                 self._empty_until = position + turned[0] if is_proven else 0
                 return is_proven
             is_at_end = position + len(window) == size
-            position, records, reach = position + stop, records + count, min(2 * reach, MAX_RECORD_BYTES)
+            zeros = _count_zeros(window, stop, count)
+            position, records, others = position + stop, records + count - zeros, others + zeros
+            reach = min(2 * reach, MAX_RECORD_BYTES)
             if ending == codec.EMPTY:
                 end = _end_of_zeros(self.file, position, size)
                 if end - position >= _HOLE_BYTES or (end == size and self._may_be_torn(end - position)):
@@ -216,9 +219,10 @@ class Cursor:
                 position = end - (end - position) % HEADER_BYTES
             elif ending == codec.MALFORMED or is_at_end:
                 break
-        is_proven = position == size or (
-            records >= _LEAST_RECORDS and find_next(self.file, position, size, self.segment) is None
-        )
+        if position == size:
+            is_proven = records > 0 or not others
+        else:
+            is_proven = records >= _LEAST_RECORDS and find_next(self.file, position, size, self.segment) is None
         self._empty_until = position if is_proven else 0
         return is_proven
 
@@ -365,6 +369,11 @@ def find_next(file: File, start: int, size: int, segment: int | None) -> int | N
             return None
         position += len(window) - CHECKPOINT_BYTES + 1
     return None
+
+
+def _count_zeros(data: bytes, stop: int, count: int) -> int:
+    """How many of the records up to `stop` have data of nothing but zeros: the rest of a checkpoint record has that."""
+    return sum(not any(data[start + HEADER_BYTES : end]) for start, end in pairwise(kernel.spans(data, 0, stop, count)))
 
 
 def _end_of_zeros(file: File, start: int, size: int) -> int:

@@ -9,9 +9,10 @@ last file, is told in `core/reading.py`; where reading goes on behind damage, in
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from ...core.disk import REAL_DISK, Disk, File
 from ...core.errors import HistoryUnavailable, NotFound, WrongUse
@@ -23,7 +24,8 @@ from ...core.report import Progress
 from . import kernel
 from .cursor import Chunk, Cursor, judge
 from .files import POSITION_BITS, Files, JournalFile, Listing, list_files, note_losses, wrong_names
-from .layout import LOCK_NAME, file_name, parse_name
+from .layout import CHECKPOINT_BYTES, LOCK_NAME, file_name, parse_name
+from .opening import pair_in
 from .records import Record
 from .replay import Segment, Segments, difference
 
@@ -38,6 +40,7 @@ class Reader(FilesReader[Chunk, JournalFile]):
     """
 
     package = __package__ or ""
+    batched_by: ClassVar[Mapping[str, Any]] = {"notes_lost": True}
     part_name = "journal"
     row_fields = ROW_FIELDS
 
@@ -97,13 +100,45 @@ class Reader(FilesReader[Chunk, JournalFile]):
         stop: int | None,
         mode: Mode,
         progress: Progress | None = None,
+        *,
+        notes_lost: bool = False,
         **how: Any,
     ) -> Iterator[Chunk | Damage]:
-        """The chunks of files that are open."""
+        """The chunks of files that are open.
+
+        With `notes_lost` their files know which segments damage has taken records out of, if `mode` reads past it.
+        """
+        lost: dict[int, tuple[tuple[int, int], ...]] = {}
+        if notes_lost and mode != "failfast":
+            lost = {each[0].generation: self.damaged_segments(files, each) for each in generations(files.files)}
         for _, source, report in self.files_between(files, start, stop, progress):
             if start is None or start <= source.first_number:
                 yield from self.names_told(source, mode)
-            yield from self.file_chunks(source, files.file(source), start, stop, mode, report, **how)
+            noted = replace(source, lost=source.lost + lost.get(source.generation, ()))
+            yield from self.file_chunks(noted, files.file(source), start, stop, mode, report, **how)
+
+    def damaged_segments(self, files: Files, generation: list[JournalFile]) -> tuple[tuple[int, int], ...]:
+        """The segments of files of one generation that damage has taken records out of, each as a range of one."""
+        parts = Segments()
+        for source in generation:
+            self._begin_file(files, source, parts, "dropmalformed")
+            for item in self.file_chunks(source, files.file(source), None, None, "permissive"):
+                if not isinstance(item, Damage):
+                    for pair in zip(*item.turns()[2:], strict=True):
+                        parts.turn(*pair)
+                elif item.kind != "torn_tail":
+                    parts.lose()
+            files.done_with(source)
+        return tuple((segment, segment) for segment in parts.all_damaged())
+
+    def _begin_file(self, files: Files, source: JournalFile, parts: Segments, mode: Mode) -> None:
+        """Let `parts` know that the next file begins, and whether something is missing before it."""
+        gap = lost_end(files.file(source), source, parts.end)
+        if gap is not None:
+            list(self.report(gap, mode))
+        if source.missing or gap is not None:
+            parts.lose()
+        parts.begin_file(source.lost)
 
     def names_told(self, source: JournalFile, mode: Mode) -> Iterator[Damage]:
         """Tell what is wrong about the id of a file."""
@@ -157,9 +192,7 @@ class Reader(FilesReader[Chunk, JournalFile]):
         for source in generation:
             if at is not None and source.first_number >= at:
                 break
-            if source.missing:
-                parts.lose()
-            parts.begin_file(source.lost)
+            self._begin_file(files, source, parts, mode)
             for item in self.file_chunks(source, files.file(source), None, at, "permissive"):
                 if isinstance(item, Damage):
                     list(self.report(item, mode))  # which raises, or not: a segment must know what it has lost
@@ -209,6 +242,21 @@ def is_opened(disk: Disk, directory: Path) -> bool:
     """Whether a writer has been in a directory, which may not have written anything yet."""
     lock = directory / LOCK_NAME
     return disk.exists(lock) and not disk.is_directory(lock)
+
+
+def lost_end(file: File, source: JournalFile, before: tuple[int, int] | None) -> Damage | None:
+    """What shows that the file before this one has lost its end; `before` are the ids that it ends with, if known.
+
+    A file begins with these ids, or with those of a checkpoint record that did not fit there. None if it does, and if
+    the account of losses has the segment.
+    """
+    pair = pair_in(file.read_at(0, CHECKPOINT_BYTES))
+    if before is None or pair is None or source.missing or pair[0] < before[0] or pair[1] < before[1]:
+        return None
+    if sum(pair) - sum(before) <= 1 or any(first <= before[1] <= last for first, last in source.lost):
+        return None
+    reason = f"it begins with the ids {pair[0]}, {pair[1]}, and the file before ends with {before[0]}, {before[1]}"
+    return Damage(source.name, 0, 0, f"{reason}: records are missing between them, or these ids are wrong", "gap")
 
 
 # --- chunks to objects ----------------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ from .cursor import Chunk, Cursor, judge
 from .files import JournalFile, list_files
 from .layout import CHECKPOINT_BYTES, MAX_RECORD_BYTES, Done
 from .opening import forget_done, pair_of, remove_done
-from .reader import generations, segments_of
+from .reader import generations, lost_end, segments_of
 from .replay import Segment, Segments
 
 if TYPE_CHECKING:
@@ -141,6 +141,10 @@ class Recovery(Iterator[Segment]):
         """
         cursor = self._open(source, position, parts.current or 0)
         try:
+            gap = lost_end(cursor.file, source, parts.end) if position == 0 else None
+            if gap is not None:
+                self._tell(gap)
+                parts.lose()
             while cursor.position - position < _STEP_BYTES:
                 chunk = cursor.read()
                 if chunk is not None:

@@ -7,8 +7,8 @@
 Nothing is guessed: in this format no neighbour proves what a wrong size was. Only the first record of a file is
 written again, because it repeats the ids that the file before ends with; those of file 0 are zeros. Every byte that
 goes is kept in `.logwright/cut/`. After bad bytes records begin again where there is only one way to read what follows
-(see `cursor.py`). The record before them goes as well if it cannot be right: if whole records begin inside it, or it
-is a checkpoint whose ids do not follow those before.
+(see `cursor.py`). The record before them goes as well if it cannot be right: if whole records begin inside it, if its
+data is nothing but zeros, or if it is a checkpoint whose ids do not follow those before.
 
 What is lost is in the account of losses. `fields` of a loss:
 
@@ -28,18 +28,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from ...core.disk import Disk
+from ...core.disk import Disk, File
 from ...core.errors import WrongUse
 from ...core.losses import Loss
 from ...core.outcome import Span
 from ...core.repair import Create, Plan, Repair, Step
 from ...core.repairing import PiecesSalvage, SideBySideRepair
-from . import codec
+from . import codec, kernel
 from .cursor import Cursor, Way, find_way, take_way
 from .files import JournalFile, list_files, wrong_names
-from .layout import CHECKPOINT_BYTES, HEADER, HEADER_BYTES, LOCK_NAME, file_name, parse_name
+from .layout import CHECKPOINT_BYTES, DATA, HEADER, HEADER_BYTES, LOCK_NAME, MAX_FILE_BYTES, file_name, parse_name
 from .opening import hint_of, last_pair, pair_in, pair_of
-from .reader import Reader
+from .reader import Reader, lost_end
 from .records import Checkpoint
 
 __all__ = ["Plan", "Repair", "apply", "plan", "undo"]
@@ -89,7 +89,12 @@ class _Salvage(PiecesSalvage):
             self._lose_file(file_id)
         cursor = Cursor(self.file, self.source, end=self.size)
         pairs = [self._pair_before()]
-        start = 0
+        start = known = 0
+        if pairs[0] is not None and _has_wrong_hint(self.file, self.source, pairs[0]):
+            self._restore_head(pairs[0])
+            start = CHECKPOINT_BYTES
+            cursor.go_on(start)
+            cursor.segment = pairs[0].current
         while True:
             last = -1
             while (chunk := cursor.read()) is not None:
@@ -97,29 +102,38 @@ class _Salvage(PiecesSalvage):
                 pairs += map(_Pair, checked, current)
                 last = chunk.base + positions[-1] if checked else last
             if cursor.ending == codec.CLEAN:
-                self.pieces.append(Span(start, self.size))
+                end = self.size if len(pairs) == known else self._lose_end(cursor.begin, pairs[-1])
+                self.pieces.append(Span(start, end))
                 return
             if last == cursor.position - CHECKPOINT_BYTES and not _follows(*pairs[-2:]):
                 wrong = f"the ids {pairs[-1]} do not follow {pairs[-2]}"
                 pairs.pop()
                 cursor.refuse(last, 0 if pairs[-1] is None else pairs[-1].current, wrong)
-            stopped, reason = cursor.position, cursor.reason
+            begin, stopped, reason = cursor.begin, cursor.position, cursor.reason
             way = find_way(cursor)
             is_one = self._own_end(stopped) == way.start
             damage, goes_on = take_way(cursor, way)
-            end = damage.end
+            end, suspect = damage.end, way.last
+            least = int(is_one)
             self.reason = self.reason or reason
             is_restored = stopped == 0 and self._has_head(pairs[-1], way)
             if is_restored:
-                end, goes_on, is_one = way.start, way.start < self.size, False
+                end, goes_on, is_one, least = way.start, way.start < self.size, False, 0
                 cursor.go_on(end)
                 cursor.segment = pairs[-1].current if pairs[-1] is not None else 0
             elif way.start < stopped and way.last is not None:
-                stopped, end, goes_on = way.last, way.start, True
+                stopped, end, suspect, goes_on = way.last, way.start, None, True
+                is_one, least = False, 1
                 cursor.go_on(end)
+            elif damage.kind != "torn_tail":
+                whole, before = self._without_zeros(begin, stopped)
+                if whole < stopped:
+                    stopped, suspect, is_one = whole, before, False
             self.pieces.append(Span(start, stopped))
             if damage.kind != "torn_tail" and not (is_restored and self._is_field_of_head(end)):
-                self._lose(Span(stopped, end), way, pairs[-1], reason, is_one=is_one and end == way.start)
+                most = 1 if is_one else None
+                self._lose(Span(stopped, end), way.checkpoint, pairs[-1], reason, suspect, least, most)
+            known = len(pairs)
             if not goes_on:
                 return
             start = end
@@ -133,6 +147,11 @@ class _Salvage(PiecesSalvage):
             return False
         if before is None:
             return False
+        self._restore_head(before)
+        return True
+
+    def _restore_head(self, before: _Pair) -> None:
+        """Write the first checkpoint record of the file again."""
         self.head = codec.encode(Checkpoint(*before))
         what = f"the first checkpoint of the file, {before}"
         reason = "it repeats the ids that the file before ends with, or zeros in the first file"
@@ -149,7 +168,6 @@ class _Salvage(PiecesSalvage):
                 fields={"file_id": self.source.file_id},
             )
         )
-        return True
 
     def _is_field_of_head(self, end: int) -> bool:
         """Whether bad bytes at the beginning of the file are its first checkpoint record with one field damaged."""
@@ -189,22 +207,64 @@ class _Salvage(PiecesSalvage):
 
     # --- the account ------------------------------------------------------------------------------------------------
 
-    def _lose(self, span: Span, way: Way, before: _Pair | None, reason: str, *, is_one: bool) -> None:
-        """Note what was in a range; `before` are the last ids before it.
+    def _lose(
+        self,
+        span: Span,
+        checkpoint: int | None,
+        before: _Pair | None,
+        reason: str,
+        suspect: int | None,
+        least: int,
+        most: int | None,
+    ) -> None:
+        """Note what was in a range; `before` are the last ids before it, `checkpoint` is where the next ones are.
 
-        `is_one` says that the size in the damaged header leads to the end of the range.
+        `least` and `most` are how many records that was, by its bytes alone.
         """
-        after = self._pair_after() if way.checkpoint is None else self._pair_at(way.checkpoint)
+        after = self._pair_after() if checkpoint is None else self._pair_at(checkpoint)
         turns = 0 if before is None or after is None else before.steps_to(after)
-        has_swallowed = way.last == span.start
-        least = max(0, turns - 1)
-        if has_swallowed or is_one:
-            least = max(1, least)
-        last = before if turns <= (way.checkpoint is not None) else after
-        suspect = None if has_swallowed else way.last
+        least = max(least, turns - 1)
+        last = before if turns <= (checkpoint is not None) else after
         what, fields = self._described(self.source.file_id, before, last if before else after, suspect)
-        most = 1 if is_one and least == 1 else None
+        if most is not None and most < least:
+            most = None
         self.losses.append(Loss(self.source.name, span.start, span.size, least, most, what, reason, fields=fields))
+
+    def _lose_end(self, begin: int, before: _Pair | None) -> int:
+        """Note what is missing at the end of the file, if the next one shows it; where the whole records end."""
+        following = next((file for file in self._generation() if file.file_id > self.source.file_id), None)
+        if following is None:
+            return self.size
+        file = self.reader.disk.open(following.path, "read")
+        try:
+            gap = None if _has_wrong_hint(file, following, before) else lost_end(file, following, before)
+        finally:
+            file.close()
+        if gap is None:
+            return self.size
+        self.reason = self.reason or gap.reason
+        whole, suspect = self._without_zeros(begin, self.size)
+        after = self._pair_after()
+        if before is None or after is None or before.steps_to(after) > MAX_FILE_BYTES // CHECKPOINT_BYTES:
+            after = before  # these ids are wrong
+        what, fields = self._described(self.source.file_id, before, after, suspect)
+        place = (self.source.name, whole, self.size - whole)
+        self.losses.append(Loss(*place, 0, None, what, f"{following.name}: {gap.reason}", fields=fields))
+        return whole
+
+    def _without_zeros(self, begin: int, end: int) -> tuple[int, int | None]:
+        """Where data of nothing but zeros begins that whole records end with, and the record before that.
+
+        Next to damage it proves nothing: the rest of a damaged checkpoint record reads like this.
+        """
+        if end - begin > MAX_FILE_BYTES:
+            return end, None
+        data = self.file.read_at(begin, end - begin)
+        starts = kernel.spans(data, 0, len(data), kernel.walk(data, 0, len(data))[1])
+        row = len(starts) - 1
+        while row and data[starts[row - 1]] == DATA and not any(data[starts[row - 1] + HEADER_BYTES : starts[row]]):
+            row -= 1
+        return begin + starts[row], begin + starts[row - 1] if row else None
 
     def _lose_file(self, file_id: int) -> None:
         """Note that a file is missing, which had at least its hint."""
@@ -274,6 +334,17 @@ def _follows(before: _Pair | None, pair: _Pair | None) -> bool:
     if before is None or pair is None:
         return True
     return pair.checked >= before.checked and pair.current >= before.current and before.steps_to(pair) <= 1
+
+
+def _has_wrong_hint(file: File, source: JournalFile, before: _Pair | None) -> bool:
+    """Whether only the first ids of a file are wrong: the next ones follow those before the file, and not these."""
+    cursor = Cursor(file, source)
+    pairs: list[_Pair] = []
+    while len(pairs) < 2 and (chunk := cursor.read()) is not None:
+        pairs += map(_Pair, *chunk.turns()[2:])
+    if before is None or len(pairs) < 2 or pairs[0] == before:
+        return False
+    return _follows(before, pairs[1]) and not _follows(pairs[0], pairs[1])
 
 
 def _as_pair(found: tuple[JournalFile, tuple[int, int]] | None) -> _Pair | None:

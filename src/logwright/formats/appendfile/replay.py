@@ -121,6 +121,7 @@ class Segments:
         self._repaired: tuple[tuple[int, int], ...] = ()
         self._parts: list[Part] = []
         self._lost = False
+        self._damaged: list[int] = []
 
     def add(self, data: Part) -> None:
         """The next data, which is ours from now on."""
@@ -138,7 +139,18 @@ class Segments:
         if before is None:  # what lies before the first checkpoint belongs to nothing that is known
             self._parts, self._lost = [], False
             return None
-        return self._closed(before, complete=current == before + 1)
+        if current != before + 1:
+            self.lose()
+        return self._closed(before, complete=True)
+
+    @property
+    def end(self) -> tuple[int, int] | None:
+        """The pair that holds here; None where it is not known, because something could not be read."""
+        return None if self.current is None or self._lost else (self.checked, self.current)
+
+    def all_damaged(self) -> list[int]:
+        """The segments that something is missing of, by what could be read."""
+        return [*self._damaged, *([self.current or 0] if self._lost else [])]
 
     def lose(self) -> None:
         """Something could not be read here: what it belonged to is not complete."""
@@ -155,6 +167,8 @@ class Segments:
     def _closed(self, segment: int, *, complete: bool) -> Segment:
         is_repaired = any(first <= segment <= last for first, last in self._repaired)
         is_whole = complete and not self._lost and not is_repaired
+        if self._lost:
+            self._damaged.append(segment)
         found = Segment(segment, Records(self._parts), is_whole, generation=self.generation)
         self._parts, self._lost = [], False
         return found

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
 
 from ...core.disk import File
 from ...core.errors import NotFound
@@ -35,37 +36,45 @@ from .reader import Reader
 
 
 def mark(reader: AnyReader, part: str, number: int) -> str:
-    """Nothing: a record keeps its number, and no other gets it."""
-    return ""
+    """The ids of files after a number that had gone already: who began without them has not missed them."""
+    return ",".join(map(_named, _holes(part_of(reader, part).listing(), number)))
 
 
 def resume(reader: AnyReader, part: str, number: int, mark: str) -> tuple[int, str]:
-    """Where to go on that had come to a number, and why that is another one: its file may be gone."""
+    """Where to go on that had come to a number, and what is missing from there on: files may be gone."""
     journal = part_of(reader, part)
     listing = journal.listing()
-    following = _following(journal, listing, number)
+    file_id = number >> POSITION_BITS
+    source = next((file for file in listing.files if file.file_id == file_id), None)
+    following = next((file.file_id for file in listing.files if file.file_id > file_id), None)
+    if listing.first_number > number:
+        following = listing.first_number >> POSITION_BITS
+    elif source is not None:
+        new = [gone for gone in _holes(listing, number) if _named(gone) not in mark.split(",")]
+        if not new:
+            return number, ""
+        if new[0].stop != following or number - source.first_number < journal.disk.file_size(source.path):
+            return number, _gone(new[0].start, new[0].stop)
     if following is None:
         return number, ""
     if listing.has_read_all(number, following):
         return following << POSITION_BITS, ""
-    before = number >> POSITION_BITS
-    gone = f"file {before}" if before + 1 == following else f"the files {before} to {following - 1}"
-    reason = f"{gone} went, checked or recovered, perhaps before all was read; it goes on with file {following}"
-    return following << POSITION_BITS, reason
+    return following << POSITION_BITS, _gone(file_id, following)
 
 
-def _following(journal: Reader, listing: Listing, number: int) -> int | None:
-    """The file to go on with, None where nothing is missing before the next record."""
-    if listing.first_number > number:
-        return listing.first_number >> POSITION_BITS
-    file_id = number >> POSITION_BITS
-    source = next((file for file in listing.files if file.file_id == file_id), None)
-    behind = next((file for file in listing.files if file.file_id > file_id), None)
-    if behind is None or source is None:
-        return None if behind is None else behind.file_id
-    if not gone_between(source, behind) or number - source.first_number < journal.disk.file_size(source.path):
-        return None
-    return behind.file_id
+def _holes(listing: Listing, number: int) -> list[range]:
+    """The ids that are missing between generations after a number."""
+    pairs = [pair for pair in pairwise(listing.files) if pair[1].first_number > number]
+    return [gone for pair in pairs if (gone := gone_between(*pair))]
+
+
+def _named(gone: range) -> str:
+    return f"{gone.start}-{gone.stop - 1}"
+
+
+def _gone(first: int, following: int) -> str:
+    gone = f"file {first}" if first + 1 == following else f"the files {first} to {following - 1}"
+    return f"{gone} went, checked or recovered, perhaps before all was read; it goes on with file {following}"
 
 
 # --- planning ---------------------------------------------------------------------------------------------------------
@@ -136,6 +145,8 @@ def chunks(reader: AnyReader, split: Split, mode: Mode = "failfast") -> Iterator
         source = source_of(files.files, split.start)
         if source is None:
             raise NotFound(f"{journal.path}: {split.file} was checked and removed: it is not kept any more")
+        if mode != "failfast":
+            source = replace(source, lost=source.lost + journal.damaged_segments(files, [source]))
         found = journal.file_chunks(
             source,
             files.file(source),
