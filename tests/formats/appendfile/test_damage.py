@@ -29,7 +29,7 @@ from tests.support.trees import read_tree, write_file
 
 HOME = Path("/journal")
 ROUNDS = 20
-DAMAGES = 100
+DAMAGES = 150
 PAYLOADS: dict[str, Callable[[random.Random], bytes]] = {
     "text": lambda chance: b"an order of %d pieces" % chance.randrange(10**6),
     "noise": lambda chance: chance.randbytes(1 + chance.randrange(60)),
@@ -211,15 +211,16 @@ def check(journal: Journal, number: int, damaged: Traced) -> bool:
         check_segments(journal, number, reader, outcome)
     if plan.losses and None not in damaged.origins:
         assert Data(b"") not in list(reader), "nobody has written an empty record"
+    if repair is None:
+        return False
     with Writer(HOME, disk=disk):
         pass
-    assert len(Reader(HOME, disk=disk).losses()) == len(plan.losses)
-    if repair is not None:
-        repairs.undo(HOME, disk=disk)
-        after = {file: data for file, data in read_tree(disk, HOME).items() if file.endswith(".journal")}
-        assert after == before
-        assert Reader(HOME, disk=disk).losses() == []
-    return repair is not None
+    assert len(reader.losses()) == len(plan.losses)
+    repairs.undo(HOME, disk=disk)
+    after = {file: data for file, data in read_tree(disk, HOME).items() if file.endswith(".journal")}
+    assert after == before
+    assert reader.losses() == []
+    return True
 
 
 def check_account(journal: Journal, number: int, plan: Plan, outcome: Outcome) -> None:
@@ -279,21 +280,20 @@ def test_what_is_there_after_a_repair_was_written_and_the_rest_is_in_the_account
             error.add_note(f"seeded({seed}, {number}): {damaged.label} in {file}.journal")
             raise
     COUNTS.add("damages repaired", repaired, "appendfile")
-    assert repaired > DAMAGES // 3
+    assert repaired > 2 * DAMAGES // 3
 
 
 # --- the harness notices a repair that is wrong -----------------------------------------------------------------------
 
 
-def failures(seeds: range) -> int:
+def failures() -> int:
     """How many of some damages come out as they must not."""
     found = 0
-    for seed in seeds:
-        for number in range(DAMAGES):
-            try:
-                check(*seeded(seed, number))
-            except AssertionError:
-                found += 1
+    for number in range(60):
+        try:
+            check(*seeded(0, number))
+        except AssertionError:
+            found += 1
     return found
 
 
@@ -305,14 +305,14 @@ def test_a_repair_that_continues_within_a_record_is_noticed(monkeypatch: pytest.
                 return place, count
         return end, 0
 
-    assert failures(range(1)) == 0
+    assert failures() == 0
     monkeypatch.setattr(kernel, "find_chain", to_any_record)
-    assert failures(range(1)) > 0
+    assert failures() > 0
 
 
 def test_a_repair_that_keeps_a_segment_complete_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "lost_range", lambda loss: None)
-    assert failures(range(1)) > 0
+    assert failures() > 0
 
 
 def test_an_account_that_claims_too_much_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -320,7 +320,7 @@ def test_an_account_that_claims_too_much_is_noticed(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(
         repairs, "Loss", lambda *values, **fields: replace(real(*values, **fields), at_least=9, at_most=9)
     )
-    assert failures(range(1)) > 0
+    assert failures() > 0
 
 
 def test_a_guessed_size_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -340,4 +340,4 @@ def test_a_guessed_size_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
         return found
 
     monkeypatch.setattr(repairs, "plan", guess)
-    assert failures(range(1)) > 0
+    assert failures() > 0

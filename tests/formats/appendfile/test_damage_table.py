@@ -219,16 +219,31 @@ def test_a_file_that_ends_early_between_records_is_noticed_by_the_ids_of_the_nex
     assert [segment.complete for segment in found] == [False, False, False]
 
 
-def test_a_wrong_first_checkpoint_is_restored_if_the_next_one_agrees_with_the_file_before(tmp_path: Path) -> None:
-    home = three_files(tmp_path)
-    before = Reader(home).segments()
-    damage_file(home / "1.journal", overwrite, 13, b"\x01")
-    assert [problem.kind for problem in Reader(home).verify().problems] == ["gap"]
+@pytest.mark.parametrize(("place", "is_proven"), [(5, True), (13, False)], ids=["checked", "current"])
+def test_a_wrong_first_checkpoint_is_restored_if_the_next_one_agrees_with_the_file_before(
+    tmp_path: Path, place: int, is_proven: bool
+) -> None:
+    home = write(
+        tmp_path,
+        {
+            0: [HINT, *data("a"), Checkpoint(0, 1), *data("b"), Checkpoint(0, 2), *data("c")],
+            1: [Checkpoint(0, 2), *data("d"), Checkpoint(0, 3)],
+        },
+    )
+    damage_file(home / "1.journal", overwrite, place, b"\x01")
     plan = repairs.plan(home)
-    assert [(loss.kind, loss.what) for loss in plan.losses] == [("restored", "the first checkpoint of the file, 0, 1")]
+    restored = ("restored", 0, 20, 0, 0, None)
+    lost = ("lost", 0, 20, 0, None, [2, 2])
+    assert [(loss.kind, *described(loss)[:5]) for loss in plan.losses] == (
+        [restored] if is_proven else [restored, lost]
+    )
     repairs.apply(home, plan)
-    assert Reader(home).segments() == before
     assert Reader(home).verify().sound
+    assert [(segment.records, segment.complete) for segment in Reader(home).segments()] == [
+        ([b"a"], True),
+        ([b"b"], True),
+        ([b"c", b"d"], is_proven),
+    ]
 
 
 def test_the_rest_of_a_checkpoint_at_the_end_of_a_file_is_no_record(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ in a damaged header leads to the next whole record.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -78,23 +78,33 @@ class _Salvage(PiecesSalvage):
     """A file gone through: the stretches of whole records, and what was lost between them."""
 
     head: bytes = b""
+    generation: list[JournalFile] = field(default_factory=list)
+    """All files of its generation."""
+    pair_before: _Pair | None = None
+    """The ids at the end of the files before this one; None where nothing says them."""
 
     def walk(self) -> None:
         """Go through the file."""
         self.size = self.file.size()
+        self.generation = [file for file in self.reader.files() if file.generation == self.source.generation]
+        self.pair_before = self._find_pair_before()
         for kind, wrong in wrong_names(self.source):
             if kind != "gap" or not self._replaced():
                 self.left.append(f"{self.source.name} @ 0: {wrong}")
         for file_id in self._replaced():
             self._lose_file(file_id)
         cursor = Cursor(self.file, self.source, end=self.size)
-        pairs = [self._pair_before()]
+        pairs = [self.pair_before]
         start = known = 0
         if pairs[0] is not None and _has_wrong_hint(self.file, self.source, pairs[0]):
             self._restore_head(pairs[0])
             start = CHECKPOINT_BYTES
             cursor.go_on(start)
             cursor.segment = pairs[0].current
+            if not self._is_field_of_head(start):
+                what, fields = self._described(self.source.file_id, pairs[0], pairs[0], None)
+                reason = "the ids are wrong, and may be what is left of other records"
+                self.losses.append(Loss(self.source.name, 0, start, 0, None, what, reason, fields=fields))
         while True:
             last = -1
             while (chunk := cursor.read()) is not None:
@@ -170,10 +180,13 @@ class _Salvage(PiecesSalvage):
         )
 
     def _is_field_of_head(self, end: int) -> bool:
-        """Whether bad bytes at the beginning of the file are its first checkpoint record with one field damaged."""
-        found = self.file.read_at(0, CHECKPOINT_BYTES)
-        fields = (slice(0, 4), slice(4, 12), slice(12, 20))
-        return end == CHECKPOINT_BYTES and sum(found[field] != self.head[field] for field in fields) == 1
+        """Whether bad bytes at the beginning of the file are its first checkpoint record with one field damaged.
+
+        The last field is not the damaged one: else they may be the end of another record, and bytes are missing.
+        """
+        found, fields = self.file.read_at(0, CHECKPOINT_BYTES), (slice(0, 4), slice(4, 12), slice(12, 20))
+        wrong = [field for field in fields if found[field] != self.head[field]]
+        return end == CHECKPOINT_BYTES and len(wrong) == 1 and wrong[0] != fields[-1]
 
     def steps(self) -> list[Step]:
         """The steps that leave whole records only."""
@@ -197,7 +210,7 @@ class _Salvage(PiecesSalvage):
         before, after = self.source.missing_ids
         if any(ids.stop - ids.start > _MOST_CREATED for ids in (before, after)):
             return {}
-        pairs = (self._pair_before() or self._pair_at(0), self._pair_of_end() or self._pair_before())
+        pairs = (self.pair_before or self._pair_at(0), self._pair_of_end() or self.pair_before)
         return {
             file_id: codec.encode(Checkpoint(*pair))
             for ids, pair in zip((before, after), pairs, strict=True)
@@ -232,7 +245,7 @@ class _Salvage(PiecesSalvage):
 
     def _lose_end(self, begin: int, before: _Pair | None) -> int:
         """Note what is missing at the end of the file, if the next one shows it; where the whole records end."""
-        following = next((file for file in self._generation() if file.file_id > self.source.file_id), None)
+        following = next((file for file in self.generation if file.file_id > self.source.file_id), None)
         if following is None:
             return self.size
         file = self.reader.disk.open(following.path, "read")
@@ -269,7 +282,7 @@ class _Salvage(PiecesSalvage):
     def _lose_file(self, file_id: int) -> None:
         """Note that a file is missing, which had at least its hint."""
         is_before = file_id < self.source.file_id
-        before = self._pair_before() if is_before else self._pair_of_end()
+        before = self.pair_before if is_before else self._pair_of_end()
         what, fields = self._described(file_id, before, self._pair_at(0) if is_before else None, None)
         folder = self.source.name.removesuffix(self.source.path.name)
         name = folder + file_name(file_id)
@@ -279,7 +292,7 @@ class _Salvage(PiecesSalvage):
         self, file_id: int, before: _Pair | None, after: _Pair | None, suspect: int | None
     ) -> tuple[str, dict[str, Any]]:
         """`what` and `fields` of a loss: from the segment of the pair before it to that of the pair after it."""
-        checked = pair_of(self.reader.disk, self._generation())[0]
+        checked = pair_of(self.reader.disk, self.generation)[0]
         fields = {"file_id": file_id, "segments": None, "checked": checked, "suspect": suspect}
         if before is None and after is None:
             return "all of it, of an unknown segment", fields
@@ -303,14 +316,10 @@ class _Salvage(PiecesSalvage):
         size = HEADER.unpack(head)[0] >> 8 if len(head) == HEADER_BYTES else 0
         return position + HEADER_BYTES + size if size else None
 
-    def _generation(self) -> list[JournalFile]:
-        return [file for file in self.reader.files() if file.generation == self.source.generation]
-
-    def _pair_before(self) -> _Pair | None:
-        """The ids at the end of the files before this one; None where nothing says them."""
+    def _find_pair_before(self) -> _Pair | None:
         if self.source.file_id == 0:
             return _Pair(0, 0)
-        files = [file for file in self._generation() if file.file_id < self.source.file_id]
+        files = [file for file in self.generation if file.file_id < self.source.file_id]
         return _as_pair(last_pair(self.reader.disk, files))
 
     def _pair_of_end(self) -> _Pair | None:
@@ -319,7 +328,7 @@ class _Salvage(PiecesSalvage):
 
     def _pair_after(self) -> _Pair | None:
         """The ids at the beginning of the next file; None after the last one."""
-        for file in self._generation():
+        for file in self.generation:
             if file.file_id > self.source.file_id and (hint := hint_of(self.reader.disk, file)):
                 return _Pair(*hint)
         return None
