@@ -192,7 +192,7 @@ def test_flush_all_and_delete_answer_as_memcached_or_where_it_is_asked_for_as_ke
         assert client.ask(requests) == b"OK\r\nNOT_FOUND\r\nSTORED\r\nOK\r\nDELETED\r\nNOT_FOUND\r\n"
     with serving(tmp_path / "kestrel", kestrel_names=True) as served, Client(served) as client:
         flushed = b"Flushed all queues.\r\n"
-        assert client.ask(requests) == flushed + b"DELETED\r\nSTORED\r\n" + flushed + b"DELETED\r\nDELETED\r\n"
+        assert client.ask(requests) == flushed + b"END\r\nSTORED\r\n" + flushed + b"END\r\nEND\r\n"
 
 
 def test_a_client_of_the_binary_protocol_is_refused_at_its_first_byte(tmp_path: Path) -> None:

@@ -65,8 +65,9 @@ def _delete(client: Connection, words: list[bytes], request: Request) -> None:
     elif len(words) > 2 or (len(words) == 2 and words[1] != b"0"):
         client.refuse(answers.BAD_LINE)
     else:
-        absent = answers.DELETED if client.server.settings.kestrel_names else answers.NOT_FOUND
-        _change(client, words[0], request, quiet, client.server.queues.delete, answers.DELETED, absent)
+        is_kestrel = client.server.settings.kestrel_names
+        done, absent = (answers.END, answers.END) if is_kestrel else (answers.DELETED, answers.NOT_FOUND)
+        _change(client, words[0], request, quiet, client.server.queues.delete, done, absent)
 
 
 def _flush(client: Connection, words: list[bytes], request: Request) -> None:

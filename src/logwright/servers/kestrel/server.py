@@ -72,7 +72,7 @@ class ServerSettings:
     protection: Protection = field(default_factory=Protection)
     kestrel_names: bool = False
     """Answer in Kestrel's words where they differ from memcached's: `get NAME/option` with `VALUE NAME` and not with
-    the key as it was asked for, `flush_all` with `Flushed all queues.`, and `delete` of no queue with `DELETED`."""
+    the key as it was asked for, `flush_all` with `Flushed all queues.`, and every `delete` with `END`."""
     status_file: Path | None = None
     """What keeps the status from one start to the next."""
     clock: Callable[[], float] | None = None
