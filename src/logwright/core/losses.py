@@ -144,9 +144,9 @@ def _of_source(loss: Loss) -> Loss:
     return replace(loss, what=loss.what + _IN_SOURCE, fields={"source": dict(loss.fields)} if loss.fields else {})
 
 
-def listed(names: Iterable[str], count: int) -> str:
-    """Some of `count` names for a text: all of them, or the first `MOST_LISTED` and how many more."""
-    shown = [name for name, _ in zip(names, range(MOST_LISTED), strict=False)]
+def listed(names: Iterable[str], count: int, most: int = MOST_LISTED) -> str:
+    """Some of `count` names for a text: all of them, or the first `most` and how many more."""
+    shown = [name for name, _ in zip(names, range(most), strict=False)]
     more = count - len(shown)
     return ", ".join(shown) + (f" and {more} more" if more > 0 else "")
 

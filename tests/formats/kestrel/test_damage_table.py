@@ -131,6 +131,21 @@ def test_512_zeros_are_no_item_and_what_they_may_have_held_is_in_the_account(tmp
     assert all(one.startswith(b"item ") for one in waiting)
 
 
+@pytest.mark.parametrize("data", [b"item", bytes(100)], ids=["text", "binary"])
+def test_an_account_names_at_most_twenty_items_and_how_many_more(data: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "cars"
+    items = [addx(b"%d %b" % (number, data) if number < 20 else data) for number in range(200)]
+    path.write_bytes(overwrite(encoded([*items, *[REMOVE] * 60, item(200)]), 200, bytes(512)))
+    (loss,) = repair.plan(path).losses
+    assert len(loss.what) < 1200
+    first = (
+        "'item', 'item'" if data == b"item" else f"100 bytes at cars@{loss.fields['again'][0].split('@')[1]}, 100 bytes"
+    )
+    assert f"these may be finished already: {first}" in loss.what
+    assert f" and {len(loss.fields['again']) - 10} more; " in loss.what
+    assert loss.what.endswith(f" and {loss.fields['finished'] - 10} more")
+
+
 def test_removals_after_a_bad_one_stay_and_the_items_that_come_back_are_named(tmp_path: Path) -> None:
     path = tmp_path / "cars"
     whole = encoded([*(item(number) for number in range(200)), *[REMOVE] * 200])
@@ -139,7 +154,7 @@ def test_removals_after_a_bad_one_stay_and_the_items_that_come_back_are_named(tm
     assert (loss.position, loss.bytes) == (len(whole) - 103, 5)
     repair.apply(path, repair.plan(path))
     assert live(path)[0] == [b"item %d" % number for number in range(195, 200)]
-    assert "of 5 live items these may be finished already: 'item 195 ...........'" in loss.what
+    assert "of 5 live items these may be finished already: 'item 195 .......'…, 'item 196 .......'…" in loss.what
     assert loss.fields["again"] == [f"cars@{41 * number}" for number in range(195, 200)]
 
 

@@ -31,7 +31,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from ...core.losses import Loss, listed
+from ...core.losses import MOST_LISTED, Loss, listed
 from . import codec
 from .layout import (
     ADD_HEAD,
@@ -55,6 +55,10 @@ MOST_PLACES: Final = 1000
 PLACEHOLDER: Final = Operation("addx", added=PLACEHOLDER_ADDED, expires=PLACEHOLDER_EXPIRES, data=b"")
 _TAKES: Final = (REMOVE, REMOVE_TENTATIVE, REMOVE_TENTATIVE_XID)
 _PREVIEW_BYTES: Final = 32
+_SHORT_BYTES: Final = 16
+"""How much of its data names an item in a list."""
+_MOST_NAMED: Final = MOST_LISTED // 2
+"""How many items a list of a text has: there are two of them."""
 _GAP_BITS: Final = 32
 
 
@@ -209,12 +213,12 @@ class Account:
         likely = live[: min(len(live), removals + len(ledger.open()))]
         texts = [loss.what]
         if likely:
-            names = listed(map(self._live_item, likely), len(likely))
+            names = listed(map(self._name, likely), len(likely), _MOST_NAMED)
             texts.append(f"of {len(live)} live items these may be finished already: {names}")
         if ledger.finished:
             latest = list(ledger.latest)[::-1]
-            names = listed(map(self._live_item, latest), ledger.finished)
-            texts.append(f"if bytes are missing, of those that were finished after it some may be live: {names}")
+            names = listed(map(self._name, latest), ledger.finished, _MOST_NAMED)
+            texts.append(f"if bytes are missing, items that were finished after it may be live: {names}")
         fields = {
             **loss.fields,
             "live": len(live),
@@ -230,12 +234,17 @@ class Account:
     def _place(self, item: Item) -> str:
         return f"{self.salvages[item.file].source.name}@{item.position}"
 
-    def _live_item(self, item: Item) -> str:
-        return self._item_at(self.salvages[item.file], item.position, item.xid)
+    def _name(self, item: Item) -> str:
+        """An item in a list: the beginning of its data where that is text, else its place."""
+        salvage = self.salvages[item.file]
+        found = read_operation(salvage.view, salvage.source, item.position, salvage.dialect)
+        data = found.data or b""
+        is_text = data[:_SHORT_BYTES].isascii() and data[:_SHORT_BYTES].decode("ascii").isprintable()
+        return _shown(data, _SHORT_BYTES) if is_text else f"{len(data)} bytes at {self._place(item)}"
 
-    def _item_at(self, salvage: FileSalvage, position: int, xid: int = 0) -> str:
+    def _item_at(self, salvage: FileSalvage, position: int) -> str:
         found = read_operation(salvage.view, salvage.source, position, salvage.dialect)
-        return _in_words((found.data or b"")[: _PREVIEW_BYTES + 1], found.added or None, xid)
+        return _in_words((found.data or b"")[: _PREVIEW_BYTES + 1], found.added or None, 0)
 
 
 def _gap_of(position: int) -> int:
@@ -248,13 +257,16 @@ def _room_of(size: int) -> str:
     return removed if not items else f"up to {items} item{'' if items == 1 else 's'}, or {removed}"
 
 
+def _shown(data: bytes, most: int) -> str:
+    return repr(data[:most])[1:] + ("…" if len(data) > most else "")
+
+
 def _in_words(data: bytes, added: int | None, xid: int) -> str:
-    shown = repr(data[:_PREVIEW_BYTES])[1:] + ("…" if len(data) > _PREVIEW_BYTES else "")
     when = ""
     if added is not None and codec.is_plausible(added, 0, anytime=True):
         moment = datetime.fromtimestamp(added / 1000, UTC)
         when = f" added {moment:%Y-%m-%dT%H:%M:%S}.{added % 1000:03}Z"
-    return f"{shown}{when}{f' (xid {xid})' if xid else ''}"
+    return f"{_shown(data, _PREVIEW_BYTES)}{when}{f' (xid {xid})' if xid else ''}"
 
 
 def _restored(salvage: FileSalvage) -> Loss:
