@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from logwright.formats.kestrel.engine import Engine, Hand
 from logwright.formats.kestrel.memory import Memory
 from tests.formats.appendfile import interrupts as appendfile
 from tests.formats.kestrel import interrupts as kestrel
@@ -56,6 +57,29 @@ def test_an_interrupted_call_is_done_or_not_done(format: str, name: str, place: 
         COUNTS.add("interrupts", interrupt_everywhere(CASES[format, name], place, MOST), format)
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize("name", ["get", "get many", "open many"])
+def test_items_keep_their_order_at_whichever_bytecode_a_call_that_takes_them_is_interrupted(
+    name: str, place: Path
+) -> None:
+    found = kestrel.TRIES[name]
+    assert found.outcomes == [kestrel.ITEMS]
+    gc.disable()
+    try:
+        COUNTS.add("interrupts", interrupt_everywhere(kestrel.CASES[name], place, 1_000_000), "kestrel")
+    finally:
+        gc.enable()
+
+
+def test_a_queue_that_puts_items_to_the_tail_is_caught(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def give_to_tail(self: Engine, hand: Hand) -> None:
+        for entry in hand:
+            self.put(entry[0])
+
+    monkeypatch.setattr(Engine, "give_back", give_to_tail)
+    with pytest.raises(AssertionError, match="interrupted at bytecode"):
+        interrupt_everywhere(kestrel.CASES["get many"], place, 1000)
 
 
 def test_a_queue_that_goes_on_after_an_interrupt_is_caught(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -109,6 +109,12 @@ cdef class Shelf(Outgoing):
     cdef public object leaving
     cdef public bint unsettled
     cdef public int64_t began
+    cdef public int64_t serial
+    # the item that a thread was handed last, until it is delivered; those of other threads are in the dict
+    cdef unsigned long _holder
+    cdef Entry _held
+    cdef int64_t _held_serial
+    cdef dict _held_by_others
     # items
     cdef public int64_t items
     cdef public int64_t data_bytes
@@ -135,6 +141,8 @@ cdef class Shelf(Outgoing):
     def __cinit__(self, *arguments, **options):
         self.mutex = Mutex()
         self._ring = NULL
+        self._holder = 0
+        self._held_by_others = {}
 
     def __init__(self, int64_t position, int64_t attention_bytes, int dialect):
         Outgoing.__init__(self, attention_bytes, first_bytes=4096)  # a program may have thousands of queues
@@ -146,6 +154,7 @@ cdef class Shelf(Outgoing):
         self.care_bytes = self.erase_bytes = NO_LIMIT
 
     def __dealloc__(self):
+        self._forget_held()
         self._drop_all()
 
     # --- what is called all the time --------------------------------------------------------------------------------
@@ -216,10 +225,17 @@ cdef class Shelf(Outgoing):
             self._wake()
         return 0
 
-    def get(self, list hand=None):
-        """Remove the head; its data, None when there is nothing. From then on it is in the `hand`."""
+    def get(self):
+        """Remove the head; its data, None when there is nothing."""
+        return self._get(False)
+
+    def hand_out(self):
+        """The same, and this thread `holds` the item until it says that it does not."""
+        return self._get(True)
+
+    cdef object _get(self, bint is_held):
         cdef Entry *head
-        cdef tuple entry = None
+        cdef Entry entry
         if self.refusing:
             self._refuse()
         self.mutex._acquire()
@@ -234,15 +250,19 @@ cdef class Shelf(Outgoing):
                     return None
                 if self.memory_items == 0:
                     raise IndexError("the shelf is empty")
-            if hand is not None:
-                entry = self._tuple(self._ring + self._head)
+            if is_held:
+                self._hold_for_others()
             self.unsettled = True
             self.began = self.position
             self._emit(REMOVE_BYTE)
-            if hand is not None:
-                hand.append(entry)
             self.taken += 1
+            entry = self._ring[self._head]
             data = self._pop_data()
+            if is_held:
+                Py_INCREF(data)
+                self._held = entry
+                self._held_serial = self.serial
+                self._holder = PyThread_get_thread_ident()
             self.unsettled = False
             if self.position > self.care_bytes or (self.items == 0 and self.position >= self.erase_bytes):
                 self._care()
@@ -252,6 +272,36 @@ cdef class Shelf(Outgoing):
             raise
         finally:
             self.mutex._release()
+
+    cdef int _hold_for_others(self) except -1:
+        """Keep what another thread holds where the next item will not take its place."""
+        if self._holder and self._holder != PyThread_get_thread_ident():
+            self._held_by_others[self._holder] = self._tuple(&self._held), self._held_serial
+        self._forget_held()
+        return 0
+
+    cdef void _forget_held(self) noexcept:
+        if self._holder:
+            self._holder = 0
+            Py_DECREF(<object>self._held.data)
+
+    @property
+    def holds(self):
+        """Whether this thread holds an item. A thread that has delivered it sets this to False."""
+        return self._holder == PyThread_get_thread_ident() or PyThread_get_thread_ident() in self._held_by_others
+
+    @holds.setter
+    def holds(self, bint value):
+        if self._holder == PyThread_get_thread_ident():
+            self._forget_held()
+        elif self._held_by_others:
+            self._held_by_others.pop(PyThread_get_thread_ident(), None)
+
+    def held(self):
+        """The item that this thread holds, and `serial` when it was removed; None for none."""
+        if self._holder == PyThread_get_thread_ident():
+            return self._tuple(&self._held), self._held_serial
+        return self._held_by_others.get(PyThread_get_thread_ident())
 
     cdef inline int64_t _now(self) except? -1:
         return now_ms() if self.clock is None else self.clock()
@@ -420,6 +470,7 @@ cdef class Shelf(Outgoing):
         store_little_u64(out + 5, <uint64_t>added)
         store_little_u64(out + 13, <uint64_t>expires)
         memcpy(out + ADDX_HEAD, PyBytes_AS_STRING(data), size)
+        self.serial += 1
         self.position = position + whole
         if operation is None:
             self._used += whole
@@ -432,6 +483,7 @@ cdef class Shelf(Outgoing):
     cdef int64_t _emit(self, bytes data) except -1:
         cdef int64_t position = self.position
         cdef Py_ssize_t size = PyBytes_GET_SIZE(data)
+        self.serial += 1
         if self.write is None:
             memcpy(room_for(self, size), PyBytes_AS_STRING(data), size)
             self.position = position + size

@@ -10,8 +10,7 @@ on. The memory is changed at once, and in the order of the calls.
 
 A task that is cancelled loses no item. While it waits for one it takes none. If it is cancelled while its call is being
 synced, what a `put`, `confirm` or `abort` does is done; an item that an `open` has reserved goes back to the head, and
-that counts as an attempt; one that a `get` has removed is added again at the tail, the only place where a journal lets
-items in. Where the order matters use `open`, or the `timeout` of `get` in the place of `asyncio.wait_for`.
+that counts as an attempt; so does one that a `get` has removed (see `Engine.give_back`).
 
 A queue belongs to the event loop in which it was opened. Other loops get `WrongUse`.
 """
@@ -33,7 +32,7 @@ from ...core.durability import ALWAYS, AsyncGroupCommit, SyncLike, parse_sync
 from ...core.errors import Closed, LogwrightError, WrongUse
 from ...core.outcome import Damage
 from ...core.tasks import opened, to_the_end
-from .engine import Engine
+from .engine import Engine, Hand
 from .hub import Handle, Settings
 from .items import Item, as_item, xids_of
 from .layout import check_queue_name
@@ -377,9 +376,9 @@ class AsyncQueue:
         await self.close()
 
 
-def _removing(engine: Engine, most: int) -> Wish[list[Entry]]:
+def _removing(engine: Engine, most: int) -> Wish[Hand]:
     """Up to so many items, and gone."""
-    return Wish(lambda: engine.take_many(most) or None, engine.give_back)
+    return Wish(lambda: engine.take_many(most, Hand()) or None, engine.give_back)
 
 
 def _reserving(engine: Engine, most: int) -> Wish[list[Item]]:

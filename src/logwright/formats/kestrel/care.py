@@ -20,7 +20,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -46,12 +46,14 @@ from .memory import Memory, operations_of
 from .packing import Packed, finish_pack, state_operations, write_pack
 from .reader import Reader
 from .records import Dialect
-from .shelf import NO_LIMIT
+from .shelf import NO_LIMIT, Entry
 
 logger = logging.getLogger("logwright.kestrel")
 
 SMALL_BYTES: Final = 1 << 20
 """A state so large is written while everybody waits, and so much is synced."""
+_RESTATED_BYTES: Final = 16 << 20
+"""A state so large is rewritten to put items back to the head."""
 _STEP_BYTES: Final = 1 << 16
 _PAGE_BYTES: Final = 1 << 12
 """What a file system gives at a time: a file that is no larger leaves nothing to be gained."""
@@ -69,6 +71,8 @@ class JournalCare(Memory):
         self._restated_bytes = 0
         self._is_closing = False
         self._has_refilled = False
+        self._packing = threading.Lock()
+        """Held while the thread works on the files; taken before the mutex."""
         self._is_pressed = False
         """Whether the journal is to be erased as soon as the queue is empty, however small it is."""
         self._cares = True
@@ -195,6 +199,34 @@ class JournalCare(Memory):
                 self._replace(self._statement())
         self._restated_bytes = self.position
 
+    def restate_with(self, entries: Sequence[Entry]) -> bool:
+        """Put items to the head and rewrite the journal to say so; False if that is not to be. The mutex is held."""
+        if self.live_bytes() > _RESTATED_BYTES or not self._packing.acquire(blocking=False):
+            return False
+        # Items that were put back are before all others, and so are these.
+        least = self.head()[3] if self.memory_items else 0
+        first = [(*entry[:3], max(entry[3], min(least, 1)), entry[4]) for entry in entries]
+        for entry in reversed(first):
+            self.put_back(entry)
+        try:
+            if self._rotated or self.behind_items:
+                self._pack(contextlib.nullcontext(), first)
+            else:
+                self._restate()
+        except LogwrightError:
+            if self._failure is not None:
+                raise
+            for _ in first:
+                self.pop()
+            return False
+        except BaseException as error:  # the journal may not say what is in memory
+            self._poison(error)
+            raise
+        finally:
+            self._packing.release()
+        self.set_thresholds()
+        return True
+
     def _statement(self) -> Iterator[bytes]:
         entries = self.entries()
         tried = [entry for entry in entries if entry[3]]  # those that were put back are the first ones
@@ -217,29 +249,38 @@ class JournalCare(Memory):
 
     def _care_in_background(self) -> None:
         """What the thread does when it was asked to. The mutex is free."""
-        later = False
-        while not later:
-            with self.mutex:
-                due = None if self.refusing else self._due()
-                if due is None or not self._takes_time(due):
-                    self._attempt(due or (lambda: None))
-                    return
-            try:
-                self._sync()  # so that rotating, for which others wait, has little to sync
-                if due == self._rotate_held:
-                    with self.mutex:
-                        self._rotate_held()
-                else:
-                    self._pack(self.mutex)
-            except LogwrightError as error:
-                later = True
-                if not isinstance(error, Closed):
-                    logger.warning("%s: the journal is left as it is for now: %s", self.path, error)
-            with self.mutex:
-                self.set_thresholds(later=later)
+        with self._packing:
+            while self._care_once():
+                pass
 
-    def _pack(self, mutex: contextlib.AbstractContextManager[Any]) -> None:
-        """Rotate, and pack all that was rotated. `mutex` is held where others must wait."""
+    def _care_once(self) -> bool:
+        """Do what is due; whether to look again."""
+        later = False
+        with self.mutex:
+            due = None if self.refusing else self._due()
+            if due is None or not self._takes_time(due):
+                self._attempt(due or (lambda: None))
+                return False
+        try:
+            self._sync()  # so that rotating, for which others wait, has little to sync
+            if due == self._rotate_held:
+                with self.mutex:
+                    self._rotate_held()
+            else:
+                self._pack(self.mutex)
+        except LogwrightError as error:
+            later = True
+            if not isinstance(error, Closed):
+                logger.warning("%s: the journal is left as it is for now: %s", self.path, error)
+        with self.mutex:
+            self.set_thresholds(later=later)
+        return not later
+
+    def _pack(self, mutex: contextlib.AbstractContextManager[Any], first: Sequence[Entry] = ()) -> None:
+        """Rotate, and pack all that was rotated. `mutex` is held where others must wait.
+
+        The items `first` are at the head, and the files do not say so.
+        """
         with mutex:
             self._is_pressed = False
             upto = self.rotate()
@@ -249,7 +290,8 @@ class JournalCare(Memory):
         self._cares = False  # if what follows ends half-way, the files are for the next opening to put in order
         try:
             reader = Reader(self.path, dialect=name, disk=self._disk)
-            packed = write_pack(self._disk, reader, upto, go_on=self._go_on)
+            front = list(zip(operations_of(first), (entry[3] for entry in first), strict=True))
+            packed = write_pack(self._disk, reader, upto, front, go_on=self._go_on)
         except LogwrightError:
             self._cares = not self._disk.exists(pack_path)
             raise

@@ -61,6 +61,12 @@ class Move(NamedTuple):
     has_expired: bool
 
 
+class Hand(list[Entry]):
+    """Items that were removed for a caller. `serial` is that of the last removal if nothing came between them."""
+
+    serial = -1
+
+
 class Engine(Waiting):
     """One queue of a directory. `borrow` opens another one of the same directory, for items that move there."""
 
@@ -317,24 +323,35 @@ class Engine(Waiting):
             self._check()
             return as_item(self.head()) if self._ready() else None
 
-    def take_many(self, most: int, hand: list[Entry] | None = None) -> list[Entry]:
+    def take_many(self, most: int, hand: Hand) -> Hand:
         """Remove up to `most` items from the head on; all that is known of them. Then they are in the `hand`."""
 
-        def take() -> list[Entry]:
-            found: list[Entry] = []
+        def take() -> None:
             while len(found) < most and self._another(found):
+                serials.append(self.serial)
                 self.emit(_REMOVE)
                 found.append(self.pop())
-            return found
+            if found and self.serial - serials[0] == len(found):
+                hand.serial = self.serial
 
+        found: list[Entry] = []
+        serials: list[int] = []
         with self.mutex:
             self._check()
-            found = self.settled(take)
-            if hand is not None:
-                hand += found
+            self.settled(take)
+            hand += found  # no call: an interrupt comes before the end of `settled` or after this
             self.taken += len(found)
             self.care_if_due()
-        return found
+        return hand
+
+    def hand(self) -> Hand:
+        """The item that this thread holds by `hand_out`; it is in the hand then."""
+        hand, held = Hand(), self.held()
+        if held is not None:
+            entry, hand.serial = held
+            hand.append(entry)
+            self.holds = False
+        return hand
 
     def _another(self, found: Sequence[object]) -> bool:
         """Whether there is one more behind those that were found. What cannot be read is told by the next call."""
@@ -345,35 +362,52 @@ class Engine(Waiting):
                 raise
             return False  # these have been removed or reserved: whoever asked must get them
 
-    def give_back(self, entries: Sequence[Entry]) -> None:
-        """Add items again that were removed for somebody who is gone: at the tail, there is no other way in a journal.
+    def give_back(self, hand: Hand) -> None:
+        """Put items back to the head that were removed for a caller that did not get them.
 
-        There is always room for them. If the queue was interrupted so badly that it is poisoned, it is closed, and its
+        There is always room for them. A journal cannot say that, so the removals are cut off its end. If others have
+        used the queue since then, or the journal has another file, it is rewritten. Where that fails or takes too long
+        the items go to the tail. If the queue was interrupted so badly that it is poisoned, it is closed, and its
         journal opened once more for this.
         """
+        with self.mutex:
+            if not self.refusing and not self.unsettled:
+                self._return(hand)
+                self.taken -= len(hand)
+                return
+        if self._failure is not None and not isinstance(self._failure, LogwrightError):
+            self._give_to_another(hand)
+        else:
+            lost = "items were removed for tasks that were cancelled as the queue was closed, and are lost"
+            logger.warning("%s: %d %s", self.path, len(hand), lost)
+
+    def _return(self, hand: Hand) -> None:
+        def take_back() -> None:
+            self._take_back(len(hand))
+            for entry in reversed(hand):
+                self.put_back(entry)
 
         def put() -> None:
             with self._unlimited():
-                for data, added, expires, _, _ in entries:
+                for data, added, expires, _, _ in hand:
                     self.put_held(data, added or self.now(), expires)
 
-        with self.mutex:
-            if not self.refusing and not self.unsettled:
-                self.settled(put)
-                self.taken -= len(entries)
-                self.added_before += len(entries)
-                return
-        if self._failure is not None and not isinstance(self._failure, LogwrightError):
-            self._give_to_another(entries)
-        else:
-            lost = "items were removed for tasks that were cancelled as the queue was closed, and are lost"
-            logger.warning("%s: %d %s", self.path, len(entries), lost)
+        if hand.serial == self.serial:
+            self.settled(take_back, gathers=False)
+        elif not self.restate_with(hand):
+            logger.warning("%s: a call was interrupted, and its %d items go to the tail", self.path, len(hand))
+            self.settled(put)
+            self.added_before += len(hand)
+        for _ in hand:
+            if self.waiting:
+                self._wake()
 
-    def _give_to_another(self, entries: Sequence[Entry]) -> None:
+    def _give_to_another(self, hand: Hand) -> None:
         self.close()
         again = Engine(self.path, Limits(), sync=self.policy, background=False, disk=self.disk)
         try:
-            again.give_back(entries)
+            hand.serial = -1
+            again.give_back(hand)
         finally:
             again.close()
 
@@ -482,18 +516,21 @@ class Engine(Waiting):
             self.care_if_due()
 
     def put_back_unseen(self, xids: Sequence[int]) -> None:
-        """Put items back that were reserved for somebody who is gone."""
+        """Put items back to the head that were reserved in this order for a caller that did not get them."""
         with self.mutex:
             if not self.refusing and not self.unsettled:
-                self._put_back(xid for xid in xids if self.is_open(xid))
+                self._put_back_as_listed([xid for xid in xids if self.is_open(xid)])
 
     def is_open(self, xid: int) -> bool:
         """Whether an item is reserved under this id, by somebody who may confirm or abort it."""
         return xid in self.open_items and xid not in self._moving
 
     def _put_back(self, xids: Iterable[int]) -> None:
+        self._put_back_as_listed(sorted(xids))
+
+    def _put_back_as_listed(self, xids: Sequence[int]) -> None:
         def put_back() -> None:
-            for xid in sorted(xids, reverse=True):
+            for xid in reversed(xids):
                 self.emit(XID_HEAD.pack(UNREMOVE, xid))
                 data, added, expires, attempts, _ = self._close_item(xid)
                 self.put_back((data, added, expires, attempts + 1, 0))

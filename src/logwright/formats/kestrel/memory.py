@@ -266,6 +266,15 @@ class Memory(QueueFiles, quick.Shelf):
             self._file_size += used
             self.leaving = None
 
+    def _take_back(self, size: int) -> None:
+        """Remove the last bytes of the journal again: operations of which no one knows. The mutex is held."""
+        self._pour()
+        with self._writing:
+            self._file.truncate(self._file_size - size)
+            self._file_size = self.position = self._file_size - size
+            self._told_bytes = min(self._told_bytes, self._file_size)
+            self.serial += 1
+
     def _attend(self) -> None:
         self._pour()
 
@@ -306,6 +315,7 @@ class Memory(QueueFiles, quick.Shelf):
     def _rotate(self) -> None:
         size = self._file_size
         super()._rotate()
+        self.serial += 1
         self._told_bytes = 0
         self._rotated[self._last_timestamp] = size
         if self._behind is not None and self._behind.timestamp is None:
@@ -314,6 +324,7 @@ class Memory(QueueFiles, quick.Shelf):
 
     def _open_replaced(self) -> None:
         super()._open_replaced()
+        self.serial += 1
         self._told_bytes = self._file_size
         self._rewire()
 

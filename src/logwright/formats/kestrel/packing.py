@@ -29,7 +29,7 @@ import logging
 import time
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
@@ -92,9 +92,17 @@ def pack(disk: Disk, reader: Reader, upto: int) -> bool:
     return True
 
 
-def write_pack(disk: Disk, reader: Reader, upto: int, *, go_on: Callable[[], None] = lambda: None) -> Packed | None:
+def write_pack(
+    disk: Disk,
+    reader: Reader,
+    upto: int,
+    first: Sequence[tuple[Operation, int]] = (),
+    *,
+    go_on: Callable[[], None] = lambda: None,
+) -> Packed | None:
     """The first three steps; None when there is nothing to pack. The files that are dead now are still there.
 
+    `first` are items, with their attempts, that are at the head although the files do not say so.
     `go_on` is called every now and then; what it raises ends this, and nothing has changed then.
     """
     directory, queue = reader.directory, reader.queue
@@ -109,7 +117,7 @@ def write_pack(disk: Disk, reader: Reader, upto: int, *, go_on: Callable[[], Non
     temporary = directory / f"{queue}{TEMPORARY}{found.timestamp}"
     with snapshot(disk, lambda: packed, directory / queue) as files:
         survey = Survey(reader, files, go_on)
-        write_temporary(disk, temporary, _state_of(survey, found, go_on))
+        write_temporary(disk, temporary, _state_of(survey, found, first, go_on))
     write_note(disk, directory, queue, found.timestamp, found.size_bytes, (file.name for file in packed))
     disk.rename(temporary, directory / (rotated_name(queue, found.timestamp) + PACK_SUFFIX))
     disk.sync_directory(directory)
@@ -169,7 +177,9 @@ def _write_pieces(file: File, pieces: Iterable[bytes]) -> None:
     write_all(file, position, waiting)
 
 
-def _state_of(survey: Survey, packed: Packed, go_on: Callable[[], None]) -> Iterator[bytes]:
+def _state_of(
+    survey: Survey, packed: Packed, first: Sequence[tuple[Operation, int]], go_on: Callable[[], None]
+) -> Iterator[bytes]:
     """The operations that rebuild the queue after the operations of some files, piece by piece."""
     tally = survey.tally
     reserved, front = tally.open(), tally.front()
@@ -177,12 +187,13 @@ def _state_of(survey: Survey, packed: Packed, go_on: Callable[[], None]) -> Iter
     operations = state_operations(
         tally.xid,
         [(xid, loaded[item], attempts) for xid, item, attempts in reserved],
-        [(loaded[item], attempts) for item, attempts in front],
+        [one for one in first if one[1]] + [(loaded[item], attempts) for item, attempts in front],
         survey.dialect,
     )
     # Of an empty queue the original leaves an empty pack; in our own dialect a pack says at least that it is one.
-    first = [] if tally.xid or survey.dialect == KESTREL2 else [codec.encode(Operation("save_xid", 0))]
-    for piece in chain(first, operations):
+    mark = [] if tally.xid or survey.dialect == KESTREL2 else [codec.encode(Operation("save_xid", 0))]
+    untried = [codec.encode(item) for item, attempts in first if not attempts]
+    for piece in chain(mark, operations, untried):
         packed.size_bytes += len(piece)
         yield piece
     for chunk, turns in survey.run():

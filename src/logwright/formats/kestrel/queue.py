@@ -34,7 +34,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sized
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NoReturn, TypeVar, Unpack, cast
@@ -45,16 +45,15 @@ from ...core.disk import REAL_DISK, Disk
 from ...core.durability import ALWAYS, SyncLike, parse_sync
 from ...core.errors import Closed, LogwrightError
 from ...core.outcome import Damage
-from .engine import Engine
+from .engine import Engine, Hand
 from .hub import Handle, Settings
 from .items import Item, as_item, xids_of
 from .limits import Expires, Limits, Options, check_count, check_timeout
 from .records import Dialect
-from .shelf import Entry
 from .stats import Stats, stats_of
 
 Result = TypeVar("Result")
-Held = TypeVar("Held")
+Held = TypeVar("Held", bound=Sized)
 
 
 class Queue(Closing):
@@ -88,7 +87,7 @@ class Queue(Closing):
         with self._handle.opening():
             self._engine: Engine = self._handle.engine
             self._put: Callable[[Buffer, Expires | None], None] = self._engine.put  # looked up once: it is called all
-            self._get: Callable[[list[Entry]], bytes | None] = self._engine.get  # the time, and so is this
+            self._get: Callable[[], bytes | None] = self._engine.hand_out  # the time, and so is this
 
     @property
     def name(self) -> str:
@@ -162,16 +161,18 @@ class Queue(Closing):
         if timeout != 0:
             check_timeout(timeout)
         engine = self._engine
-        hand: list[Entry] = []
         try:
-            data = self._get(hand)
+            data = self._get()
             if data is None or engine.moves:
-                data = self._settled(engine, data, lambda: engine.get(hand), timeout)
+                data = self._settled(engine, data, self._get, timeout)
             if self._is_always and data is not None:
                 engine.commit()
+            engine.holds = False  # no call: an interrupt can come before this or after the return
             return data
+        except Closed:
+            raise
         except BaseException as error:
-            self._give_back(error, hand, engine.give_back)
+            self._give_back(error, engine.hand(), engine.give_back)
             raise
 
     def get_many(self, most: int, timeout: float | None = 0) -> list[bytes]:
@@ -183,10 +184,10 @@ class Queue(Closing):
         check_timeout(timeout)
         engine = self._engine
 
-        def take(most: int, hand: list[Entry]) -> list[bytes]:
+        def take(most: int, hand: Hand) -> list[bytes]:
             return [entry[0] for entry in engine.take_many(most, hand)]
 
-        return self._taken(engine, take, most, engine.give_back, timeout)
+        return self._taken(engine, take, most, Hand(), engine.give_back, timeout)
 
     def peek(self) -> bytes | None:
         """The data of the head, which stays; None when there is nothing."""
@@ -204,7 +205,8 @@ class Queue(Closing):
         check_count(most)
         check_timeout(timeout)
         engine = self._engine
-        return self._taken(engine, engine.reserve_many, most, engine.put_back_unseen, timeout)
+        hand: list[int] = []
+        return self._taken(engine, engine.reserve_many, most, hand, engine.put_back_unseen, timeout)
 
     def confirm(self, *items: Item | int) -> None:
         """Finish items that were reserved, given by themselves or by their ids: they are gone.
@@ -244,9 +246,10 @@ class Queue(Closing):
     def _taken(
         self,
         engine: Engine,
-        take: Callable[[int, list[Held]], list[Result]],
+        take: Callable[[int, Held], list[Result]],
         most: int,
-        give_back: Callable[[list[Held]], None],
+        hand: Held,
+        give_back: Callable[[Held], None],
         timeout: float | None,
     ) -> list[Result]:
         """What was taken, durably. What is in the hand when that is interrupted goes back."""
@@ -254,7 +257,6 @@ class Queue(Closing):
         def attempt() -> list[Result] | None:
             return take(most, hand) or None
 
-        hand: list[Held] = []
         try:
             found = attempt()
             if found is None or engine.moves:
@@ -264,7 +266,7 @@ class Queue(Closing):
             self._give_back(error, hand, give_back)
             raise
 
-    def _give_back(self, error: BaseException, hand: list[Held], give_back: Callable[[list[Held]], None]) -> None:
+    def _give_back(self, error: BaseException, hand: Held, give_back: Callable[[Held], None]) -> None:
         if hand and not isinstance(error, LogwrightError):
             give_back(hand)
             if self._is_always and not self._is_closed:

@@ -10,8 +10,9 @@ leave in the order of the calls, each of which holds the `mutex` from its check 
 
 A call is `unsettled` from its first operation, which goes to the position where it `began`, until memory and journal
 agree again. If it is left in between, whatever was raised, none of its operations may count, and no other call is taken
-from then on. So that an item is not lost whose `get` is interrupted when all of that is done, the item is put into the
-`hand` that was given: the caller can add the item again.
+from then on. `serial` counts the operations, and every change of the newest file: a caller that finds it unchanged
+knows that its own operations are the last ones. So that an item is not lost when the caller of `hand_out` is
+interrupted after all of that, the thread `holds` it until it sets that to False: before that it can be put back.
 
 What does not happen every time is done by methods that a subclass has. They are called with the mutex held:
 
@@ -64,6 +65,8 @@ class Shelf(Outgoing):
         """What `take` has handed over; the caller sets it to None once it is written."""
         self.unsettled = False
         self.began = 0
+        self.serial = 0
+        self._held: dict[int, tuple[Entry, int] | None] = {}
         # items
         self.items = self.data_bytes = 0
         self.memory_items = self.memory_bytes = 0
@@ -133,8 +136,29 @@ class Shelf(Outgoing):
         if self.waiting:
             self._wake()
 
-    def get(self, hand: list[Entry] | None = None) -> bytes | None:
-        """Remove the head; its data, None when there is nothing. From then on it is in the `hand`."""
+    def get(self) -> bytes | None:
+        """Remove the head; its data, None when there is nothing."""
+        return self._get(0)
+
+    def hand_out(self) -> bytes | None:
+        """The same, and this thread `holds` the item until it says that it does not."""
+        return self._get(threading.get_ident())
+
+    @property
+    def holds(self) -> bool:
+        """Whether this thread holds an item. A thread that has delivered it sets this to False."""
+        return self.held() is not None
+
+    @holds.setter
+    def holds(self, value: bool) -> None:
+        thread = threading.get_ident()
+        self._held[thread] = None  # an assignment: after a call an interrupt might follow
+
+    def held(self) -> tuple[Entry, int] | None:
+        """The item that this thread holds, and `serial` when it was removed; None for none."""
+        return self._held.get(threading.get_ident())
+
+    def _get(self, holder: int) -> bytes | None:
         if self.refusing:
             self._refuse()
         with self.mutex:
@@ -146,26 +170,20 @@ class Shelf(Outgoing):
                 is_plain = self._shelf and not (self.max_age or self._shelf[0][2] or self._shelf[0][3])
                 if not is_plain and not self._ready():
                     return None
-                return self._get([] if hand is None else hand)
+                self.unsettled = True
+                self.began = self.position
+                self.emit(_REMOVE_BYTE)
+                self.taken += 1
+                entry = self.pop()
+                if holder:
+                    self._held[holder] = entry, self.serial
+                self.unsettled = False
+                if self.position > self.care_bytes or (self.items == 0 and self.position >= self.erase_bytes):
+                    self._care()
+                return entry[0]
             except BaseException as error:
                 self._leave(error)
                 raise
-
-    def _get(self, hand: list[Entry]) -> bytes:
-        self.unsettled = True
-        self.began = self.position
-        self.emit(_REMOVE_BYTE)
-        self.taken += 1
-        try:
-            entry = self.pop()
-            hand.append(entry)
-        except BaseException:
-            hand.clear()  # it will still be there
-            raise
-        self.unsettled = False
-        if self.position > self.care_bytes or (self.items == 0 and self.position >= self.erase_bytes):
-            self._care()
-        return entry[0]
 
     def now(self) -> int:
         """Milliseconds since the epoch, by the clock that was given."""
@@ -244,6 +262,7 @@ class Shelf(Outgoing):
         """Send operations on their way; the position of the first one. The mutex is held."""
         with self._adding:
             position = self.position
+            self.serial += 1
             self.position = position + len(data)
             if self.write is None:
                 self._buffer += data
