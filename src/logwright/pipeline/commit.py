@@ -261,7 +261,10 @@ def _sync_staged(disk: Disk, staging: Path, moves: Iterable[Move]) -> None:
 
 
 def _decide(disk: Disk, out: Path, manifest: _Manifest) -> None:
-    """Write the manifest. When that fails nothing is in place yet: take it back, as far as the system lets us."""
+    """Write the manifest. When that fails nothing is in place yet: take it back, as far as the system lets us.
+
+    Should it be there again after a power cut, the next run completes the batch: all that it names was synced.
+    """
     path = out / HOME / _MANIFEST
     data = json.dumps({"version": _VERSION, **asdict(manifest)}).encode()
     try:
@@ -269,7 +272,6 @@ def _decide(disk: Disk, out: Path, manifest: _Manifest) -> None:
     except BaseException:
         with contextlib.suppress(LogwrightError):
             disk.remove(path)
-            disk.sync_directory(path.parent)
         raise
 
 
