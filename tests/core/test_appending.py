@@ -1,7 +1,12 @@
-"""What every writer does in a forked child: it refuses to write, and neither that nor closing waits for anybody."""
+"""What every writer does in a forked child, and after an interrupt.
+
+In a child it refuses to write, and neither that nor closing waits for anything. After an interrupted flush it says what
+may be lost, but never instead of the interrupt.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from collections.abc import Callable
@@ -10,8 +15,10 @@ from typing import Any
 
 import pytest
 
-from logwright.core.errors import WrongUse
-from logwright.formats.sej import Writer
+from logwright.core.disk import REAL_DISK
+from logwright.core.errors import Closed, Poisoned, StorageFailed, WrongUse
+from logwright.formats import appendfile
+from logwright.formats.sej import ShardedWriter, Writer
 from logwright.formats.versioned import VersionedKVStore
 
 _DEADLINE_SECONDS = 30
@@ -53,4 +60,106 @@ def test_a_child_that_was_forked_while_a_thread_was_writing_waits_for_nothing(
             os._exit(0 if answers == ["done" if gathers else "refused", "refused", "refused", "done"] else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     write()
+    writer.close()
+
+
+# --- an interrupted flush -------------------------------------------------------------------------------------------
+
+WRITERS: dict[str, Callable[[Path], Any]] = {
+    "sej": Writer,
+    "sej shards": lambda directory: ShardedWriter(directory, "s", 1),
+    "appendfile": appendfile.Writer,
+}
+LOST = "interrupted half-way .*: records that were not flushed yet may be lost; open it again"
+each_writer = pytest.mark.parametrize("opened", WRITERS.values(), ids=WRITERS)
+
+
+@pytest.fixture
+def interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[BaseException], None]:
+    """Let the next writes to a file raise something, as a signal handler does while they are being done."""
+    file = REAL_DISK.open(tmp_path / "some file", "create")
+    file.close()
+
+    def interrupt(error: BaseException) -> None:
+        def write_at(*_: object) -> int:
+            raise error
+
+        monkeypatch.setattr(type(file), "write_at", write_at)
+
+    return interrupt
+
+
+@each_writer
+def test_closing_after_an_interrupted_flush_says_that_records_may_be_lost(
+    opened: Callable[[Path], Any], tmp_path: Path, interrupted: Callable[[BaseException], None]
+) -> None:
+    writer = opened(tmp_path / "journal")
+    writer.append(b"value")
+    interrupted(KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        writer.flush()
+    with pytest.raises(Poisoned, match=LOST):
+        writer.close()
+    writer.close()
+    with pytest.raises((Poisoned, Closed)):
+        writer.append(b"value")
+
+
+@each_writer
+def test_a_second_close_after_an_interrupted_one_says_that_records_may_be_lost(
+    opened: Callable[[Path], Any], tmp_path: Path, interrupted: Callable[[BaseException], None]
+) -> None:
+    writer = opened(tmp_path / "journal")
+    writer.append(b"value")
+    interrupted(KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        writer.close()
+    with pytest.raises(Poisoned, match=LOST):
+        writer.close()
+    writer.close()
+
+
+@each_writer
+def test_an_interrupt_comes_out_of_a_with_block_and_notes_what_may_be_lost(
+    opened: Callable[[Path], Any], tmp_path: Path, interrupted: Callable[[BaseException], None]
+) -> None:
+    error = KeyboardInterrupt()
+
+    def block() -> None:
+        with opened(tmp_path / "journal") as writer:
+            writer.append(b"value")
+            interrupted(error)
+            writer.flush()
+
+    with pytest.raises(KeyboardInterrupt) as raised:
+        block()
+    assert raised.value is error
+    (note,) = error.__notes__
+    assert "may be lost" in note
+
+
+@each_writer
+def test_a_with_block_that_passes_over_the_interrupt_raises_what_may_be_lost(
+    opened: Callable[[Path], Any], tmp_path: Path, interrupted: Callable[[BaseException], None]
+) -> None:
+    def block() -> None:
+        with opened(tmp_path / "journal") as writer:
+            writer.append(b"value")
+            interrupted(KeyboardInterrupt())
+            with contextlib.suppress(KeyboardInterrupt):
+                writer.flush()
+
+    with pytest.raises(Poisoned, match=LOST):
+        block()
+
+
+@each_writer
+def test_closing_after_a_failure_that_was_raised_says_nothing_more(
+    opened: Callable[[Path], Any], tmp_path: Path, interrupted: Callable[[BaseException], None]
+) -> None:
+    writer = opened(tmp_path / "journal")
+    writer.append(b"value")
+    interrupted(StorageFailed("write", tmp_path, OSError(5, "broken")))
+    with pytest.raises(StorageFailed):
+        writer.flush()
     writer.close()

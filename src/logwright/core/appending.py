@@ -9,7 +9,8 @@ writer takes nothing more (`Poisoned`), and what was acknowledged before stays. 
 or, when it happened in the background, by the next call or by `close`.
 
 A call that is interrupted, by an exception that a signal handler raises inside it, is done or not done. Where it could
-be neither, the writer is poisoned as well. What only makes durable what was written may be interrupted and done again.
+be neither, the writer is poisoned as well: what was appended and not yet flushed may be lost. The next call says so, or
+`close`. What only makes durable what was written may be interrupted and done again.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import weakref
 from collections.abc import Callable
 from pathlib import Path
 
-from .closing import Closing
+from .closing import Closing, is_failure
 from .durability import ALWAYS, GroupCommit, IntervalSync, SyncLike, parse_sync
 from .errors import Closed, LogwrightError, Poisoned, WrongUse
 
@@ -141,7 +142,12 @@ class Appending(Closing):
 
     def _write_gathered(self) -> None:
         """Write what has gathered. `_writing` is held."""
-        self._or_poison(self._write_out, resumes=self._resumes)
+        try:
+            self._or_poison(self._write_out, resumes=self._resumes)
+        except BaseException as error:
+            if self._failure is error:
+                self._poison(error, loses=True)
+            raise
 
     def _or_poison(self, action: Callable[[], None], *, resumes: bool = False) -> None:
         """Do something to the files; whatever fails, fails this writer for good.
@@ -155,10 +161,13 @@ class Appending(Closing):
                 self._poison(error)
             raise
 
-    def _poison(self, error: BaseException) -> None:
-        """Take nothing more from now on; this error is being raised."""
+    def _poison(self, error: BaseException, *, loses: bool = False) -> None:
+        """Take nothing more from now on; this error is being raised.
+
+        If it `loses` what was appended and is not written, an interrupt does not say so: the next call or `close` does.
+        """
         self._failure = error
-        self._failure_told = True
+        self._failure_told = not loses or is_failure(error)
         self.refusing = True
 
     def _refuse(self) -> None:
@@ -172,10 +181,12 @@ class Appending(Closing):
     def close(self) -> None:
         """Flush, sync, and release the lock. A second call does nothing, unless the first one was interrupted.
 
-        Appends from now on raise `Closed`.
+        Appends from now on raise `Closed`. `Poisoned` where a call, this one or an earlier one, was interrupted
+        half-way and nothing has said so yet.
         """
         with self._writing:
             if self._is_released:
+                self._report_failure()
                 return
             self._closed = self.refusing = True  # what is in the buffer now is all that will ever be
         self._end_sync()
@@ -195,27 +206,20 @@ class Appending(Closing):
     def _finish(self) -> None:
         if self._failure is None:
             self._sync()
-        elif not self._failure_told:
-            self._refuse()
+        self._report_failure()
         self._is_finished = True
 
-
-def is_failure(error: BaseException | None) -> bool:
-    """Whether an error says, or was raised while another one said, that the system refused something.
-
-    Others come from outside: a signal handler has raised them.
-    """
-    while error is not None:
-        if isinstance(error, LogwrightError | OSError):
-            return True
-        error = error.__cause__ or error.__context__
-    return False
+    def _report_failure(self) -> None:
+        if self._failure is not None and not self._failure_told:
+            self._refuse()
 
 
 def _reason(failure: BaseException) -> str:
     if isinstance(failure, LogwrightError | OSError):
         return f"this writer failed earlier ({failure})"
-    return f"a call was interrupted half-way ({failure!r}); open this again: what was acknowledged is there"
+    return (
+        f"a call was interrupted half-way ({failure!r}): records that were not flushed yet may be lost; open it again"
+    )
 
 
 def _after_fork() -> None:

@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from .errors import LogwrightError, WrongUse
+from .latch import Latch
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +212,7 @@ class IntervalSync:
     """The background thread of `interval(ms)`. After a failure it stops: the writer is poisoned by then."""
 
     def __init__(self, milliseconds: float, commit: Callable[[], None]) -> None:
-        self._stop = threading.Event()
+        self._stop = Latch()
         self._seconds = milliseconds / 1000
         self._commit = commit
         self._thread = threading.Thread(target=self._run, name="logwright-sync", daemon=True)

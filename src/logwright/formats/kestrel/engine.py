@@ -25,6 +25,7 @@ from typing import Any, Final, NamedTuple
 from ...core.disk import Disk
 from ...core.durability import ALWAYS, IntervalSync, Sync, SyncLike
 from ...core.errors import Closed, Full, LogwrightError, TooLarge, WrongUse
+from ...core.latch import Latch
 from .ids import following
 from .items import Item, as_item
 from .layout import (
@@ -95,7 +96,7 @@ class Engine(Waiting):
         self.limits = limits
         self._moving: set[int] = set()
         self._moves_under_way = threading.Lock()
-        self._is_over = threading.Event()
+        self._is_over = Latch()
         """Set when closing is done, and with it the last sync."""
         self._caretaker = None
         self._interval = None

@@ -16,7 +16,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Final, TypeVar
 
-from ...core.appending import is_failure
+from ...core.closing import is_failure
 from ...core.disk import Disk, write_all
 from ...core.durability import SyncLike
 from ...core.errors import DamagedJournal, LogwrightError, Poisoned, StorageFailed, WrongUse

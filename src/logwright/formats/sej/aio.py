@@ -30,6 +30,7 @@ from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 from ...core.buffers import Buffer
+from ...core.closing import at_the_end_of_a_block
 from ...core.disk import REAL_DISK, Disk
 from ...core.durability import ALWAYS, NONE, AsyncGroupCommit, SyncLike, parse_sync
 from ...core.errors import Closed, LogwrightError, WrongUse
@@ -164,7 +165,8 @@ class AsyncWriter:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.close()
+        with at_the_end_of_a_block(error):
+            await self.close()
 
 
 def _wake(woken: asyncio.Future[None]) -> None:

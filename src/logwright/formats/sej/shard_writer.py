@@ -16,7 +16,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from ...core.closing import Closing
+from ...core.closing import Closing, is_failure
 from ...core.disk import REAL_DISK, Disk
 from ...core.durability import NONE, IntervalSync, SyncLike, parse_sync
 from ...core.errors import Closed, WrongUse
@@ -128,7 +128,7 @@ class ShardedWriter(Closing):
         self._writers: list[Writer | None] = [None] * (1 << bit)
         self._opening = threading.Lock()
         self._closed = False
-        self._untold: list[BaseException] = []
+        self._unraised: list[BaseException] = []
         # One thread for all shards: there may be a thousand.
         self._interval = IntervalSync(self.policy.interval_ms, self._sync_in_background) if by_interval else None
 
@@ -162,10 +162,16 @@ class ShardedWriter(Closing):
         """
         parts_of = split_batch(batch, self._indexes)
         writers = {index: self._open(index) for index in parts_of}
-        return {
-            shard_name(self.prefix, self.bit, index): writers[index].append_columns(parts)
-            for index, parts in parts_of.items()
-        }
+        found: dict[str, int] = {}
+        try:
+            for index, parts in parts_of.items():
+                found[shard_name(self.prefix, self.bit, index)] = writers[index].append_columns(parts)
+        except BaseException as error:
+            if not is_failure(error):  # an interrupt: some shards have their rows and others do not
+                for writer in writers.values():
+                    writer._poison(error, loses=True)
+            raise
+        return found
 
     def _indexes(self, parts: list[Columns]) -> list[int]:
         """The shard's index of every row."""
@@ -217,31 +223,32 @@ class ShardedWriter(Closing):
     def _on_each(self, action: Callable[[Writer], None]) -> None:
         if self._closed:
             raise Closed(f"{self.root}: this writer is closed")
-        raise_first(self._try_each(action))
-
-    def _try_each(self, action: Callable[[Writer], None]) -> list[BaseException]:
         errors: list[BaseException] = []
+        self._try_each(action, errors)
+        raise_first(errors)
+
+    def _try_each(self, action: Callable[[Writer], None], errors: list[BaseException]) -> None:
+        """Do something with each open shard; what fails is added to `errors`, and an interrupt is raised."""
         for writer in list(self._writers):
             try:
                 if writer is not None:
                     action(writer)
             except Exception as error:
                 errors.append(error)
-        return errors
 
     def _sync_in_background(self) -> None:
-        """Never raises: the failure of one shard must not end the syncing of the others. `close` tells of it."""
-        self._untold += self._try_each(lambda writer: None if writer.refusing else writer.sync())
+        """Never raises: the failure of one shard must not end the syncing of the others. `close` raises it."""
+        self._try_each(lambda writer: None if writer.refusing else writer.sync(), self._unraised)
 
     def close(self) -> None:
-        """Flush, sync and release every shard. A second call does nothing."""
+        """Flush, sync and release every shard. A second call does nothing, unless the first one was interrupted."""
         with self._opening:
-            if self._closed:
-                return
             self._closed = True
         if self._interval is not None:
             self._interval.close()
-        raise_first(self._untold + self._try_each(Writer.close))
+        self._try_each(Writer.close, self._unraised)
+        errors, self._unraised = self._unraised, []
+        raise_first(errors)
 
 
 def _slices(ends: Buffer | None, data: Buffer | None, count: int) -> list[bytes]:

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...core.appending import Appending
 from ...core.checksum import ChecksumWriter, checksum_path
+from ...core.closing import is_failure
 from ...core.disk import REAL_DISK, Disk, File, make_directories
 from ...core.durability import SyncLike
 from ...core.errors import DamagedJournal, LogwrightError, StorageFailed, TooLarge, WrongUse
@@ -199,12 +200,20 @@ class Writer(Appending, kernel.AppendBuffer):
             kernel.check_columns(part)
         first = self.next_offset
         now = time.time_ns()
-        for part in parts:
-            row = 0
-            while row < part.count:
-                row = self.extend(part, row, now, BUFFER_BYTES)
-                if self.buffered_bytes >= BUFFER_BYTES:
-                    self.flush()
+        left = sum(part.count for part in parts)
+        try:
+            for part in parts:
+                row = 0
+                while row < part.count:
+                    left += row
+                    row = self.extend(part, row, now, BUFFER_BYTES)
+                    left -= row
+                    if self.buffered_bytes >= BUFFER_BYTES:
+                        self.flush()
+        except BaseException as error:
+            if left and self.next_offset != first and not is_failure(error):
+                self._poison(error, loses=True)  # an interrupt: some rows may have been appended, and others not
+            raise
         if self._always:
             self._group.wait()
         return first

@@ -156,7 +156,7 @@ class TransactionJournal(Appending, Outgoing):
             self._refuse()
         self._check_process()
         with self._writing:
-            self._or_poison(self._write_out)
+            self._write_gathered()
             head = read_head(self._file, position) if position <= self._last else None
             if head is None:
                 raise WrongUse(f"{self.path}: there is no transaction at {position}")
@@ -174,7 +174,7 @@ class TransactionJournal(Appending, Outgoing):
         with self._writing:
             if self.refusing:
                 self._refuse()
-            self._or_poison(self._write_out)
+            self._write_gathered()
             target = self._target()
 
             def announce() -> None:
@@ -192,7 +192,7 @@ class TransactionJournal(Appending, Outgoing):
             with self._writing:
                 if self.refusing:
                     self._refuse()
-                self._or_poison(self._write_out)
+                self._write_gathered()
 
     def _write_out(self) -> None:
         """Write what has gathered behind the last transaction, and the link that leads there."""
