@@ -68,6 +68,9 @@ class RemoteFile:
     def identity(self) -> tuple[int, int]:
         return 0, hash(str(self.path))
 
+    def has_name(self) -> bool:
+        return True
+
     def close(self) -> None:
         self._source.close()
 

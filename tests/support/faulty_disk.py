@@ -288,6 +288,10 @@ class FaultyFile:
         self._disk.reach("stat", self.path)
         return self._inner.identity()
 
+    def has_name(self) -> bool:
+        self._disk.reach("stat", self.path)
+        return self._inner.has_name()
+
     def sync(self) -> None:
         if self._disk.reach("sync", self.path):
             self._inner.sync()

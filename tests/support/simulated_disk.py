@@ -294,6 +294,10 @@ class SimulatedDisk:
             raise _missing(path)
         return len(self._files.get(inode, b""))
 
+    def is_named(self, inode: int) -> bool:
+        """Whether a directory has a name for a file."""
+        return any(inode in names.values() for names in self._directories.values())
+
     def identity(self, path: Path) -> tuple[int, int] | None:
         try:
             directory = self._directory_of(path, "stat")
@@ -525,6 +529,9 @@ class SimulatedFile:
     def identity(self) -> tuple[int, int]:
         self._opened("stat")
         return DEVICE, self._inode
+
+    def has_name(self) -> bool:
+        return self._opened("stat").is_named(self._inode)
 
     def sync(self) -> None:
         self._opened("sync").operations.append(Sync(str(self.path), self._inode))

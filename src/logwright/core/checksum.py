@@ -603,6 +603,9 @@ class CheckedFile:
     def identity(self) -> tuple[int, int]:
         return self.file.identity()
 
+    def has_name(self) -> bool:
+        return self.file.has_name()
+
     def sync(self) -> None:
         """Nothing was written."""
 

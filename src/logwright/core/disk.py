@@ -73,6 +73,9 @@ class File(Protocol):
     def identity(self) -> tuple[int, int]:
         """Device and inode: two names with the same identity are the same file."""
 
+    def has_name(self) -> bool:
+        """Whether the file still has a name: not if it was removed, or another one was renamed over it."""
+
     def sync(self) -> None:
         """Make contents and length durable."""
 
@@ -245,6 +248,12 @@ class RealFile:
         with translated("stat", self.path):
             status = os.fstat(self.descriptor)
             return status.st_dev, status.st_ino
+
+    def has_name(self) -> bool:
+        try:
+            return os.fstat(self.descriptor).st_nlink > 0
+        except OSError as error:
+            raise StorageFailed("stat", self.path, error) from error
 
     def sync(self) -> None:
         try:

@@ -5,7 +5,7 @@
     │   └── TooLarge        a record, key or value beyond what the format can hold
     ├── UnknownFormat       no format recognises these files, or several do
     ├── NotFound            there is no journal, file, segment or consumer of this name (also a FileNotFoundError)
-    ├── HistoryUnavailable  the question reaches back before what is kept
+    ├── HistoryUnavailable  the answer depends on what is no longer kept, or is lost
     ├── Full                a queue has as many items, or bytes, as it may have
     │   └── CapacityExceeded  a store has as many bytes as its buffer may have
     ├── Locked              another process holds the journal or the consumer
@@ -59,7 +59,7 @@ class NotFound(LogwrightError, FileNotFoundError):
 
 
 class HistoryUnavailable(LogwrightError):
-    """The question reaches back before what the journal still holds."""
+    """The answer depends on what the journal does not hold: it is too old, its archive is gone, or it is lost."""
 
 
 class Full(LogwrightError):

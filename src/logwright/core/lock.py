@@ -7,8 +7,8 @@ open file: it neither keeps the lock when its parent gives it back, nor gives it
 Some other programs unlock the lock file when they are done, and then remove it. A writer that locks it in between holds
 a lock on a file without a name, while the next one locks a new file of the same name, and two writers hold a lock. So
 the name is looked up again after locking: the lock counts only if the name still leads to the locked file. The name may
-also vanish later, when the other program removes it: `check` looks again, and a writer calls it before it writes
-and before it acknowledges. For the same reason this module never removes a lock file.
+also vanish later, when the other program removes it: `check` asks whether the locked file still has a name, and a
+writer calls it before it writes and before it acknowledges. For the same reason this module never removes a lock file.
 
 On NFS `flock` works between machines only with NFSv4 or Linux ≥ 2.6.12 with a running lock daemon; keep journals on a
 local disk.
@@ -29,11 +29,9 @@ _ATTEMPTS = 100
 class Lock:
     """A held lock; `release()` or leaving the `with` block gives it back."""
 
-    def __init__(self, disk: Disk, path: Path, file: File, identity: tuple[int, int]) -> None:
-        self._disk = disk
+    def __init__(self, path: Path, file: File) -> None:
         self._path = path
         self._file: File | None = file
-        self._identity = identity
 
     @classmethod
     def acquire(cls, disk: Disk, path: Path) -> Lock:
@@ -42,9 +40,8 @@ class Lock:
             file = disk.open(path, "update")
             try:
                 file.lock()
-                identity = file.identity()
-                if disk.identity(path) == identity:
-                    return cls(disk, path, file, identity)
+                if disk.identity(path) == file.identity():
+                    return cls(path, file)
             except BaseException:
                 file.close()
                 raise
@@ -54,9 +51,10 @@ class Lock:
     def check(self) -> None:
         """Raise `Locked` if another program has removed or replaced the lock file: then another writer may be at work.
 
-        Costs one look at a name. What was written before a call that does not raise was written alone.
+        Looks at the locked file only: once it is removed, or another one is renamed over it, it has no name. That the
+        directory has another name now is no harm. What was written before a call that does not raise was written alone.
         """
-        if self._file is not None and self._disk.identity(self._path) != self._identity:
+        if self._file is not None and not self._file.has_name():
             raise Locked(
                 f"{self._path} was removed or replaced by another program while this one held its lock: another writer "
                 f"may be writing the same journal; close this one, make sure that no other is open, and run verify"

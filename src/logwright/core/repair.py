@@ -240,6 +240,18 @@ class Plan:
             "interrupted": self.interrupted,
         }
 
+    def __add__(self, other: Plan) -> Plan:
+        """Both plans as one, for journals of one format in one directory."""
+        return replace(
+            self,
+            steps=self.steps + other.steps,
+            left=self.left + other.left,
+            locks=self.locks + other.locks,
+            derived=self.derived + other.derived,
+            losses=self.losses + other.losses,
+            accounts=self.accounts + other.accounts,
+        )
+
     def within(self, directory: str) -> Plan:
         """The same plan seen from the directory above the journal's."""
         return replace(

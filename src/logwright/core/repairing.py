@@ -109,12 +109,7 @@ class SideBySideRepair:
             return interrupted
         whole = Plan(self.format)
         for reader in self.readers(path, disk):
-            part = self._plan(reader)
-            locks = whole.locks + part.locks
-            losses = whole.losses + part.losses
-            whole = replace(
-                whole, steps=whole.steps + part.steps, left=whole.left + part.left, locks=locks, losses=losses
-            )
+            whole += self._plan(reader)
         return whole
 
     def apply(self, path: Path | str, plan: Plan, *, disk: Disk = REAL_DISK) -> Repair | None:

@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Container
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -79,16 +78,7 @@ def plan(path: Path | str, *, disk: Disk = REAL_DISK, accept_checksums: bool = F
     for shard in find_shards(disk, path):
         if core.find_interrupted(disk, shard.path) is not None:
             raise WrongUse(f"{shard.path}: a repair of this shard was interrupted; finish it, or undo it, first")
-        part = _Planner(Reader(shard.path, disk=disk), accept_checksums).plan().within(shard.name)
-        whole = replace(
-            whole,
-            steps=whole.steps + part.steps,
-            left=whole.left + part.left,
-            locks=whole.locks + part.locks,
-            derived=whole.derived + part.derived,
-            losses=whole.losses + part.losses,
-            accounts=whole.accounts + part.accounts,
-        )
+        whole += _Planner(Reader(shard.path, disk=disk), accept_checksums).plan().within(shard.name)
     return whole
 
 
