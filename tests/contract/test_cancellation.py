@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from logwright.formats.appendfile.aio import AppendJournal
+from logwright.formats.appendfile.reader import Reader as SegmentReader
 from logwright.formats.kestrel.aio import AsyncQueue
 from logwright.formats.kestrel.queue import Queue
 from logwright.formats.sej.aio import AsyncWriter
@@ -99,3 +101,68 @@ def test_a_cancelled_change_of_a_store_is_done_or_not_done(sync: str, tmp_path: 
     for steps in range(MOST_STEPS):
         asyncio.run(trial(tmp_path / str(steps), steps))
     COUNTS.add("interrupts", MOST_STEPS, "versioned")
+
+
+@POLICIES
+@pytest.mark.parametrize("max_pending_bytes", [30, 1 << 20], ids=["waiting for room", "with room"])
+def test_a_cancelled_call_of_a_journal_is_done_or_not_done(sync: str, max_pending_bytes: int, tmp_path: Path) -> None:
+    async def trial(directory: Path, steps: int) -> None:
+        journal, _ = await AppendJournal.open(directory, sync=sync, max_pending_bytes=max_pending_bytes)
+        async with journal:
+            await journal.append(b"first")
+            await cancelled(journal.append_many([b"second", b"third" * 9]), steps)
+            await cancelled(journal.register_checkpoint(), steps)
+            await cancelled(journal.check_checkpoint(), steps)
+            await journal.append(b"later")
+            await journal.register_checkpoint()
+        found = [record for segment in SegmentReader(directory).segments() for record in segment.records]
+        assert found == [b"first", b"second", b"third" * 9, b"later"], steps
+        assert all(segment.complete for segment in SegmentReader(directory).segments())
+
+    for steps in range(MOST_STEPS):
+        asyncio.run(trial(tmp_path / str(steps), steps))
+    COUNTS.add("interrupts", MOST_STEPS, "appendfile")
+
+
+def test_a_cancelled_walk_over_a_journal_loses_no_segment(tmp_path: Path) -> None:
+    written = [[b"%d" % number] for number in range(4)]
+
+    async def trial(directory: Path, steps: int) -> None:
+        journal, _ = await AppendJournal.open(directory)
+        async with journal:
+            for segment in written:
+                await journal.append_many(segment)
+                await journal.register_checkpoint()
+        given: list[list[bytes]] = []
+
+        async def walk(recovery: Any) -> None:
+            async for segment in recovery:
+                given.append(list(segment.records))
+
+        journal, recovery = await AppendJournal.open(directory)
+        async with journal:
+            await cancelled(walk(recovery), steps)
+            await walk(recovery)
+        assert given == written, steps
+        journal, recovery = await AppendJournal.open(directory)
+        async with journal:
+            assert [segment async for segment in recovery] == [], steps
+
+    for steps in range(MOST_STEPS):
+        asyncio.run(trial(tmp_path / str(steps), steps))
+    COUNTS.add("interrupts", MOST_STEPS, "appendfile")
+
+
+def test_a_cancelled_opening_of_a_journal_leaves_it_as_it_was(tmp_path: Path) -> None:
+    async def trial(directory: Path, steps: int) -> None:
+        journal, _ = await AppendJournal.open(directory)
+        async with journal:
+            await journal.append(b"first")
+        await cancelled(AppendJournal.open(directory), steps)
+        journal, recovery = await AppendJournal.open(directory)
+        async with journal:
+            assert [list(segment.records) async for segment in recovery] == [[b"first"]], steps
+
+    for steps in range(MOST_STEPS):
+        asyncio.run(trial(tmp_path / str(steps), steps))
+    COUNTS.add("interrupts", MOST_STEPS, "appendfile")

@@ -13,8 +13,9 @@ import pytest
 
 from logwright.core.errors import Poisoned
 from logwright.formats.appendfile.reader import Reader
+from logwright.formats.appendfile.replay import Segment
 from logwright.formats.appendfile.writer import Writer
-from tests.support.interrupts import Case, Interrupt
+from tests.support.interrupts import Case, Interrupt, Interrupted
 
 Segments = list[list[bytes]]
 
@@ -36,6 +37,7 @@ TRIES = {
     "check": Try(lambda writer: writer.check_checkpoint(), [ALL, [SECOND, OPEN]]),
     "flush": Try(lambda writer: writer.flush(), [ALL]),
     "sync": Try(lambda writer: writer.sync(), [ALL]),
+    "begin a generation": Try(lambda writer: writer.begin_generation(), [ALL]),
     "close": Try(lambda writer: writer.close(), [ALL], ends=True),
 }
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -92,8 +94,57 @@ def opening(settings: dict[str, Any], directory: Path, interrupt: Interrupt) -> 
     assert segments_of(directory) == [[*FIRST, b"x"]]
 
 
+def three_segments(directory: Path) -> None:
+    with Writer(directory, file_bytes=120) as writer:
+        for segment in (FIRST, SECOND):
+            writer.append_many(segment)
+            writer.register_checkpoint()
+        writer.append_many(OPEN)
+
+
+def recovered(directory: Path) -> Segments:
+    """What the next opening gives back, to the end."""
+    writer, recovery = Writer.open(directory)
+    with writer:
+        return [list(segment.records) for segment in recovery]
+
+
+def opening_to_recover(settings: dict[str, Any], directory: Path, interrupt: Interrupt) -> None:
+    three_segments(directory)
+    if not interrupt(lambda: Writer.open(directory, **settings)) or interrupt.result is not None:
+        interrupt.result[0].close()
+    assert recovered(directory) == ALL
+    assert recovered(directory) == []
+
+
+def walking(settings: dict[str, Any], directory: Path, interrupt: Interrupt) -> None:
+    """A walk that is interrupted and gone on with: nothing goes before all of it was given."""
+    three_segments(directory)
+    writer, recovery = Writer.open(directory, **settings)
+    found: list[Segment] = []
+
+    def walk() -> bool:
+        for segment in recovery:
+            found.append(segment)
+        return True
+
+    is_done = not interrupt(walk)
+    with suppress(Interrupted):
+        is_done = is_done or walk()
+    writer.close()
+    given = [list(segment.records) for segment in found]
+    assert given == ALL[: len(given)]
+    assert len(given) == len(ALL) or not is_done
+    left = recovered(directory)
+    assert left == ALL or (left == [] and len(given) == len(ALL))
+    assert not (is_done and left)
+    assert recovered(directory) == []
+
+
 CASES: dict[str, Case] = {}
 for _suffix, _settings in SETTINGS.items():
     CASES[f"opening{_suffix}"] = partial(opening, _settings)
+    CASES[f"opening to recover{_suffix}"] = partial(opening_to_recover, _settings)
+    CASES[f"walk{_suffix}"] = partial(walking, _settings)
     for _name, _found in TRIES.items():
         CASES[f"{_name}{_suffix}"] = partial(trial, _found, _settings)

@@ -7,6 +7,7 @@ import copy
 import os
 import pickle
 import random
+import shutil
 from pathlib import Path
 
 import pytest
@@ -358,6 +359,25 @@ def test_leading_zeros_are_read_and_recovered(tmp_path: Path) -> None:
     with writer:
         assert list(recovery) == [Segment(0, [b"a"], False)]
     assert names(tmp_path) == ["8.journal"]
+
+
+@pytest.mark.parametrize("is_beside_another", [False, True], ids=["", "beside another generation"])
+def test_a_generation_that_is_put_back_by_hand_is_recovered_again(tmp_path: Path, is_beside_another: bool) -> None:
+    journal = three_files(tmp_path / "journal")
+    writer, recovery = Writer.open(journal)
+    with writer:
+        shutil.copytree(journal / ASIDE / "6", tmp_path / "kept")
+        if is_beside_another:
+            writer.append(b"d")
+            writer.begin_generation()
+        assert [segment.records for segment in recovery] == [[b"a", b"b"], [b"c"]]
+    shutil.copytree(tmp_path / "kept", journal / ASIDE / "6")
+    assert Reader(journal).verify().sound
+    writer, recovery = Writer.open(journal)
+    with writer:
+        expected = [[b"a", b"b"], [b"c"], *([[b"d"]] if is_beside_another else [])]
+        assert [segment.records for segment in recovery] == expected
+        assert not (journal / ASIDE).exists()
 
 
 def test_the_last_file_may_be_empty(tmp_path: Path) -> None:

@@ -137,6 +137,8 @@ class _Names:
     here: list[str]
     home: list[str]
     moved: dict[int, list[str]]
+    ended: int
+    """What was put aside before this id is done with, and not removed yet; -1 for nothing."""
 
 
 def list_files(disk: Disk, directory: Path) -> Listing:
@@ -155,15 +157,17 @@ def list_files(disk: Disk, directory: Path) -> Listing:
 
 def _names(disk: Disk, directory: Path) -> _Names:
     here = [name for name in disk.list_directory(directory) if parse_name(name) is not None]
-    home = _names_in(disk, directory / HOME_DIRECTORY)
-    aside = _names_in(disk, directory / RECOVERY_DIRECTORY) if home else []
+    home = names_in(disk, directory / HOME_DIRECTORY)
+    aside = names_in(disk, directory / RECOVERY_DIRECTORY) if home else []
     boundaries = sorted(boundary for name in aside if (boundary := parse_boundary(name)) is not None)
     folders = {boundary: generation_directory(directory, boundary) for boundary in boundaries}
-    moved = {boundary: _names_in(disk, folder) for boundary, folder in folders.items() if not disk.is_link(folder)}
-    return _Names(here, home, moved)
+    moved = {boundary: names_in(disk, folder) for boundary, folder in folders.items() if not disk.is_link(folder)}
+    done = {name: found for name in home if (found := parse_done(name)) is not None}
+    full = [found.file_id for name, found in done.items() if names_in(disk, directory / HOME_DIRECTORY / name)]
+    return _Names(here, home, moved, max(full, default=-1))
 
 
-def _names_in(disk: Disk, path: Path) -> list[str]:
+def names_in(disk: Disk, path: Path) -> list[str]:
     """The names in a directory; none where there is none, or is none any more, or where it lies elsewhere."""
     if disk.is_link(path) or not disk.is_directory(path):
         return []
@@ -176,9 +180,8 @@ def _names_in(disk: Disk, path: Path) -> list[str]:
 def _listing(disk: Disk, directory: Path, names: _Names) -> Listing:
     listing = Listing(directory)
     listing.done = [done for name in names.home if (done := parse_done(name)) is not None]
-    ended = max((done.file_id for done in listing.done), default=-1)
-    listing.boundaries = [boundary for boundary in names.moved if boundary > ended]
-    listing.ended = [boundary for boundary in names.moved if boundary <= ended]
+    listing.boundaries = [boundary for boundary in names.moved if boundary > names.ended]
+    listing.ended = [boundary for boundary in names.moved if boundary <= names.ended]
     here: dict[int, list[JournalFile]] = {boundary: [] for boundary in [*listing.boundaries, CURRENT]}
     for file in _files_named(disk, directory, names.here):
         generation = next((boundary for boundary in listing.boundaries if boundary > file.file_id), CURRENT)

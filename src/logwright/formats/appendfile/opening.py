@@ -18,8 +18,9 @@ is free before the first record is written that says it too, and a full disk kee
 It also says where the last data ended: who follows the journal, and had read that, goes on and has missed nothing. So
 it stays, an empty directory, until files behind it are gone as well.
 
-Where a generation was begun during the walk, which nobody has been given, an empty directory of that name is created
-instead: what lies before its id in `.logwright/recovery` is done with, and removed before that name goes.
+Where a generation was begun during the walk, which nobody has been given, a directory of that name is created instead
+with a mark in it: what lies before its id in `.logwright/recovery` is done with. The mark goes after that is removed:
+a generation that somebody puts back later is not done with.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Final
 
 from ...core.disk import Disk, File, make_directories, remove_tree
 from ...core.errors import DamagedJournal, Gap, TooLarge
@@ -35,11 +37,15 @@ from ...core.outcome import Damage
 from ...core.repair import refuse_half_repaired
 from . import codec
 from .cursor import Chunk, Cursor, judge
-from .files import JournalFile, Listing, generation_directory, list_files, wrong_names
+from .files import JournalFile, Listing, generation_directory, list_files, names_in, wrong_names
 from .layout import CHECKPOINT_BYTES, MAX_ID, RECOVERY_DIRECTORY, Done
 from .records import Checkpoint
 
 logger = logging.getLogger("logwright.appendfile")
+
+_NEW: Final = "recovered.new"
+_MARK: Final = "ended"
+"""What is in the directory of a recovery that is done with, as long as what it was about is still there."""
 
 
 @dataclass(slots=True)
@@ -141,13 +147,11 @@ def check_names(listing: Listing) -> None:
 def _move(disk: Disk, directory: Path, files: list[JournalFile], boundary: int) -> None:
     """Put files into the directory of their generation, oldest first."""
     folder = generation_directory(directory, boundary)
-    for above in (folder.parent.parent, folder.parent):
-        if disk.exists(above):
-            disk.make_directory(above)  # creates nothing, and refuses a link
-    make_directories(disk, folder)
+    for path in (folder.parent, folder):  # neither of which may be a link
+        make_directories(disk, path)
     for file in sorted(files, key=lambda file: file.file_id):
         target = folder / file.path.name
-        if disk.exists(target) and disk.identity(target) == disk.identity(file.path):
+        if disk.identity(target) == disk.identity(file.path):
             disk.remove(file.path)  # a power cut in the move has left both names
         else:
             disk.rename(file.path, target)
@@ -166,9 +170,11 @@ def _sync_names(disk: Disk, directory: Path, listing: Listing) -> None:
 def drop_older(disk: Disk, directory: Path, done: Done) -> None:
     """End a recovery: nobody will see what was put aside before its id any more. `remove_done` does the rest."""
     recovery = directory / RECOVERY_DIRECTORY
-    remove_tree(disk, directory / done.name)
     if any(boundary > done.file_id for boundary in list_files(disk, directory).boundaries):
-        disk.make_directory(directory / done.name)
+        new = recovery.parent / _NEW
+        remove_tree(disk, new)
+        make_directories(disk, new / _MARK)
+        disk.rename(new, directory / done.name)
     else:
         disk.rename(recovery, directory / done.name)  # which needs no space
     disk.sync_directory(recovery.parent)
@@ -177,18 +183,17 @@ def drop_older(disk: Disk, directory: Path, done: Done) -> None:
 def remove_done(disk: Disk, directory: Path) -> None:
     """Remove what recoveries are done with. Their names stay, which may be all that tells their ids."""
     listing = list_files(disk, directory)
-    for done in listing.done:
-        _empty(disk, directory / done.name)
     for boundary in listing.ended:
         remove_tree(disk, generation_directory(directory, boundary))
     if listing.ended:
-        disk.sync_directory(directory / RECOVERY_DIRECTORY)  # without the name that says so they would be back
+        disk.sync_directory(directory / RECOVERY_DIRECTORY)  # without the mark that says so they would be back
+    for done in listing.done:
+        _empty(disk, directory / done.name)
 
 
 def _empty(disk: Disk, done: Path) -> None:
-    if not disk.is_link(done) and disk.is_directory(done):
-        for name in disk.list_directory(done):
-            remove_tree(disk, done / name)
+    for name in names_in(disk, done):
+        remove_tree(disk, done / name)
 
 
 def forget_done(disk: Disk, directory: Path) -> None:
@@ -252,8 +257,7 @@ def _find_pair(disk: Disk, listing: Listing, end: End, seen: _Seen) -> None:
         pair = (following, following)
     end.checked, end.current = pair
     end.has_data = has_data
-    if end.checked < end.current or has_data:
-        end.starts = _starts(disk, listing.current, firsts)
+    end.starts = _starts(disk, listing.current, firsts)
 
 
 def _starts(disk: Disk, files: list[JournalFile], firsts: dict[int, tuple[int, int] | None]) -> list[tuple[int, int]]:
