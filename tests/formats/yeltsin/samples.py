@@ -9,6 +9,7 @@ from pathlib import Path
 from logwright.formats.yeltsin import codec
 from logwright.formats.yeltsin.layout import COMPLETE, HEADER_BYTES
 from logwright.formats.yeltsin.records import Allocate, Modify, Operation, Remove, Transaction
+from logwright.formats.yeltsin.seal import seal
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "yeltsin"
 CREATED = 1_700_000_000
@@ -61,6 +62,16 @@ def journal(transactions: Sequence[Transaction], *, gap_bytes: int = 0) -> bytes
     items, starts = linked(transactions, gap_bytes=gap_bytes)
     header = codec.encode_header(starts[0] if starts else 0, starts[-1] if starts else 0)
     return header + bytes(gap_bytes).join(map(codec.encode, items))
+
+
+def sealed(*transactions: Transaction, gap_bytes: int = 0) -> bytes:
+    """A journal of transactions that carry seals."""
+    placed, _ = linked([replace(item, end_data=bytes(8)) for item in transactions], gap_bytes=gap_bytes)
+    found = []
+    for item in placed:
+        operations = b"".join(map(codec.encode_operation, item.operations))
+        found.append(replace(item, end_data=seal(item.previous, item.timestamp, operations)))
+    return journal(found, gap_bytes=gap_bytes)
 
 
 def write(path: Path, *transactions: Transaction, behind: bytes = b"") -> Path:

@@ -20,11 +20,10 @@ from logwright.formats.yeltsin import codec
 from logwright.formats.yeltsin.database import Database
 from logwright.formats.yeltsin.layout import FLAGS_AT, HEADER_BYTES, LAST_AT, LOCK_SUFFIX, NEXT_AT
 from logwright.formats.yeltsin.records import Allocate, Modify
-from logwright.formats.yeltsin.seal import seal
 from logwright.formats.yeltsin.table import Table
 from logwright.formats.yeltsin.table_layout import PAGE_BYTES, new_table
 from logwright.formats.yeltsin.writer import TransactionJournal
-from tests.formats.yeltsin.samples import journal, linked, modify, transaction
+from tests.formats.yeltsin.samples import journal, modify, sealed, transaction
 from tests.formats.yeltsin.tables import page_at, patched
 from tests.support.children import forked
 from tests.support.trees import Tree, read_tree
@@ -42,16 +41,6 @@ LOST = patched(UNFINISHED, 22, page_at(1))
 """Its free list begins where a page is that is in use."""
 
 # --- journals ---------------------------------------------------------------------------------------------------------
-
-
-def sealed(*transactions: codec.Transaction) -> bytes:
-    """A journal of transactions that carry seals."""
-    placed, _ = linked([replace(item, end_data=bytes(8)) for item in transactions])
-    found = []
-    for item in placed:
-        operations = b"".join(map(codec.encode_operation, item.operations))
-        found.append(replace(item, end_data=seal(item.previous, item.timestamp, operations)))
-    return journal(found)
 
 
 ONE = transaction(modify(b"\0", b"a"))

@@ -8,12 +8,16 @@ from pathlib import Path
 import pytest
 
 from logwright.core.errors import DamagedJournal, Locked, NotFound, Poisoned, StorageFailed, WrongUse
+from logwright.core.lock import Lock
 from logwright.formats.yeltsin import codec, repair
 from logwright.formats.yeltsin.journal import TransactionJournal, recover
+from logwright.formats.yeltsin.layout import lock_name
 from logwright.formats.yeltsin.opening import open_for_writing
 from logwright.formats.yeltsin.reader import Reader
 from logwright.formats.yeltsin.records import Transaction
-from tests.formats.yeltsin.samples import CREATED, GOLDEN, journal, linked, modify, numbered, transaction
+from logwright.formats.yeltsin.seal import seal
+from logwright.formats.yeltsin.stretch import End
+from tests.formats.yeltsin.samples import CREATED, GOLDEN, journal, linked, modify, numbered, sealed, transaction
 from tests.formats.yeltsin.test_reader import DATA, HOSTILE, STARTS, with_link
 from tests.support.faulty_disk import failing_calls
 from tests.support.simulated_disk import SimulatedDisk
@@ -174,6 +178,176 @@ def test_opening_a_file_that_was_cut_within_its_header_writes_the_account_that_r
     assert loss.what == "all that the journal held, if anything"
     recover(FILE, disk=disk)
     assert Reader(FILE, disk=disk).losses() == [loss]
+
+
+def test_what_is_to_be_done_to_a_file_is_done_once() -> None:
+    disk = laid_out(with_link(12, STARTS[4], journal(UNFLAGGED)))
+    opened = open_for_writing(disk, FILE, settles=False)
+    opened.ends[LAST] = End(0xFF, LAST, LAST + 1, b"")
+    opened.settle()
+    assert opened.ends == {}, "they may be many"
+    settled = content(disk)
+    write_file(disk, FILE, settled + b"more")
+    opened.settle()
+    opened.close()
+    assert content(disk) == settled + b"more"
+
+
+def test_a_name_in_the_header_that_is_half_there_is_completed() -> None:
+    data = journal(UNFLAGGED)
+    assert LAST > 0xFF
+    disk = laid_out(with_link(12, LAST & 0xFF, data))
+    opened = open_for_writing(disk, FILE)
+    opened.close()
+    assert (opened.last, opened.count, opened.cut) == (LAST, 6, None)
+    assert content(disk) == data
+
+
+def test_what_a_killed_process_has_not_synced_is_synced() -> None:
+    disk = SimulatedDisk()
+    disk.make_directory(HOME)
+    disk.settle()
+    write_file(disk, FILE, DATA)
+    assert disk.unsynced() == [f"contents of {FILE}", f"name {FILE}"]
+    open_for_writing(disk, FILE).close()
+    assert [what for what in disk.unsynced() if what.endswith(FILE.name)] == []
+
+
+def test_a_sound_journal_is_synced_and_nothing_else() -> None:
+    disk = laid_out(DATA)
+    opened = open_for_writing(disk, FILE, settles=False)
+    opened.close()
+    assert (len(opened.steps), opened.keeps) == (1, None)
+
+
+def test_the_way_to_the_last_transaction_is_gone_only_where_both_ends_do_not_agree() -> None:
+    for data in (DATA, journal(numbered(1)), journal([])):
+        opened = open_for_writing(laid_out(data), FILE, counts=False)
+        opened.close()
+        assert (opened.count, opened.cut) == (0, None)
+
+
+def test_bytes_that_look_like_the_transaction_before_the_last_one_are_not_taken_for_it() -> None:
+    items = [transaction(modify(bytes(40), bytes(40))), *numbered(2)]
+    starts = linked(items)[1]
+    fake = starts[0] + 25 + 5 + 12
+    data = with_link(fake + 8, starts[2], with_link(starts[2], fake, journal(items)))
+    for counts in (False, True):
+        with pytest.raises(DamagedJournal, match="nothing was changed"):
+            open_for_writing(laid_out(data), FILE, counts=counts)
+
+
+# --- transactions that are sealed -------------------------------------------------------------------------------------
+
+SEALED = [replace(item, flags=0) for item in numbered(4)]
+SEALED_DATA = sealed(*SEALED)
+SEALED_STARTS = linked([replace(item, end_data=bytes(8)) for item in SEALED])[1]
+
+
+OPERATIONS = b"".join(map(codec.encode_operation, SEALED[3].operations))
+
+
+def test_transactions_that_are_sealed_are_linked_named_and_counted() -> None:
+    for named in range(4):
+        data = with_link(12, SEALED_STARTS[named], SEALED_DATA)
+        for start in SEALED_STARTS[named:3]:
+            data = with_link(start + 8, 0, data)
+        disk = laid_out(data)
+        opened = open_for_writing(disk, FILE)
+        opened.close()
+        assert (opened.first, opened.last, opened.end, opened.count) == (20, SEALED_STARTS[3], len(data), 4)
+        assert content(disk) == SEALED_DATA
+
+
+def test_transactions_that_are_sealed_are_named_where_none_was() -> None:
+    data = with_link(4, 0, with_link(12, 0, SEALED_DATA))
+    disk = laid_out(data)
+    opened = open_for_writing(disk, FILE)
+    opened.close()
+    assert (opened.first, opened.last, opened.count) == (20, SEALED_STARTS[3], 4)
+    assert content(disk) == SEALED_DATA
+
+
+def test_a_transaction_that_names_another_one_before_it_is_not_taken_in() -> None:
+    data = sealed(*SEALED[:2])
+    other = sealed(*SEALED)[SEALED_STARTS[3] :]
+    disk = laid_out(data + other)
+    opened = open_for_writing(disk, FILE)
+    opened.close()
+    assert (opened.last, opened.count, opened.end) == (SEALED_STARTS[1], 2, len(data))
+    assert content(disk) == data
+
+
+def test_the_missing_link_to_a_last_transaction_that_is_sealed_is_made() -> None:
+    last, before = SEALED_STARTS[3], SEALED_STARTS[2]
+    for torn in (0, last & 0xFF):
+        disk = laid_out(with_link(before + 8, torn, SEALED_DATA))
+        opened = open_for_writing(disk, FILE)
+        opened.close()
+        assert (opened.last, opened.count, opened.cut) == (last, 4, None)
+        assert content(disk) == SEALED_DATA
+
+
+def without_link(data: bytes, starts: list[int], value: int = 0) -> bytes:
+    """A journal whose last transaction is not named by the one before it, but by the header."""
+    return with_link(starts[-2] + 8, value, data)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        without_link(SEALED_DATA, SEALED_STARTS, 0x7777),
+        without_link(
+            sealed(*SEALED, gap_bytes=9), linked([replace(item, end_data=bytes(8)) for item in SEALED], gap_bytes=9)[1]
+        ),
+        without_link(sealed(*numbered(4)), SEALED_STARTS),
+        without_link(journal(SEALED), linked(SEALED)[1]),
+        without_link(SEALED_DATA, SEALED_STARTS)[: SEALED_STARTS[3]]
+        + codec.encode(
+            replace(SEALED[3], previous=SEALED_STARTS[1], end_data=seal(SEALED_STARTS[1], CREATED + 3, OPERATIONS))
+        ),
+    ],
+    ids=["another link", "not the next", "in the storage", "not sealed", "another previous"],
+)
+def test_no_other_missing_link_is_made(data: bytes) -> None:
+    disk = laid_out(data)
+    with pytest.raises(DamagedJournal, match="nothing was changed"):
+        open_for_writing(disk, FILE)
+    assert content(disk) == data
+
+
+@pytest.mark.parametrize(
+    ("offset", "value"),
+    [(4, STARTS[-1]), (4, 19), (STARTS[-1], 0), (STARTS[-1], STARTS[-1] + 5), (STARTS[-1], 3), (12, len(DATA) + 9)],
+    ids=["first is last", "first in the header", "no previous", "previous is later", "previous in header", "past end"],
+)
+def test_ends_of_a_chain_that_contradict_each_other_are_damage(offset: int, value: int) -> None:
+    data = with_link(offset, value, DATA)
+    disk = laid_out(data)
+    for counts in (False, True):
+        with pytest.raises(DamagedJournal, match="nothing was changed"):
+            open_for_writing(disk, FILE, counts=counts)
+    assert content(disk) == data
+
+
+def test_a_journal_that_is_half_repaired_is_not_opened() -> None:
+    disk = laid_out(with_link(STARTS[2] + 8, 5, DATA))
+    done = repair.apply(FILE, repair.plan(FILE, disk=disk), disk=disk)
+    assert done is not None
+    done.state, done.done = "applying", 0
+    done.save(disk)
+    with pytest.raises(WrongUse, match="a repair of this journal was interrupted; finish it, or undo it, first"):
+        open_for_writing(disk, FILE)
+    open_for_writing(disk, HOME / "another.jrnl").close()
+    repair.undo(FILE, disk=disk)
+
+
+def test_a_journal_is_not_opened_while_another_process_has_its_lock() -> None:
+    disk = laid_out(DATA)
+    disk.make_directory(HOME / ".logwright")
+    with Lock.acquire(disk, HOME / lock_name(FILE.name)), pytest.raises(Locked):
+        open_for_writing(disk, FILE)
+    open_for_writing(disk, FILE).close()
 
 
 def test_the_account_of_a_file_that_was_cut_within_its_header_is_there_before_that_is_written() -> None:

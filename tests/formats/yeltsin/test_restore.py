@@ -89,7 +89,7 @@ def test_without_rows_an_empty_journal_comes_back(tmp_path: Path) -> None:
 
 def test_rows_out_of_order_and_rows_of_others_are_refused(tmp_path: Path) -> None:
     rows = events_of(write(tmp_path / "source" / "t.jrnl", *numbered(5)))
-    with pytest.raises(DamagedJournal, match="comes behind"):
+    with pytest.raises(DamagedJournal, match="comes after"):
         restore(rows.take(list(range(rows.num_rows))[::-1]), tmp_path / "a")
     for name, value in (("detail", "[]"), ("detail", None), ("op", "shuffle"), ("timestamp_ns", None)):
         place = rows.schema.get_field_index(name)

@@ -90,7 +90,7 @@ class _FileCheck(FileCheck):
         if damage.kind == "torn_tail":
             message = torn_message(damage)
         elif damage.kind == "checksum":
-            message = f"{damage.reason}; any of its entries may have rotted"
+            message = f"{damage.reason}; any of its entries may be wrong"
         else:
             message = f"{damage.reason} ({damage.size} bytes)"
         self.damage(damage, message)
@@ -154,7 +154,7 @@ def _check_names(reader: Reader, report: Report) -> None:
     active = active_name(reader.store)
     counting = {source.name for source in reader.files()}
     if listing.has_active and active not in counting:
-        message = "it does not begin as a journal does: the one before it, .old, counts in its place"
+        message = "it does not begin like a journal: the journal before it, .old, is used in its place"
         if _has_bytes(reader, active):
             report.problems.append(Problem(active, 0, "malformed", message))
         else:
@@ -164,15 +164,15 @@ def _check_names(reader: Reader, report: Report) -> None:
         if name not in counting:
             odd(name, "leftover", "an archive of .old that was not finished; the next writer makes it again")
     if listing.has_old:
-        odd(old_name(reader.store), "leftover", "a rotation was not finished: the next writer does that")
+        odd(old_name(reader.store), "leftover", "a rotation was not finished; the next writer finishes it")
     if listing.has_temporary:
-        odd(temporary_name(reader.store), "temporary_file", "left behind; the next writer removes it")
+        odd(temporary_name(reader.store), "temporary_file", "a leftover; the next writer removes it")
     for timestamp in listing.temporary_archives:
         name = temporary_archive_name(reader.store, timestamp)
         odd(name, "temporary_file", "an archive that was not finished; the next writer makes it again")
     for name in reader.disk.list_directory(reader.directory):
         if name.startswith(reader.store + JOURNAL_SUFFIX + ".") and parse_name(name) is None:
-            odd(name, "foreign_file", "this is no name of a file of a store's")
+            odd(name, "foreign_file", "this is not the name of a file of a store")
 
 
 def _has_bytes(reader: Reader, name: str) -> bool:

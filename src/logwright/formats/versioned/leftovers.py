@@ -95,7 +95,7 @@ def keep_aside(disk: Disk, directory: Path, path: Path) -> Path | None:
         kept = keep_range(disk, directory, buffer.file, 0, end)
     finally:
         buffer.close()
-    logger.warning("%s: does not count, and is kept in %s", path, kept)
+    logger.warning("%s: is not used; a copy is kept in %s", path, kept)
     return kept
 
 
@@ -143,7 +143,7 @@ def _remove_half_archives(disk: Disk, listing: Listing, active_begun: int) -> No
     whole, half = archives_of_old(disk, listing, active_begun)
     for timestamp in half:
         path = listing.path(archive_name(listing.store, timestamp))
-        logger.warning("%s: is half of an archive, which is made again", path)
+        logger.warning("%s: this archive was not finished; it is written again", path)
         disk.remove(path)
         listing.archives.remove(timestamp)
     if whole and active_begun not in whole:

@@ -64,7 +64,7 @@ def find(reader: Reader, number: int, mark: str) -> tuple[int, str]:
             changed = changed or source
     if changed is None:
         return number, ""
-    reason = f"{changed.name} is not what it was before the position {position}: it was cut, or put together anew"
+    reason = f"{changed.name} is not what it was before the position {position}: it was cut short or rebuilt"
     return changed.first_number, f"{reason}; it is read from its beginning"
 
 

@@ -231,7 +231,7 @@ class VersionedKVStore(Appending, Table):
         """
         end, rows, _, earliest, _ = kernel.walk(data, 0, len(data))
         if end < len(data) or rows != len(starts) - 1 or (rows and earliest < self.last_timestamp):
-            raise WrongUse(f"{self.path}: what is to be appended are no entries of later times, one behind the other")
+            raise WrongUse(f"{self.path}: entries to append must be consecutive, and none earlier than the last one")
         row = 0
         while row < rows:
             with self._alone():

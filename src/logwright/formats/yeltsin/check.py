@@ -23,6 +23,7 @@ from ...core.look import MOST_SHOWN_BYTES, Look
 from ...core.outcome import Damage, Span
 from ...core.repair import report_repairs
 from ...core.report import Progress, Report, Summary
+from ...core.times import NANOSECONDS, shown_time
 from .cursor import Chunk
 from .files import JournalFile, OpenFiles, find_redo, measured, read_head
 from .layout import COMPLETE, HEADER_BYTES
@@ -96,7 +97,8 @@ class _FileCheck(FileCheck):
         timestamp, flags = record.timestamp, record.flags
         self._check_flag(record, start)
         if self._last_time is not None and timestamp < self._last_time:
-            message = f"it was created at {timestamp}, and the one before it at {self._last_time}"
+            created, before = (shown_time(time * NANOSECONDS) for time in (timestamp, self._last_time))
+            message = f"it was created at {created}, earlier than the one before it, at {before}"
             self.anomaly(start, "time_goes_back", message)
         if flags & ~COMPLETE:
             self.anomaly(start, "unknown_flags", f"its flags are {flags:#04x}, of which only the lowest is known")
@@ -109,7 +111,7 @@ class _FileCheck(FileCheck):
         if record.outcome == "rolled_back":
             return
         if not record.redo_is_due or not self._is_due_sealed:
-            message = "it is completed and not flagged to be in the storage, and others follow"
+            message = "it is complete, but not flagged as stored, although other transactions follow it"
             for position in self._due:
                 self.anomaly(position, "not_in_storage", message)
             del self._due[:]

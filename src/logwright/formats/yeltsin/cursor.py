@@ -187,7 +187,7 @@ class Cursor:
         is_last = self.previous == self.last and (self.previous or not following)
         if self.previous == self._torn_behind and self.position == self.header.last:
             self.ending = LINK_BROKEN
-            self.reason = "the last transaction is not what was sealed, and never reached the storage"
+            self.reason = "the last transaction does not match its seal, and never reached the storage"
         elif is_last or (following == 0 and not self.knows_last):
             self.ending = DONE
         elif following >= self.position and self._names_us(following):

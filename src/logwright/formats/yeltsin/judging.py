@@ -69,7 +69,7 @@ def _judge_end(cursor: Cursor) -> tuple[Damage | None, bool]:
     if cursor.is_half_named:
         cursor.is_half_named = False
         cursor.look_again()
-        reason = f"the header was going to name {cursor.last} as the last transaction"
+        reason = f"the header was only half written: it should name {cursor.last} as the last transaction"
         return Damage(cursor.source.name, LAST_AT, HEADER_BYTES, reason, "torn_tail"), True
     if size <= end:
         following = cursor.link()

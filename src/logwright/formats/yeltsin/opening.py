@@ -195,31 +195,29 @@ def _hop(file: File, header: Header, size: int) -> Hopped:
     if isinstance(file, Mappable) and HEADER_BYTES <= header.first <= size - TRANSACTION_HEAD_BYTES:
         with contextlib.suppress(StorageFailed), file.map(size, private=True) as memory, memoryview(memory) as view:
             following, count, ending, last = kernel.hop(view, header.first, size, 0, 0, header.last)
-            if last == header.last:
-                return Hopped(last, count, following, ending)
+            return Hopped(last, count, following, ending)
     return hop(file, header)
 
 
 def _is_last(file: File, header: Header, size: int) -> bool:
     """Whether the transaction that the header names is seen to be in the chain without going along all of it."""
     head = read_head(file, header.last)
-    if head is None or head.previous == 0:
-        return head is not None and header.first == header.last
+    if head is None:
+        return False
+    if head.previous == 0:
+        return header.first == header.last
+    if not HEADER_BYTES <= header.first <= head.previous < header.last:
+        return False
     before = read_head(file, head.previous)
-    is_in_order = HEADER_BYTES <= header.first <= head.previous < header.last
-    return (
-        is_in_order
-        and before is not None
-        and before.next == header.last
-        and _ends_at(file, head.previous, size) == header.last
-    )
+    assert before is not None
+    return before.next == header.last and _ends_at(file, head.previous, size) == header.last
 
 
 def _mend_link(opened: Opened, header: Header, hopped: Hopped, size: int) -> Hopped:
     """The way to the last transaction; the link to it is made if the sync that should have carried it did not come."""
     file, last, before = opened.file, header.last, hopped.last
     head, before_head = read_head(file, last), read_head(file, before)
-    if head is None or before_head is None or before >= last or head.previous != before:
+    if head is None or before_head is None:
         return hopped
     if not is_torn_link(before_head.next, last) or _ends_at(file, before, size) != last:
         return hopped

@@ -166,7 +166,7 @@ class Reader(FilesReader[Chunk, JournalFile]):
     def _refuse_lost(self, start: int, stop: int, gaps: Sequence[int]) -> None:
         if any(start <= gap <= stop for gap in gaps):
             reason = "transactions of that time are lost; name a transaction that is left by its number"
-            raise HistoryUnavailable(f"{self.path} @ {start}: {reason}, and see verify")
+            raise HistoryUnavailable(f"{self.path} @ {start}: {reason} (see `logwright verify {self.path}`)")
 
     def _lost(self) -> list[Loss]:
         """What was lost, in the order of the journal, without fields that were restored."""

@@ -157,7 +157,7 @@ class _Redo:
                 raise DamagedJournal(
                     self._target.path,
                     problems[0].position,
-                    f"the lists of the table are broken, and its journal cannot mend them: {problems[0].message}",
+                    f"the lists of the table are broken, and its journal cannot repair them: {problems[0].message}",
                 )
 
     def _check(self, part: Part, page: int) -> None:

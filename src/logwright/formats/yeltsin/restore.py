@@ -70,7 +70,7 @@ class FileWriter:
             fields = dict(zip(names, row, strict=True))
             number = fields["sequence"]
             if number is None or number < self._next - 1:
-                reason = f"the transaction {number} comes behind {self._next - 1} in the tables"
+                reason = f"the transaction {number} comes after {self._next - 1} in the tables"
                 raise DamagedJournal(self._name, fields["position"] or 0, reason)
             detail = _detail(self._rows, fields["detail"])
             if number >= self._next:

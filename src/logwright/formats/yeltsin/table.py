@@ -188,7 +188,7 @@ class Table(Closing):
             stack.callback(file.area.close)
             if not file.is_whole:
                 raise DamagedJournal(
-                    path, 0, "a change of this table was not finished (TBL?); opening it with its journal mends it"
+                    path, 0, "a change of this table was not finished (TBL?); open it with its journal to finish that"
                 )
             stack.pop_all()
         return cls(file, lock)
