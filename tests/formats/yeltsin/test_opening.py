@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from logwright.core.disk import REAL_DISK
 from logwright.core.errors import DamagedJournal, Locked, NotFound, Poisoned, StorageFailed, WrongUse
 from logwright.core.lock import Lock
 from logwright.formats.yeltsin import codec, repair
@@ -235,6 +236,41 @@ def test_bytes_that_look_like_the_transaction_before_the_last_one_are_not_taken_
     for counts in (False, True):
         with pytest.raises(DamagedJournal, match="nothing was changed"):
             open_for_writing(laid_out(data), FILE, counts=counts)
+
+
+def test_a_header_with_a_first_transaction_and_no_last_one_is_damage() -> None:
+    data = codec.encode_header(20, 0) + b"x" * 30
+    disk = laid_out(data)
+    with pytest.raises(DamagedJournal, match="nothing was changed"):
+        open_for_writing(disk, FILE)
+    assert content(disk) == data
+
+
+@pytest.mark.parametrize("last", [2**64 - 1, 2**63, 5])
+def test_a_last_transaction_that_is_nowhere_is_damage(tmp_path: Path, last: int) -> None:
+    path = tmp_path / "t.jrnl"
+    path.write_bytes(with_link(12, last, DATA))
+    with pytest.raises(DamagedJournal, match="nothing was changed"):
+        open_for_writing(REAL_DISK, path)
+
+
+def test_the_flag_of_a_torn_transaction_whose_head_is_garbage_is_not_believed() -> None:
+    data = bytearray(with_link(LAST, 0x1234, TORN))
+    data[LAST + 24] = 1
+    disk = laid_out(bytes(data))
+    opened = open_for_writing(disk, FILE)
+    opened.close()
+    assert (opened.last, opened.count) == (STARTS[4], 5)
+    assert content(disk) == journal(numbered(5))
+
+
+def test_a_torn_transaction_after_the_last_one_is_cut_off_although_it_is_flagged() -> None:
+    items = numbered(6)
+    disk = laid_out(with_link(12, STARTS[4], with_link(STARTS[4] + 8, 0, journal(items)))[:-3])
+    opened = open_for_writing(disk, FILE)
+    opened.close()
+    assert (opened.last, opened.count) == (STARTS[4], 5)
+    assert content(disk) == journal(items[:5])
 
 
 # --- transactions that are sealed -------------------------------------------------------------------------------------

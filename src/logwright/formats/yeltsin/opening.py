@@ -238,7 +238,10 @@ def _adopt(path: Path, file: File, opened: Opened, size: int) -> None:
     while (head := read_head(nearby, end)) is not None and head.previous == last:
         found = find_end(nearby, end, size)
         if found is None or not found.seal:
-            _refuse_known(path, file, last, end, size)
+            if head.complete and is_whole(file, end, size):
+                name = last or "none"
+                reason = f"the header names {name} as the last transaction, and one that is in the storage follows it"
+                raise _explained(path, LAST_AT, reason)
             break
         known.append(end)
         opened.ends[end] = found
@@ -285,13 +288,12 @@ def _find_last(path: Path, file: File, header: Header, hopped: Hopped, size: int
     if last == 0 and header.first == 0:
         return 0
     arrived = hopped.last == last
-    whole = last + 1 <= size and has_end(file, last, size)
+    whole = HEADER_BYTES <= last < size and has_end(file, last, size)
     if arrived and whole:
         return last
     head = read_head(file, last)
     before = (head.previous if head is not None else 0) if arrived else hopped.last
-    is_behind = before < last and _ends_at(file, before, size) == last
-    if whole or not is_behind or _is_known(file, last, head, before):
+    if whole or _ends_at(file, before, size) != last or _is_known(file, last, head, before):
         _raise_damage(path, file, header)
     return before
 
@@ -304,7 +306,7 @@ def _is_known(file: File, last: int, head: Head | None, before: int) -> bool:
     """
     if head is None or head.previous != before:
         return False
-    following = read_head(file, head.next) if head.next > last else None
+    following = read_head(file, head.next)
     return (head.next, head.flags) == (0, COMPLETE) or (following is not None and following.previous == last)
 
 
@@ -316,14 +318,6 @@ def _ends_at(file: File, position: int, size: int) -> int | None:
         return measure(file, position, size, follow_next=False)
     except Malformed:
         return None
-
-
-def _refuse_known(path: Path, file: File, last: int, end: int, size: int) -> None:
-    """Raise `DamagedJournal` if behind the last transaction lies one that is in the storage: the header is stale."""
-    head = read_head(file, end)
-    if head is not None and head.previous == last and head.complete and is_whole(file, end, size):
-        reason = f"the header names {last or 'none'} as the last transaction, and one that is in the storage follows it"
-        raise _explained(path, 12, reason)
 
 
 def _raise_damage(path: Path, file: File, header: Header) -> NoReturn:
