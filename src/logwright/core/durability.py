@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from .errors import LogwrightError, WrongUse
-from .latch import Latch
+from .threads import Background, Flag
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,11 +212,10 @@ class IntervalSync:
     """The background thread of `interval(ms)`. After a failure it stops: the writer is poisoned by then."""
 
     def __init__(self, milliseconds: float, commit: Callable[[], None]) -> None:
-        self._stop = Latch()
+        self._stop = Flag()
         self._seconds = milliseconds / 1000
         self._commit = commit
-        self._thread = threading.Thread(target=self._run, name="logwright-sync", daemon=True)
-        self._thread.start()
+        self._thread = Background("logwright-sync", self._run)
 
     def _run(self) -> None:
         while not self._stop.wait(self._seconds):
@@ -228,5 +227,4 @@ class IntervalSync:
     def close(self) -> None:
         """Stop the thread; does not sync."""
         self._stop.set()
-        if self._thread is not threading.current_thread():
-            self._thread.join()
+        self._thread.join()

@@ -27,6 +27,7 @@ from typing import Any, Final
 from ...core.disk import Disk
 from ...core.durability import SyncLike
 from ...core.errors import Closed, LogwrightError
+from ...core.threads import Background, Flag
 from . import codec
 from .files import list_files
 from .layout import (
@@ -406,10 +407,10 @@ class Caretaker:
         self._work = work
         self._chore: Callable[[], object] | None = None
         self._every_seconds: float | None = None
-        self._asked = threading.Event()
+        self._asked = Flag()
         self._is_due = False
         self._is_stopped = False
-        self._thread: threading.Thread | None = None
+        self._thread: Background | None = None
 
     def request(self) -> None:
         """Have the work done soon."""
@@ -423,8 +424,7 @@ class Caretaker:
 
     def _begin(self) -> None:
         if self._thread is None and not self._is_stopped:
-            self._thread = threading.Thread(target=self._run, name=f"logwright-{self._name}", daemon=True)
-            self._thread.start()
+            self._thread = Background(f"logwright-{self._name}", self._run)
         self._asked.set()
 
     def _run(self) -> None:
@@ -451,5 +451,5 @@ class Caretaker:
         """End the thread, once it is done with what it does."""
         self._is_stopped = True
         self._asked.set()
-        if self._thread is not None and self._thread is not threading.current_thread():
+        if self._thread is not None:
             self._thread.join()

@@ -25,7 +25,7 @@ from typing import Any, Final, NamedTuple
 from ...core.disk import Disk
 from ...core.durability import ALWAYS, IntervalSync, Sync, SyncLike
 from ...core.errors import Closed, Full, LogwrightError, TooLarge, WrongUse
-from ...core.latch import Latch
+from ...core.threads import Flag
 from .ids import following
 from .items import Item, as_item
 from .layout import (
@@ -96,7 +96,7 @@ class Engine(Waiting):
         self.limits = limits
         self._moving: set[int] = set()
         self._moves_under_way = threading.Lock()
-        self._is_over = Latch()
+        self._is_over = Flag()
         """Set when closing is done, and with it the last sync."""
         self._caretaker = None
         self._interval = None

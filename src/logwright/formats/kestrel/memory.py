@@ -10,7 +10,6 @@ An operation is written as soon as it is made, unless `buffer_bytes` lets them g
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
@@ -20,6 +19,7 @@ from ...core.closing import is_failure
 from ...core.disk import Disk, write_all
 from ...core.durability import SyncLike
 from ...core.errors import DamagedJournal, LogwrightError, Poisoned, StorageFailed, WrongUse
+from ...core.threads import Flag
 from . import quick
 from .behind import ReadBehind
 from .cursor import Cursor
@@ -58,7 +58,7 @@ class Memory(QueueFiles, quick.Shelf):
         self._is_gathering = False
         self._told_bytes = 0
         """How much of the newest file those know of who made the operations in it; what is behind it they wait for."""
-        self._names_in_order = threading.Event()
+        self._names_in_order = Flag()
         """Not set while a file that counts has another name than it will have."""
         self._names_in_order.set()
         with self._surveying:

@@ -25,6 +25,7 @@ from typing import Any, Final
 from ...core.disk import Disk, File, write_all
 from ...core.errors import DamagedJournal, LogwrightError, NotFound
 from ...core.outcome import NEED_MORE, Malformed
+from ...core.threads import Background
 from . import codec
 from .archives import READ_BYTES, InflatedStream, PlainStream
 from .buffer import abandon
@@ -217,7 +218,7 @@ class Archiver:
         self._done = done
         self._not_archived = Standing(logger, f"{store}: the last journal is not archived yet")
         self._not_removed = Standing(logger, f"{store}: old archives are not removed")
-        self._thread: threading.Thread | None = None
+        self._thread: Background | None = None
         self._busy = False
         self._mutex = threading.Lock()
         self.timestamp: int | None = None
@@ -258,13 +259,11 @@ class Archiver:
 
     def _start(self) -> bool:
         """Let a thread do it; False when the system has none for us, and the caller has to."""
-        thread = threading.Thread(target=self._run, name=f"logwright-archive-{self._store}", daemon=True)
         try:
-            thread.start()
+            self._thread = Background(f"logwright-archive-{self._store}", self._run)
         except RuntimeError as error:
             logger.warning("%s: there is no thread for an archive: %s", self._store, error)
             return False
-        self._thread = thread
         return True
 
     def _run(self) -> None:
@@ -306,7 +305,7 @@ class Archiver:
     def wait(self) -> None:
         """Wait for the archive that is being made, and for those to be removed that it makes superfluous."""
         thread = self._thread
-        if thread is not None and thread is not threading.current_thread():
+        if thread is not None:
             thread.join()
 
     def raise_failure(self) -> None:

@@ -1,0 +1,77 @@
+"""Flags and background threads, also when a call of theirs is interrupted at any moment."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from logwright.core.threads import Background, Flag
+from tests.support.interrupts import Interrupt, at_every_moment
+
+
+def test_a_flag_is_set_and_taken_back() -> None:
+    flag = Flag()
+    assert not flag.wait(0)
+    flag.set()
+    flag.set()
+    assert flag.is_set()
+    assert flag.wait()
+    assert flag.wait(0)
+    flag.clear()
+    flag.clear()
+    assert not flag.is_set()
+    assert not flag.wait(0.001)
+    flag.set()
+    assert flag.wait()
+
+
+def test_setting_a_flag_wakes_every_thread_that_waits() -> None:
+    flag, ready = Flag(), threading.Semaphore(0)
+
+    def wait() -> None:
+        ready.release()
+        flag.wait()
+
+    threads = [Background(f"waiting {number}", wait) for number in range(5)]
+    for _ in threads:
+        ready.acquire()
+    flag.set()
+    for thread in threads:
+        thread.join()
+
+
+def test_a_thread_has_its_name_and_can_be_joined_by_itself() -> None:
+    found: list[str] = []
+    threads: list[Background] = []
+    begun = Flag()
+
+    def work() -> None:
+        begun.wait()
+        found.append(threading.current_thread().name)
+        threads[0].join()
+
+    threads.append(Background("logwright-test", work))
+    begun.set()
+    threads[0].join()
+    assert found == ["logwright-test"]
+
+
+@pytest.mark.parametrize("call", [Flag.set, Flag.clear, lambda flag: flag.wait(0.001)], ids=["set", "clear", "wait"])
+@pytest.mark.parametrize("is_set", [False, True])
+def test_an_interrupted_call_leaves_a_flag_usable(call: Callable[[Flag], object], is_set: bool) -> None:
+    def trial(interrupt: Interrupt) -> None:
+        flag = Flag()
+        if is_set:
+            flag.set()
+        interrupt(lambda: call(flag))
+        flag.set()
+        assert flag.wait(60)
+        flag.clear()
+        assert not flag.wait(0)
+        thread = Background("waiting", flag.wait)
+        flag.set()
+        thread.join()
+
+    assert at_every_moment(trial, 1000)
