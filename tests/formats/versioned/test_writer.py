@@ -145,9 +145,9 @@ def test_what_is_no_entry_is_not_appended_and_what_does_not_fit_leaves_what_does
     with VersionedKVStore.open(tmp_path, "cars", 4096, max_capacity=4096, clock=Clock(1000)) as store:
         good = [kernel.pack_entry(2000 + number, f"k{number}", "v" * 100) for number in range(60)]
         for data, starts in ((b"no entry", [0, 8]), (good[0] + good[1], [0, len(good[0])]), (good[0], [0, 3, 5])):
-            with pytest.raises(WrongUse, match="are no entries of later times"):
+            with pytest.raises(WrongUse, match="entries to append must be consecutive"):
                 store.append_packed(data, starts)
-        with pytest.raises(WrongUse, match="are no entries of later times"):
+        with pytest.raises(WrongUse, match="entries to append must be consecutive"):
             store.append_packed(kernel.pack_entry(5, "early", 1), [0, len(kernel.pack_entry(5, "early", 1))])
         assert len(store) == 0
         starts = [0]
