@@ -8,7 +8,17 @@ from typing import Any
 import pytest
 
 from logwright.core.errors import StorageFailed
-from logwright.formats.versioned.buffer import AHEAD_BYTES, Buffer, mark_at, read_mark
+from logwright.formats.versioned.buffer import (
+    AHEAD_BYTES,
+    LEAST_BYTES,
+    MARK,
+    MARK_MAGIC,
+    SECTOR_BYTES,
+    Buffer,
+    has_zero_sector,
+    mark_at,
+    read_mark,
+)
 from logwright.formats.versioned.retention import Retention, remove_archives
 from logwright.formats.versioned.store import VersionedKVStore
 from tests.formats.versioned.stores import HOME, Clock, content_of, journal
@@ -125,3 +135,18 @@ def test_archives_go_from_the_old_end_in_whatever_order_names_reach_the_disk() -
         left = state.list_directory(HOME)
         assert left == names[-len(left) :]
         assert "removed" not in state.marks or len(left) == 1
+
+
+def test_the_smallest_buffer_has_room_for_a_mark() -> None:
+    memory = bytearray(LEAST_BYTES)
+    MARK.pack_into(memory, mark_at(LEAST_BYTES), MARK_MAGIC, 77)
+    assert read_mark(memory, LEAST_BYTES) == 77
+    assert read_mark(memory[:-1], LEAST_BYTES - 1) is None
+
+
+def test_a_sector_of_zeros_counts_only_if_all_of_it_is_within_the_range() -> None:
+    memory = b"x" * SECTOR_BYTES + bytes(SECTOR_BYTES)
+    assert has_zero_sector(memory, 0, 2 * SECTOR_BYTES)
+    assert not has_zero_sector(memory, 0, 2 * SECTOR_BYTES - 1)
+    assert not has_zero_sector(memory, SECTOR_BYTES + 1, 2 * SECTOR_BYTES)
+    assert has_zero_sector(memory[3:], 0, 2 * SECTOR_BYTES - 3, base=3)
