@@ -165,6 +165,19 @@ def test_bytes_deleted_before_a_checkpoint_cost_one_record_and_add_none(
     assert encoded(*Reader(tmp_path)) == encoded(*DELETED[:row], *DELETED[row + 1 :])
 
 
+@pytest.mark.parametrize("size", [31, 42, 62, 73, 104, 109])
+def test_the_beginning_of_a_file_that_is_there_twice_is_taken_out(tmp_path: Path, size: int) -> None:
+    whole = encoded(*DELETED)
+    (tmp_path / "0.journal").write_bytes(whole[:size] + whole)
+    problems = [(problem.kind, problem.position) for problem in Reader(tmp_path).verify().problems]
+    assert problems == [("repeated", size)]
+    plan = repairs.plan(tmp_path)
+    assert [described(loss)[:4] for loss in plan.losses] == [(size, size, 0, None)]
+    repairs.apply(tmp_path, plan)
+    assert (tmp_path / "0.journal").read_bytes() == whole
+    assert Reader(tmp_path).verify().sound
+
+
 def test_zeros_of_a_damaged_checkpoint_are_no_empty_records(tmp_path: Path) -> None:
     start = len(encoded(*DELETED[:2]))
     (tmp_path / "0.journal").write_bytes(drop(encoded(*DELETED), start + 6, start + 12))

@@ -19,7 +19,7 @@ ASIDE = HOME / "recovery"
 
 
 class RecordingFile(RealFile):
-    """A file that notes when it is written and synced."""
+    """A file that notes when it is written and synced, from when the journal is locked."""
 
     events: list[tuple[str, str]]
 
@@ -31,9 +31,13 @@ class RecordingFile(RealFile):
         self.events.append(("sync", self.path.name))
         super().sync()
 
+    def lock(self) -> None:
+        super().lock()
+        self.events.clear()  # what was done before may have come too early: another program had the lock
+
 
 class RecordingDisk(RealDisk):
-    """The real disk; `events` is what was written, synced and removed, in order."""
+    """The real disk; `events` is what was written, synced and removed since the lock was taken, in order."""
 
     def __init__(self) -> None:
         self.events: list[tuple[str, str]] = []
@@ -121,6 +125,14 @@ def test_a_file_that_is_begun_for_others_is_durable(tmp_path: Path) -> None:
         writer.flush()
         assert writer.begin_file() == 1
         assert disk.events[-1] == ("sync", "0.journal")
+
+
+def test_what_a_killed_program_has_written_is_durable_before_more_is(tmp_path: Path) -> None:
+    write(tmp_path, {5: [HINT, *data("a")]})
+    disk = RecordingDisk()
+    with Writer(tmp_path, disk=disk):
+        assert {("sync", "5.journal"), ("sync", tmp_path.name)} <= set(disk.events)
+        assert "write" not in {what for what, _ in disk.events}
 
 
 def test_a_move_by_a_killed_program_is_durable_before_something_is_written(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 A problem is something that costs records: bytes that are none, a file that is missing or cannot be read. An anomaly is
 odd and costs nothing: the journal stays sound. What is wrong in one place never hides the next: reading goes on behind.
 
-    problems    torn_tail malformed gap doubled_id unreadable
+    problems    torn_tail malformed gap doubled_id repeated unreadable
     anomalies   checkpoint_order empty_record large_file recovery unfinished_move foreign_file repair
 """
 
@@ -23,7 +23,7 @@ from ...core.outcome import Damage, Span
 from ...core.repair import report_repairs
 from ...core.report import Problem, Progress, Report, Summary
 from . import codec, kernel
-from .cursor import Chunk
+from .cursor import Chunk, find_repeated
 from .files import Files, JournalFile, wrong_names
 from .layout import HEADER_BYTES, MAX_FILE_BYTES, SUFFIX, parse_name
 from .reader import lost_end
@@ -106,6 +106,10 @@ class _FileCheck(FileCheck):
                 self._note_damage(item, file.size())
                 self._order.end = None
                 continue
+            repeated = find_repeated(file, item, file.size())
+            if repeated is not None:
+                message = f"the first {repeated[1]} bytes of the file are there again; no writer does that"
+                self.problem(repeated[0], "repeated", message)
             self._order.note(self.source.name, item)
             self.report.records += item.count
             empty += _empty_records(item)

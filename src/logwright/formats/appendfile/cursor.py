@@ -371,6 +371,28 @@ def find_next(file: File, start: int, size: int, segment: int | None) -> int | N
     return None
 
 
+def find_repeated(file: File, chunk: Chunk, size: int) -> tuple[int, int] | None:
+    """Where in a chunk the beginning of its file is there again, and how many bytes of it; None where it is not.
+
+    No writer does that. Two records count: the ids of the first one alone may be there twice.
+    """
+    head = file.read_at(0, CHECKPOINT_BYTES + HEADER_BYTES)
+    for position in chunk.turns()[1]:
+        again = chunk.base + position
+        if (
+            again <= CHECKPOINT_BYTES
+            or bytes(chunk.data[position : position + CHECKPOINT_BYTES]) != head[:CHECKPOINT_BYTES]
+        ):
+            continue
+        if not head.startswith(file.read_at(again, min(len(head), size - again))):
+            continue
+        whole, same = file.read_at(0, min(again, MAX_FILE_BYTES)), file.read_at(again, min(again, size - again))
+        count = next((at for at, pair in enumerate(zip(whole, same, strict=False)) if pair[0] != pair[1]), len(same))
+        if kernel.walk(whole, 0, count)[1] >= _LEAST_RECORDS:
+            return again, count
+    return None
+
+
 def _count_zeros(data: bytes, stop: int, count: int) -> int:
     """How many of the records up to `stop` have data of nothing but zeros: the rest of a checkpoint record has that."""
     return sum(not any(data[start + HEADER_BYTES : end]) for start, end in pairwise(kernel.spans(data, 0, stop, count)))

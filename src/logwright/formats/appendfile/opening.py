@@ -160,6 +160,7 @@ def _move(disk: Disk, directory: Path, files: list[JournalFile], boundary: int) 
 
 
 def _sync_names(disk: Disk, directory: Path, listing: Listing) -> None:
+    """Make durable that files were moved."""
     for boundary in listing.boundaries:
         folder = generation_directory(directory, boundary)
         make_directories(disk, folder)
@@ -172,7 +173,6 @@ def drop_older(disk: Disk, directory: Path, done: Done) -> None:
     recovery = directory / RECOVERY_DIRECTORY
     if any(boundary > done.file_id for boundary in list_files(disk, directory).boundaries):
         new = recovery.parent / _NEW
-        remove_tree(disk, new)
         make_directories(disk, new / _MARK)
         disk.rename(new, directory / done.name)
     else:

@@ -35,7 +35,7 @@ from ...core.outcome import Span
 from ...core.repair import Create, Plan, Repair, Step
 from ...core.repairing import PiecesSalvage, SideBySideRepair
 from . import codec, kernel
-from .cursor import Cursor, Way, find_way, take_way
+from .cursor import Cursor, Way, find_repeated, find_way, take_way
 from .files import JournalFile, list_files, wrong_names
 from .layout import CHECKPOINT_BYTES, DATA, HEADER, HEADER_BYTES, LOCK_NAME, MAX_FILE_BYTES, file_name, parse_name
 from .opening import hint_of, last_pair, pair_in, pair_of
@@ -109,6 +109,18 @@ class _Salvage(PiecesSalvage):
             last = -1
             while (chunk := cursor.read()) is not None:
                 _, positions, checked, current = chunk.turns()
+                repeated = find_repeated(self.file, chunk, self.size)
+                if repeated is not None:
+                    pairs += [
+                        _Pair(*each[1:])
+                        for each in zip(positions, checked, current, strict=True)
+                        if chunk.base + each[0] < repeated[0]
+                    ]
+                    self.pieces.append(Span(start, repeated[0]))
+                    start = self._lose_repeated(*repeated, pairs[-1])
+                    cursor.go_on(start)
+                    cursor.segment = 0 if pairs[-1] is None else pairs[-1].current
+                    continue
                 pairs += map(_Pair, checked, current)
                 last = chunk.base + positions[-1] if checked else last
             if cursor.ending == codec.CLEAN:
@@ -278,6 +290,14 @@ class _Salvage(PiecesSalvage):
         while row and data[starts[row - 1]] == DATA and not any(data[starts[row - 1] + HEADER_BYTES : starts[row]]):
             row -= 1
         return begin + starts[row], begin + starts[row - 1] if row else None
+
+    def _lose_repeated(self, start: int, size: int, before: _Pair | None) -> int:
+        """Note that the beginning of the file was there again, and return where that ends."""
+        self.reason = self.reason or "the beginning of the file is there again"
+        what, fields = self._described(self.source.file_id, before, before, None)
+        place, reason = (self.source.name, start, size), f"the first {size} bytes of the file are there again"
+        self.losses.append(Loss(*place, 0, None, f"copies of {what}", reason, fields=fields))
+        return start + size
 
     def _lose_file(self, file_id: int) -> None:
         """Note that a file is missing, which had at least its hint."""
