@@ -29,6 +29,7 @@ from ...core._ring cimport grown_ring
 from ._operations cimport ADD, ADD_XID, ADDX, ADDX_HEAD, check_agreement, has_data, head_bytes
 
 from os import pwrite
+from sys import exc_info
 
 from ...core.buffers import as_bytes
 from ...core.disk import RealFile
@@ -162,6 +163,7 @@ cdef class Shelf(Outgoing):
     def put(self, data, expires=None):
         """Add an item at the tail. `expires` is handed to `_deadline`."""
         cdef int64_t now
+        cdef bint has_begun = False
         if not isinstance(data, bytes):
             data = as_bytes(data)
         if self.refusing:
@@ -170,19 +172,20 @@ cdef class Shelf(Outgoing):
         try:
             if self.unsettled:
                 self._refuse()
+            has_begun = True
             now = self._now()
             self._put(<bytes>data, now, 0 if expires is None else self._deadline(expires, now))
-        except BaseException as error:
-            self._leave(error)
-            raise
+        finally:
+            self._leave(has_begun)
+
+    cdef inline int _leave(self, bint has_begun) except -1:
+        """A call ends: if it has left something half-way, nothing more is taken."""
+        try:
+            if has_begun and self.unsettled:
+                self.refusing = True
+                self._interrupted(exc_info()[1])
         finally:
             self.mutex._release()
-
-    cdef int _leave(self, error) except -1:
-        """A call ends with an error: if it has left something half-way, nothing more is taken."""
-        if self.unsettled:
-            self.refusing = True
-            self._interrupted(error)
         return 0
 
     def put_held(self, bytes data not None, int64_t added, int64_t expires):
@@ -236,12 +239,14 @@ cdef class Shelf(Outgoing):
     cdef object _get(self, bint is_held):
         cdef Entry *head
         cdef Entry entry
+        cdef bint has_begun = False
         if self.refusing:
             self._refuse()
         self.mutex._acquire()
         try:
             if self.refusing or self.unsettled:
                 self._refuse()
+            has_begun = True
             if self.items == 0:
                 return None
             head = self._ring + self._head
@@ -250,7 +255,7 @@ cdef class Shelf(Outgoing):
                     return None
                 if self.memory_items == 0:
                     raise IndexError("the shelf is empty")
-            if is_held:
+            if is_held and self._holder:
                 self._hold_for_others()
             self.unsettled = True
             self.began = self.position
@@ -262,20 +267,17 @@ cdef class Shelf(Outgoing):
                 Py_INCREF(data)
                 self._held = entry
                 self._held_serial = self.serial
-                self._holder = PyThread_get_thread_ident()
+                self._holder = self.mutex._owner
             self.unsettled = False
             if self.position > self.care_bytes or (self.items == 0 and self.position >= self.erase_bytes):
                 self._care()
             return data
-        except BaseException as error:
-            self._leave(error)
-            raise
         finally:
-            self.mutex._release()
+            self._leave(has_begun)
 
     cdef int _hold_for_others(self) except -1:
         """Keep what another thread holds where the next item will not take its place."""
-        if self._holder and self._holder != PyThread_get_thread_ident():
+        if self._holder != self.mutex._owner:
             self._held_by_others[self._holder] = self._tuple(&self._held), self._held_serial
         self._forget_held()
         return 0
