@@ -22,7 +22,7 @@ from .keep import DIRECTORY
 from .losses import Loss
 from .outcome import Span
 from .reading import FilesReader
-from .repair import Create, Cut, Patch, Plan, Remove, Rename, Repair, Step
+from .repair import Create, Cut, Plan, Remove, Rename, Repair, Step
 
 
 class Salvage(Protocol):
@@ -38,15 +38,11 @@ class Salvage(Protocol):
 
 @dataclass(slots=True)
 class PiecesSalvage:
-    """A file gone through with every fix in place: the fixes, and the stretches of whole records. For a salvage.
-
-    A fix has a `position` of the file, `old` and `new` bytes, and a `reason`.
-    """
+    """A file gone through: the stretches of whole records. For a salvage."""
 
     reader: Any
     source: Any
     file: File
-    fixes: list[Any] = field(default_factory=list)
     pieces: list[Span] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
     losses: list[Loss] = field(default_factory=list)
@@ -58,26 +54,13 @@ class PiecesSalvage:
         name = self.source.name
         if len(self.pieces) == 1:
             end = self.pieces[0].end
-            patches = self._patches(name)
-            return [*patches, Cut(name, end, self.size, self.reason)] if end < self.size else patches
+            return [Cut(name, end, self.size, self.reason)] if end < self.size else []
         spans = tuple(piece for piece in self.pieces if piece.size)
         return [
             Create(replacement, name, spans, f"the whole {records} before and behind the damage"),
-            *self._patches(replacement),
             Remove(name, self.reason),
             Rename(replacement, name, "it takes the place of the damaged file"),
         ]
-
-    def _patches(self, name: str) -> list[Step]:
-        """The fixes, where their bytes are in a file that is put together from the pieces."""
-        steps: list[Step] = []
-        for fix in sorted(self.fixes, key=lambda fix: fix.position):
-            at = 0
-            for piece in self.pieces:
-                if piece.start <= fix.position < piece.end:
-                    steps.append(Patch(name, at + fix.position - piece.start, fix.old, fix.new, fix.reason))
-                at += piece.size
-        return steps
 
 
 @dataclass(frozen=True)
