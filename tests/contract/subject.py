@@ -231,6 +231,10 @@ class Subject(ABC):
     def is_journal_file(self, name: str) -> bool:
         """Whether a path below the journal's directory belongs to the format, and is no side file of ours."""
 
+    def before_rotation(self, files: dict[str, bytes]) -> dict[str, bytes]:
+        """The files as they were before opening rotated one of them for what it holds."""
+        return files
+
     @abstractmethod
     def verbs(self, disk: Disk, home: Path) -> dict[str, Callable[[], object]]:
         """Every verb on a journal that may be hostile, those that write last.

@@ -158,6 +158,52 @@ def test_removals_after_a_bad_one_stay_and_the_items_that_come_back_are_named(tm
     assert loss.fields["again"] == [f"cars@{41 * number}" for number in range(195, 200)]
 
 
+LAST_REMOVALS = {
+    "one removal after one bad byte": (b"\xff\x01", "malformed"),
+    "one reservation after one bad byte": (b"\xff\x03", "malformed"),
+    "two removals after two bad bytes": (b"\xff\xfe\x01\x01", "malformed"),
+    "one removal after two bad bytes": (b"\xff\xfe\x01", "torn_tail"),
+    "a bad byte": (b"\xff", "torn_tail"),
+    "a confirmation that is cut short": (b"\x06\x01", "torn_tail"),
+}
+
+
+@pytest.mark.parametrize("name", LAST_REMOVALS)
+def test_what_follows_bad_bytes_to_the_end_decides_whether_a_tail_is_torn(name: str, tmp_path: Path) -> None:
+    end, kind = LAST_REMOVALS[name]
+    path = tmp_path / "cars"
+    path.write_bytes(encoded(ITEMS) + end)
+    (problem,) = Reader(path).verify().problems
+    assert (problem.kind, problem.position) == (kind, 410)
+    assert [loss.bytes for loss in repair.plan(path).losses] == ([len(end)] if kind == "malformed" else [])
+    repair.apply(path, repair.plan(path))
+    assert path.read_bytes() == encoded(ITEMS), "an item is rather delivered twice than lost to a made-up removal"
+
+
+def test_an_item_whose_first_byte_was_swallowed_by_a_shortened_operation_is_no_torn_tail(tmp_path: Path) -> None:
+    path = tmp_path / "cars"
+    whole = encoded([item(0), item(1), reserve_as(1), confirm(1), item(2), REMOVE])
+    path.write_bytes(drop(whole, 89, 90))
+    assert [problem.kind for problem in Reader(path).verify().problems] == ["malformed"]
+    (loss,) = repair.plan(path).losses
+    assert (loss.position + loss.bytes, loss.at_most) == (len(whole) - 1, None)
+
+
+def test_a_file_of_zeros_is_refused_and_its_account_says_that_a_crash_may_have_left_it(tmp_path: Path) -> None:
+    path = tmp_path / "cars"
+    path.write_bytes(bytes(4096))
+    with pytest.raises(DamagedJournal, match="it begins with zeros, so it was overwritten, or a crash came before it"):
+        Queue(tmp_path, "cars")
+    (loss,) = repair.plan(path).losses
+    assert loss.what.split("; ") == [
+        "operations in 4096 bytes that cannot be read: up to 195 items, or the removal of up to 4096 items",
+        "all of it is zeros: if the file was never synced, as before a crash, nothing durable is lost",
+    ]
+    path.write_bytes(bytes(4095) + b"\xff")
+    (loss,) = repair.plan(path).losses
+    assert "zeros" not in loss.what
+
+
 def test_a_placeholder_is_never_delivered(tmp_path: Path) -> None:
     path = tmp_path / "cars"
     bad = overwrite(overwrite(encoded([item(0), item(1)]), 0, b"\xff"), 5, b"\xff" * 16)

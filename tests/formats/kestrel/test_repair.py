@@ -186,7 +186,7 @@ def test_a_tail_is_never_mended_into_a_shorter_item(tmp_path: Path) -> None:
 def test_a_repair_holds_the_writers_lock(tmp_path: Path) -> None:
     path = write(tmp_path / "cars", A, behind=b"\x7f" + encoded([B]))
     found = plan(path)
-    with pytest.raises(DamagedJournal, match="this is no torn tail: nothing was changed: run `logwright verify"):
+    with pytest.raises(DamagedJournal, match="this is no torn tail; nothing was changed: run `logwright verify"):
         Writer(path)
     apply(path, found)
     with Writer(path), pytest.raises(Locked):

@@ -188,6 +188,8 @@ class Account:
             bad = gap.damage.size
             doubted = f" and {gap.doubted} operations before them that cannot be trusted" if gap.doubted else ""
             what = f"operations in {bad} bytes that cannot be read{doubted}: {_room_of(bad)}"
+            if gap.size == placed.salvage.size and placed.salvage.is_zeros():
+                what += "; all of it is zeros: if the file was never synced, as before a crash, nothing durable is lost"
         what += self._suspect(placed.salvage, gap.suspect, fields)
         at_least = 1 if gap.is_one_item else 0
         return Loss(name, gap.start, gap.size, at_least, at_most, what, gap.damage.reason, fields=fields)

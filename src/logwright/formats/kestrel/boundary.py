@@ -14,8 +14,10 @@ counts only as far as it proves itself. Three things do, in this order:
 Of operations that only lead up to an item or to the end the first two are given up: the last bytes of a damaged item
 look like a removal in one of a hundred cases. To deliver an item twice is better than to lose one to a made-up removal.
 
-A torn tail is what a crash can leave at the end of the newest file, and nothing of the above follows it. A file that
-cannot be read from its first byte on has no torn tail: a crash leaves that only of a file that was never synced.
+A torn tail is what a crash can leave at the end of the newest file, and nothing of the above follows it. One removal
+at the very end is evidence after a single bad byte only: any noise ends with such a byte in 1 of 128 cases. A file that
+cannot be read from its first byte on has no torn tail: a crash leaves that, such as a file of zeros, only where nothing
+was ever synced, and it cannot be distinguished from a queue that was overwritten.
 """
 
 from __future__ import annotations
@@ -63,8 +65,8 @@ _BYTE_BITS: Final = 7
 """How unlikely it is that a byte is a removal by chance, as a power of two."""
 _XID_BITS: Final = 22
 _ITEM_BITS: Final = 60
-_LEAST_BITS: Final = 2 * _BYTE_BITS
-"""After a single bad byte: noise ends with one removal in a hundred cases, and hardly ever with two."""
+_LEAST_BITS: Final = _BYTE_BITS
+"""After a single bad byte one removal is evidence: a tail of two bytes of noise looks like that in 1 of 128 cases."""
 _ENOUGH_BITS: Final = 64
 """With this much evidence it is no accident, whatever the data of an item holds."""
 _NAMED: Final = (ADD_XID, CONTINUE_BYTE)
@@ -87,6 +89,7 @@ def judge(cursor: Cursor) -> tuple[Damage | None, bool]:
     following = find_next(cursor.file, cursor.source, start, end, cursor.dialect)
     cursor.position = end if following is None else following
     is_torn = following is None and cursor.source.is_newest and _can_be_torn(cursor, start)
+    is_torn = is_torn and not _has_begun(cursor.file, cursor.source, start, end, cursor.dialect)
     kind = "torn_tail" if is_torn else "malformed"
     return Damage(cursor.source.name, start, cursor.position, cursor.reason, kind), cursor.position < end
 
@@ -94,6 +97,18 @@ def judge(cursor: Cursor) -> tuple[Damage | None, bool]:
 def _can_be_torn(cursor: Cursor, start: int) -> bool:
     """Whether a crash can have left this: of a file that was synced there is at least its first operation."""
     return start > 0 or cursor.ending == codec.INCOMPLETE
+
+
+def _has_begun(file: File, source: JournalFile, start: int, end: int, dialect: int) -> bool:
+    """Whether an item that begins within the operation before bad bytes is whole and leads to the end of the file.
+
+    That operation has lost some of its bytes, and has swallowed the first ones of the item instead.
+    """
+    low = max(0, start - XID.size)
+    head = file.read_at(low, XID.size + LONGEST_HEAD_BYTES)
+    dialect = KESTREL2 if dialect == UNDECIDED else dialect
+    at = kernel.find_add(head, 0, len(head), end - low, dialect, False)
+    return 0 <= at < start - low and leads_to_end(file, source, low + at, end, dialect)
 
 
 def find_next(file: File, source: JournalFile, start: int, end: int, dialect: int) -> int | None:

@@ -54,6 +54,7 @@ from .layout import (
 )
 
 _MOST_TRIES: Final = 16
+_READ_BYTES: Final = 1 << 20
 _ABSURD_BYTES: Final = 1 << 20
 """By how much a size must lead past the end of the file for it to be wrong: bytes of the file may be missing."""
 _SIZE_AT: Final = {ADDX: 1, ADD_XID: 5, CONTINUE_BYTE: 5}
@@ -128,6 +129,10 @@ class FileSalvage:
     def _cursor(self, start: int, end: int) -> Cursor:
         verdict = self.verdict
         return Cursor(self.view, self.source, start, dialect=verdict.dialect, settle=verdict.settle, end=end)
+
+    def is_zeros(self) -> bool:
+        """Whether the file is nothing but zeros."""
+        return not any(any(self.file.read_at(at, _READ_BYTES)) for at in range(0, self.size, _READ_BYTES))
 
     @property
     def dialect(self) -> int:

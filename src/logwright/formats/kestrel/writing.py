@@ -8,12 +8,10 @@ files are packed. A file is synced before it is rotated, so only the newest can 
 
 from __future__ import annotations
 
-import codecs
 import contextlib
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Final
 
 from ...core.appending import Appending
 from ...core.disk import Disk, make_directories
@@ -26,6 +24,7 @@ from ...core.outcome import Damage
 from ...core.repair import refuse_half_repaired
 from ...core.snapshot import snapshot
 from ...core.staging import lock_journal
+from ...core.text import LOOKED_AT_BYTES, is_text
 from . import codec, kernel
 from .boundary import judge
 from .cursor import Cursor
@@ -48,9 +47,6 @@ from .reader import Reader
 from .records import DIALECTS, Dialect, check_dialect
 
 logger = logging.getLogger("logwright.kestrel")
-_LOOKED_AT_BYTES: Final = 512
-_LEAST_TEXT: Final = 8
-"""So many characters are no accident: a crash leaves no such beginning."""
 
 
 class QueueFiles(Appending):
@@ -187,8 +183,19 @@ class QueueFiles(Appending):
 
     def _explained(self, damage: DamagedJournal, more: str = "") -> DamagedJournal:
         """The same with the path of the file, and what one can do."""
-        reason = f"{damage.reason}; {self._nothing_changed()}{more}"
-        return DamagedJournal(self.directory / damage.file, damage.position, reason)
+        path = self.directory / damage.file
+        nature = self._nature_of(path) if damage.position == 0 and self._disk.exists(path) else ""
+        return DamagedJournal(path, damage.position, f"{damage.reason}; {nature}{self._nothing_changed()}{more}")
+
+    def _nature_of(self, path: Path) -> str:
+        """What a file is that begins with no operation, as far as it shows."""
+        with contextlib.closing(self._disk.open(path, "read")) as file:
+            beginning = file.read_at(0, LOOKED_AT_BYTES)
+        if is_text(beginning):
+            return "this is text, and no journal of a queue; "
+        if beginning and not any(beginning):
+            return "it begins with zeros, so it was overwritten, or a crash came before it was ever synced; "
+        return ""
 
     def _nothing_changed(self) -> str:
         hint = f"run `logwright verify {self.path}` to see all of it, and `logwright repair {self.path}`"
@@ -208,9 +215,7 @@ class QueueFiles(Appending):
             self._refuse_other_dialect(wanted)
         damage, _ = judge(cursor)
         if damage is not None and damage.kind != "torn_tail":
-            is_text = damage.start == 0 and _is_text(self._file.read_at(0, _LOOKED_AT_BYTES))
-            what = "this is text, and no journal of a queue" if is_text else "this is no torn tail"
-            raise DamagedJournal(self.path, damage.start, f"{damage.reason}; {what}: {self._nothing_changed()}")
+            raise self._explained(DamagedJournal(damage.file, damage.start, f"{damage.reason}; this is no torn tail"))
         return damage, cursor.dialect, is_ended
 
     def _choose_dialect(self, found: int, wanted: int) -> int:
@@ -372,15 +377,6 @@ class QueueFiles(Appending):
 
 def _hint_at(listing: Listing) -> str:
     return f"; look first at what it was to replace and is still there: {', '.join(listing.dead)}"
-
-
-def _is_text(beginning: bytes) -> bool:
-    """Whether a file that begins so is one that people write. The last character may not be whole."""
-    try:
-        text = codecs.getincrementaldecoder("utf-8")().decode(beginning)
-    except UnicodeDecodeError:
-        return False
-    return len(text) >= _LEAST_TEXT and all(character.isprintable() or character in "\t\n\r\f" for character in text)
 
 
 def _is_of(queue: str, name: str) -> bool:
