@@ -421,3 +421,13 @@ def test_a_journal_that_is_gone_is_an_error_unless_it_shall_not_matter(tmp_path:
     stream = PipelineStream(replace(plan.settings, fail_on_data_loss=False))
     assert stream.following(plan.start) == {"a": {"": 10}}
     assert stream.lost == ["b is gone; records up to 9 were read, any after that were not"]
+
+
+def test_a_file_is_on_the_disk_when_it_is_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[Path] = []
+    monkeypatch.setattr(RealFile, "sync", lambda file: synced.append(file.path))
+    file = parquet.ParquetFile(tmp_path, "events", 1, pa.schema([("position", pa.int64())]), "zstd")
+    file.add(pa.RecordBatch.from_pydict({"position": [1, 2, 3]}))
+    written = file.finish()
+    assert (written.rows, written.bytes) == (3, (tmp_path / written.name).stat().st_size)
+    assert synced == [tmp_path / written.name]

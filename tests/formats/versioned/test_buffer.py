@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from logwright.core.errors import StorageFailed
+from logwright.formats.versioned import buffer as buffer_module
 from logwright.formats.versioned.buffer import (
     AHEAD_BYTES,
     LEAST_BYTES,
@@ -150,3 +151,33 @@ def test_a_sector_of_zeros_counts_only_if_all_of_it_is_within_the_range() -> Non
     assert not has_zero_sector(memory, 0, 2 * SECTOR_BYTES - 1)
     assert not has_zero_sector(memory, SECTOR_BYTES + 1, 2 * SECTOR_BYTES)
     assert has_zero_sector(memory[3:], 0, 2 * SECTOR_BYTES - 3, base=3)
+
+
+def test_zeros_are_written_ahead_in_a_new_file_that_can_be_mapped(monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[tuple[int, int]] = []
+    monkeypatch.setattr(buffer_module, "write_zeros", lambda file, start, end: written.append((start, end)))
+    disk = MappingDisk(SimulatedDisk())
+    disk.make_directory(HOME)
+    Buffer.create(disk, disk.open(HOME / "new", "create"), 3 * AHEAD_BYTES, 100).close()
+    assert written == [(100, 100 + AHEAD_BYTES)]
+    written.clear()
+    Buffer.create(disk, disk.open(HOME / "small", "create"), 4096, 100).close()
+    assert written == [(100, 4096)]
+    written.clear()
+    Buffer.create(disk.inner, disk.inner.open(HOME / "other", "create"), 4096, 100).close()
+    assert written == [(0, 4096)], "where a file cannot be mapped all of it is written at once"
+
+
+@pytest.mark.parametrize("mapped", [True, False])
+def test_an_entry_with_a_sector_of_zeros_is_synced_before_the_position_counts_it(mapped: bool) -> None:
+    inner = SimulatedDisk()
+    disk = MappingDisk(inner) if mapped else inner
+    disk.make_directory(HOME)
+    buffer = Buffer.create(disk, disk.open(HOME / "new", "create"), 8192, 100)
+    buffer.sync()
+    buffer.append(100, b"x" + bytes(1500) + b"x", has_zeros=True)
+    assert read_mark(buffer.memory, buffer.size) == 1602
+    buffer.append(1602, b"plain", has_zeros=False)
+    assert read_mark(buffer.memory, buffer.size) == 1602
+    assert bytes(buffer.memory[8:16]) == (1607).to_bytes(8, "little")
+    buffer.close()

@@ -205,8 +205,9 @@ def test_a_name_in_the_header_that_is_half_there_is_completed() -> None:
 
 
 def test_what_a_killed_process_has_not_synced_is_synced() -> None:
-    disk = SimulatedDisk()
-    disk.make_directory(HOME)
+    disk = laid_out(DATA)
+    open_for_writing(disk, FILE).close()
+    disk.remove(FILE)
     disk.settle()
     write_file(disk, FILE, DATA)
     assert disk.unsynced() == [f"contents of {FILE}", f"name {FILE}"]
