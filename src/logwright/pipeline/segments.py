@@ -18,8 +18,8 @@ generation, which nothing has closed, may have the same id as the first one of t
 that it had when it was read.
 
 Of a segment whose first files were removed, because it is checked, what is left counts. Damage is told by the table of
-that name: until it is repaired a segment that has lost records is complete here, if a checkpoint closes it. An open
-segment without data is none. Segments with ids of more than 63 bits are left out.
+that name: a segment that has lost records by it is not complete, if some of its records are in the damaged file. An
+open segment without data is none. Segments with ids of more than 63 bits are left out.
 """
 
 from __future__ import annotations

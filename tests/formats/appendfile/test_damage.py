@@ -29,7 +29,7 @@ from tests.support.trees import read_tree, write_file
 
 HOME = Path("/journal")
 ROUNDS = 20
-DAMAGES = 150
+DAMAGES = 145
 PAYLOADS: dict[str, Callable[[random.Random], bytes]] = {
     "text": lambda chance: b"an order of %d pieces" % chance.randrange(10**6),
     "noise": lambda chance: chance.randbytes(1 + chance.randrange(60)),
