@@ -14,8 +14,10 @@ from logwright.formats.appendfile.aio import AppendJournal
 from logwright.formats.appendfile.reader import Reader as SegmentReader
 from logwright.formats.kestrel.aio import AsyncQueue
 from logwright.formats.kestrel.queue import Queue
-from logwright.formats.sej.aio import AsyncWriter
+from logwright.formats.sej.aio import AsyncConsumer, AsyncWriter
 from logwright.formats.sej.reader import Reader
+from logwright.formats.sej.records import Message
+from logwright.formats.sej.writer import Writer
 from logwright.formats.versioned.aio import AsyncVersionedKVStore
 from logwright.formats.versioned.store import VersionedKVStore
 from tests.support.counts import COUNTS
@@ -84,6 +86,31 @@ def test_a_cancelled_append_of_a_message_is_done_or_not_done(sync: str, tmp_path
 
     for steps in range(MOST_STEPS):
         asyncio.run(trial(tmp_path / str(steps), steps))
+    COUNTS.add("interrupts", MOST_STEPS, "sej")
+
+
+def test_a_cancelled_consumer_has_committed_what_its_handler_has_done(tmp_path: Path) -> None:
+    async def consume(directory: Path, steps: int | None) -> list[bytes]:
+        done: list[bytes] = []
+
+        async def handle(message: Message) -> None:
+            await asyncio.sleep(0)
+            done.append(message.value)
+
+        async with AsyncConsumer(directory, "me", handle, timeout=0) as consumer:
+            if steps is None:
+                await consumer.run()
+            else:
+                await cancelled(consumer.run(), steps)
+        return done
+
+    for steps in range(MOST_STEPS):
+        directory = tmp_path / str(steps)
+        with Writer(directory) as writer:
+            for item in ITEMS:
+                writer.append(item)
+        first = asyncio.run(consume(directory, steps))
+        assert first + asyncio.run(consume(directory, None)) == ITEMS, steps
     COUNTS.add("interrupts", MOST_STEPS, "sej")
 
 

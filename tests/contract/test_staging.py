@@ -194,9 +194,9 @@ def test_a_manifest_that_is_none_is_told_and_nothing_is_done(staging: StagingSub
     for number, change in enumerate([*WRONG_MANIFESTS, *staging.wrong_manifests]):
         write_file(disk, path, json.dumps(change(manifest)).encode())
         before = read_tree(disk, ROOT)
-        with pytest.raises(DamagedJournal, match="this is no manifest"):
+        with pytest.raises(DamagedJournal, match="this manifest of a batch is damaged"):
             staging.recover(disk)
-        with pytest.raises(DamagedJournal, match=r"staging/run\.manifest @ 0: this is no manifest"):
+        with pytest.raises(DamagedJournal, match=r"staging/run\.manifest @ 0: this manifest of a batch is damaged"):
             staging.open_writer(disk, part)
         assert read_tree(disk, ROOT) == before, number
         assert disk.open_files == 0
@@ -206,7 +206,7 @@ def test_a_writer_tells_of_a_manifest_that_is_none_where_nothing_was_staged(stag
     disk = staging.with_journals()
     make_directories(disk, STAGING)
     write_file(disk, STAGING / "run.manifest", b"{}")
-    with pytest.raises(DamagedJournal, match=r"staging/run\.manifest @ 0: this is no manifest"):
+    with pytest.raises(DamagedJournal, match=r"staging/run\.manifest @ 0: this manifest of a batch is damaged"):
         staging.open_writer(disk, next(iter(staging.none)))
     assert disk.open_files == 0
 

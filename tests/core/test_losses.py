@@ -112,7 +112,7 @@ def test_a_broken_line_keeps_no_repair_from_being_done_or_taken_back(tmp_path: P
     assert file.read_bytes() == b"0123456789"
     assert account_path(tmp_path).read_bytes() == b"hello \xff\n"
     repair.apply(REAL_DISK, tmp_path, plan)
-    with pytest.raises(DamagedJournal, match="not JSON"):
+    with pytest.raises(DamagedJournal, match="it is not valid JSON; correct the line, or remove it"):
         read_losses(REAL_DISK, tmp_path)
     account_path(tmp_path).write_bytes(account_path(tmp_path).read_bytes().removeprefix(b"hello \xff\n"))
     assert [loss.what for loss in read_losses(REAL_DISK, tmp_path)] == [LOSS.what]

@@ -284,7 +284,7 @@ def test_a_damaged_log_is_told_and_changes_nothing(disk: SimulatedDisk, damage: 
     done = repair.apply(disk, HOME, PLAN)
     write_file(disk, done.log, damage(read_file(disk, done.log)))
     for verb in (repair.undo, repair.resume_plan):
-        with pytest.raises(DamagedJournal, match="this log of a repair cannot be read") as caught:
+        with pytest.raises(DamagedJournal, match="this log of a repair is damaged") as caught:
             verb(disk, HOME)
         assert caught.value.file == done.log
     assert differences(AFTER, journal(disk)) == []

@@ -157,7 +157,7 @@ def test_a_manifest_that_is_none_of_ours_is_told_and_followed_nowhere(
     path = tmp_path / ".logwright" / "restore" / "manifest.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
     before = state_of(tmp_path)
-    with pytest.raises(DamagedJournal, match=r"manifest\.json @ 0: this is no manifest of a restore"):
+    with pytest.raises(DamagedJournal, match=r"manifest\.json @ 0: this manifest of a restore is damaged"):
         Restoring(REAL_DISK, tmp_path, "request")
     assert state_of(tmp_path) == before
 

@@ -25,6 +25,7 @@ from .errors import DamagedJournal, Locked
 from .keep import DIRECTORY
 from .lock import Lock
 from .outcome import Damage
+from .text import why_invalid
 
 ACCOUNT_NAME: Final = "losses"
 _LOCK_NAME: Final = "losses.lck"
@@ -42,6 +43,8 @@ Kind: TypeAlias = Literal["lost", "restored"]
 @dataclass(frozen=True, slots=True)
 class Loss:
     """Records that a repair took out (`lost`), or a field that it inferred from the bytes around it (`restored`).
+
+    `restored` are also records that it kept although nothing proves them: their `fields` have `"proven": False`.
 
     `what` names the records in the terms of the format: offsets, times, segments, keys, items. `fields` holds the same
     for programs, such as `{"first": 12, "next": 20}` for offsets; each format documents its own. `at_most` is None
@@ -76,7 +79,8 @@ class Loss:
         """One line for people: the records first, the bytes second."""
         place = f"{self.file} @ {self.position}: {self.bytes} bytes: {self.reason}"
         if self.kind == "restored":
-            return f"restored by inference: {self.what} ({place})"
+            how = "kept without proof" if self.fields.get("proven") is False else "restored by inference"
+            return f"{how}: {self.what} ({place})"
         return f"lost {self.records}: {self.what} ({place})"
 
     def as_json(self) -> dict[str, Any]:
@@ -165,7 +169,9 @@ def read_losses(disk: Disk, home: Path, part: str | None = None) -> list[Loss]:
         try:
             loss = _parsed(line)
         except ValueError as error:
-            raise DamagedJournal(path, position, f"this line of the account of losses is broken: {error}") from None
+            hint = "correct the line, or remove it: what it says is then not known any more"
+            reason = f"a line of the account of losses is damaged: {error}; {hint}"
+            raise DamagedJournal(path, position, reason) from None
         position += len(line)
         if part is None or loss.part in ("", part):
             found.append(loss)
@@ -189,12 +195,8 @@ def _parsed(line: bytes) -> Loss:
     """The loss on a line; `ValueError` for a broken line."""
     try:
         return Loss.from_json(json.loads(line))
-    except (ValueError, RecursionError):
-        raise ValueError("it is not JSON, or a number in it is none") from None
-    except KeyError as error:
-        raise ValueError(f"it has no {error}") from None
-    except (TypeError, AttributeError):
-        raise ValueError("it is no object with the fields of a loss") from None
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError(why_invalid(error)) from None
 
 
 def add_losses(disk: Disk, home: Path, losses: Iterable[Loss], *, repair: str = "") -> None:

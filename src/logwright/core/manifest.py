@@ -25,6 +25,7 @@ from .disk import Disk, replace_file
 from .errors import DamagedJournal, LogwrightError, NotFound, UnknownFormat
 from .format import find_format
 from .keep import DIRECTORY
+from .text import why_invalid
 
 STAGING_DIRECTORY: Final = "staging"
 MANIFEST_SUFFIX: Final = ".manifest"
@@ -168,7 +169,8 @@ def read_manifest(disk: Disk, path: Path) -> Manifest:
         batch = None if found["batch"] is None else Batch(**found["batch"])
         return Manifest(run, batch, target, parts)
     except (ValueError, KeyError, TypeError, AttributeError, UnknownFormat) as error:
-        raise DamagedJournal(path, 0, f"this is no manifest: {error}") from error
+        hint = "restore it from a copy: without it the files of the batch that wait beside it are not put in place"
+        raise DamagedJournal(path, 0, f"this manifest of a batch is damaged: {why_invalid(error)}; {hint}") from error
 
 
 def is_waiting(disk: Disk, root: Path, format: str, part: str) -> bool:

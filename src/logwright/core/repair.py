@@ -38,6 +38,7 @@ from .lock import Lock
 from .losses import ACCOUNT_NAME, Loss, add_losses, read_losses, remove_losses
 from .outcome import Span
 from .report import Problem, Report
+from .text import why_invalid
 
 _COPY_BYTES: Final = 1 << 20
 _LOG_NAME: Final = re.compile(r"repair-([0-9]{1,20})\.json")
@@ -357,7 +358,8 @@ class Repair:
         try:
             return cls._from_json(path, json.loads(text))
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise DamagedJournal(path, 0, f"this log of a repair cannot be read: {error!r}") from None
+            hint = "restore it from a copy, or move it away: then that repair cannot be finished or undone; run verify"
+            raise DamagedJournal(path, 0, f"this log of a repair is damaged: {why_invalid(error)}; {hint}") from None
 
     @classmethod
     def _from_json(cls, path: Path, content: dict[str, Any]) -> Repair:
@@ -415,7 +417,8 @@ def report_repairs(disk: Disk, home: Path, report: Report, part: str | None = No
     try:
         report.losses += read_losses(disk, home, part)
     except LogwrightError as error:
-        report.problems.append(Problem(f"{DIRECTORY}/{ACCOUNT_NAME}", 0, "unreadable", str(error)))
+        position, reason = (error.position, error.reason) if isinstance(error, DamagedJournal) else (0, str(error))
+        report.problems.append(Problem(f"{DIRECTORY}/{ACCOUNT_NAME}", position, "unreadable", reason))
     try:
         repair = find_interrupted(disk, home)
     except LogwrightError as error:

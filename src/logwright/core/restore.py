@@ -51,6 +51,7 @@ from .format import detect, find_format
 from .keep import DIRECTORY
 from .lock import Lock
 from .naming import name_of
+from .text import why_invalid
 
 RESTORE_DIRECTORY: Final = "restore"
 MANIFEST_NAME: Final = "manifest.json"
@@ -445,7 +446,8 @@ def _read_manifest(disk: Disk, path: Path) -> tuple[str, Any, list[list[str]], t
         journals = tuple(_journal_of(journal) for journal in found["journals"])
         return str(found["run"]), found["request"], moves, journals
     except (ValueError, KeyError, TypeError) as error:  # WrongUse is a ValueError
-        raise DamagedJournal(path, 0, f"this is no manifest of a restore: {error}") from error
+        hint = "restore again, into an empty directory"
+        raise DamagedJournal(path, 0, f"this manifest of a restore is damaged: {why_invalid(error)}; {hint}") from error
 
 
 def _journal_of(found: dict[str, Any]) -> RestoredJournal:

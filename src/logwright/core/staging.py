@@ -54,6 +54,7 @@ from .manifest import (
     staging_directory,
     write_manifest,
 )
+from .text import why_invalid
 
 logger = logging.getLogger("logwright.staging")
 
@@ -376,7 +377,9 @@ def _is_published(disk: Disk, root: Path, batch: Batch | None) -> bool:
     try:
         return batch.number <= int(json.loads(data)["batch"])
     except (ValueError, KeyError, TypeError) as error:
-        raise DamagedJournal(path, 0, f"this does not say which batch was published: {error}") from error
+        reason = f"this note of the last batch is damaged: {why_invalid(error)}"
+        hint = "restore it from a copy: it says which batches are not to be published again"
+        raise DamagedJournal(path, 0, f"{reason}; {hint}") from error
 
 
 def _note_published(disk: Disk, root: Path, batch: Batch) -> None:

@@ -1,8 +1,9 @@
-"""Whether a file is text: what no crash of a writer leaves in the place of records."""
+"""Whether a file is text, which no crash of a writer leaves in the place of records; and what is wrong with JSON."""
 
 from __future__ import annotations
 
 import codecs
+import json
 from typing import Final
 
 LOOKED_AT_BYTES: Final = 512
@@ -16,3 +17,14 @@ def is_text(beginning: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return len(text) >= _LEAST_CHARACTERS and all(letter.isprintable() or letter in "\t\n\r\f" for letter in text)
+
+
+def why_invalid(error: Exception) -> str:
+    """What is wrong with a JSON file of ours, by the error that reading it raised, for people."""
+    if isinstance(error, json.JSONDecodeError | UnicodeDecodeError | RecursionError):
+        return "it is not valid JSON"
+    if isinstance(error, KeyError):
+        return f"it has no field {error}"
+    if isinstance(error, TypeError | AttributeError):
+        return "a field of it has another type than it should have"
+    return str(error)

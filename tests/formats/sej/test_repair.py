@@ -428,8 +428,8 @@ def test_messages_to_the_end_of_the_file_are_kept_and_named_where_they_may_be_th
     found = repaired(journal_directory)
     assert lost(found) == [(4, 5)]
     (loss,) = [loss for loss in found.losses if loss.kind == "restored"]
-    assert loss.what == "messages 5 to 7, kept although they may be bytes of the value of message 4"
-    assert (loss.position, loss.fields) == (start + messages[4].size, {"first": 5, "next": 8})
+    assert loss.what == "messages 5 to 7: they follow damage, and may be bytes of the value of message 4"
+    assert (loss.position, loss.fields) == (start + messages[4].size, {"first": 5, "next": 8, "proven": False})
     assert offsets_of(readable(journal_directory)) == [0, 1, 2, 3, 5, 6, 7]
 
 
@@ -633,7 +633,7 @@ def test_messages_missing_within_a_file_make_it_two_files(journal: Path) -> None
     assert offsets_of(readable(journal)) == [*range(3), *range(5, 25)]
     assert problems(journal) == []
     assert (loss.fields["first"], loss.fields["next"], loss.fields["suspect"]) == (3, 5, 2)
-    assert loss.what.endswith("; message 2, right before them, may have been changed")
+    assert loss.what.endswith("; the message before, 2, may have been changed")
 
 
 def test_a_segment_under_a_wrong_name_gets_the_right_one(journal_directory: Path) -> None:

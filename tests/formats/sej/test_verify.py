@@ -225,7 +225,8 @@ def test_segments_that_cannot_be_read_are_problems_and_the_others_are_checked(jo
         ("jnl/000000000000000a.jnl", 0, "unreadable"),
         ("jnl/0000000000000014.jnl", 160, "torn_tail"),
     ]
-    assert "messages 0 to 9 are missing" in report.problems[0].message
+    hint = "its messages were not checked: make the file readable, then run this again"
+    assert report.problems[0].message == f"open {journal / FIRST}: is not a regular file; {hint}"
     assert report.records == 4
 
 

@@ -371,7 +371,7 @@ class AsyncConsumer:
                 raise
             finally:
                 self._runner = None
-            await self._in_thread(delivery.commit)
+            await to_the_end(self._in_thread(delivery.commit))
             return delivery.handled - before
 
     def stop(self) -> None:

@@ -142,7 +142,8 @@ class _SegmentCheck:
         except (StorageFailed, NotFound) as error:
             if is_refusal(error):
                 raise
-            self._problem(position, "unreadable", f"{error}; {self._rest_lost(expected)}")
+            hint = "its messages were not checked: make the file readable, then run this again"
+            self._problem(position, "unreadable", f"{error}; {hint}")
             expected = self._following.first_offset if self._following is not None else expected
         self._times.finish(segment)
         return expected

@@ -7,7 +7,8 @@ The `fields` of an entry, for programs:
                 after, before   the timestamps (ns) of the whole messages on both sides, None where there is none
                 suspect         the offset of the message before them, if it may have been changed: see below
     restored    offset, field   a field of one message, inferred from the bytes around it
-                first, next     messages that are kept although nothing proves that they are what was written
+                first, next     messages that are kept although nothing proves that they are what was written;
+                                proven is False
 
 How many messages are lost is exact, except at the end of the journal: every offset stands for one. A message is suspect
 where messages are missing and no byte is bad: what was cut out may begin in one message and end in another of the same
@@ -50,7 +51,7 @@ def lost_messages(
         what += f", written before {format_time(later)}"
     fields: dict[str, Any] = {"first": first, "next": after, "after": earlier, "before": later}
     if suspect is not None:
-        what += f"; message {suspect}, right before them, may have been changed"
+        what += f"; the message before, {suspect}, may have been changed"
         fields["suspect"] = suspect
     return Loss(file, start, end - start, after - first, after - first, what, reason, fields=fields)
 

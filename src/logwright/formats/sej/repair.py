@@ -325,7 +325,8 @@ class _Planner:
         self._steps.append(Patch(name + CHECKSUM_SUFFIX, *salvage.accepted(block), reason))
         first, after = salvage.messages_in(block)
         what = f"{messages_between(first, after)}, taken as they are, with a new checksum"
-        self._losses.append(restored(name, block.start, block.size, what, reason, first=first, next=after))
+        fields = {"first": first, "next": after, "proven": False}
+        self._losses.append(restored(name, block.start, block.size, what, reason, **fields))
 
     # --- around the segments ----------------------------------------------------------------------------------------
 

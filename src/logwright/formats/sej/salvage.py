@@ -161,9 +161,9 @@ class Salvage:
         self._note(piece.damage, piece.lost_from, piece.first_offset)
         if end > piece.start and self._may_be_value(piece, next_offset, damage, goes_on_at):
             which = messages_between(piece.first_offset, next_offset)
-            what = f"{which}, kept although they may be bytes of the value of message {piece.lost_from}"
-            reason = "whole messages after damage, where nothing shows whether they were messages of their own"
-            fields = {"first": piece.first_offset, "next": next_offset}
+            what = f"{which}: they follow damage, and may be bytes of the value of message {piece.lost_from}"
+            reason = "look at them before you rely on them"
+            fields = {"first": piece.first_offset, "next": next_offset, "proven": False}
             self.losses.append(restored(self.segment.name, piece.start, end - piece.start, what, reason, **fields))
 
     def _may_be_value(self, piece: _Begun, next_offset: int, damage: Damage | None, goes_on_at: int | None) -> bool:
