@@ -97,8 +97,8 @@ class Interrupt:
             return  # the call had ended
         inner: FrameType | None = frame
         while inner is not None:
-            if inner.f_code.co_name == "__del__":
-                return  # where it would be ignored
+            if inner.f_code.co_name in ("__del__", "_remove"):
+                return  # a finalizer, or what a `WeakSet` calls when an object goes: it would be ignored there
             inner = inner.f_back
         self.at = f"{frame.f_code.co_filename}:{frame.f_lineno} ({frame.f_code.co_name})"
         raise Interrupted

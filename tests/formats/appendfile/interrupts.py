@@ -131,7 +131,10 @@ def walking(settings: dict[str, Any], directory: Path, interrupt: Interrupt) -> 
     is_done = not interrupt(walk)
     with suppress(Interrupted):
         is_done = is_done or walk()
-    writer.close()
+    try:
+        writer.close()
+    except Poisoned:  # the interrupt was in the middle of a write
+        assert interrupt.at is not None
     given = [list(segment.records) for segment in found]
     assert given == ALL[: len(given)]
     assert len(given) == len(ALL) or not is_done
