@@ -181,3 +181,51 @@ def test_an_entry_with_a_sector_of_zeros_is_synced_before_the_position_counts_it
     assert read_mark(buffer.memory, buffer.size) == 1602
     assert bytes(buffer.memory[8:16]) == (1607).to_bytes(8, "little")
     buffer.close()
+
+
+class Recorded:
+    """The calls of a file that change it, and how many bytes each write takes at most."""
+
+    def __init__(self, buffer: Buffer, monkeypatch: pytest.MonkeyPatch, most: int = 1 << 20) -> None:
+        self.calls: list[str] = []
+        write_at, sync = buffer.file.write_at, buffer.file.sync
+
+        def recorded_write(position: int, data: Any) -> int:
+            self.calls.append(f"write {min(most, len(data))} at {position}")
+            return write_at(position, bytes(data[:most]))
+
+        def recorded_sync() -> None:
+            self.calls.append("sync")
+            sync()
+
+        monkeypatch.setattr(buffer.file, "write_at", recorded_write)
+        monkeypatch.setattr(buffer.file, "sync", recorded_sync)
+
+
+def mapped_buffer() -> Buffer:
+    disk = MappingDisk(SimulatedDisk())
+    disk.make_directory(HOME)
+    return Buffer.create(disk, disk.open(HOME / "new", "create"), 8192, 100)
+
+
+def test_an_entry_is_written_before_the_position_and_with_zeros_synced_and_marked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    buffer = mapped_buffer()
+    recorded = Recorded(buffer, monkeypatch)
+    buffer.append(100, b"plain", has_zeros=False)
+    assert recorded.calls == ["write 5 at 100", "write 8 at 8"]
+    recorded.calls.clear()
+    buffer.append(105, bytes(600), has_zeros=True)
+    assert recorded.calls == ["write 600 at 105", "sync", f"write 16 at {mark_at(8192)}", "write 8 at 8"]
+    buffer.close()
+
+
+def test_writes_that_take_less_than_all_are_continued(monkeypatch: pytest.MonkeyPatch) -> None:
+    buffer = mapped_buffer()
+    recorded = Recorded(buffer, monkeypatch, most=6)
+    assert buffer.append(100, b"an entry", has_zeros=False) == 108
+    assert bytes(buffer.memory[100:109]) == b"an entry\0"
+    assert bytes(buffer.memory[8:16]) == (108).to_bytes(8, "little")
+    assert recorded.calls[:3] == ["write 6 at 100", "write 2 at 106", "write 6 at 8"]
+    buffer.close()

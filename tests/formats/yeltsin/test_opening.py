@@ -325,6 +325,20 @@ def test_the_missing_link_to_a_last_transaction_that_is_sealed_is_made() -> None
         assert content(disk) == SEALED_DATA
 
 
+def test_zeros_after_a_transaction_that_is_sealed_are_cut_off_and_nothing_is_kept() -> None:
+    disk = laid_out(SEALED_DATA + bytes(100))
+    opened = open_for_writing(disk, FILE)
+    opened.close()
+    assert (opened.last, opened.cut, opened.kept) == (SEALED_STARTS[3], None, None)
+    assert content(disk) == SEALED_DATA
+
+
+def test_a_directory_is_no_journal_to_be_recovered(tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "missing.jrnl"):
+        with pytest.raises(NotFound, match="no journal is here"):
+            recover(path)
+
+
 def without_link(data: bytes, starts: list[int], value: int = 0) -> bytes:
     """A journal whose last transaction is not named by the one before it, but by the header."""
     return with_link(starts[-2] + 8, value, data)

@@ -350,9 +350,7 @@ def _cut(disk: Disk, path: Path, opened: Opened, last: int, start: int, reason: 
     if last:
         opened.write(last + NEXT_AT, bytes(LINK.size))
     opened.write(0, codec.encode_header(opened.first, last))
-    opened.steps.append(file.sync)
-    if size > start:
-        opened.steps += functools.partial(file.truncate, start), file.sync
+    opened.steps += file.sync, functools.partial(file.truncate, start), file.sync
     opened.last, opened.end = last, start
 
 
