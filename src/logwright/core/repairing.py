@@ -1,10 +1,10 @@
-"""Repairing: the verbs that the rooms `repair` share of formats whose files lie side by side in a directory.
+"""Repairing: the verbs that the modules `repair` share of formats whose files lie side by side in a directory.
 
-A plan is made file by file: a format's salvage goes through a file (`walk`), and says what to do (`steps`) and what is
-lost or left (`left`); `PiecesSalvage` is for those that put a file together anew from what is whole. A room says who
-makes salvages, and gives the verbs on:
+A format says how to plan the repair of one journal. Most of them do that `FileByFile`: a salvage goes through a file
+(`walk`), and says what to do (`steps`), what is lost (`losses`) and what stays wrong (`left`). `PiecesSalvage` is for
+those that rebuild a file from what is whole. A module gives the verbs on:
 
-    _REPAIR = SideBySideRepair("kestrel", ...)
+    _REPAIR = SideBySideRepair("yeltsin", ..., FileByFile("yeltsin", ...))
     plan, apply, undo = _REPAIR.plan, _REPAIR.apply, _REPAIR.undo
 """
 
@@ -74,12 +74,8 @@ class SideBySideRepair:
     """What to say where there are none."""
     readers: Callable[[Path, Disk], Sequence[FilesReader[Any, Any]]]
     """The readers of what is at a path; `WrongUse` for a part of something that is to be repaired as a whole."""
-    salvage: Callable[[Any, Any, File], Salvage]
-    """Given a reader, one of its files, and that file opened."""
-    lock_name: Callable[[str], str]
-    """The lock of a journal by its name, relative to the directory."""
-    missing: Callable[[Any, Any], list[str]] = lambda reader, files: []
-    """Given a reader and a snapshot of its files: which files are missing among them."""
+    plan_journal: Callable[[Any], Plan]
+    """The plan for what one of these readers reads."""
 
     def plan(self, path: Path | str, *, disk: Disk = REAL_DISK, accept_checksums: bool = False) -> Plan:
         """What a repair would do. Changes nothing.
@@ -92,7 +88,7 @@ class SideBySideRepair:
             return interrupted
         whole = Plan(self.format)
         for reader in self.readers(path, disk):
-            whole += self._plan(reader)
+            whole += self.plan_journal(reader)
         return whole
 
     def apply(self, path: Path | str, plan: Plan, *, disk: Disk = REAL_DISK) -> Repair | None:
@@ -115,7 +111,20 @@ class SideBySideRepair:
             return path
         return path.parent
 
-    def _plan(self, reader: FilesReader[Any, Any]) -> Plan:
+
+@dataclass(frozen=True)
+class FileByFile:
+    """Plans for journals whose files can be repaired one by one."""
+
+    format: str
+    salvage: Callable[[Any, Any, File], Salvage]
+    """Given a reader, one of its files, and that file opened."""
+    lock_name: Callable[[str], str]
+    """The lock of a journal by its name, relative to the directory."""
+    missing: Callable[[Any, Any], list[str]] = lambda reader, files: []
+    """Given a reader and a snapshot of its files: which files are missing among them."""
+
+    def __call__(self, reader: FilesReader[Any, Any]) -> Plan:
         steps: list[Step] = []
         left: list[str] = []
         losses: list[Loss] = []

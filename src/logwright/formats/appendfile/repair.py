@@ -33,7 +33,7 @@ from ...core.errors import WrongUse
 from ...core.losses import Loss
 from ...core.outcome import Span
 from ...core.repair import Create, Plan, Repair, Step
-from ...core.repairing import PiecesSalvage, SideBySideRepair
+from ...core.repairing import FileByFile, PiecesSalvage, SideBySideRepair
 from . import codec, kernel
 from .cursor import Cursor, Way, find_repeated, find_way, take_way
 from .files import JournalFile, list_files, wrong_names
@@ -381,6 +381,10 @@ def _as_pair(found: tuple[JournalFile, tuple[int, int]] | None) -> _Pair | None:
 
 
 _REPAIR: Final = SideBySideRepair(
-    "appendfile", _names, "no files of a journal are here", _readers, _Salvage, lambda part: LOCK_NAME
+    "appendfile",
+    _names,
+    "no files of a journal are here",
+    _readers,
+    FileByFile("appendfile", _Salvage, lambda part: LOCK_NAME),
 )
 plan, apply, undo = _REPAIR.plan, _REPAIR.apply, _REPAIR.undo

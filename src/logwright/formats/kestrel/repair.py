@@ -15,13 +15,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from ...core.disk import Disk
 from ...core.errors import LogwrightError, WrongUse, is_refusal
 from ...core.losses import Loss
 from ...core.outcome import Span
-from ...core.reading import FilesReader
 from ...core.repair import Create, Cut, Patch, Plan, Remove, Rename, Repair, Step
 from ...core.repairing import SideBySideRepair
 from .account import MOST_PLACES, Account
@@ -43,42 +42,37 @@ def _readers(path: Path, disk: Disk) -> list[Reader]:
     return [reader]
 
 
-class _QueueRepair(SideBySideRepair):
-    """The verbs for queues: the files of one are looked at together, as they are replayed."""
-
-    def _plan(self, reader: FilesReader[Any, Any]) -> Plan:
-        assert isinstance(reader, Reader)
-        left: list[str] = []
-        salvages: list[FileSalvage] = []
-        steps: list[Step] = []
-        with reader.snapshot() as files:
-            for source in files.files:
-                flaw = source.flaw
-                if flaw is not None and flaw.kind == "empty_pack":
-                    steps.append(Remove(source.name, flaw.reason))
-                    continue
-                if flaw is not None:
-                    left.append(f"{flaw.file} @ {flaw.start}: {flaw.reason}")
-                try:
-                    salvage = FileSalvage(source, files.file(source), reader.verdict)
-                    salvage.walk()
-                    salvages.append(salvage)
-                except LogwrightError as error:
-                    if is_refusal(error):
-                        raise
-                    left.append(f"{source.name} @ 0: {error}")
-            account = Account(salvages)
-            losses = tuple(replace(loss, part=reader.part) for loss in account.settle())
-        for number, salvage in enumerate(salvages):
-            steps += _steps(salvage, number, account)
-        lost = (
-            {} if reader.is_single_file else lost_files(reader.disk, reader.directory, reader.queue, reader.listing())
-        )
-        if lost:
-            losses += tuple(_missing(name, size, reader) for name, size in lost.items())
-            steps.append(Remove(rotated_note_name(reader.queue), "it names files that are missing"))
-        locks = (lock_name(reader.part),) if steps and not reader.is_single_file else ()
-        return Plan(self.format, tuple(steps), left=tuple(left), locks=locks, losses=losses)
+def _plan(reader: Reader) -> Plan:
+    """What to do about one queue. Its files are looked at together, as they are replayed."""
+    left: list[str] = []
+    salvages: list[FileSalvage] = []
+    steps: list[Step] = []
+    with reader.snapshot() as files:
+        for source in files.files:
+            flaw = source.flaw
+            if flaw is not None and flaw.kind == "empty_pack":
+                steps.append(Remove(source.name, flaw.reason))
+                continue
+            if flaw is not None:
+                left.append(f"{flaw.file} @ {flaw.start}: {flaw.reason}")
+            try:
+                salvage = FileSalvage(source, files.file(source), reader.verdict)
+                salvage.walk()
+                salvages.append(salvage)
+            except LogwrightError as error:
+                if is_refusal(error):
+                    raise
+                left.append(f"{source.name} @ 0: {error}")
+        account = Account(salvages)
+        losses = tuple(replace(loss, part=reader.part) for loss in account.settle())
+    for number, salvage in enumerate(salvages):
+        steps += _steps(salvage, number, account)
+    lost = {} if reader.is_single_file else lost_files(reader.disk, reader.directory, reader.queue, reader.listing())
+    if lost:
+        losses += tuple(_missing(name, size, reader) for name, size in lost.items())
+        steps.append(Remove(rotated_note_name(reader.queue), "it names files that are missing"))
+    locks = (lock_name(reader.part),) if steps and not reader.is_single_file else ()
+    return Plan("kestrel", tuple(steps), left=tuple(left), locks=locks, losses=losses)
 
 
 def _missing(name: str, size: int, reader: Reader) -> Loss:
@@ -128,9 +122,5 @@ def _patches(salvage: FileSalvage, name: str, inserts: list[tuple[int, bytes]]) 
 # --- the verbs ------------------------------------------------------------------------------------------------------
 
 
-def _salvage(*_: object) -> Any:
-    raise AssertionError("the files of a queue are looked at together")
-
-
-_REPAIR: Final = _QueueRepair("kestrel", list_queues, "no queues are here", _readers, _salvage, lock_name)
+_REPAIR: Final = SideBySideRepair("kestrel", list_queues, "no queues are here", _readers, _plan)
 plan, apply, undo = _REPAIR.plan, _REPAIR.apply, _REPAIR.undo

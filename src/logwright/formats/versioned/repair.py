@@ -32,7 +32,7 @@ from ...core.errors import WrongUse
 from ...core.losses import Loss, listed
 from ...core.outcome import Damage, Malformed, Span
 from ...core.repair import Create, Cut, Patch, Plan, Remove, Rename, Repair, Step
-from ...core.repairing import SideBySideRepair
+from ...core.repairing import FileByFile, SideBySideRepair
 from ...core.snapshot import Snapshot
 from ...core.times import shown_time
 from . import codec, kernel
@@ -424,6 +424,10 @@ def _missing(reader: Reader, files: Snapshot[JournalFile]) -> list[str]:
 
 
 _REPAIR: Final = SideBySideRepair(
-    "versioned", list_stores, "no journal of a store is here", _readers, _Salvage, lock_name, _missing
+    "versioned",
+    list_stores,
+    "no journal of a store is here",
+    _readers,
+    FileByFile("versioned", _Salvage, lock_name, _missing),
 )
 plan, apply, undo = _REPAIR.plan, _REPAIR.apply, _REPAIR.undo

@@ -33,7 +33,7 @@ from ...core.losses import Loss, listed
 from ...core.outcome import Damage, Span
 from ...core.patched import PatchedFile
 from ...core.repair import Create, Cut, Patch, Plan, Remove, Rename, Repair, Step, Zeros
-from ...core.repairing import SideBySideRepair
+from ...core.repairing import FileByFile, SideBySideRepair
 from . import codec
 from .cursor import Cursor
 from .files import Header, JournalFile, has_first_transaction, list_journals, read_head
@@ -269,5 +269,7 @@ class _Salvage:
         return [*made, Remove(name, self.reason), rename]
 
 
-_REPAIR: Final = SideBySideRepair("yeltsin", list_journals, "no journal is here", _readers, _Salvage, lock_name)
+_REPAIR: Final = SideBySideRepair(
+    "yeltsin", list_journals, "no journal is here", _readers, FileByFile("yeltsin", _Salvage, lock_name)
+)
 plan, apply, undo = _REPAIR.plan, _REPAIR.apply, _REPAIR.undo
