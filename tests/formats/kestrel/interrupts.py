@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -12,6 +13,9 @@ import pytest
 
 from logwright.core.errors import LogwrightError, Poisoned
 from logwright.formats.kestrel.queue import Queue
+from logwright.formats.kestrel.reader import Reader
+from logwright.formats.kestrel.records import Operation
+from logwright.formats.kestrel.writer import Writer
 from tests.support.interrupts import Case, Interrupt
 
 ITEMS = [b"%d" % number for number in range(8)]
@@ -255,6 +259,43 @@ def fanned_out(settings: dict[str, Any], directory: Path, interrupt: Interrupt) 
     assert found in (PUT if poisoned else [[*put, LATER] for put in PUT])
 
 
+WRITES: dict[str, tuple[Callable[[Writer], object], list[bytes]]] = {
+    "append": (lambda writer: writer.append(addx(b"x")), [b"x"]),
+    "append and rotate": (lambda writer: writer.append(addx(b"x" * 300)), [b"x" * 300]),
+    "flush": (lambda writer: writer.flush(), []),
+    "sync": (lambda writer: writer.sync(), []),
+    "close": (lambda writer: writer.close(), []),
+}
+
+
+def addx(data: bytes) -> Operation:
+    return Operation("addx", data=data, added=1)
+
+
+def writing(name: str, settings: dict[str, Any], directory: Path, interrupt: Interrupt) -> None:
+    """A writer of plain operations with two that wait to be written."""
+    call, appends = WRITES[name]
+    writer = Writer(directory / "q", max_file_bytes=200, **settings)
+    for data in ITEMS:
+        writer.append(addx(data))
+    writer.sync()
+    waiting = [b"a", b"b"]
+    for data in waiting:
+        writer.append(addx(data))
+    was_interrupted = interrupt(lambda: call(writer))
+    is_poisoned = writer.refusing
+    with suppress(Poisoned):
+        writer.close()
+    found = [operation.data for operation in Reader(directory / "q")]
+    whole = [*ITEMS, *waiting, *appends]
+    if not was_interrupted:
+        assert found == whole
+    elif is_poisoned:
+        assert found in [whole[:number] for number in range(len(ITEMS), len(whole) + 1)]
+    else:
+        assert found in ([*ITEMS, *waiting], whole)
+
+
 SETTINGS: dict[str, dict[str, Any]] = {
     "": {},
     ", buffered": {"buffer_bytes": 4096},
@@ -276,3 +317,5 @@ CASES: dict[str, Case] = {
 for _suffix, _settings in SETTINGS.items():
     CASES[f"opening{_suffix}"] = _other(opening, _settings)
     CASES[f"put many to a family{_suffix}"] = _other(fanned_out, _settings)
+    for _write in WRITES:
+        CASES[f"writer: {_write}{_suffix}"] = partial(writing, _write, _settings)

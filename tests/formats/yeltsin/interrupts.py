@@ -12,7 +12,10 @@ import pytest
 
 from logwright.core.errors import Poisoned
 from logwright.formats.yeltsin.database import Database
+from logwright.formats.yeltsin.layout import COMPLETE
+from logwright.formats.yeltsin.records import Modify
 from logwright.formats.yeltsin.table_layout import FIRST_PAGE, PAGE_BYTES
+from logwright.formats.yeltsin.writer import TransactionJournal
 from tests.support.interrupts import Case, Interrupt
 
 State = dict[int, bytes]
@@ -120,7 +123,49 @@ def opening(settings: dict[str, Any], directory: Path, interrupt: Interrupt) -> 
         assert state_of(database) == BEFORE
 
 
+JOURNAL_SETTINGS: dict[str, dict[str, Any]] = {
+    "": {"buffer_bytes": 1 << 16},
+    ", written at once": {"buffer_bytes": 1},
+    ", synced": {"sync": "always"},
+}
+JOURNAL_CALLS: dict[str, tuple[Callable[[TransactionJournal], object], int]] = {
+    "append": (lambda journal: journal.append([Modify(0, 0, b"a", b"b")]), 1),
+    "append what is complete": (lambda journal: journal.append([], flags=COMPLETE), 1),
+    "flush": (lambda journal: journal.flush(), 0),
+    "sync": (lambda journal: journal.sync(), 0),
+    "close": (lambda journal: journal.close(), 0),
+}
+
+
+def journalling(name: str, settings: dict[str, Any], directory: Path, interrupt: Interrupt) -> None:
+    """A journal of three transactions, two of which wait to be written."""
+    call, appends = JOURNAL_CALLS[name]
+    journal = TransactionJournal(directory / "journal", **settings)
+    journal.append([])
+    journal.sync()
+    journal.append([])
+    journal.append([])
+    was_interrupted = interrupt(lambda: call(journal))
+    is_poisoned = journal.refusing
+    with suppress(Poisoned):
+        journal.close()
+    with TransactionJournal(directory / "journal") as journal:
+        found = journal.count
+        journal.append([])
+    with TransactionJournal(directory / "journal") as journal:
+        assert journal.count == found + 1
+    if not was_interrupted:
+        assert found == 3 + appends
+    elif is_poisoned:
+        assert 1 <= found <= 3 + appends
+    else:
+        assert found in (3, 3 + appends)
+
+
 CASES: dict[str, Case] = {}
+for _suffix, _settings in JOURNAL_SETTINGS.items():
+    for _name in JOURNAL_CALLS:
+        CASES[f"journal: {_name}{_suffix}"] = partial(journalling, _name, _settings)
 for _suffix, _settings in SETTINGS.items():
     CASES[f"opening{_suffix}"] = partial(opening, _settings)
     for _name, _found in TRIES.items():

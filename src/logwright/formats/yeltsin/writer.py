@@ -133,6 +133,7 @@ class TransactionJournal(Appending, Outgoing):
             raise WrongUse("a transaction without an end is not appended: it would be cut off")
         data = bytearray(codec.encode(transaction))
         data[FLAGS_AT] &= ~COMPLETE & 0xFF
+        is_complete = transaction.complete  # first: an interrupt in there must not leave it without its flag
         with self._adding:
             if self.refusing:
                 self._refuse()
@@ -144,7 +145,7 @@ class TransactionJournal(Appending, Outgoing):
             self._first = self._first or position
             self._last = position
             self.count += 1
-            if transaction.complete:
+            if is_complete:
                 self._to_flag.append((position, transaction.flags))
         if len(self._buffer) >= self.attention_bytes:
             self._attend()
