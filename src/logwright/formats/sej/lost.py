@@ -29,6 +29,11 @@ def messages_between(first: int, after: int) -> str:
     return f"message {first}" if after == first + 1 else f"messages {first} to {after - 1}"
 
 
+def may_have_changed(suspect: int) -> str:
+    """That the message before a loss is suspect, in words."""
+    return f"; the message before, {suspect}, may have been changed"
+
+
 def lost_messages(
     file: str,
     start: int,
@@ -51,7 +56,7 @@ def lost_messages(
         what += f", written before {format_time(later)}"
     fields: dict[str, Any] = {"first": first, "next": after, "after": earlier, "before": later}
     if suspect is not None:
-        what += f"; the message before, {suspect}, may have been changed"
+        what += may_have_changed(suspect)
         fields["suspect"] = suspect
     return Loss(file, start, end - start, after - first, after - first, what, reason, fields=fields)
 

@@ -22,7 +22,7 @@ from . import codec
 from .ahead import Ahead, Stretch, ends_file
 from .fixes import Fix, find_fixes, is_plausible
 from .layout import HEAD, NO_TIMESTAMP, OFFSET, OVERHEAD, TRAILER, VALUE_SIZE
-from .lost import lost_messages, messages_between, restored
+from .lost import lost_messages, may_have_changed, messages_between, restored
 from .segment import Cursor, Segment, is_in_value, judge, message_span, most_behind, step_back
 
 _POLYNOMIAL: Final = 0x82F63B78
@@ -198,7 +198,10 @@ class Salvage:
             after = self.following.first_offset
         if after is None and damage.kind != "torn_tail":
             what = f"whatever there was from message {expected} on"
-            fields = {"first": expected, "next": None}
+            fields: dict[str, int | None] = {"first": expected, "next": None}
+            if damage.start and message_span(self.view, damage.start, self.size) is not None:
+                what += may_have_changed(expected - 1)  # no byte is bad, so some may have been cut out
+                fields["suspect"] = expected - 1
             self.losses.append(
                 Loss(self.segment.name, damage.start, damage.size, 0, None, what, damage.reason, fields=fields)
             )
