@@ -18,6 +18,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from . import formats
 from .core.format import FORMATS, detect
 from .core.format import open_journal as open
 
@@ -31,5 +32,5 @@ __all__ = ["__version__", "appendfile", "detect", "kestrel", "open", "sej", "ver
 def __getattr__(name: str) -> Any:
     """The format packages, loaded on first use."""
     if name in FORMATS:
-        return importlib.import_module(FORMATS[name].package)
+        return importlib.import_module(f"{formats.__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -7,13 +7,7 @@
     arrow.append(writer, table)                       and back
 
 `read`, `batches` and `to_parquet` hold a batch or two at a time, whatever the size of the journal. Columns that are not
-asked for are not decoded. What a format's columns are is told by its `columns` room, which offers
-
-    schema(names, sharded=)              the Arrow schema of these columns
-    Collector(names, sharded=, batch_bytes=)   makes batches of the chunks that its readers give
-    record_batches(data), from_arrow(data)     Arrow data as the format's columns
-
-and what it does not keep of the messages of others, by its `messages` room: left_out(batch).
+asked for are not decoded. The columns of a format are its `Columns`: see `core/columns.py`.
 
 At damage `mode` decides, as in every reader: `failfast` raises, the others go on behind it. In `permissive` each
 `Damage` is given to `on_damage`, and is in the `damages` of `Batches`. A torn tail ends the reading and raises nothing;
@@ -25,20 +19,18 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
-from types import ModuleType
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from .core.columns import Columns
 from .core.disk import REAL_DISK, Disk, File, write_all
 from .core.errors import DamagedJournal, LogwrightError, NotFound, UnknownFormat, WrongUse
-from .core.format import FORMATS, Format, detect, find_format
+from .core.format import FORMATS, BatchWriter, Format, Items, detect, find_format
 from .core.losses import Loss, inherited
 from .core.outcome import Damage, Mode, check_mode
 from .core.report import Progress
@@ -56,39 +48,31 @@ _LOSSES_KEY: Final = "logwright.losses"
 _NEVER_REPEATING: Final = ("offset", "timestamp", "value", "position", "size", "added", "data")
 
 
-class BatchWriter(Protocol):
-    """A writer of any format that takes record batches."""
-
-    def append_batch(self, batch: Any) -> Any: ...
-
-
 # --- what the columns are ---------------------------------------------------------------------------------------------
 
 
 def schema(format: str, columns: Sequence[str] | None = None) -> pa.Schema:
     """The Arrow schema of a format, or of some of its columns."""
-    found: pa.Schema = find_format(format).room("columns").schema(columns)
-    return found
+    return find_format(format).columns.schema(columns)
 
 
 def _format_of(reader: Any) -> Format:
     """The format whose package a reader comes from."""
-    module = type(reader).__module__
-    for format in FORMATS.values():
-        if module.startswith(f"{format.package}."):
-            return format
-    raise WrongUse(f"{type(reader).__name__} is neither a path nor the reader of a journal")
+    package = type(reader).__module__.rpartition("logwright.formats.")[2].partition(".")[0]
+    if package not in FORMATS:
+        raise WrongUse(f"{type(reader).__name__} is neither a path nor the reader of a journal")
+    return FORMATS[package]
 
 
-def _opened(source: Source, format: str | None, disk: Disk) -> tuple[Any, ModuleType]:
-    """A reader of the source, and the columns room of its format."""
+def _opened(source: Source, format: str | None, disk: Disk) -> tuple[Any, Format]:
+    """A reader of the source, and its format."""
     if not isinstance(source, str | Path):
-        return source, _format_of(source).room("columns")
+        return source, _format_of(source)
     path = Path(source)
     chosen = detect(path, disk=disk) if format is None else find_format(format)
     if not chosen.names_journal(disk, path):
         raise NotFound(f"{path}: no such file or directory")
-    return chosen.open(path, disk=disk), chosen.room("columns")
+    return chosen.open(path, disk=disk), chosen
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------
@@ -144,9 +128,8 @@ def batches(
     one, up to the first that is not earlier than the other. Below a sharded root both hold in each shard.
     """
     check_mode(mode)
-    reader, room = _opened(source, format, disk)
-    options = {} if batch_bytes is None else {"batch_bytes": batch_bytes}
-    collector = room.Collector(columns, sharded=_has_parts(reader), **options)
+    reader, found = _opened(source, format, disk)
+    collector = found.columns.collector(columns, sharded=_has_parts(reader), batch_bytes=batch_bytes)
     result = Batches(collector.schema, reader.losses())
     parts = _parts(reader, progress) if _has_parts(reader) else [Part("", reader, progress, lambda _, file: file)]
     result._batches = _through(result, collector, parts, (start, stop, from_time, to_time), mode, on_damage)
@@ -251,19 +234,17 @@ def items(
     that have expired are among them.
     """
     check_mode(mode)
-    reader, _ = _opened(source, format, disk)
-    format_found = _format_of(reader)
-    if "park" not in format_found.traits:
-        raise WrongUse(f"{reader.path}: journals of the format {format_found.name} hold no items that wait")
-    room = format_found.room("messages")
+    reader, found = _opened(source, format, disk)
+    if found.items is None:
+        raise WrongUse(f"{reader.path}: journals of the format {found.name} hold no items that wait")
     parts = _parts(reader, None) if _has_parts(reader) else [Part("", reader, None, lambda _, file: file)]
-    result = Batches(room.ITEM_SCHEMA, reader.losses())
-    result._batches = _items_through(result, room, parts, mode, on_damage)
+    result = Batches(found.items.schema, reader.losses())
+    result._batches = _items_through(result, found.items, parts, mode, on_damage)
     return result
 
 
 def _items_through(
-    result: Batches, room: ModuleType, parts: Iterable[Part], mode: Mode, on_damage: OnDamage | None
+    result: Batches, items: Items, parts: Iterable[Part], mode: Mode, on_damage: OnDamage | None
 ) -> Iterator[pa.RecordBatch]:
     def note(damage: Damage) -> None:
         if damage.kind == "torn_tail":
@@ -275,7 +256,7 @@ def _items_through(
 
     for part in parts:
         with _naming(part):
-            yield from room.item_batches(part.reader, mode, note)
+            yield from items.batches(part.reader, mode, note)
         if mode == "failfast" and part.reader.torn_tail is not None:
             result.torn_tails.append(_in_part(part, part.reader.torn_tail))
 
@@ -303,7 +284,7 @@ def append(writer: BatchWriter, data: Any) -> int:
     reader only one batch is held at a time. Each batch is checked as a whole before it is written.
     """
     rows = 0
-    for batch in _format_of(writer).room("columns").record_batches(data):
+    for batch in _format_of(writer).columns.record_batches(data):
         writer.append_batch(batch)
         rows += batch.num_rows
     return rows
@@ -314,17 +295,12 @@ def as_messages(format: str, batch: pa.RecordBatch) -> pa.RecordBatch:
 
     Records without a value of their own, such as the removals of a queue, are left out.
     """
-    convert = getattr(find_format(format).room("columns"), "as_messages", None)
-    return batch if convert is None else convert(batch)
+    return find_format(format).columns.as_messages(batch)
 
 
-def left_out(format: str, batch: pa.RecordBatch) -> dict[str, int]:
+def left_out(format: str, batch: pa.RecordBatch) -> Mapping[str, int]:
     """What messages have that a format has no place for: what it is, and how many of these messages have it."""
-    chosen = find_format(format)
-    if find_spec(f"{chosen.package}.messages") is None:
-        return {}
-    found: dict[str, int] = chosen.room("messages").left_out(batch)
-    return found
+    return find_format(format).columns.left_out(batch)
 
 
 # --- Parquet ----------------------------------------------------------------------------------------------------------
@@ -456,10 +432,9 @@ def from_parquet(
     of their directory, and the store of rows that name none is called like it.
     """
     if isinstance(target, str | Path):
-        _check_parquet(disk, Path(source), find_format(format).room("columns"))  # before there is a journal for nothing
-        journal, path = find_format(format).room("journal"), Path(target)
-        open_writer = getattr(journal, "Writer", None) or partial(journal.open_target, name=path.name)
-        with open_writer(path, disk=disk, **options) as writer:
+        chosen = find_format(format)
+        _check_parquet(disk, Path(source), chosen.columns)  # before there is a journal for nothing
+        with chosen.open_writer(Path(target), disk=disk, **options) as writer:
             return from_parquet(source, writer, progress=progress, disk=disk)
     if options:
         raise WrongUse(f"these options are the writer's, and it is open already: {', '.join(options)}")
@@ -487,12 +462,12 @@ def parquet_losses(source: Path | str, *, disk: Disk = REAL_DISK) -> list[Loss]:
         file.close()
 
 
-def _check_parquet(disk: Disk, path: Path, room: ModuleType) -> None:
+def _check_parquet(disk: Disk, path: Path, columns: Columns) -> None:
     """Raise what is wrong with a Parquet file, as far as its footer and its first rows tell."""
     file = disk.open(path, "read")
     try:
         for batch, _, _ in _parquet_batches(file):
-            next(iter(room.from_arrow(batch)), None)
+            columns.check(batch)
             break
     finally:
         file.close()

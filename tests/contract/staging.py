@@ -16,11 +16,11 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from pathlib import Path
-from types import ModuleType
 from typing import Any, ClassVar, TypeAlias
 
 from logwright.core.disk import Disk, OpenMode, RealDisk, RealFile
 from logwright.core.manifest import Batch
+from logwright.core.staging import publish, recover_staging
 from tests.support.simulated_disk import SimulatedDisk
 
 ROOT = Path("/target")
@@ -37,8 +37,6 @@ class StagingSubject(ABC):
     """A format that is written by staging."""
 
     name: ClassVar[str]
-    room: ClassVar[ModuleType]
-    """The format's room `staging`."""
     target: Any
     most_states: ClassVar[int] = 16
     """At how many crash states of each operation the contract looks."""
@@ -136,7 +134,7 @@ class StagingSubject(ABC):
     # --- staging and publishing -------------------------------------------------------------------------------------
 
     def stage(self, disk: Disk, run: str, order: int, rows: list[Row], *, root: Path = ROOT, target: Any = None) -> Any:
-        task = self.room.Stage(root, run, order, target or self.target, disk=disk)
+        task = (target or self.target).stage(root, run, order, disk=disk)
         for start in range(0, len(rows), 7):
             task.append_batch(self.as_batch(rows[start : start + 7]))
         return task.finish()
@@ -145,7 +143,7 @@ class StagingSubject(ABC):
         return [self.stage(disk, run, 1, self.second), self.stage(disk, run, 0, self.first)]
 
     def publish(self, disk: Disk, run: str, staged: list[Any], batch: Batch | None = None) -> Any:
-        return self.room.publish(ROOT, run, staged, self.target, batch, disk=disk)
+        return publish(ROOT, run, staged, self.target, batch, disk=disk)
 
     def publish_two(self, disk: Disk, batch: Batch | None = QUERY, run: str = "run") -> Any:
         return self.publish(disk, run, self.stage_two(disk, run), batch)
@@ -169,7 +167,7 @@ class StagingSubject(ABC):
         raise AssertionError("no manifest was ever there")
 
     def recover(self, disk: Disk) -> Any:
-        return self.room.recover_staging(ROOT, disk=disk)
+        return recover_staging(ROOT, disk=disk)
 
     def check(self, state: SimulatedDisk, none: Contents | None = None, everything: Contents | None = None) -> None:
         """All or none after the recovery, and all once after the batch was tried again."""
@@ -195,7 +193,7 @@ class StagingSubject(ABC):
         """One batch of a query, of two tasks."""
         rows, run = self.batch_of(number), f"run-{time.time_ns()}"
         staged = [self.stage(disk, run, order, rows[5 * order : 5 * order + 5], root=root) for order in (0, 1)]
-        self.room.publish(root, run, staged, self.target, Batch("query", number), disk=disk)
+        publish(root, run, staged, self.target, Batch("query", number), disk=disk)
 
     def publish_for_ever(self, root: Path, number: int) -> None:
         """What a process does that is killed: it goes on with the batch that it is told, and says which one is done."""

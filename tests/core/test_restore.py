@@ -10,7 +10,6 @@ import pytest
 
 from logwright.core.disk import REAL_DISK
 from logwright.core.errors import DamagedJournal, Locked, NotFound, StorageFailed, WrongUse
-from logwright.core.format import FORMATS, Format
 from logwright.core.restore import (
     Missing,
     Restored,
@@ -18,7 +17,6 @@ from logwright.core.restore import (
     Restoring,
     Written,
     check_journals,
-    room_of,
 )
 from logwright.formats.sej import Writer
 from tests.support.trees import read_tree
@@ -212,9 +210,3 @@ def test_the_result_says_what_is_missing() -> None:
             },
         ],
     }
-
-
-def test_a_format_that_is_not_restored_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(FORMATS, "odd", Format("odd", "one without that room", "logwright.nowhere"))
-    with pytest.raises(WrongUse, match="journals of the format odd cannot be restored"):
-        room_of("odd")

@@ -10,7 +10,7 @@ import pytest
 from logwright.core.errors import WrongUse
 from logwright.formats.columns import floored, times_of
 from logwright.formats.sej.columns import from_arrow
-from logwright.formats.sej.tables import column
+from logwright.formats.sej.tables import COLUMNS
 
 LEAST, MOST = -(1 << 63), (1 << 63) - 1
 NANOSECONDS = [
@@ -38,7 +38,7 @@ def times(values: list[int | None], unit: str) -> pa.Array:
 @pytest.mark.parametrize("exact", NANOSECONDS)
 def test_every_timestamp_that_the_source_of_sej_delivers_can_be_written(exact: int) -> None:
     batch = pa.record_batch({"timestamp": times([exact], "ns"), "value": pa.array([b"v"])})
-    delivered = column(batch, "timestamp")
+    delivered = COLUMNS.column(batch, "timestamp")
     assert delivered is not None
     assert delivered.view(pa.int64()).to_pylist() == [exact // 1000]
     (columns,) = from_arrow(pa.record_batch({"timestamp": delivered, "value": pa.array([b"v"])}))

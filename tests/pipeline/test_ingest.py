@@ -108,14 +108,14 @@ def test_journals_of_every_format_become_rows_that_say_the_same_as_their_columns
     found = rows(plan)
     assert {journal.format for journal in find_journals(str(tmp_path / "demo"), None)} == set(FORMATS)
     for journal in find_journals(str(tmp_path / "demo"), None):
-        room = find_format(journal.format).room("tables")
+        own = find_format(journal.format).columns
         ours = found.filter(pc.equal(found["journal"], journal.name))
         assert ours.num_rows == done.journals[journal.name].records > 0, journal
-        names = room.sources(["op", "key", "detail"], sharded=False)
+        names = own.sources(["op", "key", "detail"], sharded=False)
         columns = [
             [
                 column.to_pylist()
-                for column in (room.column(batch, name) for name in ("op", "detail"))
+                for column in (own.column(batch, name) for name in ("op", "detail"))
                 if column is not None
             ]
             for batch in arrow.batches(Path(journal.location), names, mode="dropmalformed", format=journal.format)

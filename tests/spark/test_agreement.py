@@ -188,9 +188,9 @@ def expected(root: Path) -> dict[str, Rows]:
 def for_a_stream(root: Path, rows: Rows) -> Rows:
     """What a stream tells of it: nothing of a torn tail, nor of what may be a message that is still being written."""
     found: Rows = {}
-    part_of = find_format("sej").room("restore").part_of
+    part_of = find_format("sej").restore.part_of
     for name, some in rows.items():
-        extents = find_format("sej").room("splits").extent(open_journal(root / name))
+        extents = find_format("sej").splits.extent(open_journal(root / name))
         found[name] = []
         following = {row.file: int(Path(row.file).stem, 16) for row in some}
         for row in some:

@@ -15,7 +15,8 @@ from pyspark.sql.types import StructType
 
 from logwright.core.errors import WrongUse
 from logwright.core.times import shown_time
-from logwright.formats.versioned import Entry, Reader, VersionedRecovery, splits
+from logwright.formats.versioned import Entry, Reader, VersionedRecovery
+from logwright.formats.versioned.splits import SPLITS
 from logwright.spark.filters import Bounds
 from logwright.spark.schemas import spark_schema
 from logwright.spark.source import SOURCES, JournalReader, VersionedSource
@@ -215,6 +216,6 @@ def test_positions_of_an_archive_go_further_than_its_bytes(tmp_path: Path) -> No
         model.change(Entry(START + number, "key", "the same text again and again"))
     model.rotate()
     reader = Reader(model.write(tmp_path))
-    (archive, *_) = splits.plan(reader)
+    (archive, *_) = SPLITS.plan(reader)
     assert archive.bytes < 1000
     assert Bounds(first_position=5000).leave(archive)

@@ -11,16 +11,14 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Any, Final, TypeVar
 
 import click
 
 from ..core.disk import REAL_DISK
 from ..core.errors import DamagedJournal, StorageFailed, WrongUse
-from ..core.format import FORMATS, Format, Located, Reader, detect, find_format, open_journal
+from ..core.format import FORMATS, Consumers, Format, Located, Reader, detect, find_format, open_journal
 from ..core.outcome import MODES, Damage, Mode
 from ..values import DECODINGS
 from .output import describe, is_terminal, place, warn
@@ -299,43 +297,21 @@ def agreed(question: str) -> bool:
 # --- journals with consumers ----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumedJournal:
-    """A journal whose directory holds the offsets of its consumers; `shard` is None when it is not below a root."""
-
-    shard: str | None
-    directory: Path
-    reader: Any
-
-    def named(self, fields: dict[str, Any]) -> dict[str, Any]:
-        """A JSON object about this journal, with the shard's name in it if it is one."""
-        return fields if self.shard is None else {"shard": self.shard, **fields}
-
-
-def consumers_room(path: Path, format_name: str | None) -> ModuleType:
-    """The room of a format that knows the offsets of consumers; `WrongUse` when it has none."""
+def consumers_of(path: Path, format_name: str | None) -> Consumers:
+    """The consumers of a format; `WrongUse` when it has none."""
     format = chosen_format(path, format_name)
-    if "consumers" not in format.traits:
+    if format.consumers is None:
         raise WrongUse(f"{path}: journals of the format {format.name} have no consumers")
-    return format.room("offset")
+    return format.consumers
 
 
-def consumed_journals(reader: Any) -> list[ConsumedJournal]:
-    """The journal that was opened, or each shard of it."""
-    if hasattr(reader, "shards"):
-        return [ConsumedJournal(shard.name, shard.path, reader.open(shard)) for shard in reader.shards()]
-    if reader.directory != reader.path:
-        raise WrongUse(f"{reader.path} is a single file: give the journal's directory")
-    return [ConsumedJournal(None, reader.directory, reader)]
-
-
-def stored_offsets(room: Any, directory: Path) -> tuple[dict[str, int | None], bool]:
+def stored_offsets(consumers: Consumers, directory: Path) -> tuple[dict[str, int | None], bool]:
     """Where each consumer of a journal is, and whether all offsets could be read; a warning tells of each other one."""
     found: dict[str, int | None] = {}
-    names = room.list_consumers(REAL_DISK, directory)
+    names = consumers.names(directory)
     for name in names:
         try:
-            found[name] = room.stored_offset(REAL_DISK, directory, name)
+            found[name] = consumers.offset(directory, name)
         except DamagedJournal as error:
             warn(f"{place(directory, str(error.file))} @ {error.position}: {error.reason}")
         except StorageFailed as error:

@@ -7,13 +7,11 @@ from typing import Any
 
 import click
 
-from ..core.disk import REAL_DISK
 from ..core.errors import NotFound
+from ..core.format import Cleaning, Consumers
 from .arguments import (
     agreed,
-    chosen_format,
-    consumed_journals,
-    consumers_room,
+    consumers_of,
     damage_placed,
     format_option,
     json_option,
@@ -62,23 +60,22 @@ def command(
     segment always stays. Works while a writer appends. Asks first; where there is no
     terminal to ask on it needs --yes.
     """
-    offsets = consumers_room(path, format_name)
-    room = chosen_format(path, format_name).room("retention")
+    consumers = consumers_of(path, format_name)
     rules: dict[str, Any] = {"keep_segments": keep}
     if max_age is not None:
         rules["max_age_seconds"] = parse_duration(max_age) / NANOSECONDS
     if max_bytes is not None:
         rules["max_bytes"] = parse_size(max_bytes)
     with opened(path, format_name) as reader:
-        journals = consumed_journals(reader)
-        ignorable = [_ignorable(offsets, journal.directory, ignored) for journal in journals]
+        journals = consumers.journals(reader)
+        ignorable = [_ignorable(consumers, journal.directory, ignored) for journal in journals]
         for name in ignored:
             if not any(name in names for names in ignorable):
                 raise NotFound(f"{path}: there is no consumer {name!r} to ignore")
         plans = []
         for journal, names in zip(journals, ignorable, strict=True):
             with damage_placed(journal.directory):
-                plans.append(room.plan(journal.directory, ignore_consumers=names, **rules))
+                plans.append(consumers.clean(journal.directory, only_plan=True, ignore_consumers=names, **rules))
         segments = sum(len(plan.removed) for plan in plans)
         size = sum(plan.removed_bytes for plan in plans)
         doing = not only_plan and segments > 0
@@ -91,20 +88,22 @@ def command(
                 talk("nothing was removed")
                 return
         for journal, names, plan in zip(journals, ignorable, plans, strict=True):
-            result = room.clean(journal.directory, ignore_consumers=names, **rules) if doing else plan
+            result = plan
+            if doing:
+                result = consumers.clean(journal.directory, only_plan=False, ignore_consumers=names, **rules)
             if as_json:
                 print_json(journal.named({"done": doing, **result.as_json()}))
             else:
                 _print_plan(result, "removed" if doing else "goes")
 
 
-def _ignorable(offsets: Any, directory: Path, ignored: tuple[str, ...]) -> list[str]:
+def _ignorable(consumers: Consumers, directory: Path, ignored: tuple[str, ...]) -> list[str]:
     """Which of the consumers to be ignored a journal has: a shard need not have all of them."""
-    known = offsets.list_consumers(REAL_DISK, directory)
+    known = consumers.names(directory)
     return [name for name in ignored if name in known]
 
 
-def _print_plan(plan: Any, word: str) -> None:
+def _print_plan(plan: Cleaning, word: str) -> None:
     """What becomes of each segment, and why."""
     what = "removed" if word == "removed" else "would go"
     count = f"{len(plan.removed)} of {len(plan.verdicts)} segments {what}"
@@ -112,6 +111,5 @@ def _print_plan(plan: Any, word: str) -> None:
     columns = [Column("segment"), Column("first", right=True), Column("bytes", right=True), Column(""), Column("why")]
     with Table(columns) as table:
         for verdict in plan.verdicts:
-            segment = verdict.segment
             fate = word if verdict.removed else "stays"
-            table.add(segment.name, str(segment.first_offset), str(verdict.bytes), fate, verdict.reason)
+            table.add(verdict.name, str(verdict.first), str(verdict.bytes), fate, verdict.reason)

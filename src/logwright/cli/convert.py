@@ -192,7 +192,8 @@ def _as_messages(change: _Change, batch: Any) -> Any:
     from .. import arrow
 
     messages = arrow.as_messages(change.origin, batch)
-    return find_format(change.target).room("messages").named_by_key(messages) if change.by_key else messages
+    items = find_format(change.target).items
+    return items.named_by_key(messages) if change.by_key and items is not None else messages
 
 
 def _refuse(source: Path, change: _Change, left_out: Counter[str], without_value: int) -> None:
@@ -224,7 +225,7 @@ def _from_parquet(source: Path, destination: Path, target: str, progress: Progre
 
 def _has_times(format: str) -> bool:
     """Whether records of a format are found by their times, which a conversion keeps, and not by numbers."""
-    return "states" in find_format(format).traits
+    return find_format(format).states is not None
 
 
 def _write_journal(destination: Path, target: str, fill: Callable[[Any], list[Loss]]) -> int:
@@ -233,12 +234,10 @@ def _write_journal(destination: Path, target: str, fill: Callable[[Any], list[Lo
     `fill` gives the losses that the new journal inherits.
     """
     format = find_format(target)
-    journal = format.room("journal")
     partial = destination.with_name(f".{destination.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     try:
-        many = getattr(journal, "open_target", None)  # where a directory holds several journals of a format
-        with journal.Writer(partial) if many is None else many(partial, destination.name) as writer:
+        with format.open_target(partial, destination.name) as writer:
             losses = fill(writer)
         add_losses(REAL_DISK, partial, losses)
         REAL_DISK.rename(partial, destination)

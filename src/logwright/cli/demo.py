@@ -19,8 +19,10 @@ from typing import Any, Final
 
 import click
 
+from .. import appendfile, kestrel, sej, versioned, yeltsin
+from .. import open as open_journal
 from ..core.errors import WrongUse
-from ..core.format import FORMATS, find_format
+from ..core.format import FORMATS
 from .arguments import DAMAGE_FOUND, GOOD, json_option, verb
 from .output import BOLD, Column, Table, escape, print_json, print_line, styled
 from .times import NANOSECONDS, parse_time
@@ -155,12 +157,11 @@ def _orders(random_numbers: random.Random) -> Iterator[tuple[int, bytes, int, by
 
 
 def _write_orders(path: Path, orders: list[tuple[int, bytes, int, bytes]]) -> None:
-    journal, offset = find_format("sej").room("journal"), find_format("sej").room("offset")
-    with journal.Writer(path, segment_size=_SEGMENT_BYTES) as writer:
+    with sej.Writer(path, segment_size=_SEGMENT_BYTES) as writer:
         for timestamp, key, type, value in orders:
             writer.append(value, key=key, type=type, timestamp=timestamp)
     for name, consumed in _CONSUMED.items():
-        with offset.Offset(path, name) as position:
+        with sej.Offset(path, name) as position:
             position.commit(consumed)
 
 
@@ -173,7 +174,7 @@ def _tear(path: Path) -> None:
 
 def _damage(path: Path) -> None:
     """Change the size at the end of one message, as a failing disk may."""
-    with find_format("sej").open(path) as reader:
+    with open_journal(path) as reader:
         message: Any = next(reader.scan(_DAMAGED_OFFSET, _DAMAGED_OFFSET + 1))
     with (path / message.file).open("r+b") as file:
         file.seek(message.span.end - 2)
@@ -182,7 +183,7 @@ def _damage(path: Path) -> None:
 
 def _write_events(path: Path, random_numbers: random.Random) -> None:
     now = parse_time(_FIRST_TIME)
-    with find_format("sej").room("shard_writer").ShardedWriter(path, "web", 2) as writer:
+    with sej.ShardedWriter(path, "web", 2) as writer:
         for number in range(_EVENTS):
             now += random_numbers.randrange(NANOSECONDS, 60 * NANOSECONDS)
             visitor = f"visitor-{random_numbers.randrange(50):02d}".encode()
@@ -203,7 +204,7 @@ def _write_mail(path: Path, random_numbers: random.Random) -> int:
     """A queue that is read by somebody who reserves each mail, and now and then fails to send it."""
     now_ms = parse_time(_FIRST_TIME) // 1_000_000
     operations = 0
-    with find_format("kestrel").room("journal").Writer(path) as writer:
+    with kestrel.Writer(path) as writer:
         for number in range(_MAILS):
             now_ms += random_numbers.randrange(1000, 60_000)
             mail = {"to": random_numbers.choice(_CUSTOMERS), "order": 10_000 + number}
@@ -225,9 +226,8 @@ def _write_mail(path: Path, random_numbers: random.Random) -> int:
 def _write_jobs(path: Path, random_numbers: random.Random) -> int:
     """A queue whose items expire; its first file was rotated, under the time at which that happened."""
     now_ms = parse_time(_FIRST_TIME) // 1_000_000
-    journal = find_format("kestrel").room("journal")
     for _ in range(2):
-        with journal.Writer(path) as writer:
+        with kestrel.Writer(path) as writer:
             for number in range(_JOBS):
                 now_ms += random_numbers.randrange(1000, 60_000)
                 writer.addx(f"job {number}".encode(), expires=now_ms + 3_600_000, added=now_ms)
@@ -251,9 +251,8 @@ def _write_versioned(directory: Path) -> list[Sample]:
 def _write_fleet(stores: Path, random_numbers: random.Random) -> int:
     """Where the trucks of a small shop are: every few minutes one of them tells, and now and then one is sold."""
     now = parse_time(_FIRST_TIME)
-    journal = find_format("versioned").room("store")
     options: dict[str, Any] = {"capacity": _STORE_BYTES, "background": False, "clock": lambda: now}
-    with journal.VersionedKVStore.open(stores, "fleet", **options) as store:
+    with versioned.VersionedKVStore.open(stores, "fleet", **options) as store:
         for _ in range(_MOVES):
             now += random_numbers.randrange(NANOSECONDS, 90 * NANOSECONDS)
             truck = f"truck/{random_numbers.randrange(12)}"
@@ -265,7 +264,7 @@ def _write_fleet(stores: Path, random_numbers: random.Random) -> int:
                     "lon": round(random_numbers.uniform(6, 15), 4),
                 }
                 store.insert(truck, {**place, "load": random_numbers.choice(_GOODS)})
-    with find_format("versioned").open(stores) as reader:
+    with open_journal(stores) as reader:
         return reader.count()
 
 
@@ -282,14 +281,16 @@ def _write_yeltsin(directory: Path) -> list[Sample]:
 def _write_accounts(path: Path, random_numbers: random.Random) -> int:
     """Goods are moved from one account to another, and both change or none: a row of twelve digits for each."""
     now = parse_time(_FIRST_TIME) // NANOSECONDS
-    package = find_format("yeltsin").room("records")
     pages = [65566 + number * 65536 for number in range(_ACCOUNT_PAGES)]
     rows = {(page, row): 1000 for page in pages for row in range(_ACCOUNT_ROWS)}
-    with find_format("yeltsin").room("journal").Writer(path) as journal:
+    with yeltsin.TransactionJournal(path) as journal:
         for page in pages:
             now += random_numbers.randrange(1, 60)
             opening = b"".join(b"%011d\n" % rows[page, row] for row in range(_ACCOUNT_ROWS))
-            new = [package.Allocate(page, 0, 0), package.Modify(page, 0, bytes(len(opening)), opening)]
+            new: list[yeltsin.Operation] = [
+                yeltsin.Allocate(page, 0, 0),
+                yeltsin.Modify(page, 0, bytes(len(opening)), opening),
+            ]
             journal.append(new, timestamp=now, flags=1)
         for number in range(_TRANSFERS):
             now += random_numbers.randrange(1, 60)
@@ -299,7 +300,7 @@ def _write_accounts(path: Path, random_numbers: random.Random) -> int:
             for change, place in zip((-amount, amount), random_numbers.sample(list(rows), 2), strict=True):
                 page, row = place
                 before, after = b"%011d\n" % rows[place], b"%011d\n" % (rows[place] + change)
-                moves.append(package.Modify(page, 12 * row, before, after))
+                moves.append(yeltsin.Modify(page, 12 * row, before, after))
                 rows[place] += 0 if is_void else change
             journal.append(moves, timestamp=now, end=0xFE if is_void else 0xFF, flags=1)
         return int(journal.count)
@@ -311,10 +312,9 @@ def _write_accounts(path: Path, random_numbers: random.Random) -> int:
 def _write_appendfile(directory: Path) -> list[Sample]:
     """What sensors tell, a segment for each round. The program was started three times, and never caught up."""
     random_numbers = random.Random(_SEED)
-    journal = find_format("appendfile").room("journal")
     path = directory / "readings"
     for rounds, done in ((6, 3), (2, 0), (1, 0)):
-        writer, recovery = journal.Writer.open(path, file_bytes=_READINGS_FILE_BYTES)
+        writer, recovery = appendfile.Writer.open(path, file_bytes=_READINGS_FILE_BYTES)
         with writer:
             next(recovery, None)
             for number in range(rounds * _SENSORS):
@@ -324,7 +324,7 @@ def _write_appendfile(directory: Path) -> list[Sample]:
                     writer.register_checkpoint()
             for _ in range(done):
                 writer.check_checkpoint()
-    with find_format("appendfile").open(path) as reader:
+    with open_journal(path) as reader:
         return [Sample("readings", "appendfile", reader.count(), "segments, some of which wait to be recovered")]
 
 
@@ -406,10 +406,8 @@ def _perform(purpose: str, line: str) -> int:
 
 
 def _same_messages(one: Path, other: Path) -> bool:
-    format = find_format("sej")
-    with format.open(one) as first, format.open(other) as second:
-        pairs = zip(first.scan(), second.scan(), strict=True)
-        return all(a.record == b.record for a, b in pairs)  # type: ignore[union-attr]  # no Damage in failfast
+    with sej.Reader(one) as first, sej.Reader(other) as second:
+        return all(a == b for a, b in zip(first, second, strict=True))
 
 
 # --- the pipeline ---------------------------------------------------------------------------------------------------

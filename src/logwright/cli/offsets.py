@@ -8,8 +8,7 @@ from typing import Any
 from .arguments import (
     DAMAGE_FOUND,
     GOOD,
-    consumed_journals,
-    consumers_room,
+    consumers_of,
     format_option,
     json_option,
     local_option,
@@ -41,20 +40,20 @@ def command(path: Path, local: bool, format_name: str | None, as_json: bool) -> 
     cannot be read is told on stderr, and makes the exit code 1. Needs no lock. Below a root of shards there is an
     answer for each shard.
     """
-    room = consumers_room(path, format_name)
+    consumers = consumers_of(path, format_name)
     damaged = False
     with opened(path, format_name) as reader:
-        for journal in consumed_journals(reader):
-            consumers, all_read = stored_offsets(room, journal.directory)
+        for journal in consumers.journals(reader):
+            offsets, all_read = stored_offsets(consumers, journal.directory)
             damaged = damaged or not all_read
             first, next_offset = journal.reader.first, journal.reader.next
             if as_json:
-                print_json(journal.named({"first": first, "next": next_offset, "consumers": consumers}))
+                print_json(journal.named({"first": first, "next": next_offset, "consumers": offsets}))
                 continue
             print_line(f"{journal.directory}: first {first}, next {next_offset}")
             columns = [Column("consumer"), Column("offset", right=True), Column("lag", right=True), Column("time")]
             with Table(columns) as table:
-                for name, offset in consumers.items():
+                for name, offset in offsets.items():
                     when = format_time(_time_at(journal.reader, offset), local=local)
                     table.add(name, "-" if offset is None else str(offset), _lag(offset, first, next_offset), when)
     return DAMAGE_FOUND if damaged else GOOD

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import click
 
 from ..core.errors import WrongUse
+from ..core.repair import Plan, Repairs
 from .arguments import (
     DAMAGE_FOUND,
     GOOD,
@@ -63,10 +63,10 @@ def command(
     """
     if undo and only_plan:
         raise WrongUse("--plan and --undo exclude each other")
-    room = chosen_format(path, format_name).room("repair")
+    repairs = chosen_format(path, format_name).repairs
     if undo:
-        return _undo(room, path, yes, as_json)
-    plan = room.plan(path, accept_checksums=accept_checksums)
+        return _undo(repairs, path, yes, as_json)
+    plan = repairs.plan(path, accept_checksums=accept_checksums)
     if plan.empty or only_plan:
         return _tell_plan(path, plan, as_json)
     asking = must_ask(f"repairing {path}", yes)
@@ -75,7 +75,8 @@ def command(
         if not agreed(f"Repair {path}?"):
             talk("nothing was changed")
             return DAMAGE_FOUND
-    repair = room.apply(path, plan)
+    repair = repairs.apply(path, plan)
+    assert repair is not None
     if not asking and not as_json:  # now that nothing has kept it from being done, such as a lock
         _describe(plan)
     if as_json:
@@ -89,12 +90,12 @@ def command(
     return GOOD if plan.costs_nothing else DAMAGE_FOUND
 
 
-def _describe(plan: Any) -> None:
+def _describe(plan: Plan) -> None:
     for line in plan.describe():
         print_line(line)
 
 
-def _tell_plan(path: Path, plan: Any, as_json: bool) -> int:
+def _tell_plan(path: Path, plan: Plan, as_json: bool) -> int:
     if as_json:
         print_json({"done": False, **plan.as_json(), "log": None, "kept": []})
         return GOOD if plan.costs_nothing else DAMAGE_FOUND
@@ -106,13 +107,13 @@ def _tell_plan(path: Path, plan: Any, as_json: bool) -> int:
     return GOOD if plan.costs_nothing else DAMAGE_FOUND
 
 
-def _undo(room: Any, path: Path, yes: bool, as_json: bool) -> int:
+def _undo(repairs: Repairs, path: Path, yes: bool, as_json: bool) -> int:
     if must_ask(f"taking back a repair of {path}", yes, preview="") and not agreed(
         f"Take back the latest repair of {path}?"
     ):
         talk("nothing was changed")
         return GOOD
-    repair = room.undo(path)
+    repair = repairs.undo(path)
     if as_json:
         print_json({"undone": True, **repair.plan.as_json(), "log": str(repair.log)})
     else:

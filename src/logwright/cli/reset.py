@@ -8,11 +8,10 @@ from typing import Any
 
 import click
 
-from ..core.disk import REAL_DISK
 from ..core.errors import DamagedJournal, NotFound, WrongUse
+from ..core.format import Consumers
 from .arguments import (
-    consumed_journals,
-    consumers_room,
+    consumers_of,
     format_option,
     json_option,
     local_option,
@@ -60,18 +59,18 @@ def command(
     A plain number is an offset, anything else but `first` and `last` a time. Below a root of shards the consumer is
     moved in each shard, or, when it is running in one of them, in none.
     """
-    room = consumers_room(path, format_name)
+    consumers = consumers_of(path, format_name)
     where = _parse_target(target, local)
     with opened(path, format_name) as reader:
-        journals = consumed_journals(reader)
+        journals = consumers.journals(reader)
         if "to" in where and isinstance(where["to"], int) and len(journals) > 1:
             raise WrongUse(f"{path}: an offset is another message in each shard; reset one shard at a time")
         directories = [journal.directory for journal in journals]
-        befores = [_stored(room, directory, name) for directory in directories]
+        befores = [_stored(consumers, directory, name) for directory in directories]
         if only_plan:
-            afters = [room.plan_reset(directory, name, create=create, **where) for directory in directories]
+            afters = [consumers.plan_reset(directory, name, create=create, **where) for directory in directories]
         else:
-            afters = room.reset_all(directories, name, create=create, **where)
+            afters = consumers.reset(directories, name, create=create, **where)
         for journal, before, after in zip(journals, befores, afters, strict=True):
             if as_json:
                 print_json(journal.named({"consumer": name, "before": before, "after": after, "done": not only_plan}))
@@ -82,11 +81,10 @@ def command(
             talk(f"{path}: this is the plan; nothing was changed")
 
 
-def _stored(room: Any, directory: Path, name: str) -> int | None:
+def _stored(consumers: Consumers, directory: Path, name: str) -> int | None:
     """Where a consumer is, None also for one that --create shall make, and for an offset that a reset shall mend."""
     with suppress(NotFound, DamagedJournal):
-        offset: int | None = room.stored_offset(REAL_DISK, directory, name)
-        return offset
+        return consumers.offset(directory, name)
     return None
 
 

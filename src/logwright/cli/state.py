@@ -14,8 +14,6 @@ from .arguments import (
     DAMAGE_FOUND,
     GOOD,
     chosen_format,
-    consumed_journals,
-    consumers_room,
     find_point,
     format_option,
     json_option,
@@ -83,11 +81,10 @@ def command(path: Path, at: str | None, local: bool, format_name: str | None, as
 
 def _tell_unread_offsets(path: Path, format_name: str | None, reader: Any) -> bool:
     """Warn of the consumers whose place cannot be read, which the state has as null; whether there are none."""
-    is_single_file = getattr(reader, "is_single_file", False)
-    if is_single_file or "consumers" not in chosen_format(path, format_name).traits:
+    consumers = chosen_format(path, format_name).consumers
+    if consumers is None or reader.is_single_file:
         return True
-    room = consumers_room(path, format_name)
-    told = [stored_offsets(room, journal.directory)[1] for journal in consumed_journals(reader)]  # of all of them
+    told = [stored_offsets(consumers, journal.directory)[1] for journal in consumers.journals(reader)]  # of all of them
     return all(told)
 
 

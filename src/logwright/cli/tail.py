@@ -74,8 +74,6 @@ def command(
     if timeout is not None and not follow:
         raise WrongUse("--timeout is for following: give -f as well")
     format = chosen_format(path, format_name)
-    if follow and "follow" not in format.traits:
-        raise WrongUse(f"{path}: journals of the format {format.name} cannot be followed")
     with (
         opened(path, format.name) as reader,
         Printer(reader, as_json=as_json, decode=decode, schema=schema, local=local) as printer,
@@ -128,7 +126,7 @@ def _is_before(reader: Any, item: Located, ends: Any) -> bool:
 
 
 def _follow(format: Format, path: Path, ends: Any, timeout: float | None, mode: Mode, printer: Printer) -> None:
-    with format.room("journal").follow(path, ends, timeout=timeout, mode=heedful(mode)) as scanner:
+    with format.follow(path, ends, timeout=timeout, mode=heedful(mode)) as scanner:
         for item in scanner.located():
             _print(printer, item, mode)
             sys.stdout.flush()

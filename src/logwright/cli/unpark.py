@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import click
 
 from ..core.errors import WrongUse
+from ..core.format import Unparked
 from .arguments import chosen_format, damage_placed, format_option, json_option, path_argument, verb
 from .output import print_json, print_line, talk, warn
 
@@ -43,11 +43,10 @@ def command(
     says how many it found there.
     """
     format = chosen_format(path, format_name)
-    if "park" not in format.traits:
+    if format.items is None:
         raise WrongUse(f"{path}: journals of the format {format.name} hold no items that could be parked")
-    room = format.room("parking")
     with damage_placed(path):
-        done = (room.plan_unpark if only_plan else room.unpark)(path, target, most=limit)
+        done = format.items.unpark(path, target, most=limit, only_plan=only_plan)
     if as_json:
         names = {"from": str(done.source), "to": str(done.target)}
         print_json({"done": not only_plan, **names, "items": done.items, "left": done.left, "doubled": done.doubled})
@@ -58,7 +57,7 @@ def command(
     _warn_of_doubled(done)
 
 
-def _warn_of_doubled(done: Any) -> None:
+def _warn_of_doubled(done: Unparked) -> None:
     if done.doubled:
         were = "was" if done.doubled == 1 else "were"
         warn(f"{_items(done.doubled)} {were} in {done.target} already: an unpark was interrupted, and put them there")

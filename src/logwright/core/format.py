@@ -1,37 +1,32 @@
-"""Format: a format's name, traits and rooms, and how to tell from names and bytes which format a path holds.
+"""Format: everything that the rest of the package may ask of a format, and detection of the format of a path.
 
-A format registers one `Format` here, by its name and package only: nothing of it is imported before it is used. Its
-package has the same rooms as every other (`layout records codec replay journal columns`), reached by `room(name)`.
-
-What the rooms of a format offer to the rest of the house, the command line and Spark:
-
-    journal.looks_like(disk, path)   -> Evidence | None    does this path hold such a journal?
-    journal.open_reader(path, ...)   -> Reader              read-only, without the writer's lock
-    journal.follow(path, ends, ...)  -> something with `located`, of formats with the trait `follow`
-    journal.names_journal(disk, path) -> whether a path without a file names a journal of which other files are there;
-                                        only formats that have such journals have this
-    journal.journal_of(name)         -> of a flat format the journal that a file of this name belongs to
-    repair.plan(path), …             see core/repair.py
-    splits.plan(reader, ...), …      see core/split.py
-    inventory.take(reader)           -> Inventory           see core/inventory.py
-    restore.FileWriter(...), …       see core/restore.py
-    staging.Target(...), …           see core/manifest.py, and spark/sink.py
+Each format implements `Format` in its `format.py` and is registered in `FORMATS` by `logwright.formats`. Methods import
+what they need. What a format does not have is None.
 """
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable, Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType, TracebackType
-from typing import Any, Protocol, Self
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol, Self
 
 from .disk import REAL_DISK, Disk
 from .errors import NotFound, UnknownFormat
 from .losses import Loss
 from .outcome import Damage, Mode, Span
 from .report import Progress, Report, Summary
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from .columns import Columns
+    from .manifest import Target
+    from .repair import Repairs
+    from .restore import Restore
+    from .split import Splits
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,76 +102,296 @@ class Reader(Protocol):
     ) -> None: ...
 
 
+class Follower(Protocol):
+    """A journal that is followed while writers append to it."""
+
+    def located(self) -> Iterator[Located | Damage]:
+        """The records with their places as they appear, until nothing came for the timeout."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+class BatchWriter(Protocol):
+    """A writer that takes record batches."""
+
+    def append_batch(self, batch: Any) -> Any: ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
 @dataclass(frozen=True, slots=True)
-class Format:
-    """What the house knows of a format before any of its code is loaded.
+class ConsumedJournal:
+    """A journal whose directory holds the offsets of its consumers; `shard` is None when it is not below a root."""
 
-    Traits that others ask for: `consumers` (their offsets are kept), `flat` (a journal is files in a directory: what is
-    in directories in there is no part of it), `follow` (it can be followed), `park` (its items can be parked, and put
-    back), `prune_numbers` (the column `sequence` on Spark is the record number that splits are planned by),
-    `prune_times` (splits are planned by time as well), `states` (the state at a time is a table, by its room `states`).
-    """
+    shard: str | None
+    directory: Path
+    reader: Any
 
-    name: str
-    title: str
-    package: str
-    traits: frozenset[str] = frozenset()
+    def named(self, fields: dict[str, Any]) -> dict[str, Any]:
+        """A JSON object about this journal, with the name of the shard if it is one."""
+        return fields if self.shard is None else {"shard": self.shard, **fields}
 
-    def room(self, name: str) -> ModuleType:
-        """A module of this format, imported on first use."""
-        return importlib.import_module(f"{self.package}.{name}")
 
+class Fate(Protocol):
+    """What becomes of one file when a journal is cleaned, and why."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def first(self) -> int: ...
+    @property
+    def bytes(self) -> int: ...
+    @property
+    def removed(self) -> bool: ...
+    @property
+    def reason(self) -> str: ...
+
+
+class Cleaning(Protocol):
+    """What cleaning a journal would remove, or has removed."""
+
+    @property
+    def directory(self) -> Path: ...
+    @property
+    def verdicts(self) -> Sequence[Fate]: ...
+    @property
+    def removed(self) -> Sequence[Fate]: ...
+    @property
+    def removed_bytes(self) -> int: ...
+
+    def as_json(self) -> dict[str, Any]: ...
+
+
+class Consumers(ABC):
+    """The consumers of journals: how far each has come, and what may be removed because all have passed it."""
+
+    @abstractmethod
+    def journals(self, reader: Any) -> list[ConsumedJournal]:
+        """The journal that was opened, or each of its shards."""
+
+    @abstractmethod
+    def names(self, directory: Path) -> list[str]:
+        """The consumers of a journal."""
+
+    @abstractmethod
+    def offset(self, directory: Path, name: str) -> int | None:
+        """The offset that a consumer has committed; None before its first commit."""
+
+    @abstractmethod
+    def plan_reset(
+        self,
+        directory: Path,
+        name: str,
+        to: int | Literal["first", "last"] | None = None,
+        *,
+        time: int | None = None,
+        create: bool = False,
+    ) -> int:
+        """The offset that `reset` would move a consumer to."""
+
+    @abstractmethod
+    def reset(
+        self,
+        directories: Sequence[Path],
+        name: str,
+        to: int | Literal["first", "last"] | None = None,
+        *,
+        time: int | None = None,
+        create: bool = False,
+    ) -> list[int]:
+        """Move a consumer in all of these journals, or in none; the new offset in each."""
+
+    @abstractmethod
+    def clean(
+        self,
+        directory: Path,
+        *,
+        only_plan: bool,
+        max_age_seconds: float | None = None,
+        max_bytes: int | None = None,
+        keep_segments: int = 1,
+        ignore_consumers: Collection[str] = (),
+    ) -> Cleaning:
+        """Remove old files that every consumer has passed, or say which would be removed."""
+
+
+class Unparked(Protocol):
+    """What was, or would be, put back from a parked queue."""
+
+    @property
+    def source(self) -> Path: ...
+    @property
+    def target(self) -> Path: ...
+    @property
+    def items(self) -> int: ...
+    @property
+    def left(self) -> int: ...
+    @property
+    def doubled(self) -> int: ...
+
+
+class Items(ABC):
+    """The items that wait in queues."""
+
+    @property
+    @abstractmethod
+    def schema(self) -> pa.Schema:
+        """The columns of `batches`."""
+
+    @abstractmethod
+    def batches(self, reader: Any, mode: Mode, on_damage: Callable[[Damage], None]) -> Iterator[pa.RecordBatch]:
+        """The items of one queue as a consumer finds them after opening it: reserved ones first."""
+
+    @abstractmethod
+    def named_by_key(self, messages: pa.RecordBatch) -> pa.RecordBatch:
+        """Messages whose keys name the queues that they go to."""
+
+    @abstractmethod
+    def unpark(self, path: Path, to: str | None, *, most: int | None, only_plan: bool) -> Unparked:
+        """Put the items of a parked queue back to the tail of another one, or say what that would do."""
+
+
+class StatePart(Protocol):
+    """A part of a journal whose state one task reads."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def bytes(self) -> int: ...
+
+
+class States(ABC):
+    """The state of journals at a time, as a table."""
+
+    @abstractmethod
+    def plan(self, disk: Disk, path: Path, at: int) -> Iterator[Any]:
+        """The parts at a path, each a `StatePart` that can be pickled. No file is opened."""
+
+    @abstractmethod
+    def read(
+        self, disk: Disk, part: Any, at: int, mode: Mode, names: Sequence[str]
+    ) -> tuple[Sequence[Damage], pa.RecordBatch | None]:
+        """What is wrong, and the format's own columns of these names with a row for each key that is there."""
+
+
+class Format(ABC):
+    """A journal format. There is one object of each: see `FORMATS`."""
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    flat: ClassVar[bool] = False
+    """Whether a journal is files in a directory, so that directories in there are not part of it."""
+
+    # --- files --------------------------------------------------------------------------------------------------------
+
+    @abstractmethod
     def looks_like(self, disk: Disk, path: Path) -> Evidence | None:
-        evidence: Evidence | None = self.room("journal").looks_like(disk, path)
-        return evidence
+        """Why a path looks like a journal of this format; None if it does not."""
 
     def names_journal(self, disk: Disk, path: Path) -> bool:
-        """Whether there is a file at a path, or at least a journal of this name without that file."""
-        if disk.exists(path):
-            return True
-        names: Callable[[Disk, Path], bool] | None = getattr(self.room("journal"), "names_journal", None)
-        return names is not None and names(disk, path)
+        """Whether there is a file at a path, or a journal of this name of which only other files are there."""
+        return disk.exists(path)
 
+    def journal_of(self, name: str) -> str:
+        """The name of the journal that a file of this name belongs to."""
+        return name
+
+    @abstractmethod
     def open(self, path: Path, *, disk: Disk = REAL_DISK) -> Reader:
-        reader: Reader = self.room("journal").open_reader(path, disk=disk)
-        return reader
+        """Open a journal for reading. This changes nothing and needs no lock."""
+
+    @abstractmethod
+    def follow(self, path: Path, ends: Any, *, timeout: float | None, mode: Mode) -> Follower:
+        """Follow a journal from the record number `ends`; with parts, from one number for each by its name."""
+
+    @abstractmethod
+    def open_writer(self, path: Path, *, disk: Disk = REAL_DISK, **options: Any) -> BatchWriter:
+        """Open the journal at a path for writing record batches; it is created if there is none."""
+
+    def open_target(self, directory: Path, name: str, *, disk: Disk = REAL_DISK) -> BatchWriter:
+        """Open what takes the rows of tables that become journals of a directory.
+
+        Where a directory holds several journals, rows without the name of one go to `name`.
+        """
+        return self.open_writer(directory, disk=disk)
+
+    @property
+    @abstractmethod
+    def repairs(self) -> Repairs:
+        """How journals are repaired."""
+
+    # --- tables -------------------------------------------------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def splits(self) -> Splits[Any]:
+        """How journals are cut into parts that tasks read."""
+
+    @property
+    @abstractmethod
+    def columns(self) -> Columns:
+        """The records as Arrow data."""
+
+    @property
+    @abstractmethod
+    def restore(self) -> Restore:
+        """How journals are written again from tables."""
+
+    @property
+    def target(self) -> type[Target] | None:
+        """How many tasks write journals together; None where they cannot."""
+        return None
+
+    # --- what some formats have ---------------------------------------------------------------------------------------
+
+    @property
+    def consumers(self) -> Consumers | None:
+        """The consumers whose offsets are kept beside a journal."""
+        return None
+
+    @property
+    def items(self) -> Items | None:
+        """The items that wait in queues."""
+        return None
+
+    @property
+    def states(self) -> States | None:
+        """The state of key-value stores at a time."""
+        return None
 
 
-FORMATS: dict[str, Format] = {
-    format.name: format
-    for format in (
-        Format(
-            "sej",
-            "segmented message journal",
-            "logwright.formats.sej",
-            frozenset({"consumers", "follow", "prune_numbers", "prune_times"}),
-        ),
-        Format(
-            "kestrel",
-            "queue journal of Kestrel",
-            "logwright.formats.kestrel",
-            frozenset({"flat", "follow", "park"}),
-        ),
-        Format(
-            "versioned",
-            "key-value journal with its whole history",
-            "logwright.formats.versioned",
-            frozenset({"flat", "follow", "prune_times", "states"}),
-        ),
-        Format(
-            "appendfile",
-            "rotating journal with checkpoints",
-            "logwright.formats.appendfile",
-            frozenset({"follow"}),
-        ),
-        Format(
-            "yeltsin",
-            "page-transaction journal of YeltsinDB",
-            "logwright.formats.yeltsin",
-            frozenset({"flat", "follow"}),
-        ),
-    )
-}
+class Registry(Mapping[str, Format]):
+    """The formats by name. A format is imported when it is first looked up; names alone import nothing."""
+
+    def __init__(self) -> None:
+        self._loaders: dict[str, Callable[[], Format]] = {}
+        self._loaded: dict[str, Format] = {}
+
+    def register(self, name: str, load: Callable[[], Format]) -> None:
+        """Make a format known under a name. `load` imports it."""
+        self._loaders[name] = load
+
+    def __getitem__(self, name: str) -> Format:
+        if name not in self._loaded:
+            self._loaded[name] = self._loaders[name]()
+        return self._loaded[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._loaders)
+
+    def __len__(self) -> int:
+        return len(self._loaders)
+
+
+FORMATS: Final = Registry()
 
 
 def find_format(name: str) -> Format:

@@ -1,12 +1,6 @@
 """Inventory: which files a journal consists of and how far its consumers have come, without reading its records.
 
-What the room `inventory` of a format offers:
-
-    take(reader)      -> Inventory      of a reader that the format's `open_reader` gave
-
-Files are called what the columns `file` of tables call them: relative to the journal, the part's name included. Record
-numbers are those of `splits.extent`. Damage is not told here, and stops nothing; a number that cannot be known is None.
-A format without consumers gives none.
+Record numbers are those of `Splits.extent`; a number that cannot be known is None. See `Splits.inventory`.
 """
 
 from __future__ import annotations

@@ -15,17 +15,21 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import ClassVar, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, TypeAlias
 
 from .disk import Disk, replace_file
 from .errors import DamagedJournal, LogwrightError, NotFound, UnknownFormat
 from .format import find_format
 from .keep import DIRECTORY
 from .text import why_invalid
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 STAGING_DIRECTORY: Final = "staging"
 MANIFEST_SUFFIX: Final = ".manifest"
@@ -71,26 +75,73 @@ OpenedParts: TypeAlias = tuple[tuple[Part, ...], Callable[[Part], None]]
 """The parts of a batch that is about to be committed, and what puts one of them in place."""
 
 
-class Target(Protocol):
-    """What a format adds: how the journals of a root are written. A frozen dataclass of what JSON can hold."""
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """What a task has staged. The parts of a batch are published by their `order`."""
+
+    run: str
+    order: int
+    files: tuple[StagedFile, ...]
+
+
+class Stage(Protocol):
+    """What one task writes: its records in files of its own, one for each journal."""
+
+    def append_batch(self, batch: Any) -> None:
+        """Take the rows of an Arrow record batch."""
+
+    def finish(self) -> Staged:
+        """What was staged, now that it is on the disk."""
+
+    def discard(self) -> None:
+        """Remove what was staged, when the task is given up."""
+
+
+class Target(ABC):
+    """How the journals of a root are written by many tasks. A frozen dataclass of what JSON can hold."""
 
     format: ClassVar[str]
+    options: ClassVar[Mapping[str, tuple[str, str]]] = {}
+    """The options of a sink on Spark, each with the field that it sets, and what kind of value it is."""
+    no_streams: ClassVar[str | None] = None
+    """Why streams cannot be written, where they cannot."""
 
+    @abstractmethod
     def check_name(self, part: str) -> None:
         """Raise `WrongUse` unless a journal of the root may have this name: it must not lead out of the root."""
 
     def check_root(self, disk: Disk, root: Path) -> None:
         """Raise what forbids to write into a root as it is."""
+        return
 
+    @abstractmethod
+    def refuse_live_writers(self, root: Path, *, disk: Disk) -> None:
+        """Raise what publishing would raise now, as far as it can be known before the work is done."""
+
+    @abstractmethod
+    def check_writable(self, schema: pa.Schema) -> None:
+        """Raise `WrongUse` for columns that cannot be written, before there are any rows."""
+
+    def writable(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """A batch from Spark as `Stage.append_batch` takes it."""
+        return batch
+
+    @abstractmethod
+    def stage(self, root: Path, run: str, order: int, *, disk: Disk) -> Stage:
+        """What the task of this order writes into."""
+
+    @abstractmethod
     def needed_bytes(self, files_of: FilesOf) -> int:
         """How much space putting these in place takes, besides what they take now."""
 
+    @abstractmethod
     def open_parts(self, disk: Disk, root: Path, run: str, files_of: FilesOf) -> AbstractContextManager[OpenedParts]:
         """Lock the journals and see to it that nothing but the disk can keep the batch from being put in place.
 
         The locks are held until the end. What is put in place is synced. `Locked` at once for a live writer.
         """
 
+    @abstractmethod
     def complete_part(self, disk: Disk, root: Path, part: Part) -> None:
         """Put in place, and sync, what a killed publisher has not. It may be tried as often as need be."""
 
@@ -155,7 +206,7 @@ def read_manifest(disk: Disk, path: Path) -> Manifest:
         found = json.loads(data)
         if found["version"] != _VERSION:
             raise ValueError(f"version {found['version']} is not known here")
-        target: Target = find_format(found["format"]).room("staging").Target(**found["target"])
+        target = _target(found["format"], found["target"])
         parts = tuple(
             Part(part["name"], int(part["start"]), tuple(StagedFile(**file) for file in part["files"]))
             for part in found["parts"]
@@ -171,6 +222,13 @@ def read_manifest(disk: Disk, path: Path) -> Manifest:
     except (ValueError, KeyError, TypeError, AttributeError, UnknownFormat) as error:
         hint = "restore it from a copy: without it the files of the batch that wait beside it are not put in place"
         raise DamagedJournal(path, 0, f"this manifest of a batch is damaged: {why_invalid(error)}; {hint}") from error
+
+
+def _target(format: str, fields: dict[str, Any]) -> Target:
+    kind = find_format(format).target
+    if kind is None:
+        raise ValueError(f"journals of the format {format} are not written this way")
+    return kind(**fields)
 
 
 def is_waiting(disk: Disk, root: Path, format: str, part: str) -> bool:

@@ -25,13 +25,14 @@ import json
 import re
 import time
 import zlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from .disk import Disk, File, replace_file, write_all
+from .disk import REAL_DISK, Disk, File, replace_file, write_all
 from .errors import DamagedJournal, LogwrightError, NotFound, StorageFailed, WrongUse
 from .keep import DIRECTORY, cut_directory, keep_range, make_cut_directory
 from .lock import Lock
@@ -187,6 +188,25 @@ def _step_from_json(item: dict[str, Any]) -> Step:
             return Rename(file, str(item["target"]), reason)
         case other:
             raise ValueError(f"there is no step {other!r}")
+
+
+class Repairs(ABC):
+    """How journals of a format are repaired."""
+
+    @abstractmethod
+    def plan(self, path: Path | str, *, disk: Disk = REAL_DISK, accept_checksums: bool = False) -> Plan:
+        """What a repair would do. This changes nothing.
+
+        With `accept_checksums` the records of blocks that do not match their checksum are taken as they are.
+        """
+
+    @abstractmethod
+    def apply(self, path: Path | str, plan: Plan, *, disk: Disk = REAL_DISK) -> Repair | None:
+        """Carry out a plan, holding the locks of writers; None when there was nothing to do."""
+
+    @abstractmethod
+    def undo(self, path: Path | str, *, disk: Disk = REAL_DISK) -> Repair:
+        """Take back the latest repair, holding the locks of writers."""
 
 
 @dataclass(frozen=True, slots=True)

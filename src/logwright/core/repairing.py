@@ -22,7 +22,7 @@ from .keep import DIRECTORY
 from .losses import Loss
 from .outcome import Span
 from .reading import FilesReader
-from .repair import Create, Cut, Plan, Remove, Rename, Repair, Step
+from .repair import Create, Cut, Plan, Remove, Rename, Repair, Repairs, Step
 
 
 class Salvage(Protocol):
@@ -64,7 +64,7 @@ class PiecesSalvage:
 
 
 @dataclass(frozen=True)
-class SideBySideRepair:
+class SideBySideRepair(Repairs):
     """The verbs of one format. `path` is one journal, a directory of them, or a lone file."""
 
     format: str

@@ -1,25 +1,9 @@
 """Restoring: journals put together out of what tables hold, and then in their places, all of them or none.
 
-Tables hold records, not bytes. Which bytes those were is the format's to say, in its room `restore`:
-
-    FileWriter(directory, file, disk=)      writes one file of a journal below a directory that stands for the journal
-        .append_batch(batch)                rows of the table `events`, of this file and in the order of their positions
-        .finish()                           -> [Written]: what it has become, durable; also without any rows
-        .discard()                          closes what is open, when it is given up
-    write_consumers(directory, part, offsets, disk=)    how far consumers have come; None before their first commit
-    part_of(file)                           the part of a journal that a file belongs to
-    is_single_file(file)                    whether the journal is this very file, and no directory that has it
-    missing(written, extents)               -> [Missing]; `extents` is {part: next} where it is known what there was
-    settled(names)                          only of a format whose files get other names: {(file, sequence): file}, the
-                                            last name of each by the names and the `sequence`s that tables have of it
-    unit_of(file)                           only of a format whose files can only be written one from the other: which
-                                            writer writes a file. `settled` says the same; rows come to it by `sequence`
-                                            and position, and it gets `listed=`, the files that the table `files` has
-    numbered_missing(...)                   here: `missing` of formats whose numbers are those of `core/chunk.py`
+Tables hold records, not bytes. Which bytes those were is known to the format: its `Restore` writes the files.
 
 A file is called what the tables call it, and gets the name that is printed so. Tables may come from anywhere, so a name
-that no file of such a journal can have is `WrongUse`, as is one that leads out of the directory. The room says in its
-docstring what comes back: the same bytes, or other ones that mean the same.
+that no file of such a journal can have is `WrongUse`, as is one that leads out of the directory.
 
 How journals come into their places:
 
@@ -38,16 +22,17 @@ import contextlib
 import json
 import re
 import secrets
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Final, Protocol, cast
+from typing import Any, ClassVar, Final, Protocol
 
 from .chunk import POSITION_BITS
 from .closing import Closing
-from .disk import Disk, make_directories, remove_tree, replace_file
+from .disk import REAL_DISK, Disk, make_directories, remove_tree, replace_file
 from .errors import DamagedJournal, Locked, LogwrightError, NotFound, UnknownFormat, WrongUse
-from .format import detect, find_format
+from .format import detect
 from .keep import DIRECTORY
 from .lock import Lock
 from .naming import name_of
@@ -104,29 +89,58 @@ class Missing:
 
 
 class FileWriter(Protocol):
-    """Writes one file of a journal."""
+    """Writes one file of a journal below a directory that stands for the journal."""
 
-    def append_batch(self, batch: Any) -> None: ...
+    def append_batch(self, batch: Any) -> None:
+        """Add rows of the table `events`, which must be of this file and in the order of their positions."""
 
-    def finish(self) -> list[Written]: ...
+    def finish(self) -> list[Written]:
+        """What the file has become, durable; also without any rows."""
 
-    def discard(self) -> None: ...
+    def discard(self) -> None:
+        """Close what is open, when the restore is given up."""
 
 
-class Room(Protocol):
-    """What the room `restore` of a format offers; the docstring of this module says what each does."""
+class Restore(ABC):
+    """How journals of a format are written again from tables: the same bytes, or others that mean the same."""
 
-    def FileWriter(  # noqa: N802 - a class there
-        self, directory: Path, file: str, *, disk: Disk, **given: Any
-    ) -> FileWriter: ...
+    renames_files: ClassVar[bool] = False
+    """Whether files get other names in their life, so that tables may know one file under several."""
 
-    def write_consumers(self, directory: Path, part: str, offsets: Mapping[str, int | None], *, disk: Disk) -> None: ...
+    @abstractmethod
+    def part_of(self, file: str) -> str:
+        """The part of a journal that a file belongs to."""
 
-    def part_of(self, file: str) -> str: ...
+    @abstractmethod
+    def writer(self, directory: Path, file: str, *, disk: Disk, listed: Sequence[str] = ()) -> FileWriter:
+        """Writes one file. In a format with `unit_of`, `listed` is what the table `files` has of the unit."""
 
-    def is_single_file(self, file: str) -> bool: ...
+    def is_single_file(self, file: str) -> bool:
+        """Whether the journal is this very file, and not a directory that contains it."""
+        self.part_of(file)
+        return False
 
-    def missing(self, written: Sequence[Written], extents: Mapping[str, int]) -> list[Missing]: ...
+    def settled(self, names: Iterable[tuple[str, int | None]]) -> dict[tuple[str, int | None], str]:
+        """The last name of each file, by each name and `sequence` that tables have of it."""
+        return {(file, sequence): file for file, sequence in names}
+
+    def unit_of(self, file: str) -> str | None:
+        """The writer that writes a file, in a format whose files can only be written one from the other.
+
+        `settled` answers the same; rows come to the writer by `sequence` and position.
+        """
+        return None
+
+    def missing(self, written: Sequence[Written], extents: Mapping[str, int]) -> list[Missing]:
+        """The records that are not in the tables; `extents` is {part: next} where it is known what there was."""
+        return numbered_missing(written, extents, self.part_of)
+
+    def write_consumers(
+        self, directory: Path, part: str, offsets: Mapping[str, int | None], *, disk: Disk = REAL_DISK
+    ) -> None:
+        """Write how far the consumers of a part have come; None for one that has not committed yet."""
+        if offsets:
+            raise WrongUse(f"{part or 'the journal'} has consumers in these tables, but its format knows none")
 
 
 def numbered_missing(
@@ -143,17 +157,6 @@ def numbered_missing(
         if part in ends and ends[part] >> POSITION_BITS == end >> POSITION_BITS and ends[part] < end
     ]
     return sorted(found, key=lambda gap: (gap.part, gap.first))
-
-
-def room_of(format: str) -> Room:
-    """How journals of a format are restored."""
-    known = find_format(format)
-    try:
-        return cast(Room, known.room("restore"))
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{known.package}.restore".startswith(error.name):
-            raise  # something else is missing
-        raise WrongUse(f"journals of the format {format} cannot be restored; choose others by their names") from error
 
 
 # --- what came of it ------------------------------------------------------------------------------------------------
@@ -416,7 +419,7 @@ class Restoring(Closing):
 def _is_closed(disk: Disk, path: Path) -> bool:
     """Whether a path is a journal whose directory holds nothing else."""
     try:
-        return "flat" not in detect(path, disk=disk).traits
+        return not detect(path, disk=disk).flat
     except (UnknownFormat, NotFound):
         return False
 

@@ -1,32 +1,118 @@
-"""Splitting: what the rooms `splits` have in common of formats whose records are numbered by file and position.
+"""FileSplits: splits of the formats whose records are numbered by file and position.
 
-The reader is that of one journal, or of all journals of a directory: then a part is one of them. What a room offers is
-told in `core/split.py`; `extent`, `reach`, `advance` and `file_of` are these, its plan is made of `plan_parts`,
-`whole_file` and `cut_file`, and what it reads of `split_items`.
+The reader is that of one journal, or of all journals of a directory: then a part is one of them. The plan of one part
+is made with `whole_file` and `cut_file`, and a split is read through `split_items`.
 """
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from .chunk import POSITION_BITS, NumberedFile
 from .errors import NotFound
 from .inventory import FileEntry, Inventory
 from .outcome import Damage, Mode
+from .parts import bound_of
 from .reading import FilesReader
 from .side_by_side import SideBySideReader
-from .split import Bound, Split
+from .split import TARGET_BYTES, Bound, Split, Splits, Times
 
 AnyReader: TypeAlias = FilesReader[Any, Any] | SideBySideReader
 
 
-def file_of(part: str, file: str) -> str:
-    """The name of a file of a part as it is seen from the directory: parts have no directories of their own."""
-    return file
+class Wanted(NamedTuple):
+    """What a plan is asked for: see `Splits.plan`. The bounds are those of one part."""
+
+    target_bytes: int
+    start: int | None
+    stop: int | None
+    resumed: bool
+    times: Times | None
+
+
+class FileSplits(Splits[AnyReader]):
+    """The splits of a format: a split lies within one file. A subclass plans one part, and reads a split."""
+
+    def plan(
+        self,
+        reader: AnyReader,
+        target_bytes: int = TARGET_BYTES,
+        start: Bound = None,
+        stop: Bound = None,
+        *,
+        resumed: bool = False,
+        times: Times | None = None,
+    ) -> list[Split]:
+        found: list[Split] = []
+        named = next((sorted(bound) for bound in (start, stop) if isinstance(bound, Mapping)), None)
+        for name, journal in parts(reader, named):
+            if any(isinstance(bound, Mapping) and name not in bound for bound in (start, stop)):
+                continue
+            wanted = Wanted(target_bytes, bound_of(name, start), bound_of(name, stop), resumed, times)
+            with suppress(NotFound):
+                found += [replace(split, part=name) for split in self.plan_part(journal, wanted)]
+        return found
+
+    @abstractmethod
+    def plan_part(self, reader: Any, wanted: Wanted) -> list[Split]:
+        """The splits of one part."""
+
+    def extent(self, reader: AnyReader) -> dict[str, tuple[int, int]]:
+        """The first number and the next one of every part. A record that is not there as a whole is not counted."""
+        found = {}
+        for name, journal in parts(reader):
+            with suppress(NotFound):  # removed while we looked
+                found[name] = (journal.first, journal.next)
+        return found
+
+    def reach(self, reader: AnyReader, part: str, start: int, stop: int, max_bytes: int) -> tuple[int, int]:
+        """How far `max_bytes` go from the record `start` on, but not beyond `stop`: where to stop, and the bytes to it.
+
+        At least one record is within reach, however large it is.
+        """
+        journal = part_of(reader, part)
+        number, used = start, 0
+        for item in journal.chunks(start, stop, mode="permissive", **journal.skimmed_by):
+            if isinstance(item, Damage):
+                used += item.size
+                continue
+            if used + item.end - item.position <= max_bytes:
+                number, used = item.source.first_number + item.end, used + item.end - item.position
+                continue
+            starts = item.starts()
+            rows = bisect_right(starts, item.position + max_bytes - used) - 1
+            rows = max(rows, 1 if number == start else 0)
+            if rows:
+                number, used = item.source.first_number + starts[rows], used + starts[rows] - item.position
+            return number, used
+        return stop, used
+
+    def advance(self, reader: AnyReader, part: str, start: int, stop: int, most: int) -> tuple[int, int]:
+        """How far `most` records go from `start` on, but not beyond `stop`: where to stop, and how many there are."""
+        journal = part_of(reader, part)
+        count = 0
+        for item in journal.chunks(start, stop, mode="dropmalformed", **journal.skimmed_by):
+            if count + item.count >= most:
+                return item.source.first_number + item.starts()[most - count], most
+            count += item.count
+        return stop, count
+
+    def inventory(self, reader: AnyReader) -> Inventory:
+        """The files of all parts with their sizes and the numbers of their records; there are no consumers."""
+        found = Inventory()
+        for name, journal in parts(reader):
+            with suppress(NotFound):
+                found.files += _entries(name, journal)
+        return found
+
+    def file_of(self, part: str, file: str) -> str:
+        """The name of a file of a part as it is seen from the directory: parts have no directories of their own."""
+        return file
 
 
 def parts(reader: AnyReader, named: Iterable[str] | None = None) -> Iterator[tuple[str, Any]]:
@@ -46,74 +132,6 @@ def part_of(reader: AnyReader, name: str) -> Any:
     if reader.part != name:
         raise NotFound(f"{reader.path}: the {reader.part_name} {name} is gone")
     return reader
-
-
-# --- what there is ----------------------------------------------------------------------------------------------------
-
-
-def extent(reader: AnyReader) -> dict[str, tuple[int, int]]:
-    """The first number and the next one of every part. A record that is not there as a whole is not counted."""
-    found = {}
-    for name, journal in parts(reader):
-        with suppress(NotFound):  # removed while we looked
-            found[name] = (journal.first, journal.next)
-    return found
-
-
-def reach(reader: AnyReader, part: str, start: int, stop: int, max_bytes: int) -> tuple[int, int]:
-    """How far `max_bytes` go from the record `start` on, but not beyond `stop`: where to stop, and the bytes to it.
-
-    At least one record is within reach, however large it is.
-    """
-    journal = part_of(reader, part)
-    number, used = start, 0
-    for item in journal.chunks(start, stop, mode="permissive", **journal.skimmed_by):
-        if isinstance(item, Damage):
-            used += item.size
-            continue
-        if used + item.end - item.position <= max_bytes:
-            number, used = item.source.first_number + item.end, used + item.end - item.position
-            continue
-        starts = item.starts()
-        rows = bisect_right(starts, item.position + max_bytes - used) - 1
-        rows = max(rows, 1 if number == start else 0)
-        if rows:
-            number, used = item.source.first_number + starts[rows], used + starts[rows] - item.position
-        return number, used
-    return stop, used
-
-
-def advance(reader: AnyReader, part: str, start: int, stop: int, most: int) -> tuple[int, int]:
-    """How far `most` records go from `start` on, but not beyond `stop`: where to stop, and how many there are."""
-    journal = part_of(reader, part)
-    count = 0
-    for item in journal.chunks(start, stop, mode="dropmalformed", **journal.skimmed_by):
-        if count + item.count >= most:
-            return item.source.first_number + item.starts()[most - count], most
-        count += item.count
-    return stop, count
-
-
-# --- planning ---------------------------------------------------------------------------------------------------------
-
-
-def plan_parts(
-    reader: AnyReader, start: Bound, stop: Bound, plan_one: Callable[[Any, int | None, int | None], Iterable[Split]]
-) -> list[Split]:
-    """The splits of every part, by what plans one of them between two numbers.
-
-    Bounds are for every part, or for each by its name; then those that are not named are left out.
-    """
-    found: list[Split] = []
-    named = next((sorted(bound) for bound in (start, stop) if isinstance(bound, Mapping)), None)
-    for name, journal in parts(reader, named):
-        if any(isinstance(bound, Mapping) and name not in bound for bound in (start, stop)):
-            continue
-        low = start[name] if isinstance(start, Mapping) else start
-        high = stop[name] if isinstance(stop, Mapping) else stop
-        with suppress(NotFound):
-            found += [replace(split, part=name) for split in plan_one(journal, low, high)]
-    return found
 
 
 def cut_file(
@@ -184,18 +202,6 @@ def split_items(journal: FilesReader[Any, Any], split: Split, items: Iterable[An
             yield from journal.report(item, mode)
     if split.behind is not None:
         yield from journal.report(split.behind, mode)
-
-
-# --- files ------------------------------------------------------------------------------------------------------------
-
-
-def take_inventory(reader: AnyReader) -> Inventory:
-    """The files of all parts with their sizes and the numbers of their records; these formats have no consumers."""
-    found = Inventory()
-    for name, journal in parts(reader):
-        with suppress(NotFound):
-            found.files += _entries(name, journal)
-    return found
 
 
 def _entries(part: str, reader: FilesReader[Any, Any]) -> Iterator[FileEntry]:

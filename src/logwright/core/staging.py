@@ -2,7 +2,7 @@
 
 A task encodes its records into files of its own, one for each journal, and syncs them. Whoever has gathered what the
 tasks staged publishes it: under the locks of all journals concerned it writes a manifest, and puts the records in
-place, each format in its own way (`Target`, in the format's room `staging`).
+place, each format in its own way (`Target`).
 
     ROOT/.logwright/staging/RUN.ORDER-TOKEN.NUMBER.staged   what a task staged for one journal
     ROOT/.logwright/staging/RUN.manifest                    a batch that is committed and not yet all in place
@@ -45,6 +45,7 @@ from .manifest import (
     Batch,
     FilesOf,
     Manifest,
+    Staged,
     StagedFile,
     Target,
     list_manifests,
@@ -65,15 +66,6 @@ _SPARE_BYTES: Final = 16 << 10
 
 
 # --- what is handed from one to the other ---------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Staged:
-    """What a task has staged. The parts of a batch are published by their `order`."""
-
-    run: str
-    order: int
-    files: tuple[StagedFile, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -490,3 +490,35 @@ def kind_numbers_of(
 def filled(array: pa.Array, item: Any) -> pa.Array:
     """An array with an item in the place of nulls, without copying where there are none."""
     return array.fill_null(item) if array.null_count else array
+
+
+# --- messages of other formats ----------------------------------------------------------------------------------------
+
+
+def left_out(messages: pa.RecordBatch, *what: str) -> dict[str, int]:
+    """How many messages have a key, a type, a time, an expiry, or a fraction of a millisecond, whichever is asked."""
+    found: dict[str, int] = {}
+    columns = {name: plain(messages.column(name)) for name in messages.schema.names}
+    for each in what:
+        if each == "key" and "key" in columns:
+            found[each] = _count(pc.greater(pc.binary_length(bytes_of("key", columns["key"])), 0))
+        elif each == "type" and "type" in columns:
+            found[each] = _count(pc.not_equal(columns["type"], 0))
+        elif each == "time" and "timestamp" in columns:
+            found[each] = messages.num_rows - columns["timestamp"].null_count
+        elif each == "expiry" and "expires" in columns:
+            found[each] = messages.num_rows - columns["expires"].null_count
+        elif each == "fraction of a millisecond":
+            found[each] = _finer_than_milliseconds(columns.get("timestamp", pa.nulls(messages.num_rows)))
+    return found
+
+
+def _finer_than_milliseconds(times: pa.Array) -> int:
+    if not pa.types.is_timestamp(times.type) or times.type.unit in ("s", "ms"):
+        return 0
+    whole = pc.floor_temporal(times, unit="millisecond")
+    return _count(pc.not_equal(whole.view(pa.int64()), times.view(pa.int64())))
+
+
+def _count(mask: pa.Array) -> int:
+    return int(pc.sum(mask).as_py() or 0)

@@ -1,4 +1,4 @@
-"""What the rooms `tables` of all formats share: numbers and times as Spark has them, and details as JSON.
+"""What the columns of all formats on Spark share: numbers and times as Spark has them, and details as JSON.
 
 Spark knows no unsigned numbers, and its times are microseconds in 64 bits: what does not fit is null.
 """
@@ -6,39 +6,40 @@ Spark knows no unsigned numbers, and its times are microseconds in 64 bits: what
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..core.columns import Columns
 from ..core.errors import TooLarge
-from .columns import MOST_SIGNED
+from .columns import MOST_SIGNED, record_batches
 
 
-@dataclass(frozen=True, slots=True)
-class OwnColumns:
-    """The columns that a format has by itself, and which of them each column of Spark's is made from.
+class OwnColumns(Columns):
+    """The columns of a format whose columns on Spark are each made from some of its own columns."""
 
-    A room gives `sources` on, and asks for the `first` of the columns that it makes one of.
-    """
-
-    names: Sequence[str]
-    made_from: Mapping[str, Sequence[str]]
-    """Where the names are others; what stands first is what `first` gives."""
+    own: ClassVar[Sequence[str]]
+    """The format's own columns that others are made from."""
+    made_from: ClassVar[Mapping[str, Sequence[str]]]
+    """The own columns that a column on Spark is made from, where the names differ; `first` returns the first."""
 
     def sources(self, names: Sequence[str], *, sharded: bool) -> list[str]:
-        """The columns of `columns.py` that must be decoded for these.
+        """The own columns that must be decoded for these.
 
         There is always one, as a batch without columns cannot say how many rows it has.
         """
         wanted = {source for name in names for source in self.made_from.get(name, (name,))}
-        return [name for name in self.names if name in wanted] or ["size"]
+        return [name for name in self.own if name in wanted] or ["size"]
+
+    def record_batches(self, data: Any) -> Iterator[pa.RecordBatch]:
+        return record_batches(data)
 
     def first(self, batch: pa.RecordBatch, name: str) -> pa.Array | None:
         """The column of a batch that one of Spark's is made from; None for what the format does not have."""
         found = self.made_from.get(name, (name,))[0]
-        return batch.column(found) if found in self.names else None
+        return batch.column(found) if found in self.own else None
 
 
 def sizes(data: pa.Array, record: str) -> pa.Array:

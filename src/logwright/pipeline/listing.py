@@ -47,7 +47,7 @@ def list_journals(journals: Iterable[Journal]) -> Listing:
     found = Listing()
     for journal in journals:
         try:
-            inventory: Inventory = find_format(journal.format).room("inventory").take(open_journal(journal))
+            inventory: Inventory = find_format(journal.format).splits.inventory(open_journal(journal))
         except (LogwrightError, OSError) as error:
             found.problems[journal.name] = str(error)
             continue
@@ -61,7 +61,7 @@ def tails_of(journals: Iterable[Journal]) -> list[str]:
     found: list[str] = []
     for journal in journals:
         with contextlib.suppress(LogwrightError, OSError):  # that it cannot be read is told elsewhere
-            splits = find_format(journal.format).room("splits")
+            splits = find_format(journal.format).splits
             reader = open_journal(journal)
             extent = splits.extent(reader)
             ends = {part: following for part, (_, following) in extent.items()}

@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812  # as everywhere with Spark
 
-from ..core.format import find_format
+from ..formats.yeltsin.replay import Ranges
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -88,8 +88,7 @@ class Versions:
     """What a task does with the operations on one page, which come in order, a batch at a time."""
 
     def __init__(self) -> None:
-        self._ranges = find_format("yeltsin").room("replay").Ranges
-        self._known: Any = self._ranges()
+        self._known: Any = Ranges()
         self._version = 0
         self._gaps = 0
         self._last: dict[str, Any] | None = None
@@ -103,11 +102,11 @@ class Versions:
             self._last = row
             if (row["gaps"] or 0) > self._gaps:
                 self._gaps = row["gaps"]
-                self._known = self._ranges()
+                self._known = Ranges()
             if row["op"] == "modify":
                 self._known.put(row["page_offset"] or 0, row["value"] or b"")
             else:
-                self._known = self._ranges()
+                self._known = Ranges()
         if done:
             yield _batch(done)
 

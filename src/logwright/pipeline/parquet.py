@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from ..core.columns import Columns
 from ..core.disk import REAL_DISK
 from ..core.errors import LogwrightError, StorageFailed
 from ..core.format import find_format
@@ -55,16 +56,16 @@ _PAGE_ROWS: Final = 1 << 16
 
 def filled(batch: pa.RecordBatch, journal: Journal) -> pa.RecordBatch:
     """The columns of `events` out of a batch of the format's columns, as `schemas.fill` makes them for Spark."""
-    room = find_format(journal.format).room("tables")
+    columns = find_format(journal.format).columns
     constant = {"format": journal.format, "journal": journal.name}
     arrays = []
     for column in WRITTEN:
         if column.name in constant:
             arrays.append(_repeated(constant[column.name], batch.num_rows))
         elif column.name in _REPEATING:
-            arrays.append(_encoded(room, batch, column.name))
+            arrays.append(_encoded(columns, batch, column.name))
         else:
-            found = room.column(batch, column.name)
+            found = columns.column(batch, column.name)
             arrays.append(pa.nulls(batch.num_rows, column.type) if found is None else found)
     return pa.RecordBatch.from_arrays(arrays, schema=WRITTEN)
 
@@ -85,18 +86,18 @@ def _zeros(count: int) -> pa.Array:
     return _no_places.slice(0, count)
 
 
-def _encoded(room: Any, batch: pa.RecordBatch, name: str) -> pa.Array:
+def _encoded(columns: Columns, batch: pa.RecordBatch, name: str) -> pa.Array:
     """A column of texts as a dictionary. What is made of one column of the format is made of its distinct values."""
     given = batch.column(name) if name in batch.schema.names else None
     if given is not None and given.type == _NAMES:
         return given
-    sources = [source for source in room.sources([name], sharded=False) if source in batch.schema.names]
+    sources = [source for source in columns.sources([name], sharded=False) if source in batch.schema.names]
     if len(sources) == 1:
         distinct, indices = _distinct(batch.column(sources[0]))
-        values = room.column(pa.RecordBatch.from_arrays([distinct], names=sources), name)
+        values = columns.column(pa.RecordBatch.from_arrays([distinct], names=sources), name)
         if values is not None and values.null_count == 0:
             return pa.DictionaryArray.from_arrays(indices, values)
-    found = room.column(batch, name)
+    found = columns.column(batch, name)
     return pa.nulls(batch.num_rows, _NAMES) if found is None else found.dictionary_encode()
 
 

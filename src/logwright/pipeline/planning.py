@@ -132,7 +132,7 @@ def everything(settings: Settings) -> tuple[list[tuple[Journal, Split]], list[Un
     for journal in journals:
         try:
             reader = open_journal(journal)
-            planned = find_format(journal.format).room("splits").plan(reader, settings.split_bytes)
+            planned = find_format(journal.format).splits.plan(reader, settings.split_bytes)
         except LogwrightError as error:
             if settings.mode_of(journal.name) == "failfast":
                 raise
@@ -195,7 +195,7 @@ class PipelineStream(JournalStream):
         for journal in chosen_journals(self.settings, self.unreadable):
             try:
                 reader = open_journal(journal)
-                extents = find_format(journal.format).room("splits").extent(reader)
+                extents = find_format(journal.format).splits.extent(reader)
             except NotFound:  # removed while we looked
                 continue
             except LogwrightError as error:

@@ -39,7 +39,9 @@ import pyarrow.compute as pc
 from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812  # as everywhere with Spark
 
-from ..core.format import find_format
+from ..formats.kestrel.changes import Changes
+from ..formats.kestrel.records import OP_NAMES
+from ..formats.kestrel.replay import EVENTS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -163,10 +165,9 @@ class Telling:
     """What a task does with the operations of one queue, which come in order, a batch at a time."""
 
     def __init__(self) -> None:
-        kestrel = find_format("kestrel")
-        self._changes = kestrel.room("changes").Changes()
-        self._ops = pa.array(kestrel.room("records").OP_NAMES, pa.string())
-        self._whats = pa.array(kestrel.room("replay").EVENTS, pa.string())
+        self._changes = Changes()
+        self._ops = pa.array(OP_NAMES, pa.string())
+        self._whats = pa.array(EVENTS, pa.string())
         self._sequence: Any = ()
 
     def eval(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

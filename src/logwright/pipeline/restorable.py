@@ -21,7 +21,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from ..core.errors import NotFound, WrongUse
 from ..core.format import FORMATS, find_format
 from ..core.losses import Loss
-from ..core.restore import RestoredJournal, check_journals, room_of
+from ..core.restore import check_journals
 from ..location import locate
 from . import forms
 from .tables import DAMAGE, EVENTS, FILES
@@ -121,7 +121,6 @@ class Chosen:
     events: DataFrame | None
     journals: dict[str, JournalToWrite] = field(default_factory=dict)
     origins: list[Origin] = field(default_factory=list)
-    left_out: list[RestoredJournal] = field(default_factory=list)
     """Those that cannot be restored, and were not asked for by their names."""
 
     def journal(self, format: str, name: str) -> JournalToWrite:
@@ -151,9 +150,7 @@ def choose(tables: Tables, patterns: Sequence[str] | None) -> Chosen:
     if "files" in names:
         _note_files(found, tables.read("files", FILES).collect())
     _keep_fitting(found, patterns, tables.location)
-    if patterns is None:
-        _leave_out(found)
-    flat = [name for name, journal in found.journals.items() if "flat" in find_format(journal.format).traits]
+    flat = [name for name, journal in found.journals.items() if find_format(journal.format).flat]
     check_journals(found.journals, flat)
     if "consumers" in names:
         _note_consumers(found, tables.read("consumers", _CONSUMERS).collect())
@@ -164,7 +161,7 @@ def choose(tables: Tables, patterns: Sequence[str] | None) -> Chosen:
         _check_files(journal)
         if "files" not in names:
             journal.problems.append("there is no table files: files without records are not restored")
-        has_consumers = "consumers" in find_format(journal.format).traits and not journal.is_single_file
+        has_consumers = find_format(journal.format).consumers is not None and not journal.is_single_file
         if "consumers" not in names and has_consumers:
             journal.problems.append("there is no table consumers: how far they had come is not restored")
     found.journals = dict(sorted(found.journals.items()))
@@ -192,25 +189,15 @@ def _note_records(found: Chosen) -> None:
 
 def generation_column() -> Column:
     """What tells files apart that had one name at different times: -1 for those of formats whose files keep theirs."""
-    renaming = [name for name in FORMATS if _optional(name, "settled") is not None]
+    renaming = [name for name, format in FORMATS.items() if format.restore.renames_files]
     return F.coalesce(F.when(F.col("format").isin(renaming), F.col("sequence")), F.lit(-1).cast("bigint"))
 
 
 def _settled(format: str, names: list[tuple[str, int]]) -> dict[tuple[str, int], str]:
     """What each file is called in the end."""
-    settle = _optional(format, "settled")
-    if settle is None:
-        return {name: name[0] for name in names}
-    found = settle([(file, None if generation < 0 else generation) for file, generation in names])
+    restore = find_format(format).restore
+    found = restore.settled([(file, None if generation < 0 else generation) for file, generation in names])
     return {(file, generation): found[file, None if generation < 0 else generation] for file, generation in names}
-
-
-def _optional(format: str, name: str) -> Any:
-    """What not every room has; None also of a format that cannot be restored, which is said when it is to be."""
-    try:
-        return getattr(room_of(format), name, None)
-    except WrongUse:
-        return None
 
 
 def _note_files(found: Chosen, rows: Iterable[Any]) -> None:
@@ -218,12 +205,12 @@ def _note_files(found: Chosen, rows: Iterable[Any]) -> None:
         if row["file"] is None:
             continue
         files = found.journal(row["format"], row["journal"]).files
-        unit_of = _optional(row["format"], "unit_of")
-        if unit_of is None:
+        unit = find_format(row["format"]).restore.unit_of(row["file"])
+        if unit is None:
             file = files.setdefault(row["file"], FileToWrite())
             file.listed_bytes, file.listed_next = row["bytes"], row["next"]
         else:  # how many bytes there were says nothing: they may be compressed, and are written anew
-            file = files.setdefault(unit_of(row["file"]), FileToWrite())
+            file = files.setdefault(unit, FileToWrite())
             file.listed = [*(file.listed or ()), row["file"]]
 
 
@@ -238,9 +225,14 @@ def _note_losses(found: Chosen, tables: Tables) -> None:
         found.journals[row["journal"]].losses.append(loss)
 
 
+def _writes_units(journal: JournalToWrite) -> bool:
+    restore = find_format(journal.format).restore
+    return any(restore.unit_of(file) is not None for file in journal.files)
+
+
 def _note_damage(found: Chosen, tables: Tables) -> None:
     """Tell what was damaged in journals whose sizes do not tell it."""
-    names = [name for name, journal in found.journals.items() if _optional(journal.format, "unit_of") is not None]
+    names = [name for name, journal in found.journals.items() if _writes_units(journal)]
     if not names:
         return
     rows = tables.read("damage", DAMAGE).where(F.col("journal").isin(names) & F.col("file").isNotNull())
@@ -276,23 +268,10 @@ def _keep_fitting(found: Chosen, patterns: Sequence[str] | None, location: str) 
         raise NotFound(f"{location}: there is no journal in these tables")
 
 
-def _leave_out(found: Chosen) -> None:
-    """Go on without journals of formats that have no way back, if there are others."""
-    for name, journal in list(found.journals.items()):
-        try:
-            room_of(journal.format)
-        except WrongUse as error:
-            if len(found.journals) == 1:
-                raise
-            del found.journals[name]
-            found.left_out.append(RestoredJournal(journal.format, name, 0, 0, 0, problems=(str(error),)))
-    found.origins = [origin for origin in found.origins if origin.journal in found.journals]
-
-
 def _check_files(journal: JournalToWrite) -> None:
     """Raise `WrongUse` for files that no journal of this format can have."""
-    room = room_of(journal.format)
-    kinds = {room.is_single_file(file) for file in journal.files}
+    restore = find_format(journal.format).restore
+    kinds = {restore.is_single_file(file) for file in journal.files}
     if kinds == {True, False} or (True in kinds and len(journal.files) > 1):
         raise WrongUse(f"the journal {journal.name} is a file and a directory at once in these tables")
     journal.is_single_file = True in kinds

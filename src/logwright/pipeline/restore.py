@@ -37,6 +37,7 @@ from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterComm
 
 from ..core.disk import REAL_DISK, Disk, make_directories, replace_file
 from ..core.errors import DamagedJournal, LogwrightError, StorageFailed, WrongUse
+from ..core.format import find_format
 from ..core.losses import add_losses
 from ..core.naming import name_of
 from ..core.report import Progress
@@ -46,7 +47,6 @@ from ..core.restore import (
     RestoredJournal,
     Restoring,
     Written,
-    room_of,
 )
 from ..core.split import TARGET_BYTES, pack
 from ..location import is_local, locate
@@ -106,8 +106,7 @@ def restore(
                 return restoring.completed
             restoring.refuse_existing(sorted(chosen.journals))
             _write_records(spark, chosen, restoring, progress)
-            done = _publish(chosen, restoring)
-            return replace(done, journals=(*done.journals, *chosen.left_out))
+            return _publish(chosen, restoring)
 
 
 # --- where from and where to ----------------------------------------------------------------------------------------
@@ -238,7 +237,7 @@ class RestoreWriter(DataSourceArrowWriter):
                 if not done or done[-1].number != number:
                     _finish(writer, done)
                     done.append(_Done(number, str(home / str(number)), []))
-                    writer = room_of(format).FileWriter(home / str(number), file, disk=REAL_DISK, **given)
+                    writer = find_format(format).restore.writer(home / str(number), file, disk=REAL_DISK, **given)
                 assert writer is not None
                 with _naming(journal):
                     writer.append_batch(rows)
@@ -294,7 +293,7 @@ def _publish(chosen: Chosen, restoring: Restoring) -> Restored:
     restored: dict[str, RestoredJournal] = {}
     single_files: dict[str, list[str]] = {}
     for journal in chosen.journals.values():
-        room = room_of(journal.format)
+        restore = find_format(journal.format).restore
         ours = written[journal.name]
         home = restoring.home_of(journal.name)
         if journal.is_single_file:
@@ -303,14 +302,14 @@ def _publish(chosen: Chosen, restoring: Restoring) -> Restored:
         else:
             _write_losses(restoring.disk, home, journal)
             for part, offsets in journal.consumers.items():
-                room.write_consumers(home, part, offsets, disk=restoring.disk)
+                restore.write_consumers(home, part, offsets, disk=restoring.disk)
         restored[journal.name] = _told(journal, ours)
     return restoring.publish(restored, single_files)
 
 
 def _write_losses(disk: Disk, home: Path, journal: JournalToWrite) -> None:
     """Write the accounts that a journal had: of a root of shards each shard has its own."""
-    shards = {room_of(journal.format).part_of(file) for file in journal.files}
+    shards = {find_format(journal.format).restore.part_of(file) for file in journal.files}
     for loss in journal.losses:
         shard, _, file = loss.file.partition("/")
         if file and shard in shards:
@@ -338,7 +337,7 @@ def _taken(chosen: Chosen, restoring: Restoring) -> dict[str, dict[str, list[Wri
                 )
             home = restoring.directory / "empty" / restoring.home_of(journal.name).name / str(number)
             given = journal.files[name].given
-            writer = room_of(journal.format).FileWriter(home, name, disk=restoring.disk, **given)
+            writer = find_format(journal.format).restore.writer(home, name, disk=restoring.disk, **given)
             try:
                 made = writer.finish()
             finally:
@@ -361,13 +360,13 @@ def _done(restoring: Restoring) -> list[_Done]:
 
 def _told(journal: JournalToWrite, ours: Mapping[str, list[Written]]) -> RestoredJournal:
     """What came of a journal, and what did not come back."""
-    room = room_of(journal.format)
+    restore = find_format(journal.format).restore
     written = [one for files in ours.values() for one in files]
     extents: dict[str, int] = {}
     missing_bytes = 0
     for name, file in journal.files.items():
         if file.listed_next is not None:
-            extents[room.part_of(name)] = max(file.listed_next, extents.get(room.part_of(name), 0))
+            extents[restore.part_of(name)] = max(file.listed_next, extents.get(restore.part_of(name), 0))
         if file.listed_bytes is not None:
             missing_bytes += max(0, file.listed_bytes - sum(one.bytes for one in ours[name]))
     return RestoredJournal(
@@ -376,7 +375,7 @@ def _told(journal: JournalToWrite, ours: Mapping[str, list[Written]]) -> Restore
         sum(one.records for one in written),
         len(written),
         sum(one.bytes for one in written),
-        tuple(room.missing(written, extents)),
+        tuple(restore.missing(written, extents)),
         missing_bytes,
         (*journal.problems, *(problem for one in written for problem in one.problems)),
     )

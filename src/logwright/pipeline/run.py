@@ -148,7 +148,7 @@ def _check_journals(settings: Settings, journals: Sequence[Journal]) -> None:
         raise UnknownFormat(f"{settings.journals}: no journal of any known format is here or below")
     for journal in journals:
         disk, path = locate(journal.location)
-        is_beside = "flat" in find_format(journal.format).traits and not is_below(path, Path(settings.out))
+        is_beside = find_format(journal.format).flat and not is_below(path, Path(settings.out))
         if is_local(disk) and is_below(Path(settings.out), path) and not is_beside:
             raise WrongUse(f"{settings.out} is in the journal {path}, which is no place for tables")
 

@@ -104,7 +104,7 @@ class _Search:
         self._seen.add(real)
         chosen = self._detect(path)
         found = self._journals(chosen, path, location, name)
-        if chosen is not None and "flat" not in chosen.traits:
+        if chosen is not None and not chosen.flat:
             self._closed.add(real)
             return found
         return self._look_into(path, location, name, found, only_directories=chosen is not None)
@@ -146,8 +146,8 @@ class _Search:
 def _as_a_whole(disk: Disk, directory: Path, journal: Journal) -> Journal:
     """The journal that a file in a directory belongs to, where that may have several: one queue is one journal."""
     entry = journal.location.rpartition("/")[2]
-    if "flat" not in find_format(journal.format).traits or disk.is_directory(directory / entry):
+    if not find_format(journal.format).flat or disk.is_directory(directory / entry):
         return journal
-    whole: str = find_format(journal.format).room("journal").journal_of(entry)
+    whole = find_format(journal.format).journal_of(entry)
     location, name = journal.location.removesuffix(entry) + whole, printed(whole)
     return Journal(journal.format, location, f"{journal.name.rpartition('/')[0]}/{name}".lstrip("/"))

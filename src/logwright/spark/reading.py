@@ -89,9 +89,9 @@ class Reading:
         reader = self._open(journal)
         sharded = bool(split.part)
         names = schemas.sources_of(self.wanted.names, journal.format, sharded=sharded)
-        collector = format.room("columns").Collector(names, sharded=sharded, batch_bytes=self.batch_bytes)
+        collector = format.columns.collector(names, sharded=sharded, batch_bytes=self.batch_bytes)
         with naming(journal, split.part):
-            for item in format.room("splits").chunks(reader, split, self.mode):
+            for item in format.splits.chunks(reader, split, self.mode):
                 if isinstance(item, Damage):
                     yield from self._finished(collector.finish(), journal)
                     yield from self.damage_rows(journal, split.part, item)
@@ -156,10 +156,7 @@ def naming(journal: Journal, part: str) -> Iterator[None]:
 
 def file_of(format: str, part: str, file: str) -> str:
     """A file of a part of a journal as it is seen from the journal."""
-    tell = getattr(find_format(format).room("splits"), "file_of", None)
-    if tell is not None:
-        return str(tell(part, file))
-    return f"{part}/{file}" if part else file
+    return find_format(format).splits.file_of(part, file)
 
 
 def _path_of(options: dict[str, str]) -> str:

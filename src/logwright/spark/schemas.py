@@ -13,6 +13,7 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
+from ..core.columns import Columns
 from ..core.errors import WrongUse
 from ..core.format import find_format
 
@@ -49,8 +50,7 @@ def columns_of(format: str | None) -> pa.Schema:
     """The columns of a format's own source; of the source of all formats for None."""
     if format is None:
         return UNIFIED
-    typed: pa.Schema = find_format(format).room("tables").TYPED
-    return typed
+    return find_format(format).columns.typed
 
 
 def spark_schema(format: str | None) -> StructType:
@@ -76,22 +76,21 @@ def arrow_schema(schema: StructType, format: str | None) -> pa.Schema:
 def sources_of(names: Sequence[str], format: str, *, sharded: bool) -> list[str]:
     """What of a format's records must be decoded to give these columns."""
     plain = [name.removeprefix("_") for name in names]
-    found: list[str] = find_format(format).room("tables").sources(plain, sharded=sharded)
-    return found
+    return find_format(format).columns.sources(plain, sharded=sharded)
 
 
 def fill(wanted: pa.Schema, batch: pa.RecordBatch, format: str, journal: str) -> pa.RecordBatch:
     """A batch for Spark out of a batch of the format's columns."""
-    room = find_format(format).room("tables")
-    arrays = [_array(field, batch, room, format, journal) for field in wanted]
+    columns = find_format(format).columns
+    arrays = [_array(field, batch, columns, format, journal) for field in wanted]
     return pa.RecordBatch.from_arrays(arrays, schema=wanted)
 
 
-def _array(field: pa.Field, batch: pa.RecordBatch, room: Any, format: str, journal: str) -> pa.Array:
+def _array(field: pa.Field, batch: pa.RecordBatch, columns: Columns, format: str, journal: str) -> pa.Array:
     name = field.name.removeprefix("_")
     if name in ("format", "journal"):
         return pa.repeat(pa.scalar(format if name == "format" else journal, field.type), batch.num_rows)
-    found = None if name == "damage" else room.column(batch, name)
+    found = None if name == "damage" else columns.column(batch, name)
     return pa.nulls(batch.num_rows, field.type) if found is None else found
 
 

@@ -27,20 +27,7 @@ Options of kestrel:
 Options of versioned, which writes new stores only, and tables only:
     store               the store of changes that name none in a column `store`
 
-How it is done is in `core.staging`, for every format the same. What the room `staging` of a format offers:
-
-    OPTIONS, Target(...)                       the options, and what they say
-    Stage(root, run, order, target)            `append_batch`, `finish` and `discard` of one task
-    publish(root, run, staged, target, batch)  all or nothing, `Batch` says once
-    discard(root, runs)                        when it is given up
-    recover_staging(root, is_dead=)            after a crash
-    is_published(root, batch)                  whether there is any work
-    refuse_live_writers(root, target)          before the work begins
-all of them with `disk=`,
-    NO_STREAMS                                 where it has this, streams are refused with these words
-and the room `tables`:
-    check_writable(schema, target)             what is wrong with Spark's columns, before there are rows
-    writable(batch)                            Spark's columns as the format takes them
+How it is done is in `core.staging`, for every format the same; see `Target` for what a format adds.
 """
 
 from __future__ import annotations
@@ -52,9 +39,7 @@ import secrets
 import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from importlib.util import find_spec
 from pathlib import Path
-from types import ModuleType
 from typing import Any, Final
 
 import pyarrow as pa
@@ -63,9 +48,11 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from ..core import staging
 from ..core.disk import REAL_DISK, Disk
 from ..core.errors import LogwrightError, WrongUse
 from ..core.format import FORMATS, find_format
+from ..core.manifest import Batch, Target
 from ..location import is_local, locate
 from .options import OF_SINKS, byte_size, check_names, flag
 
@@ -99,22 +86,20 @@ class _Sink:
         self.format = format
         self.root = _directory_of(options)
         self.run = new_run()
-        room = _room(format)
-        check_names(options, (*room.OPTIONS, *OF_SINKS), f"writing {format}")
-        self.target = room.Target(**_fields(options, room.OPTIONS))
-        columns = to_arrow_schema(schema, timezone="UTC")
-        find_format(format).room("tables").check_writable(columns, self.target)
+        kind = _target_of(format)
+        check_names(options, (*kind.options, *OF_SINKS), f"writing {format}")
+        self.target = kind(**_fields(options, kind.options))
+        self.target.check_writable(to_arrow_schema(schema, timezone="UTC"))
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskDone:
         """Stage the records of one task."""
         context = TaskContext.get()
         assert context is not None
         _allow_open_files()
-        writable = find_format(self.format).room("tables").writable
-        stage = _room(self.format).Stage(self.root, self.run, context.partitionId(), self.target, disk=self.disk)
+        stage = self.target.stage(self.root, self.run, context.partitionId(), disk=self.disk)
         try:
             for batch in iterator:
-                stage.append_batch(writable(batch))
+                stage.append_batch(self.target.writable(batch))
             return TaskDone(stage.finish(), context.getLocalProperty(_QUERY_ID))
         except BaseException:
             stage.discard()
@@ -124,22 +109,20 @@ class _Sink:
         """Put in place what the tasks have staged; under a name and a number only once."""
         if not done:
             return
-        room = _room(self.format)
-        batch = None if name is None else room.Batch(name, number)
+        batch = None if name is None else Batch(name, number)
         (run,) = {one.staged.run for one in done}
         staged = [one.staged for one in done]
         _allow_open_files()
-        room.publish(self.root, run, staged, self.target, batch, disk=self.disk, patience_seconds=PATIENCE_SECONDS)
+        staging.publish(self.root, run, staged, self.target, batch, disk=self.disk, patience_seconds=PATIENCE_SECONDS)
 
     def give_up(self, done: Sequence[TaskDone]) -> None:
         runs = {self.run, *(one.staged.run for one in done)}
         with contextlib.suppress(LogwrightError):  # what stays is removed by the next writer
-            _room(self.format).discard(self.root, runs, disk=self.disk, patience_seconds=PATIENCE_SECONDS)
+            staging.discard(self.root, runs, disk=self.disk, patience_seconds=PATIENCE_SECONDS)
 
     def clean_up(self) -> None:
         """Put in place or remove what crashes have left."""
-        recover_staging = _room(self.format).recover_staging
-        recover_staging(self.root, is_dead=is_dead, disk=self.disk, patience_seconds=PATIENCE_SECONDS)
+        staging.recover_staging(self.root, is_dead=is_dead, disk=self.disk, patience_seconds=PATIENCE_SECONDS)
 
 
 def _done(messages: Sequence[WriterCommitMessage | None]) -> list[TaskDone]:
@@ -154,10 +137,10 @@ class JournalWriter(_Sink, DataSourceArrowWriter):
         super().__init__(schema, options, format, overwrite)
         self.named = _transaction_of(options)
         self.clean_up()
-        room, (name, number) = _room(self.format), self.named
-        batch = None if name is None else room.Batch(name, number)
-        if not room.is_published(self.root, batch, disk=self.disk):
-            room.refuse_live_writers(self.root, self.target, disk=self.disk)
+        name, number = self.named
+        batch = None if name is None else Batch(name, number)
+        if not staging.is_published(self.root, batch, disk=self.disk):
+            self.target.refuse_live_writers(self.root, disk=self.disk)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Publish what the tasks have staged."""
@@ -173,9 +156,8 @@ class JournalStreamWriter(_Sink, DataSourceStreamArrowWriter):
 
     def __init__(self, schema: StructType, options: dict[str, str], format: str | None, overwrite: bool) -> None:
         super().__init__(schema, options, format, overwrite)
-        refusal = getattr(_room(self.format), "NO_STREAMS", None)
-        if refusal is not None:
-            raise WrongUse(refusal)
+        if self.target.no_streams is not None:
+            raise WrongUse(self.target.no_streams)
         if _transaction_of(options)[0] is not None:
             raise WrongUse("txnAppId is for tables: a stream is written exactly once by its checkpoint")
 
@@ -198,15 +180,15 @@ class JournalStreamWriter(_Sink, DataSourceStreamArrowWriter):
 # --- options --------------------------------------------------------------------------------------------------------
 
 
-def _room(format: str) -> ModuleType:
-    try:
-        return find_format(format).room("staging")
-    except ModuleNotFoundError as error:
-        raise WrongUse(f"journals of the format {format} are not written by Spark") from error
+def _target_of(format: str) -> type[Target]:
+    kind = find_format(format).target
+    if kind is None:
+        raise WrongUse(f"journals of the format {format} are not written by Spark")
+    return kind
 
 
 def _written_formats() -> list[str]:
-    return [name for name, format in FORMATS.items() if find_spec(f"{format.package}.staging") is not None]
+    return [name for name, format in FORMATS.items() if format.target is not None]
 
 
 def _directory_of(options: Mapping[str, str]) -> Path:

@@ -61,9 +61,9 @@ class JournalReader(TableReading):
 
     def _plan(self, journal: Journal, bounds: Bounds) -> list[Split]:
         format = find_format(journal.format)
-        numbers = (bounds.start, bounds.stop) if "prune_numbers" in format.traits else (None, None)
-        options = {"times": bounds.times} if "prune_times" in format.traits and bounds.times is not None else {}
-        planned: list[Split] = format.room("splits").plan(open_journal(journal), self.split_bytes, *numbers, **options)
+        splits = format.splits
+        numbers = (bounds.start, bounds.stop) if splits.prunes_numbers else (None, None)
+        planned = splits.plan(open_journal(journal), self.split_bytes, *numbers, times=bounds.times)
         # A row that tells of damage has no shard: whoever asks for rows without one gets it from every shard.
         conditions = [condition for condition in self.conditions if condition.kind is not IsNull]
         wanted = [split for split in planned if can_match(conditions, {"shard": split.part or None})]

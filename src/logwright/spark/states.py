@@ -34,7 +34,7 @@ _OPENING_BYTES: Final = 64 << 10
 
 
 class StatesOf(InputPartition):
-    """What one task reads: stores of one or several journals, as the room `states` of their format plans them."""
+    """What one task reads: stores of one or several journals, as the `States` of their format plans them."""
 
     def __init__(self, parts: list[tuple[Journal, Any]]) -> None:
         super().__init__(None)
@@ -45,8 +45,9 @@ class StateReader(TableReading):
     """Plans on the driver, reads in the tasks."""
 
     def __init__(self, schema: StructType, options: dict[str, str], format: str | None) -> None:
-        if format is None or "states" not in find_format(format).traits:
-            having = ", ".join(name for name, one in FORMATS.items() if "states" in one.traits)
+        states = None if format is None else find_format(format).states
+        if states is None:
+            having = ", ".join(name for name, one in FORMATS.items() if one.states is not None)
             raise WrongUse(
                 f"option at: there is a state at a time of {having}, not of {format or 'any mix of journals'}"
             )
@@ -55,7 +56,7 @@ class StateReader(TableReading):
         if at is None or at < 0:
             raise WrongUse(f"option at: {options.get('at')!r} is before 1970")
         self.at = at
-        self._rooms = find_format(format)
+        self._states = states
 
     def partitions(self) -> Sequence[InputPartition]:
         """The tasks of this read."""
@@ -63,7 +64,7 @@ class StateReader(TableReading):
             (journal, part)
             for journal in find_journals(self.location, self.format, self.refused)
             if can_match(self.conditions, {"_journal": journal.name})
-            for part in self._rooms.room("states").plan(*_located(journal), self.at)
+            for part in self._states.plan(*_located(journal), self.at)
             if self._is_wanted(part)
         ]
         groups = pack(parts, self.split_bytes, lambda part: part[1].bytes + _OPENING_BYTES)
@@ -72,7 +73,7 @@ class StateReader(TableReading):
     def _is_wanted(self, part: Any) -> bool:
         # A row that tells of damage has no store: whoever asks for rows without one gets it from every store.
         conditions = [condition for condition in self.conditions if condition.kind is not IsNull]
-        return can_match(conditions, {"store": printed(part.store)})
+        return can_match(conditions, {"store": printed(part.name)})
 
     def batches(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The states of the stores of one task, small ones together."""
@@ -91,13 +92,12 @@ class StateReader(TableReading):
 
     def _read(self, journal: Journal, part: Any) -> Iterator[pa.RecordBatch]:
         names = schemas.sources_of(self.wanted.names, journal.format, sharded=True)
-        with naming(journal, part.store):
-            state = self._rooms.room("states").read(_located(journal)[0], part, self.at, self.mode)
-        for damage in state.damages:
-            yield from self.damage_rows(journal, part.store, damage)
-        if state.latest is None:
+        with naming(journal, part.name):
+            damages, batch = self._states.read(_located(journal)[0], part, self.at, self.mode, names)
+        for damage in damages:
+            yield from self.damage_rows(journal, part.name, damage)
+        if batch is None:
             return
-        batch = self._rooms.room("columns").state_batch(state.latest, names, state.source)
         filled = keep(schemas.fill(self.wanted, batch, journal.format, journal.name), self.conditions)
         rows = max(1, filled.num_rows * self.batch_bytes // max(1, filled.nbytes))
         for start in range(0, filled.num_rows, rows):

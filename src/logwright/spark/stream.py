@@ -41,7 +41,7 @@ from pyspark.sql.types import StructType
 
 from ..core.errors import HistoryUnavailable, NotFound, WrongUse
 from ..core.format import find_format
-from ..core.split import Split, pack
+from ..core.split import Split, Splits, pack
 from .options import byte_size, flag, time_ns, whole_number
 from .reading import Journal, Part, Reading, list_journals, open_journal
 
@@ -71,19 +71,17 @@ class Standing:
         return f"{self.journal.name}/{self.part}" if self.part else self.journal.name
 
     @property
-    def splits(self) -> Any:
-        return find_format(self.journal.format).room("splits")
+    def splits(self) -> Splits[Any]:
+        return find_format(self.journal.format).splits
 
     def mark(self, number: int) -> str:
         """What this part is known by at a number; empty where its records keep their numbers for ever."""
-        tell = getattr(self.splits, "mark", None)
-        return "" if tell is None else str(tell(self.reader, self.part, number))
+        return self.splits.mark(self.reader, self.part, number)
 
     def find(self, number: int, mark: str) -> int:
         """The number that a place has now which had this one; the same where that cannot be told."""
         if not mark:
             return number
-        following: int
         following, reason = self.splits.resume(self.reader, self.part, number, mark)
         return number if reason else following
 
@@ -210,7 +208,7 @@ class JournalStream(Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
         for journal in list_journals(self.location, self.format, self.refused):
             try:
                 reader = open_journal(journal)
-                extents = find_format(journal.format).room("splits").extent(reader)
+                extents = find_format(journal.format).splits.extent(reader)
             except NotFound:  # removed while we looked
                 continue
             for part, (first, following) in extents.items():
@@ -293,14 +291,11 @@ class JournalStream(Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
 
     def _go_on(self, standing: Standing, number: int, mark: str) -> int:
         """Where a part goes on that was read up to `number`."""
-        resume = getattr(standing.splits, "resume", None)
-        if resume is not None:
-            following: int
-            following, reason = resume(standing.reader, standing.part, number, mark)
-            if reason:
-                self._lose(f"{standing.name}: {reason}")
-                return following
-            number = following  # the same record, under the number that it has now
+        following, reason = standing.splits.resume(standing.reader, standing.part, number, mark)
+        if reason:
+            self._lose(f"{standing.name}: {reason}")
+            return following
+        number = following  # the same record, under the number that it has now
         if number < standing.first:
             lost = f"records {number} to {standing.first - 1} went before they were read"
             self._lose(f"{standing.name}: {lost}, it begins with {standing.first} now")
@@ -337,11 +332,7 @@ class JournalStream(Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
         def advance(place: Place, most: int) -> tuple[int, int]:
             """How far so many records go, and how many there are."""
             standing, begin, end = standings[place], begins[place], ends[place]
-            walk = getattr(standing.splits, "advance", None)
-            if walk is None:
-                return min(end, begin + most), min(end - begin, most)
-            found: tuple[int, int] = walk(standing.reader, place[1], begin, end, most) if most else (begin, 0)
-            return found
+            return standing.splits.advance(standing.reader, place[1], begin, end, most) if most else (begin, 0)
 
         shares = share(limit, [advance(place, limit)[1] for place in places])
         return begins | {place: advance(place, given)[0] for place, given in zip(places, shares, strict=True)}
@@ -356,10 +347,7 @@ class JournalStream(Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
 
         def reach(place: Place, max_bytes: int) -> tuple[int, int]:
             standing = standings[place]
-            found: tuple[int, int] = standing.splits.reach(
-                standing.reader, place[1], begins[place], ends[place], max_bytes
-            )
-            return found
+            return standing.splits.reach(standing.reader, place[1], begins[place], ends[place], max_bytes)
 
         number, least = reach(places[0], 0)
         if least >= limit:
@@ -411,7 +399,7 @@ class JournalStream(Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
         begin = self._go_on(standing, begin, marks[0])
         if standing.next < stop or marks[1]:
             stop = self._go_on(standing, stop, marks[1])
-        planned: list[Split] = standing.splits.plan(
+        planned = standing.splits.plan(
             standing.reader, self.split_bytes, {standing.part: begin}, {standing.part: stop}, resumed=True
         )
         return [replace(split, behind=None) for split in planned]

@@ -13,9 +13,8 @@ import pyarrow as pa
 from logwright.core.disk import Disk
 from logwright.core.errors import NotFound
 from logwright.formats.appendfile import Reader, Writer
-from logwright.formats.appendfile import staging as room
 from logwright.formats.appendfile.records import Data
-from logwright.formats.appendfile.staging import Target
+from logwright.formats.appendfile.staging import JournalTarget
 from tests.contract.staging import ROOT, Contents, Row, StagingSubject
 from tests.support.simulated_disk import SimulatedDisk
 
@@ -24,8 +23,7 @@ class AppendfileStaging(StagingSubject):
     """Data for the journal, which is the root itself."""
 
     name = "appendfile"
-    room = room
-    target = Target()
+    target = JournalTarget()
     renames = False
     staged_syncs = ("000000.000",)
     strangers = ()

@@ -15,9 +15,10 @@ from logwright.core.disk import REAL_DISK, Disk
 from logwright.core.errors import DamagedJournal, NotFound, Poisoned, StorageFailed, WrongUse
 from logwright.core.naming import printed
 from logwright.core.outcome import Damage
-from logwright.formats.appendfile import Checkpoint, Data, Reader, Record, Writer, inventory, splits, tables
+from logwright.formats.appendfile import Checkpoint, Data, Reader, Record, Writer, tables
 from logwright.formats.appendfile.columns import Collector, from_arrow
-from logwright.formats.appendfile.restore import FileWriter, is_single_file, missing, part_of, settled, write_consumers
+from logwright.formats.appendfile.restore import RESTORE, FileWriter
+from logwright.formats.appendfile.splits import SPLITS
 from tests.formats.appendfile.samples import HINT, add_lost, data, write
 from tests.support.damage import overwrite
 from tests.support.faulty_disk import FAULTS, every_fault
@@ -88,8 +89,8 @@ def test_splits_of_any_size_hold_every_record_once(tmp_path: Path, seed: int) ->
     for target_bytes in (1, 500, 100_000, 128 << 20):
         collector = Collector(COLUMNS)
         found = []
-        for split in splits.plan(reader, target_bytes):
-            for item in splits.chunks(Reader(tmp_path), split):
+        for split in SPLITS.plan(reader, target_bytes):
+            for item in SPLITS.chunks(Reader(tmp_path), split):
                 assert not isinstance(item, Damage)
                 found += [row for batch in collector.add(item) for row in batch.to_pylist()]
         found += [row for batch in collector.finish() for row in batch.to_pylist()]
@@ -100,34 +101,34 @@ def test_splits_of_any_size_hold_every_record_once(tmp_path: Path, seed: int) ->
 def test_a_stream_goes_on_where_it_stopped(tmp_path: Path, seed: int) -> None:
     random_journal(tmp_path, seed)
     reader = Reader(tmp_path)
-    ((first, following),) = splits.extent(reader).values()
+    ((first, following),) = SPLITS.extent(reader).values()
     expected = [row["position"] for row in expected_rows(tmp_path)]
     by_bytes, by_count = [], []
     at = first
     while at < following:
-        stop, _ = splits.reach(reader, "", at, following, 700)
+        stop, _ = SPLITS.reach(reader, "", at, following, 700)
         by_bytes += positions(reader, at, stop)
         at = stop
     at = first
     while at < following:
-        stop, count = splits.advance(reader, "", at, following, 3)
+        stop, count = SPLITS.advance(reader, "", at, following, 3)
         found = positions(reader, at, stop)
         assert len(found) == count
         by_count += found
         at = stop
     assert by_bytes == by_count == expected
-    assert splits.resume(reader, "", first, splits.mark(reader, "", first)) == (first, "")
+    assert SPLITS.resume(reader, "", first, SPLITS.mark(reader, "", first)) == (first, "")
 
 
 def positions(reader: Reader, start: int, stop: int) -> list[int]:
-    planned = splits.plan(reader, 300, {"": start}, {"": stop}, resumed=True)
-    return [at for split in planned for item in splits.chunks(reader, split) for at in item.starts()[:-1]]  # type: ignore[union-attr]
+    planned = SPLITS.plan(reader, 300, {"": start}, {"": stop}, resumed=True)
+    return [at for split in planned for item in SPLITS.chunks(reader, split) for at in item.starts()[:-1]]  # type: ignore[union-attr]
 
 
 def test_a_stream_is_told_of_files_that_were_checked_before_it_read_them(tmp_path: Path) -> None:
     write(tmp_path, {4: [HINT, *data("a")]})
     reader = Reader(tmp_path)
-    assert splits.resume(reader, "", 2 << 64, "") == (
+    assert SPLITS.resume(reader, "", 2 << 64, "") == (
         4 << 64,
         "the files 2 to 3 went, checked or recovered, perhaps before all was read; it goes on with file 4",
     )
@@ -149,12 +150,12 @@ def test_a_stream_that_has_read_all_that_a_recovery_lets_go_goes_on_by_itself(tm
         walked(tmp_path)
         first = Reader(tmp_path).first
         assert end < first
-        assert splits.resume(Reader(tmp_path), "", end, "") == (first, "")
-        assert "perhaps before all was read" in splits.resume(Reader(tmp_path), "", end - 1, "")[1]
+        assert SPLITS.resume(Reader(tmp_path), "", end, "") == (first, "")
+        assert "perhaps before all was read" in SPLITS.resume(Reader(tmp_path), "", end - 1, "")[1]
     walked(tmp_path, b"c")
-    assert splits.resume(Reader(tmp_path), "", end, "") == (Reader(tmp_path).first, "")
+    assert SPLITS.resume(Reader(tmp_path), "", end, "") == (Reader(tmp_path).first, "")
     walked(tmp_path, b"d")
-    assert "perhaps before all was read" in splits.resume(Reader(tmp_path), "", end, "")[1]
+    assert "perhaps before all was read" in SPLITS.resume(Reader(tmp_path), "", end, "")[1]
 
 
 def test_a_stream_is_told_of_files_that_were_checked_behind_a_recovery(tmp_path: Path) -> None:
@@ -167,24 +168,24 @@ def test_a_stream_is_told_of_files_that_were_checked_behind_a_recovery(tmp_path:
             writer.register_checkpoint()
         writer.check_checkpoint()
         writer.check_checkpoint()
-    assert "perhaps before all was read" in splits.resume(Reader(tmp_path), "", end, "")[1]
+    assert "perhaps before all was read" in SPLITS.resume(Reader(tmp_path), "", end, "")[1]
 
 
 def test_a_stream_in_the_middle_of_a_file_is_told_once_of_files_that_go_after_its_generation(tmp_path: Path) -> None:
     write(tmp_path, {0: [HINT, *data("a", "b")], 1: [HINT, *data("c")]})
     with Writer(tmp_path, recovering=True, file_bytes=60) as writer:
-        before = splits.mark(Reader(tmp_path), "", 25)
+        before = SPLITS.mark(Reader(tmp_path), "", 25)
         for record in (b"d" * 30, b"e" * 30):
             writer.append(record)
             writer.register_checkpoint()
         writer.check_checkpoint()
-    following, reason = splits.resume(Reader(tmp_path), "", 25, before)
+    following, reason = SPLITS.resume(Reader(tmp_path), "", 25, before)
     assert following == 25
     assert reason == "the files 2 to 3 went, checked or recovered, perhaps before all was read; it goes on with file 4"
-    after = splits.mark(Reader(tmp_path), "", 25)
+    after = SPLITS.mark(Reader(tmp_path), "", 25)
     assert (before, after) == ("", "2-3")
-    assert splits.resume(Reader(tmp_path), "", 25, after) == (25, "")
-    assert splits.resume(Reader(tmp_path), "", (1 << 64) + 25, after) == ((1 << 64) + 25, "")
+    assert SPLITS.resume(Reader(tmp_path), "", 25, after) == (25, "")
+    assert SPLITS.resume(Reader(tmp_path), "", (1 << 64) + 25, after) == ((1 << 64) + 25, "")
 
 
 @pytest.mark.parametrize("damage", [(20, b"\x07"), (30, b"\xff" * 20)], ids=["data", "a checkpoint"])
@@ -204,8 +205,8 @@ def test_a_copy_of_a_damaged_journal_has_no_complete_segment_where_records_are_m
             for batch in arrow.batches(source, mode=mode):
                 writer.append_batch(batch)
         assert [(segment.records, segment.complete) for segment in Reader(tmp_path / mode).segments()] == wanted
-    (split,) = splits.plan(Reader(source))
-    chunk = next(item for item in splits.chunks(Reader(source), split, "dropmalformed"))
+    (split,) = SPLITS.plan(Reader(source))
+    chunk = next(item for item in SPLITS.chunks(Reader(source), split, "dropmalformed"))
     assert chunk.source.lost == ((0, 0),)  # type: ignore[union-attr]
 
 
@@ -216,7 +217,7 @@ def test_a_journal_whose_files_a_recovery_has_let_go_begins_where_it_goes_on(tmp
     (tmp_path / "1.journal").unlink()  # as it is before the program has written anything
     reader = Reader(tmp_path)
     assert (reader.first, reader.next, list(reader)) == (1 << 64, 1 << 64, [])
-    assert splits.resume(reader, "", end, "") == (1 << 64, "")
+    assert SPLITS.resume(reader, "", end, "") == (1 << 64, "")
 
 
 def test_damage_and_missing_files_belong_to_one_split_each(tmp_path: Path) -> None:
@@ -226,8 +227,8 @@ def test_damage_and_missing_files_belong_to_one_split_each(tmp_path: Path) -> No
     for target_bytes in (1, 1 << 20):
         told = [
             item.kind
-            for split in splits.plan(reader, target_bytes)
-            for item in splits.chunks(reader, split, "permissive")
+            for split in SPLITS.plan(reader, target_bytes)
+            for item in SPLITS.chunks(reader, split, "permissive")
             if isinstance(item, Damage)
         ]
         assert told == ["malformed", "gap", "torn_tail"]
@@ -360,11 +361,11 @@ def test_messages_of_other_formats_keep_their_values() -> None:
 
 def events_of(directory: Path) -> pa.Table:
     """The rows of a journal as the table `events` has them."""
-    collector = Collector(tables.sources(EVENTS, sharded=False))
+    collector = Collector(tables.COLUMNS.sources(EVENTS, sharded=False))
     batches = [batch for item in Reader(directory).chunks() for batch in collector.add(item)]  # type: ignore[arg-type]
     batches += collector.finish()
     return pa.Table.from_batches(
-        [pa.RecordBatch.from_pydict({name: tables.column(batch, name) for name in EVENTS}) for batch in batches]
+        [pa.RecordBatch.from_pydict({name: tables.COLUMNS.column(batch, name) for name in EVENTS}) for batch in batches]
     )
 
 
@@ -390,7 +391,7 @@ def test_a_journal_comes_back_from_tables_byte_for_byte(tmp_path: Path, seed: in
         add_lost(source, *place)
     written = restored(events_of(source), tmp_path / "target", (1, 7, 1000)[seed % 3])
     assert files_of(tmp_path / "target") == files_of(source)
-    assert missing(written, {"": Reader(source).next}) == []
+    assert RESTORE.missing(written, {"": Reader(source).next}) == []
     assert Reader(tmp_path / "target").segments() == Reader(source).segments()
 
 
@@ -420,7 +421,7 @@ def test_the_details_of_a_record_are_json(tmp_path: Path) -> None:
 
 def test_a_file_that_was_moved_meanwhile_is_the_one_that_it_became() -> None:
     names = [("0.journal", 0), (".logwright/recovery/2/0.journal", 0), ("2.journal", 2)]
-    assert settled(names) == {
+    assert RESTORE.settled(names) == {
         ("0.journal", 0): ".logwright/recovery/2/0.journal",
         (".logwright/recovery/2/0.journal", 0): ".logwright/recovery/2/0.journal",
         ("2.journal", 2): "2.journal",
@@ -430,7 +431,7 @@ def test_a_file_that_was_moved_meanwhile_is_the_one_that_it_became() -> None:
 @pytest.mark.parametrize("name", ["../0.journal", "x.journal", "a/0.journal", ".logwright/recovery/x/0.journal", ""])
 def test_names_that_no_journal_has_are_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(WrongUse):
-        part_of(name)
+        RESTORE.part_of(name)
     with pytest.raises(WrongUse):
         FileWriter(tmp_path, name)
     assert list(tmp_path.iterdir()) == []
@@ -447,15 +448,15 @@ def test_tables_that_contradict_themselves_are_refused(tmp_path: Path) -> None:
         with pytest.raises(DamagedJournal, match=reason):
             writer.append_batch(wrong.combine_chunks().to_batches()[0])
         writer.discard()
-    assert not is_single_file("0.journal")
+    assert not RESTORE.is_single_file("0.journal")
     with pytest.raises(WrongUse):
-        write_consumers(tmp_path, "", {"billing": 1})
+        RESTORE.write_consumers(tmp_path, "", {"billing": 1})
 
 
 def test_the_inventory_has_every_file(tmp_path: Path) -> None:
     random_journal(tmp_path, 3)
     reader = Reader(tmp_path)
-    found = inventory.take(reader)
+    found = SPLITS.inventory(reader)
     assert [(entry.file, entry.bytes) for entry in found.files] == [
         (printed(file.name), file.path.stat().st_size) for file in reader.files()
     ]

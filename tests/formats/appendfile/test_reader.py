@@ -12,9 +12,10 @@ from logwright.core.disk import OpenMode, RealDisk, RealFile
 from logwright.core.errors import DamagedJournal, Gap, HistoryUnavailable, NotFound, WrongUse
 from logwright.core.format import detect
 from logwright.core.outcome import Damage
-from logwright.formats.appendfile import Checkpoint, Data, Reader, Scanner, Segment, Writer, recover, splits
+from logwright.formats.appendfile import Checkpoint, Data, Reader, Scanner, Segment, Writer, recover
 from logwright.formats.appendfile import repair as repairs
 from logwright.formats.appendfile.files import POSITION_BITS, list_files
+from logwright.formats.appendfile.splits import SPLITS
 from tests.formats.appendfile.samples import HINT, data, encoded, write
 from tests.support.counting_disk import CountingDisk
 from tests.support.damage import flip_bit
@@ -474,7 +475,7 @@ def test_who_follows_is_told_of_files_that_went_behind_older_ones_that_wait(tmp_
             writer.append(b"A" * 30)
             writer.register_checkpoint()
             writer.append(b"B" * 30)
-            assert splits.resume(Reader(tmp_path), "", number, "") == (number, "")
+            assert SPLITS.resume(Reader(tmp_path), "", number, "") == (number, "")
             writer.check_checkpoint()
             assert [file.file_id for file in Reader(tmp_path).files()] == [0, 3, 4]
             with pytest.raises(Gap, match="before they were read"):
@@ -482,7 +483,7 @@ def test_who_follows_is_told_of_files_that_went_behind_older_ones_that_wait(tmp_
             found = [(item.file, getattr(item, "kind", "")) for item in other.located()]
             assert found[:2] == [("3.journal", "gap"), ("3.journal", "")]
             assert payloads(scanner) == [b"B" * 30]
-            following, reason = splits.resume(Reader(tmp_path), "", number, "")
+            following, reason = SPLITS.resume(Reader(tmp_path), "", number, "")
             assert (following, "went, checked" in reason) == (3 << POSITION_BITS, True)
             with Scanner(tmp_path, timeout=0) as fresh:
                 assert payloads(fresh) == [b"old", b"B" * 30], "what was gone before it began is nothing that it missed"

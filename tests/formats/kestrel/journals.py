@@ -11,7 +11,7 @@ import pyarrow as pa
 from logwright import arrow
 from logwright.formats.kestrel.columns import COLUMN_NAMES
 from logwright.formats.kestrel.records import DIALECT_OF, FIELDS, OPS, Operation
-from logwright.formats.kestrel.tables import column
+from logwright.formats.kestrel.tables import COLUMNS
 from logwright.formats.kestrel.writer import Writer
 from tests.formats.kestrel.samples import encoded
 
@@ -70,6 +70,6 @@ def events_of(path: Path) -> pa.Table:
     """What the table `events` has of a queue or of a directory of queues, as far as it is its own to say."""
     found = []
     for batch in arrow.batches(path, list(COLUMN_NAMES), mode="dropmalformed", format="kestrel"):
-        arrays = [column(batch, name) for name in EVENTS]
+        arrays = [COLUMNS.column(batch, name) for name in EVENTS]
         found.append(pa.RecordBatch.from_arrays(arrays, EVENTS))
     return pa.Table.from_batches(found) if found else pa.table({name: [] for name in EVENTS})

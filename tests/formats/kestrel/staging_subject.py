@@ -12,9 +12,8 @@ import pyarrow as pa
 
 from logwright.core.disk import Disk
 from logwright.formats.kestrel import Queue, Reader, Writer
-from logwright.formats.kestrel import staging as room
 from logwright.formats.kestrel.files import list_queues
-from logwright.formats.kestrel.staging import Target
+from logwright.formats.kestrel.staging import QueuesTarget
 from tests.contract.staging import ROOT, Contents, Row, StagingSubject
 from tests.support.simulated_disk import SimulatedDisk
 
@@ -23,8 +22,7 @@ class KestrelStaging(StagingSubject):
     """Items for two queues: data, added and expires in milliseconds. Rows have their queue in front."""
 
     name = "kestrel"
-    room = room
-    target = Target()
+    target = QueuesTarget()
     staged_syncs = ("000000.000", "000000.001")
     strangers = ("dogs", "new")
     wrong_manifests: ClassVar = [
@@ -114,5 +112,5 @@ class KestrelStaging(StagingSubject):
     def lock_path(self, part: str) -> Path:
         return ROOT / ".logwright" / f"{part}.lck"
 
-    def target_of(self, part: str) -> Target:
-        return Target(part)
+    def target_of(self, part: str) -> QueuesTarget:
+        return QueuesTarget(part)

@@ -159,10 +159,10 @@ def test_items_are_what_other_formats_take() -> None:
 
 
 def spark_columns(path: Path, *names: str) -> dict[str, list[Any]]:
-    collector = columns.Collector(tables.sources(names, sharded=False))
+    collector = columns.Collector(tables.COLUMNS.sources(names, sharded=False))
     batches = [batch for chunk in Reader(path).chunks() for batch in collector.add(chunk)]  # type: ignore[arg-type]
     (batch,) = [*batches, *collector.finish()]
-    found = {name: tables.column(batch, name) for name in names}
+    found = {name: tables.COLUMNS.column(batch, name) for name in names}
     for name, data in found.items():
         if name in tables.TYPED.names:
             assert data is not None
@@ -203,7 +203,7 @@ def test_a_time_that_does_not_fit_is_null(tmp_path: Path) -> None:
 
 
 def test_only_what_is_asked_for_is_decoded() -> None:
-    assert tables.sources(["op"], sharded=False) == ["op"]
-    assert tables.sources(["timestamp", "value"], sharded=True) == ["added", "data"]
-    assert tables.sources(["sequence", "key"], sharded=False) == ["before"]
-    assert tables.sources(["key"], sharded=False) == ["size"]
+    assert tables.COLUMNS.sources(["op"], sharded=False) == ["op"]
+    assert tables.COLUMNS.sources(["timestamp", "value"], sharded=True) == ["added", "data"]
+    assert tables.COLUMNS.sources(["sequence", "key"], sharded=False) == ["before"]
+    assert tables.COLUMNS.sources(["key"], sharded=False) == ["size"]

@@ -12,6 +12,7 @@ from logwright import arrow
 from logwright.core.errors import DamagedJournal, WrongUse
 from logwright.formats.kestrel import messages
 from logwright.formats.kestrel.records import Operation
+from logwright.formats.kestrel.tables import COLUMNS
 from logwright.formats.sej.writer import Writer as MessageWriter
 from tests.formats.kestrel.samples import ADDED, REMOVE, RESERVE, addx, confirm, unremove, write
 
@@ -73,8 +74,8 @@ def test_what_an_item_has_no_place_for_is_counted() -> None:
     batch = pa.RecordBatch.from_pydict(
         {"key": [b"", b"k", b"", b"l"], "type": pa.array([0, 1, 2, 0], pa.uint8()), "timestamp": times}
     )
-    assert messages.left_out(batch) == {"key": 2, "type": 2, "fraction of a millisecond": 2}
-    assert messages.left_out(pa.RecordBatch.from_pydict({"value": [b"x"]})) == {"fraction of a millisecond": 0}
+    assert COLUMNS.left_out(batch) == {"key": 2, "type": 2, "fraction of a millisecond": 2}
+    assert COLUMNS.left_out(pa.RecordBatch.from_pydict({"value": [b"x"]})) == {"fraction of a millisecond": 0}
 
 
 def test_a_key_names_the_queue_and_an_empty_one_none() -> None:

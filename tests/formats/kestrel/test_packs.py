@@ -18,12 +18,13 @@ from logwright.core.disk import Disk
 from logwright.core.errors import DamagedJournal, LogwrightError
 from logwright.core.format import Located
 from logwright.core.outcome import Damage
-from logwright.formats.kestrel import repair, splits
+from logwright.formats.kestrel import repair
 from logwright.formats.kestrel.files import list_files
 from logwright.formats.kestrel.packing import write_pack
 from logwright.formats.kestrel.queue import Queue
 from logwright.formats.kestrel.reader import Reader
 from logwright.formats.kestrel.scanner import Scanner
+from logwright.formats.kestrel.splits import SPLITS
 from logwright.formats.kestrel.writer import Writer
 from tests.formats.kestrel.samples import REMOVE, addx, encoded, save_xid
 from tests.support.faulty_disk import failing_calls
@@ -148,7 +149,7 @@ def test_an_empty_pack_is_a_problem_and_damage_for_every_reader() -> None:
         assert [isinstance(item, Damage) for item in scanner.located()] == [True, False]
         assert list(scanner.located()) == [], "it is told once"
     with pytest.raises(DamagedJournal, match="the pack is empty"):
-        [list(splits.chunks(reader, split)) for split in splits.plan(reader)]
+        [list(SPLITS.chunks(reader, split)) for split in SPLITS.plan(reader)]
 
 
 def test_repairing_removes_an_empty_pack_so_that_the_files_count_again() -> None:
@@ -258,7 +259,7 @@ def test_two_files_of_one_number_are_refused_and_both_are_named(suffix: str, ope
     plan = repair.plan(HOME / "cars", disk=disk)
     assert (plan.steps, len(plan.left)) == ((), 1)
     with pytest.raises(DamagedJournal, match=f"cars.0904{suffix} @ 0"):
-        [list(splits.chunks(reader, split)) for split in splits.plan(reader)]
+        [list(SPLITS.chunks(reader, split)) for split in SPLITS.plan(reader)]
 
 
 def test_a_number_with_zeros_before_it_is_read_behind_and_packed(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 from logwright.core.errors import DamagedJournal, WrongUse
 from logwright.core.restore import Missing, Written
 from logwright.formats.kestrel.reader import Reader
-from logwright.formats.kestrel.restore import FileWriter, is_single_file, missing, part_of, settled, write_consumers
+from logwright.formats.kestrel.restore import RESTORE, FileWriter
 from tests.formats.kestrel.journals import events_of, random_queue
 from tests.formats.kestrel.samples import FACTS, addx, encoded, scenario_operations, write
 
@@ -44,7 +44,7 @@ def test_a_random_queue_comes_back_byte_for_byte(seed: int, dialect: str, tmp_pa
     assert Reader(path).count() == Reader(path, dialect=dialect).count(), "or the test says nothing"  # type: ignore[arg-type]
     written = restore(events_of(path.parent), tmp_path / "target", batch_rows=dice.choice((1, 7, 1000)))
     assert files_of(tmp_path / "target") == files_of(tmp_path / "source")
-    assert missing(written, {}) == []
+    assert RESTORE.missing(written, {}) == []
     assert sum(one.records for one in written) == Reader(path).count()
 
 
@@ -67,14 +67,14 @@ def test_behind_damage_the_queue_is_in_the_same_state_and_what_is_missing_is_tol
     after = Reader(tmp_path / "target" / "cars", dialect="documented")
     assert after.state() == before.state()
     assert after.verify().problems == []
-    (gap,) = missing(written, {})
+    (gap,) = RESTORE.missing(written, {})
     assert (gap.part, gap.next - gap.first) == ("cars", 9)
     assert before.total_bytes() - after.total_bytes() == 9
 
 
 def test_files_that_were_read_under_the_name_of_the_newest_get_the_name_that_they_have_now() -> None:
     names = [("cars", 0), ("cars.904", 0), ("cars", 904), ("cars", 950), ("bikes", 0), ("vans.7", 0), ("old", None)]
-    assert settled(names) == {
+    assert RESTORE.settled(names) == {
         ("cars", 0): "cars.904",
         ("cars.904", 0): "cars.904",
         ("cars", 904): "cars.950",
@@ -86,7 +86,7 @@ def test_files_that_were_read_under_the_name_of_the_newest_get_the_name_that_the
 
 
 def test_the_name_of_a_file_says_its_queue_and_leads_nowhere_else() -> None:
-    assert [part_of(name) for name in ("cars", "cars.904", "cars.950.pack", "my.queue.bak")] == [
+    assert [RESTORE.part_of(name) for name in ("cars", "cars.904", "cars.950.pack", "my.queue.bak")] == [
         "cars",
         "cars",
         "cars",
@@ -94,7 +94,7 @@ def test_the_name_of_a_file_says_its_queue_and_leads_nowhere_else() -> None:
     ]
     for name in ("", "..", "../cars", "a/b", ".hidden", "cars~~5", "a\0b"):
         with pytest.raises(WrongUse, match="cannot be the name of a file of a queue"):
-            is_single_file(name)
+            RESTORE.is_single_file(name)
 
 
 def test_rows_that_are_no_file_are_refused(tmp_path: Path) -> None:
@@ -116,12 +116,12 @@ def test_rows_that_are_no_file_are_refused(tmp_path: Path) -> None:
     for number, (table, kind, message) in enumerate(wrong):
         with pytest.raises(kind, match=message):
             restore(table, tmp_path / f"target {number}")
-    write_consumers(tmp_path, "cars", {})
-    with pytest.raises(WrongUse, match="queues have none"):
-        write_consumers(tmp_path, "cars", {"billing": 5})
+    RESTORE.write_consumers(tmp_path, "cars", {})
+    with pytest.raises(WrongUse, match="its format knows none"):
+        RESTORE.write_consumers(tmp_path, "cars", {"billing": 5})
 
 
 def test_an_end_that_is_not_in_the_tables_is_missing(tmp_path: Path) -> None:
     written = restore(events_of(write(tmp_path / "cars", addx(b"A"))), tmp_path / "target")
-    assert missing(written, {"cars": 22}) == []
-    assert missing(written, {"cars": 60, "bikes": 5}) == [Missing("cars", 22, 60)]
+    assert RESTORE.missing(written, {"cars": 22}) == []
+    assert RESTORE.missing(written, {"cars": 60, "bikes": 5}) == [Missing("cars", 22, 60)]

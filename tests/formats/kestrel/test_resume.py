@@ -9,19 +9,20 @@ from typing import Any
 import pytest
 
 from logwright.core.errors import NotFound
-from logwright.formats.kestrel import Queue, splits
+from logwright.formats.kestrel import Queue
 from logwright.formats.kestrel.reader import Reader
+from logwright.formats.kestrel.splits import SPLITS
 from logwright.formats.kestrel.writer import Writer
 from tests.formats.kestrel.journals import lively_operations
 from tests.formats.kestrel.samples import addx, confirm, encoded, write
 
 
 def resume(path: Path, number: int, mark: str) -> tuple[int, str]:
-    return splits.resume(Reader(path), "cars", number, mark)
+    return SPLITS.resume(Reader(path), "cars", number, mark)
 
 
 def mark(path: Path, number: int) -> str:
-    return splits.mark(Reader(path), "cars", number)
+    return SPLITS.mark(Reader(path), "cars", number)
 
 
 def test_it_goes_on_where_it_was_also_when_the_file_was_rotated(tmp_path: Path) -> None:
@@ -109,12 +110,12 @@ def test_what_was_rewritten_before_it_was_read_is_gone_wherever_one_stood(tmp_pa
 
 def test_a_split_whose_bytes_are_others_now_says_so(tmp_path: Path) -> None:
     path = write(tmp_path / "cars", addx(b"A"), addx(b"B"))
-    (split,) = splits.plan(Reader(path))
+    (split,) = SPLITS.plan(Reader(path))
     with Writer(path) as writer:
         writer.remove()
         writer.rewrite()
     with pytest.raises(NotFound, match="was packed or written anew"):
-        list(splits.chunks(Reader(path), split))
+        list(SPLITS.chunks(Reader(path), split))
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -124,11 +125,11 @@ def test_so_many_operations_are_so_many(seed: int, tmp_path: Path) -> None:
     write(tmp_path / "cars.50", *operations[:25])
     path = write(tmp_path / "cars", *operations[25:], behind=encoded([confirm(1)])[:-1])
     reader: Any = Reader(path)
-    number, last = splits.extent(reader)["cars"]
+    number, last = SPLITS.extent(reader)["cars"]
     found = []
     while number < last:
         most = dice.randrange(1, 9)
-        following, count = splits.advance(reader, "cars", number, last, most)
+        following, count = SPLITS.advance(reader, "cars", number, last, most)
         assert count == most or following == last
         found += list(reader.operations(number, following))
         number = following

@@ -10,9 +10,9 @@ import pytest
 
 from logwright.core.errors import NotFound
 from logwright.core.outcome import Damage
-from logwright.formats.kestrel import inventory, splits
 from logwright.formats.kestrel.queues import QueuesReader
 from logwright.formats.kestrel.reader import Reader, located
+from logwright.formats.kestrel.splits import SPLITS
 from logwright.formats.kestrel.writer import Writer
 from tests.formats.kestrel.samples import REMOVE, addx, encoded, write
 from tests.formats.kestrel.subject import KestrelSubject
@@ -32,7 +32,7 @@ def flat(items: Any) -> list[Any]:
 
 
 def read(reader: Any, planned: list[Any], mode: Any = "permissive") -> list[Any]:
-    return [item for split in planned for item in flat(splits.chunks(reader, split, mode))]
+    return [item for split in planned for item in flat(SPLITS.chunks(reader, split, mode))]
 
 
 def damaged_queue(path: Path, chance: random.Random) -> Path:
@@ -56,7 +56,7 @@ def test_splits_of_any_size_give_every_operation_and_every_damage_once(seed: int
     reader = Reader(damaged_queue(tmp_path, random.Random(seed)), dialect="documented")
     whole = flat(reader.chunks(mode="permissive"))
     for target_bytes in (1, 200, 1000, 1 << 30):
-        assert read(reader, splits.plan(reader, target_bytes)) == whole
+        assert read(reader, SPLITS.plan(reader, target_bytes)) == whole
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -64,13 +64,13 @@ def test_a_stream_reads_on_where_it_stopped(seed: int, tmp_path: Path) -> None:
     chance = random.Random(seed)
     reader = Reader(damaged_queue(tmp_path, chance), dialect="documented")
     whole = [item for item in flat(reader.chunks(mode="permissive")) if getattr(item, "kind", "") != "torn_tail"]
-    number, last = splits.extent(reader)["cars"]
+    number, last = SPLITS.extent(reader)["cars"]
     found: list[Any] = []
     while number < last:
-        following, used = splits.reach(reader, "cars", number, last, chance.choice((1, 100, 400)))
+        following, used = SPLITS.reach(reader, "cars", number, last, chance.choice((1, 100, 400)))
         assert following > number
         assert used > 0
-        planned = splits.plan(reader, 1 << 20, {"cars": number}, {"cars": following}, resumed=number > 0)
+        planned = SPLITS.plan(reader, 1 << 20, {"cars": number}, {"cars": following}, resumed=number > 0)
         found += read(reader, planned)
         number = following
     assert [item for item in found if getattr(item, "kind", "") != "torn_tail"] == whole
@@ -79,7 +79,7 @@ def test_a_stream_reads_on_where_it_stopped(seed: int, tmp_path: Path) -> None:
 def test_a_split_is_found_again_when_its_file_was_rotated(tmp_path: Path) -> None:
     path = write(tmp_path / "cars", *[addx(b"%d" % number) for number in range(10)])
     reader = Reader(path)
-    planned = splits.plan(reader, 50)
+    planned = SPLITS.plan(reader, 50)
     with Writer(path) as writer:
         writer.rotate()
         writer.addx(b"later")
@@ -91,7 +91,7 @@ def test_a_split_of_what_was_packed_says_so(tmp_path: Path) -> None:
     write(tmp_path / "cars.50", addx(b"A"))
     write(tmp_path / "cars.100", addx(b"B"))
     path = write(tmp_path / "cars", addx(b"C"))
-    planned = splits.plan(Reader(path))
+    planned = SPLITS.plan(Reader(path))
     assert [(split.file, split.start, split.stop - split.start) for split in planned] == [
         ("cars.50", 0, 22),
         ("cars.100", 50 << 64, 22),
@@ -108,31 +108,31 @@ def test_queues_are_parts(tmp_path: Path) -> None:
     write(tmp_path / "bikes", addx(b"A"), REMOVE)
     write(tmp_path / "cars.50", addx(b"B"))
     reader = QueuesReader(tmp_path)
-    assert splits.extent(reader) == {"bikes": (0, 23), "cars": (0, 50 << 64)}
-    planned = splits.plan(reader)
+    assert SPLITS.extent(reader) == {"bikes": (0, 23), "cars": (0, 50 << 64)}
+    planned = SPLITS.plan(reader)
     assert [(split.part, split.file) for split in planned] == [("bikes", "bikes"), ("cars", "cars.50")]
-    assert [split.part for split in splits.plan(reader, start={"cars": 0})] == ["cars"]
-    assert splits.file_of("cars", "cars.50") == "cars.50"
-    assert splits.extent(reader.open("bikes")) == {"bikes": (0, 23)}, "a queue alone is a part by its name as well"
+    assert [split.part for split in SPLITS.plan(reader, start={"cars": 0})] == ["cars"]
+    assert SPLITS.file_of("cars", "cars.50") == "cars.50"
+    assert SPLITS.extent(reader.open("bikes")) == {"bikes": (0, 23)}, "a queue alone is a part by its name as well"
 
 
 def test_a_torn_tail_is_told_by_the_last_split(tmp_path: Path) -> None:
     path = write(tmp_path / "cars", addx(b"A"), behind=b"\x02")
-    (split,) = splits.plan(Reader(path))
+    (split,) = SPLITS.plan(Reader(path))
     assert split.behind is not None
     assert (split.behind.start, split.stop) == (22, 22)
     reader = Reader(path)
     assert len(read(reader, [split], "failfast")) == 1
     assert reader.torn_tail is not None
-    assert splits.extent(Reader(path)) == {"cars": (0, 22)}
-    (only,) = splits.plan(Reader(write(tmp_path / "bikes", behind=b"\x02")))
+    assert SPLITS.extent(Reader(path)) == {"cars": (0, 22)}
+    (only,) = SPLITS.plan(Reader(write(tmp_path / "bikes", behind=b"\x02")))
     assert [item.kind for item in read(Reader(tmp_path / "bikes"), [only])] == ["torn_tail"]
 
 
 def test_the_inventory_lists_the_files_that_count(tmp_path: Path) -> None:
     for name in ("cars.50", "cars.100", "cars.100.pack", "cars"):
         write(tmp_path / name, addx(b"A"))
-    entries = inventory.take(Reader(tmp_path / "cars")).files
+    entries = SPLITS.inventory(Reader(tmp_path / "cars")).files
     assert [(entry.part, entry.file, entry.bytes, entry.first, entry.next) for entry in entries] == [
         ("cars", "cars.100.pack", 22, 0, 100 << 64),
         ("cars", "cars", 22, 100 << 64, (100 << 64) + 22),

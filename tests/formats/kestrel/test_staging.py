@@ -12,13 +12,15 @@ from logwright.core.disk import REAL_DISK, Disk
 from logwright.core.errors import DamagedJournal, WrongUse
 from logwright.core.lock import Lock
 from logwright.core.manifest import Batch
-from logwright.formats.kestrel import Operation, Queue, QueuesReader, Scanner, Writer, kernel, splits
+from logwright.core.staging import publish, recover_staging
+from logwright.formats.kestrel import Operation, Queue, QueuesReader, Scanner, Writer, kernel
 from logwright.formats.kestrel.codec import encode
 from logwright.formats.kestrel.cursor import Chunk
 from logwright.formats.kestrel.files import list_files
 from logwright.formats.kestrel.layout import MAX_NAME_BYTES
-from logwright.formats.kestrel.staging import Stage, Target, publish, recover_staging
-from logwright.formats.sej import staging as sej
+from logwright.formats.kestrel.splits import SPLITS
+from logwright.formats.kestrel.staging import QueuesTarget, Stage
+from logwright.formats.sej.staging import ShardsTarget
 from tests.contract.staging import ROOT, STAGING, Row
 from tests.formats.kestrel.staging_subject import KestrelStaging
 from tests.support.trees import read_file, read_tree, write_file
@@ -58,7 +60,7 @@ def test_the_queue_hands_out_what_it_had_and_then_the_batch(tmp_path: Path) -> N
         assert queue.get() == b"one"
         queue.open()
     rows: list[Row] = [("cars", b"four", 4, None), ("cars", b"five", 5, None)]
-    publish(tmp_path, "run", [stage(REAL_DISK, "run", 0, rows, root=tmp_path)], Target())
+    publish(tmp_path, "run", [stage(REAL_DISK, "run", 0, rows, root=tmp_path)], QueuesTarget())
     with Queue(tmp_path, "cars") as queue:
         queue.put(b"six")
         assert queue.get_many(9) == [b"two", b"three", b"four", b"five", b"six"]
@@ -69,7 +71,7 @@ def test_the_number_is_greater_than_every_one_before_also_when_the_clock_has_gon
     write_file(disk, ROOT / f"cars.{FAR}", encode(Operation("addx", added=1, data=b"of the future")))
     for number in range(1, 4):
         rows: list[Row] = [("cars", b"batch %d" % number, number, None)]
-        done = publish(ROOT, "run", [stage(disk, "run", 0, rows)], Target(), disk=disk)
+        done = publish(ROOT, "run", [stage(disk, "run", 0, rows)], QueuesTarget(), disk=disk)
         assert done.starts == {"cars": FAR + 1 + number}, "the newest file came before the first of them"
     assert [item[0] for item in queues(disk)["cars"][-3:]] == [b"batch 1", b"batch 2", b"batch 3"]
 
@@ -86,13 +88,13 @@ def test_where_no_greater_number_is_left_nothing_is_published() -> None:
 
 def test_items_without_a_time_get_one_and_without_an_expiry_never_expire() -> None:
     disk = KESTREL.empty()
-    task = Stage(ROOT, "run", 0, Target("cars"), disk=disk)
+    task = Stage(ROOT, "run", 0, QueuesTarget("cars"), disk=disk)
     before = time.time_ns() // 1_000_000
     moment = pa.timestamp("us", tz="UTC")
     task.append_batch(pa.record_batch({"data": ["text"]}))
     task.append_batch(pa.record_batch({"data": [b"a"], "added": pa.array([None], moment)}))
     task.append_batch(pa.record_batch({"data": [b"b"], "added": pa.array([1999], moment)}))
-    publish(ROOT, "run", [task.finish()], Target("cars"), disk=disk)
+    publish(ROOT, "run", [task.finish()], QueuesTarget("cars"), disk=disk)
     first, second, third = queues(disk)["cars"]
     assert (first[0], second[0], third) == (b"text", b"a", (b"b", 1, None))
     assert before <= (first[1] or 0) <= (second[1] or 0) <= time.time_ns() // 1_000_000
@@ -100,9 +102,9 @@ def test_items_without_a_time_get_one_and_without_an_expiry_never_expire() -> No
 
 def test_rows_go_to_the_queue_that_they_name_and_others_to_the_default() -> None:
     disk = KESTREL.empty()
-    task = Stage(ROOT, "run", 0, Target("rest"), disk=disk)
+    task = Stage(ROOT, "run", 0, QueuesTarget("rest"), disk=disk)
     task.append_batch(pa.record_batch({"queue": ["cars", None, "cars"], "data": [b"a", b"b", b"c"]}))
-    publish(ROOT, "run", [task.finish()], Target("rest"), disk=disk)
+    publish(ROOT, "run", [task.finish()], QueuesTarget("rest"), disk=disk)
     assert {name: [item[0] for item in items] for name, items in queues(disk).items()} == {
         "cars": [b"a", b"c"],
         "rest": [b"b"],
@@ -122,15 +124,15 @@ def test_who_follows_a_queue_sees_each_item_of_a_batch_once() -> None:
 def test_a_stream_over_queues_gets_each_item_of_a_batch_once() -> None:
     disk = KESTREL.with_journals()
     reader = QueuesReader(ROOT, disk=disk)
-    ends = {queue: end for queue, (_, end) in splits.extent(reader).items()}
+    ends = {queue: end for queue, (_, end) in SPLITS.extent(reader).items()}
     for number in range(3):
         publish_two(disk, Batch("query", number))
-        reached = {queue: end for queue, (_, end) in splits.extent(reader).items()}
+        reached = {queue: end for queue, (_, end) in SPLITS.extent(reader).items()}
         starts = {queue: ends.get(queue, 0) for queue in reached}
         found = [
             operation.data
-            for split in splits.plan(reader, 600, starts, reached, resumed=True)
-            for chunk in splits.chunks(reader, split)
+            for split in SPLITS.plan(reader, 600, starts, reached, resumed=True)
+            for chunk in SPLITS.chunks(reader, split)
             if isinstance(chunk, Chunk)
             for operation in kernel.operations(chunk.data, chunk.start, chunk.stop, chunk.count, chunk.dialect)
         ]
@@ -141,21 +143,21 @@ def test_a_stream_over_queues_gets_each_item_of_a_batch_once() -> None:
 @pytest.mark.parametrize("name", ["a/b", "/etc/passwd", "..", ".", "cars.1", "cars~~1", "a+b+c", "+a", "a+", "a\0b"])
 def test_names_that_the_original_forbids_are_refused(name: str) -> None:
     disk = KESTREL.empty()
-    task = Stage(ROOT, "run", 0, Target(), disk=disk)
+    task = Stage(ROOT, "run", 0, QueuesTarget(), disk=disk)
     with pytest.raises(WrongUse, match=r"is no name of a queue: none of / ~ \+ \. may be in it"):
         task.append_batch(pa.record_batch({"queue": [name], "data": [b"x"]}))
     with pytest.raises(WrongUse, match="is no name of a queue"):
-        Target(name)
+        QueuesTarget(name)
     assert read_tree(disk, ROOT) == {}
 
 
 def test_a_name_that_would_be_too_long_once_rotated_and_packed_is_refused(tmp_path: Path) -> None:
     longest = "ö" * (MAX_NAME_BYTES // 2)
     with pytest.raises(WrongUse, match=f"is too long for the name of a queue: {MAX_NAME_BYTES} bytes at most"):
-        Target(longest + "oo")
-    task = Stage(tmp_path, "run", 0, Target(longest))
+        QueuesTarget(longest + "oo")
+    task = Stage(tmp_path, "run", 0, QueuesTarget(longest))
     task.append_batch(pa.record_batch({"data": [b"x"]}))
-    publish(tmp_path, "run", [task.finish()], Target(longest))
+    publish(tmp_path, "run", [task.finish()], QueuesTarget(longest))
     longest_of_its_files = tmp_path / f"{longest}.{10**20 - 1}.pack"
     longest_of_its_files.write_bytes(encode(Operation("save_xid", 0)))
     with Queue(tmp_path, longest) as queue:
@@ -164,7 +166,7 @@ def test_a_name_that_would_be_too_long_once_rotated_and_packed_is_refused(tmp_pa
 
 @pytest.mark.parametrize("queue", [None, ""])
 def test_a_row_without_a_queue_is_refused_where_there_is_no_default(queue: str | None) -> None:
-    task = Stage(ROOT, "run", 0, Target(), disk=KESTREL.empty())
+    task = Stage(ROOT, "run", 0, QueuesTarget(), disk=KESTREL.empty())
     with pytest.raises(WrongUse, match="a row names no queue"):
         task.append_batch(pa.record_batch({"queue": pa.array([queue], pa.string()), "data": [b"x"]}))
     with pytest.raises(WrongUse, match="a row names no queue"):
@@ -243,9 +245,9 @@ def test_what_a_foreign_writer_does_before_the_recovery_happens_to_the_items_tha
 
 def test_a_directory_that_is_also_a_root_of_messages_has_both_kinds_of_batches_completed() -> None:
     disk = KESTREL.committed()
-    target = sej.Target()
-    task = sej.Stage(ROOT, "messages", 0, target, disk=disk)
+    target = ShardsTarget()
+    task = target.stage(ROOT, "messages", 0, disk=disk)
     task.append_batch(pa.record_batch({"value": [b"a message"]}))
-    sej.publish(ROOT, "messages", [task.finish()], target, disk=disk)
+    publish(ROOT, "messages", [task.finish()], target, disk=disk)
     assert queues(disk) == ALL
     assert disk.list_directory(STAGING) == ["sink.lck"]

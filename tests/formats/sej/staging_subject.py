@@ -12,8 +12,7 @@ import pyarrow as pa
 
 from logwright.core.disk import Disk
 from logwright.formats.sej import Message, Reader, ShardedWriter, Writer, find_shards
-from logwright.formats.sej import staging as room
-from logwright.formats.sej.staging import Target
+from logwright.formats.sej.staging import ShardsTarget
 from tests.contract.staging import ROOT, Contents, Row, StagingSubject
 from tests.support.simulated_disk import SimulatedDisk
 
@@ -27,8 +26,7 @@ class SejStaging(StagingSubject):
     """Messages for the shards of a root."""
 
     name = "sej"
-    room = room
-    target = Target("web", 1, segment_size=2000)
+    target = ShardsTarget("web", 1, segment_size=2000)
     most_states = 24
     killed_stride = 9
     killed_states = 2
@@ -94,7 +92,7 @@ class SejStaging(StagingSubject):
         return ROOT / part / "jnl.lck"
 
 
-def placed(before: Contents, *runs: list[Row], target: Target) -> Contents:
+def placed(before: Contents, *runs: list[Row], target: ShardsTarget) -> Contents:
     """Where a sharded writer puts messages, behind those that were there."""
     found = {name: list(rows) for name, rows in before.items()}
     writer = ShardedWriter("nowhere", target.prefix, target.bit)

@@ -11,13 +11,13 @@ import pytest
 from logwright.core.disk import REAL_DISK, RealDisk
 from logwright.core.inventory import ConsumerEntry, FileEntry, Inventory
 from logwright.formats.sej import Offset, ShardedWriter, Writer, clean, open_reader, reset
-from logwright.formats.sej.inventory import take
+from logwright.formats.sej.splits import SPLITS
 from tests.formats.sej.samples import GOLDEN, MESSAGE_BYTES, make_journal
 
 
 def taken(path: Path, **options: Any) -> Inventory:
     with open_reader(path, **options) as reader:
-        return take(reader)
+        return SPLITS.inventory(reader)
 
 
 def name_of(first: int) -> str:

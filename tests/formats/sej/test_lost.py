@@ -11,7 +11,6 @@ import pytest
 from logwright.core.errors import Gap
 from logwright.core.losses import Loss, account_path
 from logwright.core.outcome import Damage
-from logwright.formats.sej import splits
 from logwright.formats.sej.aio import AsyncConsumer, AsyncScanner
 from logwright.formats.sej.consumer import Consumer
 from logwright.formats.sej.layout import segment_name
@@ -20,6 +19,7 @@ from logwright.formats.sej.reader import Reader
 from logwright.formats.sej.records import Message
 from logwright.formats.sej.repair import apply, plan, undo
 from logwright.formats.sej.scanner import Scanner
+from logwright.formats.sej.splits import SPLITS
 from tests.formats.sej.samples import MESSAGE_BYTES, make_journal, offsets_of
 from tests.support.damage import damage_file, noise, overwrite
 
@@ -93,9 +93,9 @@ def test_asynchronous_scanners_and_consumers_pass_a_known_gap(lossy: Path) -> No
 
 def test_splits_pass_a_known_gap(lossy: Path) -> None:
     reader = Reader(lossy)
-    planned = splits.plan(reader, 100)
+    planned = SPLITS.plan(reader, 100)
     assert [split.before.kind for split in planned if split.before is not None] == ["lost"]
-    found = [chunk for split in planned for chunk in splits.chunks(reader, split)]
+    found = [chunk for split in planned for chunk in SPLITS.chunks(reader, split)]
     assert sum(chunk.count for chunk in found if not isinstance(chunk, Damage)) == len(LEFT)
 
 

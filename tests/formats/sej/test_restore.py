@@ -18,11 +18,10 @@ from logwright import arrow
 from logwright.core.disk import REAL_DISK, Disk
 from logwright.core.errors import DamagedJournal, LogwrightError, StorageFailed, WrongUse
 from logwright.core.restore import Missing, Restored, RestoredJournal, Restoring, Written
-from logwright.formats.sej import Reader, ShardedWriter, Writer, list_offsets, open_reader, stable_hash
+from logwright.formats.sej import Reader, ShardedWriter, Writer, list_offsets, open_reader, stable_hash, tables
 from logwright.formats.sej.index import Index
 from logwright.formats.sej.offset import Offset
-from logwright.formats.sej.restore import FileWriter, is_single_file, missing, part_of, write_consumers
-from logwright.formats.sej.tables import column
+from logwright.formats.sej.restore import RESTORE, FileWriter
 from tests.contract.scenarios import ForgetfulDisk
 from tests.formats.sej.samples import GOLDEN, make_journal
 from tests.formats.sej.test_golden import DAMAGED, OTHERS, SHARDED, TORN, WHOLE
@@ -57,7 +56,7 @@ def rows_of(directory: Path, *, disk: Disk = REAL_DISK, batch_bytes: int = 1 << 
     ):
         for file in batch.column("file").unique().to_pylist():
             chosen = batch.filter(pa.compute.equal(batch.column("file").cast(pa.string()), file))
-            arrays = {name: column(chosen, name) for name in COLUMNS}
+            arrays = {name: tables.COLUMNS.column(chosen, name) for name in COLUMNS}
             found.setdefault(file, []).append(pa.RecordBatch.from_arrays(list(arrays.values()), list(arrays)))
     return found
 
@@ -87,7 +86,7 @@ def write(target: Path, rows: Rows, files: Iterable[str], *, disk: Disk = REAL_D
 
 
 def copy_consumers(source: Path, target: Path, part: str = "", *, disk: Disk = REAL_DISK) -> None:
-    write_consumers(target, part, list_offsets(disk, source / part), disk=disk)
+    RESTORE.write_consumers(target, part, list_offsets(disk, source / part), disk=disk)
 
 
 # --- the same bytes -------------------------------------------------------------------------------------------------
@@ -98,12 +97,12 @@ def test_a_golden_journal_comes_back_byte_for_byte(name: str, tmp_path: Path) ->
     source = GOLDEN / name / ("root" if name in SHARDED else "sej")
     files = [file for file in files_of(source) if file.endswith(".jnl")]
     written = write(tmp_path, rows_of(source), files)
-    for part in sorted({part_of(file) for file in files}):
+    for part in sorted({RESTORE.part_of(file) for file in files}):
         copy_consumers(source, tmp_path, part)
     assert hashes_of(tmp_path) == hashes_of(source)
     assert sum(one.records for one in written) == open_reader(source).count()
     assert open_reader(tmp_path).verify().problems == []
-    assert missing(written, {}) == []
+    assert RESTORE.missing(written, {}) == []
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -166,7 +165,7 @@ def test_a_damaged_golden_journal_comes_back_sound_but_for_what_is_missing(name:
     written = write(tmp_path, rows_of(source), files_of(source))
     before, after = Reader(source), Reader(tmp_path)
     assert list(after.messages(mode="dropmalformed")) == list(before.messages(mode="dropmalformed"))
-    gaps = missing(written, {"": before.next})
+    gaps = RESTORE.missing(written, {"": before.next})
     problems = after.verify().problems
     assert [problem.kind for problem in problems] == ["gap"] * len(gaps)
     for problem, gap in zip(problems, gaps, strict=True):
@@ -188,7 +187,7 @@ def test_where_offsets_jump_a_further_segment_begins(tmp_path: Path) -> None:
     ]
     found = list(Reader(tmp_path / "target").messages(mode="dropmalformed"))
     assert found == [message for message in Reader(source) if message.offset in kept]
-    assert missing(written, {"": 20}) == [
+    assert RESTORE.missing(written, {"": 20}) == [
         Missing("", 0, 3),
         Missing("", 6, 9),
         Missing("", 11, 17),
@@ -199,7 +198,10 @@ def test_where_offsets_jump_a_further_segment_begins(tmp_path: Path) -> None:
 def test_what_is_missing_is_told_for_each_shard() -> None:
     written = [Written("2.001/jnl/a.jnl", 10, 15, 5, 0), Written("2.000/jnl/0.jnl", 0, 5, 5, 0)]
     written += [Written("2.000/jnl/7.jnl", 7, 9, 2, 0), Written("2.001/jnl/c.jnl", 12, 20, 8, 0)]
-    assert missing(written, {"2.000": 9, "2.001": 21, "2.002": 5}) == [Missing("2.000", 5, 7), Missing("2.001", 20, 21)]
+    assert RESTORE.missing(written, {"2.000": 9, "2.001": 21, "2.002": 5}) == [
+        Missing("2.000", 5, 7),
+        Missing("2.001", 20, 21),
+    ]
 
 
 # --- what is refused ------------------------------------------------------------------------------------------------
@@ -237,17 +239,21 @@ def test_rows_that_are_no_messages_are_refused(name: str, values: list[Any], err
     "b c/jnl/0.jnl", "jnl/0.jnl\n", "jnl/0.jnl.crc", "ofs/a.ofs",
 ])  # fmt: skip
 def test_a_name_that_no_segment_has_is_refused(file: str, tmp_path: Path) -> None:
-    for refuse in (lambda: FileWriter(tmp_path, file), lambda: part_of(file), lambda: is_single_file(file)):
+    for refuse in (
+        lambda: FileWriter(tmp_path, file),
+        lambda: RESTORE.part_of(file),
+        lambda: RESTORE.is_single_file(file),
+    ):
         with pytest.raises(WrongUse, match="cannot be the name of a segment"):
             refuse()
     assert list(tmp_path.iterdir()) == []
 
 
 def test_the_parts_of_a_name() -> None:
-    assert [part_of(file) for file in ("jnl/0.jnl", "web.2.003/jnl/0.jnl", "plain/jnl/0.jnl", "0.jnl")] == [
+    assert [RESTORE.part_of(file) for file in ("jnl/0.jnl", "web.2.003/jnl/0.jnl", "plain/jnl/0.jnl", "0.jnl")] == [
         *("", "web.2.003", "plain", ""),
     ]
-    assert [is_single_file(file) for file in ("0.jnl", "jnl/0.jnl")] == [True, False]
+    assert [RESTORE.is_single_file(file) for file in ("0.jnl", "jnl/0.jnl")] == [True, False]
 
 
 # --- consumers ------------------------------------------------------------------------------------------------------
@@ -271,20 +277,20 @@ def test_what_a_task_has_written_is_durable_with_its_names() -> None:
     disk = empty()
     rows = ROWS[JOURNALS[0]]
     write(OUT, rows, [file for file in FILES[JOURNALS[0]] if file.endswith(".jnl")], disk=disk)
-    write_consumers(OUT, "", {"audit": 7, "late": None}, disk=disk)
+    RESTORE.write_consumers(OUT, "", {"audit": 7, "late": None}, disk=disk)
     assert [change for change in disk.unsynced() if ".idx" not in change] == [], "only an index may be lost"
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "../out", "a\0b", "x" * 252])
 def test_a_consumer_that_cannot_be_called_so_is_refused(name: str, tmp_path: Path) -> None:
     with pytest.raises(WrongUse, match="cannot be the name of a consumer"):
-        write_consumers(tmp_path, "", {name: 1})
+        RESTORE.write_consumers(tmp_path, "", {name: 1})
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_shard_that_cannot_be_called_so_is_refused(tmp_path: Path) -> None:
     with pytest.raises(WrongUse, match="cannot be the name of a shard"):
-        write_consumers(tmp_path, "..", {"a": 1})
+        RESTORE.write_consumers(tmp_path, "..", {"a": 1})
 
 
 # --- all or nothing -------------------------------------------------------------------------------------------------
@@ -336,7 +342,7 @@ def restore_all(disk: Disk) -> Restored:
                 written += made
             records, size = sum(one.records for one in written), sum(one.bytes for one in written)
             told[name] = RestoredJournal("sej", name, records, len(written), size)
-        write_consumers(restoring.home_of(JOURNALS[0]), "", {"audit": 7, "billing": 3}, disk=disk)
+        RESTORE.write_consumers(restoring.home_of(JOURNALS[0]), "", {"audit": 7, "billing": 3}, disk=disk)
         return restoring.publish(told, {SINGLE: [Path(SINGLE).name]})
 
 

@@ -14,8 +14,9 @@ import pytest
 from logwright.core.errors import DamagedJournal, NotFound
 from logwright.core.outcome import Damage, Mode
 from logwright.core.split import Split, Times, pack
-from logwright.formats.sej import Message, Reader, ShardedReader, ShardedWriter, Writer, codec, kernel, splits
+from logwright.formats.sej import Message, Reader, ShardedReader, ShardedWriter, Writer, codec, kernel
 from logwright.formats.sej.index import INDEX_DIRECTORY, STRIDE_BYTES
+from logwright.formats.sej.splits import SPLITS
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "sej"
 CASES = sorted(case.parent.name for case in GOLDEN.glob("*/sej"))
@@ -23,7 +24,7 @@ CASES = sorted(case.parent.name for case in GOLDEN.glob("*/sej"))
 
 def read(reader: Reader | ShardedReader, parts: list[Split], mode: Mode) -> Iterator[Message | Damage]:
     for split in parts:
-        for item in splits.chunks(reader, split, mode):
+        for item in SPLITS.chunks(reader, split, mode):
             if isinstance(item, Damage):
                 yield item
             else:
@@ -45,7 +46,7 @@ def make(directory: Path, count: int, *, segment_size: int = 1 << 30, value_byte
 def test_every_golden_journal_is_the_sum_of_its_splits(case: str, mode: Mode) -> None:
     reader = Reader(GOLDEN / case / "sej")
     for target_bytes in (1, 100, 5000, 1 << 30):
-        assert list(read(reader, splits.plan(reader, target_bytes), mode)) == list(reader.messages(mode=mode))
+        assert list(read(reader, SPLITS.plan(reader, target_bytes), mode)) == list(reader.messages(mode=mode))
 
 
 @pytest.mark.parametrize("indexed", [True, False])
@@ -55,7 +56,7 @@ def test_a_large_file_is_cut_at_messages_about_as_far_apart_as_was_asked(tmp_pat
         shutil.rmtree(tmp_path / "journal" / INDEX_DIRECTORY)
     size = (tmp_path / "journal" / "jnl" / "0000000000000000.jnl").stat().st_size
     target_bytes = 600_000
-    parts = splits.plan(reader, target_bytes)
+    parts = SPLITS.plan(reader, target_bytes)
     assert len(parts) > 3
     assert all(target_bytes <= part.bytes < target_bytes + 2 * STRIDE_BYTES for part in parts[:-1])
     assert sum(part.bytes for part in parts) == size
@@ -74,11 +75,11 @@ def test_a_range_of_offsets_and_damage_anywhere_come_out_as_from_a_reader(tmp_pa
             data[at : at + 30] = dice.randbytes(len(data[at : at + 30]))
         path.write_bytes(data)
     for target_bytes in (20_000, 400_000):
-        parts = splits.plan(reader, target_bytes)
+        parts = SPLITS.plan(reader, target_bytes)
         whole = [item for item in reader.messages(mode="dropmalformed") if isinstance(item, Message)]
         assert list(read(reader, parts, "dropmalformed")) == whole
         start, stop = sorted((dice.randrange(1200), dice.randrange(1200)))
-        some = list(read(reader, splits.plan(reader, target_bytes, start, stop), "dropmalformed"))
+        some = list(read(reader, SPLITS.plan(reader, target_bytes, start, stop), "dropmalformed"))
         assert some == [message for message in whole if start <= message.offset < stop]
 
 
@@ -107,7 +108,7 @@ def test_messages_of_a_time_are_all_in_the_splits_that_are_left(tmp_path: Path, 
         earliest, latest = sorted((dice.choice(stamps), dice.choice(stamps)))
         times = Times(dice.choice([earliest, None]), dice.choice([latest, None]))
         start = dice.choice([None, dice.randrange(2500)])
-        parts = splits.plan(reader, dice.choice([20_000, 400_000]), start, times=times)
+        parts = SPLITS.plan(reader, dice.choice([20_000, 400_000]), start, times=times)
         found = [item for item in read(reader, parts, "failfast") if isinstance(item, Message)]
         assert [message.offset for message in found] == sorted({message.offset for message in found})
 
@@ -125,10 +126,10 @@ def test_one_hour_of_a_hundred_is_a_few_of_the_bytes(tmp_path: Path) -> None:
             writer.append(bytes(size), timestamp=number)
     reader = Reader(tmp_path)
     for times in (Times(5000, 5119), Times(None, 119), Times(count - 120, None)):
-        parts = splits.plan(reader, times=times)
+        parts = SPLITS.plan(reader, times=times)
         assert sum(part.bytes for part in parts) <= 120 * (size + 26) + 3 * STRIDE_BYTES
     for times in (Times(count, None), Times(None, -1)):  # only what no entry speaks of yet is looked through
-        assert sum(part.bytes for part in splits.plan(reader, times=times)) <= 3 * STRIDE_BYTES
+        assert sum(part.bytes for part in SPLITS.plan(reader, times=times)) <= 3 * STRIDE_BYTES
 
 
 def test_an_index_of_another_file_prunes_nothing(tmp_path: Path) -> None:
@@ -140,13 +141,13 @@ def test_an_index_of_another_file_prunes_nothing(tmp_path: Path) -> None:
     segment = "jnl/0000000000000000.jnl"
     shutil.copy(tmp_path / "other" / segment, tmp_path / "one" / segment)
     reader = Reader(tmp_path / "one")
-    parts = splits.plan(reader, times=Times(10**9 + 500, 10**9 + 500))
+    parts = SPLITS.plan(reader, times=Times(10**9 + 500, 10**9 + 500))
     assert 500 in [message.offset for message in read(reader, parts, "failfast") if isinstance(message, Message)]
 
 
 def test_what_comes_after_the_plan_is_in_no_split(tmp_path: Path) -> None:
     reader = make(tmp_path / "journal", 50)
-    parts = splits.plan(reader, 10_000)
+    parts = SPLITS.plan(reader, 10_000)
     with Writer(tmp_path / "journal") as writer:
         writer.append(b"later")
     assert [item.offset for item in read(reader, parts, "failfast") if isinstance(item, Message)] == list(range(50))
@@ -154,7 +155,7 @@ def test_what_comes_after_the_plan_is_in_no_split(tmp_path: Path) -> None:
 
 def test_a_segment_that_is_gone_is_an_error_that_names_what_was_in_it(tmp_path: Path) -> None:
     reader = make(tmp_path / "journal", 100, segment_size=20_000)
-    parts = splits.plan(reader)
+    parts = SPLITS.plan(reader)
     (tmp_path / "journal" / parts[0].file).unlink()
     with pytest.raises(NotFound, match=rf"messages 0 to {parts[0].stop - 1} were in it"):
         list(read(reader, parts, "permissive"))
@@ -163,7 +164,7 @@ def test_a_segment_that_is_gone_is_an_error_that_names_what_was_in_it(tmp_path: 
 def test_a_gap_between_segments_is_told_by_the_split_behind_it(tmp_path: Path) -> None:
     reader = make(tmp_path / "journal", 100, segment_size=20_000)
     (tmp_path / "journal" / reader.segments()[1].name).unlink()
-    parts = splits.plan(reader)
+    parts = SPLITS.plan(reader)
     assert [part.before is None for part in parts].count(False) == 1
     with pytest.raises(DamagedJournal, match="was expected"):
         list(read(reader, parts, "failfast"))
@@ -172,7 +173,7 @@ def test_a_gap_between_segments_is_told_by_the_split_behind_it(tmp_path: Path) -
 
 def test_a_wrong_position_is_found_again_by_the_offset(tmp_path: Path) -> None:
     reader = make(tmp_path / "journal", 100)
-    parts = [replace(part, position=part.position + 7) for part in splits.plan(reader, 10_000)]
+    parts = [replace(part, position=part.position + 7) for part in SPLITS.plan(reader, 10_000)]
     assert list(read(reader, parts, "failfast")) == list(reader)
 
 
@@ -181,7 +182,7 @@ def test_shards_are_split_one_by_one(tmp_path: Path) -> None:
         for number in range(400):
             writer.append(b"v" * 100, b"%d" % number)
     reader = ShardedReader(tmp_path / "root")
-    parts = splits.plan(reader, 2000)
+    parts = SPLITS.plan(reader, 2000)
     assert {part.part for part in parts} == {"2.000", "2.001", "2.002", "2.003"}
     keys = [message.key for message in read(reader, parts, "failfast") if isinstance(message, Message)]
     assert sorted(keys) == sorted(b"%d" % number for number in range(400))
@@ -196,10 +197,10 @@ def test_bytes_behind_the_last_message_of_a_finished_segment_are_told_once(tmp_p
         file.write(b"noise that is no message")
     expected = list(reader.messages(mode="permissive"))
     assert len([item for item in expected if isinstance(item, Damage)]) == 1
-    assert list(read(reader, splits.plan(reader, 1000), "permissive")) == expected
+    assert list(read(reader, SPLITS.plan(reader, 1000), "permissive")) == expected
     border = second.first_offset
     for cut in (border - 1, border, border + 1):
-        batches = [splits.plan(reader, 1000, 0, cut), splits.plan(reader, 1000, cut, resumed=True)]
+        batches = [SPLITS.plan(reader, 1000, 0, cut), SPLITS.plan(reader, 1000, cut, resumed=True)]
         assert [item for batch in batches for item in read(reader, batch, "permissive")] == expected
 
 
@@ -218,13 +219,13 @@ def test_batch_after_batch_every_message_and_every_damage_comes_once(tmp_path: P
         path.write_bytes(data)
     if dice.random() < 0.5:
         shutil.rmtree(tmp_path / "journal" / INDEX_DIRECTORY)
-    first, end = splits.extent(reader)[""]
+    first, end = SPLITS.extent(reader)[""]
     expected = list(reader.messages(mode="permissive"))
     assert end == max(item.offset for item in expected if isinstance(item, Message)) + 1
     for step in (1 if seed == 0 else 7, 100):
         found = []
         for start in range(first, end, step):
-            planned = splits.plan(reader, 50_000, {"": start}, {"": min(end, start + step)}, resumed=True)
+            planned = SPLITS.plan(reader, 50_000, {"": start}, {"": min(end, start + step)}, resumed=True)
             found += list(read(reader, planned, "permissive"))
         torn = {"torn_tail"}
         assert [item for item in found if not isinstance(item, Damage) or item.kind not in torn] == [
@@ -240,11 +241,11 @@ def test_damage_that_hides_the_first_message_asked_for_is_told_unless_the_range_
     for place in places[48:53]:
         data[place.span.start : place.span.end] = b"\xff" * place.span.size
     path.write_bytes(data)
-    asked = list(read(reader, splits.plan(reader, 1000, 50), "permissive"))
+    asked = list(read(reader, SPLITS.plan(reader, 1000, 50), "permissive"))
     assert isinstance(asked[0], Damage)
     assert (asked[0].start, asked[0].end) == (places[48].span.start, places[52].span.end)
     assert [item.offset for item in asked[1:] if isinstance(item, Message)] == list(range(53, 100))
-    assert list(read(reader, splits.plan(reader, 1000, 50, resumed=True), "failfast")) == asked[1:]
+    assert list(read(reader, SPLITS.plan(reader, 1000, 50, resumed=True), "failfast")) == asked[1:]
 
 
 @pytest.mark.parametrize("size", [1, 10, 30, 500, 1010])
@@ -257,9 +258,9 @@ def test_a_message_that_is_still_being_written_is_not_there_yet(tmp_path: Path, 
     path = tmp_path / "journal" / reader.segments()[0].name
     before = path.read_bytes()
     path.write_bytes(before + whole[-len(whole) // 21 :][:size])
-    assert splits.extent(reader) == {"": (0, 20)}
+    assert SPLITS.extent(reader) == {"": (0, 20)}
     path.write_bytes(before + whole[-len(whole) // 21 :])
-    assert splits.extent(reader) == {"": (0, 21)}
+    assert SPLITS.extent(reader) == {"": (0, 21)}
 
 
 def test_messages_in_the_value_of_an_unfinished_message_are_not_counted(tmp_path: Path) -> None:
@@ -274,9 +275,9 @@ def test_messages_in_the_value_of_an_unfinished_message_are_not_counted(tmp_path
     whole = path.read_bytes()
     for missing in (1, 3, 4, 5, 100):
         path.write_bytes(whole[:-missing])
-        assert splits.extent(reader) == {"": (0, 20)}, missing
+        assert SPLITS.extent(reader) == {"": (0, 20)}, missing
     path.write_bytes(whole)
-    assert splits.extent(reader) == {"": (0, 21)}
+    assert SPLITS.extent(reader) == {"": (0, 21)}
 
 
 def with_inner(directory: Path, inner: bytes) -> tuple[Reader, Path, bytes]:
@@ -294,7 +295,7 @@ def test_a_value_that_begins_with_messages_is_waited_for(tmp_path: Path, first: 
     reader, path, whole = with_inner(tmp_path / "journal", inner)
     for missing in (1, 4, 5, 100):
         path.write_bytes(whole[:-missing])
-        assert splits.extent(reader) == {"": (0, 20)}, missing
+        assert SPLITS.extent(reader) == {"": (0, 20)}, missing
 
 
 @pytest.mark.parametrize("behind", [1, 3, 66])
@@ -314,8 +315,8 @@ def test_messages_behind_a_size_that_reaches_past_the_end_are_counted(
     data = bytearray(path.read_bytes())
     data[bad.span.start + 20 : bad.span.end] = b"\xff" * (bad.span.size - 20)  # all but the first byte of a value_size
     path.write_bytes(data + torn)
-    assert splits.extent(reader) == {"": (0, 34 + behind)}
-    found = list(read(reader, splits.plan(reader, 500, 20, 34 + behind, resumed=True), "permissive"))
+    assert SPLITS.extent(reader) == {"": (0, 34 + behind)}
+    found = list(read(reader, SPLITS.plan(reader, 500, 20, 34 + behind, resumed=True), "permissive"))
     assert [item.offset for item in found if isinstance(item, Message)] == [*range(20, 33), *range(34, 34 + behind)]
     damages = [(item.start, item.end) for item in found if isinstance(item, Damage) and item.kind != "torn_tail"]
     assert damages == [(bad.span.start, bad.span.end)]
@@ -327,7 +328,7 @@ def test_messages_behind_one_that_was_begun_twice_are_counted(tmp_path: Path) ->
     begun = codec.encode(Message(20, 1, 0, b"", bytes(5000)))[:100]
     behind = b"".join(codec.encode(Message(20 + number, 1, 0, b"", b"again")) for number in range(30))
     path.write_bytes(path.read_bytes() + begun + behind)
-    assert splits.extent(reader) == {"": (0, 50)}
+    assert SPLITS.extent(reader) == {"": (0, 50)}
 
 
 @pytest.mark.parametrize("indexed", [True, False])
@@ -345,7 +346,7 @@ def test_so_many_bytes_reach_so_far(tmp_path: Path, segment_size: int, indexed: 
         while expected < stop and used + sizes[expected] <= max_bytes:
             used += sizes[expected]
             expected += 1
-        assert splits.reach(reader, "", start, stop, max_bytes) == (expected, used)
+        assert SPLITS.reach(reader, "", start, stop, max_bytes) == (expected, used)
 
 
 def test_an_extent_is_told_for_every_shard_and_a_plan_made_for_those_that_are_named(tmp_path: Path) -> None:
@@ -354,12 +355,12 @@ def test_an_extent_is_told_for_every_shard_and_a_plan_made_for_those_that_are_na
             writer.append(b"v", b"%d" % number)
     reader = ShardedReader(tmp_path / "root")
     counts = {shard.name: reader.open(shard).count() for shard in reader.shards()}
-    assert splits.extent(reader) == {name: (0, count) for name, count in counts.items()}
-    planned = splits.plan(reader, start={"1.001": 3}, stop={"1.001": 5})
+    assert SPLITS.extent(reader) == {name: (0, count) for name, count in counts.items()}
+    planned = SPLITS.plan(reader, start={"1.001": 3}, stop={"1.001": 5})
     assert [(split.part, split.start, split.stop) for split in planned] == [("1.001", 3, 5)]
-    assert splits.reach(reader, "1.001", 3, 5, 1 << 20)[0] == 5
+    assert SPLITS.reach(reader, "1.001", 3, 5, 1 << 20)[0] == 5
     (tmp_path / "empty" / "jnl").mkdir(parents=True)
-    assert splits.extent(Reader(tmp_path / "empty")) == {"": (0, 0)}
+    assert SPLITS.extent(Reader(tmp_path / "empty")) == {"": (0, 0)}
 
 
 def test_a_split_goes_to_another_process_as_it_is() -> None:

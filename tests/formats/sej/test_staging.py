@@ -10,8 +10,9 @@ import pytest
 from logwright.core.disk import REAL_DISK
 from logwright.core.errors import DamagedJournal, WrongUse
 from logwright.core.lock import Lock
+from logwright.core.staging import Published, publish, recover_staging
 from logwright.formats.sej import Reader, ShardedWriter, Writer
-from logwright.formats.sej.staging import Published, Stage, Target, publish, recover_staging
+from logwright.formats.sej.staging import ShardsTarget, Stage
 from tests.contract.staging import QUERY, ROOT, STAGING
 from tests.formats.sej.staging_subject import SejStaging, row_of
 from tests.support.trees import Tree, read_tree, write_file
@@ -24,7 +25,7 @@ rows_of, stage, journals, publish_two = SEJ.rows, SEJ.stage, SEJ.contents, SEJ.p
 @pytest.mark.parametrize("checksums", [False, True])
 @pytest.mark.parametrize(("prefix", "bit"), [("", 0), ("web", 0), ("", 2), ("web", 3)])
 def test_the_files_are_what_a_writer_would_have_written(tmp_path: Path, prefix: str, bit: int, checksums: bool) -> None:
-    target = Target(prefix, bit, segment_size=3000, checksums=checksums)
+    target = ShardsTarget(prefix, bit, segment_size=3000, checksums=checksums)
     for number in range(3):
         with ShardedWriter(tmp_path / "written", prefix, bit, segment_size=3000, checksums=checksums) as writer:
             for row in (*rows_of(2 * number, 30), *rows_of(2 * number + 1, 20)):
@@ -33,7 +34,7 @@ def test_the_files_are_what_a_writer_would_have_written(tmp_path: Path, prefix: 
         late = stage(REAL_DISK, run, 11, rows_of(2 * number + 1, 20), root=tmp_path / "published", target=target)
         early = stage(REAL_DISK, run, 2, rows_of(2 * number, 30), root=tmp_path / "published", target=target)
         done = publish(tmp_path / "published", run, [late, early], target)
-        assert (done.messages, done.already) == (50, False)
+        assert (done.records, done.already) == (50, False)
     assert segments(tmp_path / "published") == segments(tmp_path / "written")
     assert read_tree(REAL_DISK, tmp_path / "published" / ".logwright") == {"staging": None, "staging/sink.lck": b""}
 
@@ -50,10 +51,10 @@ def test_the_first_offset_in_each_shard_is_told() -> None:
 
 def test_a_message_without_a_timestamp_keeps_none_and_one_without_the_column_gets_the_time() -> None:
     disk = SEJ.empty()
-    task = Stage(ROOT, "run", 0, Target(), disk=disk)
+    task = Stage(ROOT, "run", 0, ShardsTarget(), disk=disk)
     task.append_batch(pa.record_batch({"value": [b"a"], "timestamp": pa.array([None], pa.int64())}))
     task.append_batch(pa.record_batch({"value": ["b"]}))
-    publish(ROOT, "run", [task.finish()], Target(), disk=disk)
+    publish(ROOT, "run", [task.finish()], ShardsTarget(), disk=disk)
     first, second = Reader(ROOT, disk=disk)
     assert (first.value, first.timestamp, second.value) == (b"a", None, b"b")
     assert second.timestamp is not None
@@ -61,7 +62,7 @@ def test_a_message_without_a_timestamp_keeps_none_and_one_without_the_column_get
 
 def test_another_number_of_shards_is_refused() -> None:
     disk = SEJ.with_journals()
-    target = Target("web", 2)
+    target = ShardsTarget("web", 2)
     staged = stage(disk, "run", 0, FIRST, target=target)
     with pytest.raises(WrongUse, match="has shards of bit 1"):
         publish(ROOT, "run", [staged], target, disk=disk)
@@ -102,7 +103,7 @@ def test_a_journal_that_was_cleaned_before_the_recovery_is_not_guessed_at() -> N
 
 def test_the_root_itself_may_be_the_journal_that_waits() -> None:
     for prefix, home in (("", ROOT), ("web", ROOT / "web")):
-        target = Target(prefix, 0)
+        target = ShardsTarget(prefix, 0)
         disk = SEJ.empty()
         publish(ROOT, "run", [stage(disk, "run", 0, FIRST, target=target)], target, QUERY, disk=disk)
         killed = next(state for state in disk.process_kills(format="") if state.exists(STAGING / "run.manifest"))
@@ -117,8 +118,8 @@ def test_a_hole_that_a_power_cut_leaves_is_filled_from_what_was_staged() -> None
     disk = SEJ.empty()
     with Writer(ROOT, disk=disk) as writer:
         writer.append(b"before")
-    staged = [stage(disk, "run", 0, rows, target=Target())]
-    publish(ROOT, "run", staged, Target(), QUERY, disk=disk)
+    staged = [stage(disk, "run", 0, rows, target=ShardsTarget())]
+    publish(ROOT, "run", staged, ShardsTarget(), QUERY, disk=disk)
     whole = read_tree(disk, ROOT)
     killed = next(
         state

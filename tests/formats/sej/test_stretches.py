@@ -15,12 +15,13 @@ from logwright.core.errors import DamagedJournal, Gap
 from logwright.core.format import Located
 from logwright.core.outcome import Damage, Mode
 from logwright.core.split import Split, Times
-from logwright.formats.sej import Reader, ShardedReader, ShardedWriter, Writer, splits
+from logwright.formats.sej import Reader, ShardedReader, ShardedWriter, Writer
 from logwright.formats.sej.index import INDEX_DIRECTORY, STRIDE_BYTES, Index, index_path, write_index
 from logwright.formats.sej.layout import MAX_TIMESTAMP, NO_TIMESTAMP
 from logwright.formats.sej.reader import located
 from logwright.formats.sej.repair import rebuild
 from logwright.formats.sej.segment import Segment
+from logwright.formats.sej.splits import SPLITS
 from tests.support.counting_disk import CountingDisk
 
 COUNT = 1500
@@ -28,7 +29,7 @@ COUNT = 1500
 
 def read(reader: Reader | ShardedReader, planned: list[Split], mode: Mode = "failfast") -> Iterator[Located | Damage]:
     for split in planned:
-        for item in splits.chunks(reader, split, mode):
+        for item in SPLITS.chunks(reader, split, mode):
             yield from [item] if isinstance(item, Damage) else located(item)
 
 
@@ -166,9 +167,9 @@ def test_a_plan_gives_what_reading_everything_and_filtering_it_gives(
     dice = random.Random(2)
     for times in some_times(dice, 12):
         target_bytes = dice.choice([1, 400_000, 1 << 30])
-        assert_complete(reader, everything, splits.plan(reader, target_bytes, times=times), times)
+        assert_complete(reader, everything, SPLITS.plan(reader, target_bytes, times=times), times)
         start, stop = sorted(dice.sample(range(COUNT + 1), 2))
-        planned = splits.plan(reader, target_bytes, start, stop, times=times)
+        planned = SPLITS.plan(reader, target_bytes, start, stop, times=times)
         assert_complete(reader, everything[start:stop], planned, times)
 
 
@@ -187,7 +188,7 @@ def test_what_a_writer_has_added_to_an_older_index_is_in_it_as_well(tmp_path: Pa
     assert len(reader.segments()) == 2
     everything = [place for place in reader.scan() if isinstance(place, Located)]
     for times in some_times(dice, 20):
-        assert_complete(reader, everything, splits.plan(reader, times=times), times)
+        assert_complete(reader, everything, SPLITS.plan(reader, times=times), times)
 
 
 def test_messages_behind_damage_that_a_writer_met_are_in_every_plan(tmp_path: Path) -> None:
@@ -204,7 +205,7 @@ def test_messages_behind_damage_that_a_writer_met_are_in_every_plan(tmp_path: Pa
         for number in range(COUNT, COUNT + 400):
             writer.append(bytes(4000), timestamp=number)
     for timestamp in (COUNT - 41, COUNT - 39, COUNT - 1, COUNT, COUNT + 399):
-        planned = splits.plan(reader, times=Times(timestamp, timestamp))
+        planned = SPLITS.plan(reader, times=Times(timestamp, timestamp))
         found = [item.record.offset for item in read(reader, planned, "dropmalformed") if isinstance(item, Located)]
         assert timestamp in found
 
@@ -214,7 +215,7 @@ def test_shards_are_planned_by_time_one_by_one(tmp_path: Path) -> None:
         for number in range(COUNT):
             writer.append(bytes(2000), b"%d" % number, timestamp=number)
     reader = ShardedReader(tmp_path / "root")
-    planned = splits.plan(reader, times=Times(700, 720))
+    planned = SPLITS.plan(reader, times=Times(700, 720))
     assert {split.part for split in planned} == {"1.000", "1.001"}
     assert sum(split.bytes for split in planned) < 6 * STRIDE_BYTES
     stamps = [item.record.timestamp for item in read(reader, planned) if isinstance(item, Located)]
@@ -253,7 +254,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_what_is_read_is_little_more_than_what_is_wanted(large: Path, times: Times) -> None:
     disk = CountingDisk()
     reader = Reader(large, disk=disk)  # type: ignore[arg-type]
-    planned = splits.plan(reader, times=times)
+    planned = SPLITS.plan(reader, times=times)
     found = [item.record.offset for item in read(reader, planned) if isinstance(item, Located) and is_in(times, item)]
     stamps = [late_now_and_then(number) for number in range(24_000)]
     wanted = [number for number in range(24_000) if is_meant(times, stamps[number])]
@@ -265,16 +266,16 @@ def test_what_is_read_is_little_more_than_what_is_wanted(large: Path, times: Tim
 def test_stretches_that_adjoin_are_one_split_and_no_split_is_larger_than_asked(large: Path) -> None:
     reader = Reader(large)
     times = Times(2_500_000, 7_500_000)
-    planned = splits.plan(reader, times=times)
+    planned = SPLITS.plan(reader, times=times)
     assert len({split.file for split in planned}) == len(planned) == 6
     assert 5_000_000 < sum(split.bytes for split in planned) < 5_600_000
-    small = splits.plan(reader, 300_000, times=times)
+    small = SPLITS.plan(reader, 300_000, times=times)
     assert len(small) == 12
     assert sum(split.bytes for split in small) == sum(split.bytes for split in planned)
 
 
 def test_a_split_is_read_up_to_its_end_and_no_further(large: Path) -> None:
-    for split in splits.plan(Reader(large), 250_000)[:8]:
+    for split in SPLITS.plan(Reader(large), 250_000)[:8]:
         disk = CountingDisk(".jnl")
         assert sum(isinstance(item, Located) for item in read(Reader(large, disk=disk), [split])) > 0  # type: ignore[arg-type]
         assert split.bytes <= disk.bytes_read < split.bytes + 1000
@@ -286,15 +287,15 @@ def test_the_rest_behind_the_last_entry_is_known_from_the_walk_to_the_end(tmp_pa
     assert last is not None
     assert not last.entries[-1].is_end
     times = Times(100, 200)
-    assert splits.plan(reader, times=times)[-1].stop < last.entries[-1].offset
+    assert SPLITS.plan(reader, times=times)[-1].stop < last.entries[-1].offset
     with Writer(tmp_path / "journal") as writer:
         writer.append(b"late", timestamp=150)
-    assert splits.plan(reader, times=times)[-1].stop == COUNT + 1
+    assert SPLITS.plan(reader, times=times)[-1].stop == COUNT + 1
 
 
 def test_no_time_at_all_needs_no_look(large: Path) -> None:
-    assert splits.plan(Reader(large), times=Times(5, 4)) == []
-    assert splits.plan(Reader(large), times=None) == splits.plan(Reader(large))
+    assert SPLITS.plan(Reader(large), times=Times(5, 4)) == []
+    assert SPLITS.plan(Reader(large), times=None) == SPLITS.plan(Reader(large))
 
 
 # --- what is wrong ----------------------------------------------------------------------------------------------------
@@ -310,7 +311,7 @@ def test_an_index_whose_entries_do_not_belong_together_is_not_believed(tmp_path:
     data = path.read_bytes()
     path.write_bytes(data[: 16 + 3 * 48] + data[16 + 4 * 48 :])
     missing = range(index.entries[2].offset, index.entries[3].offset)
-    found = read(reader, splits.plan(reader, times=Times(missing[5], missing[6])))
+    found = read(reader, SPLITS.plan(reader, times=Times(missing[5], missing[6])))
     assert set(missing[5:7]) <= {item.record.offset for item in found if isinstance(item, Located)}
 
 
@@ -321,11 +322,11 @@ def test_an_entry_that_the_file_does_not_confirm_makes_all_of_the_segment_wanted
     assert index is not None
     entries = index.entries
     times = Times(entries[4].offset + 1, entries[4].offset + 2)
-    assert splits.plan(reader, times=times)[0].start == entries[4].offset
+    assert SPLITS.plan(reader, times=times)[0].start == entries[4].offset
     for number in (4, 5, len(entries) - 1):
         changed = [entry._replace(timestamp=entry.timestamp + (at == number)) for at, entry in enumerate(entries)]
         write_index(REAL_DISK, segment, changed)
-        assert [(split.start, split.stop) for split in splits.plan(reader, times=times)] == [(0, COUNT)]
+        assert [(split.start, split.stop) for split in SPLITS.plan(reader, times=times)] == [(0, COUNT)]
 
 
 def damaged_at(directory: Path, number: int) -> Reader:
@@ -340,9 +341,9 @@ def damaged_at(directory: Path, number: int) -> Reader:
 
 def test_damage_is_told_where_it_is_read_and_only_there(tmp_path: Path) -> None:
     reader = damaged_at(tmp_path / "journal", 700)
-    elsewhere = splits.plan(reader, times=Times(50, 60))
+    elsewhere = SPLITS.plan(reader, times=Times(50, 60))
     assert {item.record.offset for item in read(reader, elsewhere) if isinstance(item, Located)} >= set(range(50, 61))
-    here = splits.plan(reader, times=Times(699, 701))
+    here = SPLITS.plan(reader, times=Times(699, 701))
     with pytest.raises(DamagedJournal):
         list(read(reader, here))
     (damage,) = [item for item in read(reader, here, "permissive") if isinstance(item, Damage)]
@@ -355,9 +356,9 @@ def test_a_gap_is_told_by_the_segment_behind_it_if_its_beginning_is_read(tmp_pat
     segments[1].path.unlink()
     behind = segments[2].first_offset
     with pytest.raises(Gap):
-        list(read(reader, splits.plan(reader, times=Times(behind, behind))))
+        list(read(reader, SPLITS.plan(reader, times=Times(behind, behind))))
     later = Times(COUNT - 2, COUNT - 1)
-    assert [item.record.offset for item in read(reader, splits.plan(reader, times=later)) if isinstance(item, Located)]
+    assert [item.record.offset for item in read(reader, SPLITS.plan(reader, times=later)) if isinstance(item, Located)]
 
 
 def test_a_torn_tail_is_told_if_the_end_is_read(tmp_path: Path) -> None:
@@ -365,7 +366,7 @@ def test_a_torn_tail_is_told_if_the_end_is_read(tmp_path: Path) -> None:
     with reader.segments()[0].path.open("ab") as file:
         file.write(b"\0" * 25)
     for times in (Times(COUNT - 1, None), Times(None, 5)):
-        found = list(read(reader, splits.plan(reader, times=times), "permissive"))
+        found = list(read(reader, SPLITS.plan(reader, times=times), "permissive"))
         assert [item.kind for item in found if isinstance(item, Damage)] == ["torn_tail"]
 
 
@@ -382,7 +383,7 @@ def test_a_bad_block_that_begins_in_what_is_left_out_and_hides_messages_that_are
     with segment.path.open("r+b") as file:
         file.seek(entry.position - 100)
         file.write(b"!")
-    planned = splits.plan(reader, times=Times(entry.offset, entry.offset + 70))
+    planned = SPLITS.plan(reader, times=Times(entry.offset, entry.offset + 70))
     assert planned[0].start == entry.offset
     with pytest.raises(DamagedJournal, match="checksum"):
         list(read(reader, planned))

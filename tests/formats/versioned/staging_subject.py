@@ -14,9 +14,8 @@ import pyarrow as pa
 from logwright.core.disk import Disk, make_directories
 from logwright.core.lock import Lock
 from logwright.formats.versioned import Reader, VersionedKVStore
-from logwright.formats.versioned import staging as room
 from logwright.formats.versioned.files import active_name, list_stores
-from logwright.formats.versioned.staging import Target
+from logwright.formats.versioned.staging import StoresTarget
 from tests.contract.staging import ROOT, Contents, Row, StagingSubject
 from tests.formats.versioned.samples import START
 from tests.formats.versioned.stores import Clock
@@ -30,8 +29,7 @@ class VersionedStaging(StagingSubject):
     """Changes of two stores for each batch: key, JSON and time. Rows have their store in front."""
 
     name = "versioned"
-    room = room
-    target = Target()
+    target = StoresTarget()
     killed_stride = 7
     killed_states = 3
     staged_syncs = ("000000.000", "000000.001")
@@ -121,5 +119,5 @@ class VersionedStaging(StagingSubject):
     def lock_path(self, part: str) -> Path:
         return ROOT / ".logwright" / f"{part}.lck"
 
-    def target_of(self, part: str) -> Target:
-        return Target(part)
+    def target_of(self, part: str) -> StoresTarget:
+        return StoresTarget(part)

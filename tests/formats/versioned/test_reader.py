@@ -21,11 +21,11 @@ from logwright.formats.versioned import (
     VersionedKVStore,
     VersionedRecovery,
     open_reader,
-    splits,
 )
 from logwright.formats.versioned.cursor import Chunk
 from logwright.formats.versioned.files import archive_name, parse_name
 from logwright.formats.versioned.journal import journal_of, looks_like
+from logwright.formats.versioned.splits import SPLITS
 from tests.formats.versioned.samples import START, Model, journal, with_position
 
 
@@ -286,7 +286,7 @@ def test_a_store_that_was_rotated_at_once_has_a_number_for_each_file(tmp_path: P
     reader = Reader(model.write(tmp_path))
     numbers = [file.first_number for file in reader.files()]
     assert numbers == sorted(set(numbers))
-    found = [item for split in splits.plan(reader) for item in splits.chunks(reader, split)]
+    found = [item for split in SPLITS.plan(reader) for item in SPLITS.chunks(reader, split)]
     assert sum(chunk.count for chunk in found if isinstance(chunk, Chunk)) == 2
     assert list(reader.entries(reader.first)) == model.changes
 

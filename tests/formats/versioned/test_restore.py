@@ -17,16 +17,8 @@ from logwright.core.errors import DamagedJournal, HistoryUnavailable, WrongUse
 from logwright.core.restore import Missing, Written
 from logwright.formats.versioned import Entry, Reader, VersionedKVStore, VersionedRecovery
 from logwright.formats.versioned.columns import COLUMN_NAMES
-from logwright.formats.versioned.restore import (
-    FileWriter,
-    is_single_file,
-    missing,
-    part_of,
-    settled,
-    unit_of,
-    write_consumers,
-)
-from logwright.formats.versioned.tables import column
+from logwright.formats.versioned.restore import RESTORE, FileWriter
+from logwright.formats.versioned.tables import COLUMNS
 from tests.formats.versioned import rotated_elsewhere
 from tests.formats.versioned.histories import KEYS, VALUES, random_history
 from tests.formats.versioned.samples import START, journal
@@ -41,7 +33,7 @@ def events_of(path: Path) -> pa.Table:
     """What the table `events` has of a store, in the order in which a writer gets it."""
     found = []
     for batch in arrow.batches(path, list(COLUMN_NAMES), mode="dropmalformed", format="versioned"):
-        found.append(pa.RecordBatch.from_arrays([column(batch, name) for name in EVENTS], EVENTS))
+        found.append(pa.RecordBatch.from_arrays([COLUMNS.column(batch, name) for name in EVENTS], EVENTS))
     rows = pa.Table.from_batches(found) if found else pa.table({name: [] for name in EVENTS})
     return rows.sort_by([("sequence", "ascending"), ("position", "ascending")])
 
@@ -106,7 +98,7 @@ def test_a_store_comes_back_journal_for_journal_and_byte_for_byte(seed: int, tmp
         assert after == {name: data for name, data in before.items() if name in after}
         assert "cars.jrn" in after
         assert events_of(tmp_path / "target" / "cars.jrn").drop_columns("file") == rows.drop_columns("file")
-    assert missing(written, {}) == []
+    assert RESTORE.missing(written, {}) == []
     assert sum(one.records for one in written) == rows.num_rows
     assert {one.file: one.bytes for one in written} == {
         path.name: path.stat().st_size for path in (tmp_path / "target").iterdir()
@@ -253,7 +245,7 @@ def test_damage_within_a_journal_is_told_and_the_rest_is_there(tmp_path: Path) -
     damage_file(source, overwrite, start + 2, b"\xff" * 4)
     written = restore(events_of(source), tmp_path / "target", ["cars.jrn"])
     first = START << 64
-    assert missing(written, {}) == [Missing("cars", first + start, first + start + size)]
+    assert RESTORE.missing(written, {}) == [Missing("cars", first + start, first + start + size)]
     assert [entry.t for entry in Reader(tmp_path / "target" / "cars.jrn")] == [
         entry.t for number, entry in enumerate(entries) if number != 20
     ]
@@ -269,7 +261,7 @@ def test_a_file_that_was_read_by_itself_says_nothing_about_the_time_before_its_f
     archive = sorted(tmp_path.glob("source/*.zz"))[1]
     alone = tmp_path / "alone.bin"
     archive.rename(alone)
-    writer = FileWriter(tmp_path / "target", unit_of("alone.bin"), listed=["alone.bin"])
+    writer = FileWriter(tmp_path / "target", RESTORE.unit_of("alone.bin"), listed=["alone.bin"])
     for batch in events_of(alone).to_batches():
         writer.append_batch(batch)
     (written,) = writer.finish()
@@ -300,11 +292,15 @@ def test_all_files_of_a_store_are_written_by_one_writer() -> None:
         ("cars.jrn.old", 9),
         ("bikes.jrn", None),
     ]
-    assert settled(names) == {name: f"{name[0].partition('.')[0]}.jrn" for name in names}
-    assert [part_of(name) for name in ("cars.jrn", "cars.jrn.t9.zz", "other.bin")] == ["cars", "cars", "other.bin"]
+    assert RESTORE.settled(names) == {name: f"{name[0].partition('.')[0]}.jrn" for name in names}
+    assert [RESTORE.part_of(name) for name in ("cars.jrn", "cars.jrn.t9.zz", "other.bin")] == [
+        "cars",
+        "cars",
+        "other.bin",
+    ]
     for name in ("", "..", "../cars.jrn", "a/b.jrn", ".hidden", "a\0b"):
         with pytest.raises(WrongUse, match="cannot be the name of a file of a store"):
-            is_single_file(name)
+            RESTORE.is_single_file(name)
 
 
 def test_rows_that_are_no_store_are_refused(tmp_path: Path) -> None:
@@ -329,9 +325,9 @@ def test_rows_that_are_no_store_are_refused(tmp_path: Path) -> None:
     for number, (table, kind, message) in enumerate(wrong):
         with pytest.raises(kind, match=message):
             restore(table, tmp_path / f"target {number}")
-    write_consumers(tmp_path, "cars", {})
-    with pytest.raises(WrongUse, match="stores have none"):
-        write_consumers(tmp_path, "cars", {"billing": 5})
+    RESTORE.write_consumers(tmp_path, "cars", {})
+    with pytest.raises(WrongUse, match="its format knows none"):
+        RESTORE.write_consumers(tmp_path, "cars", {"billing": 5})
 
 
 def test_times_that_a_table_cannot_hold_come_back_from_its_details(tmp_path: Path) -> None:

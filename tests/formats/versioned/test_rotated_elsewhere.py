@@ -10,9 +10,10 @@ import pytest
 
 from logwright.core.disk import REAL_DISK
 from logwright.core.errors import DamagedJournal, HistoryUnavailable
-from logwright.formats.versioned import Entry, Reader, Scanner, VersionedKVStore, VersionedRecovery, splits, states
+from logwright.formats.versioned import Entry, Reader, Scanner, VersionedKVStore, VersionedRecovery, states
 from logwright.formats.versioned.files import archive_name
 from logwright.formats.versioned.repair import plan
+from logwright.formats.versioned.splits import SPLITS
 from tests.formats.versioned.rotated_elsewhere import Elsewhere, random_store
 from tests.formats.versioned.samples import START
 
@@ -54,8 +55,8 @@ def test_every_question_is_answered_as_the_model_does(tmp_path: Path, seed: int)
     assert (report.problems, report.anomalies) == ([], [])
     assert plan(path).left == ()
     assert list(reader) == store.changes
-    planned = splits.plan(reader)
-    read = [entry for split in planned for chunk in splits.chunks(reader, split) for entry in reader.decoded(chunk)]
+    planned = SPLITS.plan(reader)
+    read = [entry for split in planned for chunk in SPLITS.chunks(reader, split) for entry in reader.decoded(chunk)]
     assert read == store.changes
     assert list(Scanner(path, timeout=0)) == store.changes
     for at in range(START, store.now + 1000, 500):

@@ -14,9 +14,10 @@ from logwright.core.errors import Gap, NotFound
 from logwright.core.outcome import Damage
 from logwright.core.split import Split
 from logwright.core.times import shown_time
-from logwright.formats.versioned import Reader, StoresReader, open_reader, splits
+from logwright.formats.versioned import Reader, StoresReader, open_reader
 from logwright.formats.versioned.files import archive_name
 from logwright.formats.versioned.records import Entry
+from logwright.formats.versioned.splits import SPLITS
 from tests.formats.versioned.histories import random_history
 from tests.formats.versioned.samples import START, Model, journal
 from tests.support.counting_disk import CountingDisk
@@ -27,7 +28,7 @@ def entries_of(reader: Any, planned: list[Split]) -> list[Entry]:
     found: list[Entry] = []
     for split in planned:
         journal = reader.open(split.part) if isinstance(reader, StoresReader) else reader
-        for item in splits.chunks(reader, split, "dropmalformed"):
+        for item in SPLITS.chunks(reader, split, "dropmalformed"):
             assert not isinstance(item, Damage)
             found += journal.decoded(item)
     return found
@@ -50,7 +51,7 @@ def test_each_change_is_in_one_split(tmp_path: Path, seed: int) -> None:
         reader: Any = opened
         wanted = list(reader.entries(mode="dropmalformed"))
         for target_bytes in (1, 300, 1 << 20):
-            assert entries_of(reader, splits.plan(reader, target_bytes)) == wanted
+            assert entries_of(reader, SPLITS.plan(reader, target_bytes)) == wanted
 
 
 def test_planning_reads_no_archive_and_reading_one_and_the_one_before(tmp_path: Path) -> None:
@@ -63,7 +64,7 @@ def test_planning_reads_no_archive_and_reading_one_and_the_one_before(tmp_path: 
     sizes = [one.stat().st_size for one in sorted(tmp_path.glob("*.zz"))]
     disk: Any = CountingDisk(".zz")
     reader = Reader(path, disk=disk)
-    planned = splits.plan(reader)
+    planned = SPLITS.plan(reader)
     assert disk.bytes_read <= len(sizes) * 512 < min(sizes), "of each one its beginning, to know since when it counts"
     assert len(planned) == 6
     disk.bytes_read = 0
@@ -79,7 +80,7 @@ def test_a_file_that_was_rotated_since_the_plan_is_found_and_one_that_is_gone_is
             model.rotate()
     model.change(Entry(START + 50, "k1", "newest"))
     reader = Reader(model.write(tmp_path))
-    planned = splits.plan(reader)
+    planned = SPLITS.plan(reader)
     wanted = list(model.changes)
     model.change(Entry(START + 60, "k1", "newer than the plan"))
     model.rotate()
@@ -107,15 +108,15 @@ def test_planning_and_reading_5000_stores_lists_their_directory_a_few_times(tmp_
         (tmp_path / f"s{number}.jrn").write_bytes(journals[-1])
     disk: Any = CountingDisk()
     reader: Any = open_reader(tmp_path, disk=disk)
-    planned = splits.plan(reader)
+    planned = SPLITS.plan(reader)
     assert len(planned) == 5100
     assert disk.listings <= 3, "once to find out what this is, once to open it, once to plan"
-    ends = {store: following for store, (_, following) in splits.extent(reader).items()}
+    ends = {store: following for store, (_, following) in SPLITS.extent(reader).items()}
     starts = dict.fromkeys(ends, 0)
     assert disk.listings <= 4
     for store in sorted(ends)[:50]:  # as a stream does it, store by store
-        assert splits.plan(reader, start={store: starts[store]}, stop={store: ends[store]}, resumed=True)
-        assert splits.advance(reader, store, 0, ends[store], 1)[1] == 1
+        assert SPLITS.plan(reader, start={store: starts[store]}, stop={store: ends[store]}, resumed=True)
+        assert SPLITS.advance(reader, store, 0, ends[store], 1)[1] == 1
     assert len(entries_of(reader, planned[-50:])) == 50
     assert disk.listings <= 4
 
@@ -176,10 +177,10 @@ def test_a_journal_that_is_missing_is_told_once_before_the_changes_behind_it(
         return [(one.file, one.kind, one.reason) for one in found]
 
     for target_bytes in (1, 1 << 20):
-        planned = splits.plan(reader, target_bytes, resumed=resumed)
-        assert told(item for split in planned for item in splits.chunks(reader, split, "permissive")) == wanted
+        planned = SPLITS.plan(reader, target_bytes, resumed=resumed)
+        assert told(item for split in planned for item in SPLITS.chunks(reader, split, "permissive")) == wanted
         with pytest.raises(Gap, match="one is missing"):
-            list(chain.from_iterable(splits.chunks(reader, split, "failfast") for split in planned))
+            list(chain.from_iterable(SPLITS.chunks(reader, split, "failfast") for split in planned))
         entries_of(reader, planned)
     assert told(reader.chunks(mode="permissive")) == told(reader.scan(mode="permissive")) == wanted
     with pytest.raises(Gap, match="one is missing"):
@@ -193,6 +194,6 @@ def test_an_empty_journal_behind_a_hole_is_a_split_that_tells_of_it(tmp_path: Pa
         model.rotate()
     reader = Reader(model.write(tmp_path))
     (tmp_path / archive_name("cars", START + 25)).unlink()
-    told = [item for split in splits.plan(reader) for item in splits.chunks(reader, split, "permissive")]
+    told = [item for split in SPLITS.plan(reader) for item in SPLITS.chunks(reader, split, "permissive")]
     assert [item.kind for item in told if isinstance(item, Damage)] == ["gap"]
-    assert [len(entries_of(reader, [split])) for split in splits.plan(reader)] == [1, 1, 0]
+    assert [len(entries_of(reader, [split])) for split in SPLITS.plan(reader)] == [1, 1, 0]

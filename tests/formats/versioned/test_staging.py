@@ -18,10 +18,12 @@ import pytest
 
 from logwright.core.disk import REAL_DISK
 from logwright.core.errors import DamagedJournal, Locked, WrongUse
+from logwright.core.manifest import Staged
+from logwright.core.staging import publish, recover_staging
 from logwright.formats.versioned import Entry, VersionedKVStore, VersionedRecovery, codec
 from logwright.formats.versioned.records import Metadata
 from logwright.formats.versioned.runs import Run, merge
-from logwright.formats.versioned.staging import MAX_NAME_BYTES, Stage, Staged, Target, publish, recover_staging
+from logwright.formats.versioned.staging import MAX_NAME_BYTES, Stage, StoresTarget
 from tests.contract.staging import QUERY, ROOT, STAGING
 from tests.formats.versioned.samples import START, journal
 from tests.formats.versioned.staging_subject import VersionedStaging
@@ -60,7 +62,7 @@ def files_of(disk: SimulatedDisk) -> dict[str, Any]:
     return {name: data for name, data in read_tree(disk, ROOT).items() if name.endswith(".jrn")}
 
 
-def publish_rows(disk: SimulatedDisk, target: Target, *batches: dict[str, Any]) -> None:
+def publish_rows(disk: SimulatedDisk, target: StoresTarget, *batches: dict[str, Any]) -> None:
     task = Stage(ROOT, "run", 0, target, disk=disk)
     for batch in batches:
         task.append_batch(pa.record_batch(batch))
@@ -82,14 +84,14 @@ def test_rows_in_any_order_over_any_tasks_become_the_journal_of_the_sorted_rows(
     cuts = sorted([0, len(changes), *(dice.randrange(len(changes) + 1) for _ in tasks[1:])])
     staged: list[Staged] = []
     for order, start, stop in zip(tasks, cuts, cuts[1:], strict=False):
-        task = Stage(ROOT, "run", order, Target(), gathered_bytes=dice.choice((1, 2000, 1 << 20)), disk=disk)
+        task = Stage(ROOT, "run", order, StoresTarget(), gathered_bytes=dice.choice((1, 2000, 1 << 20)), disk=disk)
         while start < stop:
             rows = changes[start : min(stop, start + dice.choice((1, 3, 50)))]
             task.append_batch(STORES.as_batch(list(rows)))
             start += len(rows)
         staged.append(task.finish())
     dice.shuffle(staged)
-    done = publish(ROOT, "run", staged, Target(), disk=disk)
+    done = publish(ROOT, "run", staged, StoresTarget(), disk=disk)
     assert files_of(disk) == expected_files(changes)
     assert (done.records, set(done.starts)) == (len(changes), {change[0] for change in changes})
     assert disk.list_directory(STAGING) == ["sink.lck"]
@@ -117,10 +119,10 @@ def test_a_store_that_was_loaded_is_a_store_like_any_other(tmp_path: Path) -> No
     dice = random.Random(1)
     changes = changes_of(dice, 500, 10**9)
     for order in (0, 1):
-        task = Stage(tmp_path, f"run-{order}", 0, Target())
+        task = Stage(tmp_path, f"run-{order}", 0, StoresTarget())
         chosen = [change for change in changes if (change[0] == "store 0") == (order == 0)]
         task.append_batch(STORES.as_batch(list(chosen)))
-        publish(tmp_path, f"run-{order}", [task.finish()], Target())
+        publish(tmp_path, f"run-{order}", [task.finish()], StoresTarget())
     for store in sorted({change[0] for change in changes}):
         ordered = sorted((change for change in changes if change[0] == store), key=lambda change: change[3])
         middle = ordered[len(ordered) // 2][3]
@@ -150,7 +152,7 @@ def test_changes_without_a_time_get_that_of_their_writing_each_another_one() -> 
     moment = pa.timestamp("us", tz="UTC")
     publish_rows(
         disk,
-        Target("cars"),
+        StoresTarget("cars"),
         {"k": ["a"] * 100, "o": [str(number) for number in range(100)]},
         {"k": ["b"], "o": ["1"], "timestamp": pa.array([1_700_000_000_000_001], moment)},
         {"k": ["c", "d"], "o": ["1", "1"], "timestamp": pa.array([5, 5], moment), "t": pa.array([None, 7], pa.int64())},
@@ -176,7 +178,7 @@ def test_null_in_any_form_is_a_deletion_and_keys_may_be_anything() -> None:
     keys = ["", "a/b", "\0", "ü", "k" * 3000]
     publish_rows(
         disk,
-        Target("cars"),
+        StoresTarget("cars"),
         {"k": keys, "o": ["1", None, "null", "2", " [ ] "], "deleted": [True, False, None, False, None]},
     )
     assert [change[:2] for change in STORES.contents(disk)["cars"]] == list(
@@ -186,7 +188,9 @@ def test_null_in_any_form_is_a_deletion_and_keys_may_be_anything() -> None:
 
 def test_rows_go_to_the_store_that_they_name_and_others_to_the_default() -> None:
     disk = STORES.empty()
-    publish_rows(disk, Target("rest"), {"store": ["cars", None, "cars"], "k": ["a", "b", "c"], "o": ["1", "2", "3"]})
+    publish_rows(
+        disk, StoresTarget("rest"), {"store": ["cars", None, "cars"], "k": ["a", "b", "c"], "o": ["1", "2", "3"]}
+    )
     found = STORES.contents(disk)
     assert {store: [change[:2] for change in changes] for store, changes in found.items()} == {
         "cars": [("a", 1), ("c", 3)],
@@ -213,7 +217,7 @@ def test_rows_go_to_the_store_that_they_name_and_others_to_the_default() -> None
 )
 def test_a_row_that_is_no_change_is_refused_by_its_store_and_key(row: dict[str, Any], reason: str) -> None:
     disk = STORES.empty()
-    task = Stage(ROOT, "run", 0, Target(), disk=disk)
+    task = Stage(ROOT, "run", 0, StoresTarget(), disk=disk)
     whole = {"store": "cars", "k": "wheels", "t": 5, **row}
     columns = {name: pa.array([value], pa.int64() if name == "t" else pa.string()) for name, value in whole.items()}
     with pytest.raises(WrongUse, match=reason):
@@ -225,26 +229,26 @@ def test_a_row_that_is_no_change_is_refused_by_its_store_and_key(row: dict[str, 
 @pytest.mark.parametrize("name", ["a/b", "/etc/passwd", "..", ".", ".hidden", "a\0b", "ö" * (MAX_NAME_BYTES // 2 + 1)])
 def test_names_that_no_store_can_have_are_refused(name: str) -> None:
     disk = STORES.empty()
-    task = Stage(ROOT, "run", 0, Target(), disk=disk)
+    task = Stage(ROOT, "run", 0, StoresTarget(), disk=disk)
     with pytest.raises(WrongUse, match=r"a store cannot be called|is too long for the name of a store"):
         task.append_batch(pa.record_batch({"store": [name], "k": ["k"], "o": ["1"]}))
     with pytest.raises(WrongUse, match=r"a store cannot be called|is too long for the name of a store"):
-        Target(name)
+        StoresTarget(name)
     assert read_tree(disk, ROOT) == {}
 
 
 def test_the_longest_name_that_is_taken_is_that_of_a_store_that_can_be_rotated(tmp_path: Path) -> None:
     name = "ö" * (MAX_NAME_BYTES // 2)
-    task = Stage(tmp_path, "run", 0, Target(name))
+    task = Stage(tmp_path, "run", 0, StoresTarget(name))
     task.append_batch(pa.record_batch({"k": ["k"], "o": ["1"], "t": pa.array([2**64 - 1], pa.uint64())}))
-    publish(tmp_path, "run", [task.finish()], Target(name))
+    publish(tmp_path, "run", [task.finish()], StoresTarget(name))
     with VersionedKVStore.open(tmp_path, name) as store:
         assert store.rotate() == 2**64 - 1
 
 
 @pytest.mark.parametrize("store", [None, ""])
 def test_a_row_without_a_store_is_refused_where_there_is_no_default(store: str | None) -> None:
-    task = Stage(ROOT, "run", 0, Target(), disk=STORES.empty())
+    task = Stage(ROOT, "run", 0, StoresTarget(), disk=STORES.empty())
     with pytest.raises(WrongUse, match="a row names no store"):
         task.append_batch(pa.record_batch({"store": pa.array([store], pa.string()), "k": ["k"], "o": ["1"]}))
     with pytest.raises(WrongUse, match="a row names no store"):
@@ -258,10 +262,10 @@ def test_a_store_that_is_there_in_any_form_is_refused_by_its_name_and_left_alone
     before = {path: data for path, data in read_tree(disk, ROOT).items() if not path.startswith(".logwright")}
     staged = STORES.stage_two(disk)
     with pytest.raises(WrongUse, match="/target has these stores already: cars 0; only new stores are written"):
-        publish(ROOT, "run", staged, Target(), QUERY, disk=disk)
+        publish(ROOT, "run", staged, StoresTarget(), QUERY, disk=disk)
     with pytest.raises(WrongUse, match="has these stores already: cars 0"):
-        STORES.room.refuse_live_writers(ROOT, Target("cars 0"), disk=disk)
-    STORES.room.refuse_live_writers(ROOT, Target("cats 0"), disk=disk)
+        StoresTarget("cars 0").refuse_live_writers(ROOT, disk=disk)
+    StoresTarget("cats 0").refuse_live_writers(ROOT, disk=disk)
     recover_staging(ROOT, disk=disk)
     assert {path: data for path, data in read_tree(disk, ROOT).items() if not path.startswith(".logwright")} == before
 
@@ -276,7 +280,7 @@ def test_a_staged_journal_whose_bytes_have_changed_is_not_merged() -> None:
         changed[at : at + 4] = b"\xff" * 4
         write_file(disk, STAGING / name, bytes(changed))
         with pytest.raises(DamagedJournal, match=reason):
-            publish(ROOT, "run", staged, Target(), disk=disk)
+            publish(ROOT, "run", staged, StoresTarget(), disk=disk)
         assert files_of(disk) == {}
 
 

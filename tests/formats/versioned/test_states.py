@@ -13,10 +13,11 @@ from logwright.core.disk import REAL_DISK
 from logwright.core.errors import DamagedJournal, HistoryUnavailable
 from logwright.core.split import Times
 from logwright.core.times import shown_time
-from logwright.formats.versioned import splits, states
+from logwright.formats.versioned import states
 from logwright.formats.versioned.files import archive_name
 from logwright.formats.versioned.records import Entry
 from logwright.formats.versioned.recovery import VersionedRecovery
+from logwright.formats.versioned.splits import SPLITS
 from logwright.formats.versioned.stores import StoresReader
 from tests.formats.versioned.histories import random_history, random_stores
 from tests.formats.versioned.samples import START, Model, journal
@@ -168,5 +169,5 @@ def test_the_state_behind_an_archive_whose_name_was_taken_is_that_of_the_journal
     for at, value in ((START + 1, "after"), (START + 2, "after"), (START + 9, "late"), (START + 99, "late")):
         (part,) = states.plan(REAL_DISK, tmp_path, at)
         assert state_of(part, at)["k"][0] == value == VersionedRecovery.load(tmp_path).recover_at(at)["k"]
-    planned = splits.plan(StoresReader(tmp_path), times=Times(START + 1, START + 1))
+    planned = SPLITS.plan(StoresReader(tmp_path), times=Times(START + 1, START + 1))
     assert archive_name("cars", START + 9) in [split.file for split in planned]

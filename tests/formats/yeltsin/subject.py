@@ -27,7 +27,7 @@ from logwright.formats.yeltsin.layout import COMPLETION, HEADER_BYTES, NEXT_AT, 
 from logwright.formats.yeltsin.reader import Reader
 from logwright.formats.yeltsin.records import Allocate, Modify, Operation, Remove, Transaction
 from logwright.formats.yeltsin.repair import plan
-from logwright.formats.yeltsin.splits import plan as plan_splits
+from logwright.formats.yeltsin.splits import SPLITS
 from tests.contract.scenarios import AppendScenario, torn_tails
 from tests.contract.subject import (
     FlipSample,
@@ -249,7 +249,7 @@ class YeltsinSubject(Subject):
             "state at": lambda: reader().state(60),
             "diff": lambda: reader().diff(20, 200),
             "history": lambda: reader().history(str(PAGE)),
-            "splits": lambda: plan_splits(reader(), 100),
+            "splits": lambda: SPLITS.plan(reader(), 100),
             "plan a repair": lambda: plan(home / FILE, disk=disk).as_json(),
             "recover": lambda: recover(home / FILE, disk=disk),
             "write": lambda: _append_one(disk, home),

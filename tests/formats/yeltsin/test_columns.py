@@ -13,11 +13,13 @@ from logwright import arrow
 from logwright.core.errors import WrongUse
 from logwright.core.outcome import Damage
 from logwright.core.split import Split
-from logwright.formats.yeltsin import inventory, splits, tables
+from logwright.formats.yeltsin import tables
 from logwright.formats.yeltsin.columns import COLUMN_NAMES, Collector
-from logwright.formats.yeltsin.journal import open_reader, open_target
+from logwright.formats.yeltsin.journal import open_reader
 from logwright.formats.yeltsin.reader import Reader
 from logwright.formats.yeltsin.records import Allocate, Modify, Remove
+from logwright.formats.yeltsin.splits import SPLITS
+from logwright.formats.yeltsin.target import JournalTarget
 from tests.formats.yeltsin.samples import CREATED, PAGE, journal, linked, modify, numbered, transaction, write
 from tests.formats.yeltsin.test_reader import DATA, STARTS, with_link
 
@@ -97,10 +99,10 @@ def test_outcomes_flags_and_parquet(tmp_path: Path) -> None:
 
 def test_what_a_63_bit_number_cannot_hold_is_null_on_spark(tmp_path: Path) -> None:
     path = write(tmp_path / "t.jrnl", transaction(Allocate(2**64 - 1, 2**63, 5), timestamp=2**62))
-    batch = next(iter(Reader(path).batches(tables.sources(tables.TYPED.names, sharded=False))))
-    found = {name: tables.column(batch, name).to_pylist()[0] for name in tables.TYPED.names}  # type: ignore[union-attr]
+    batch = next(iter(Reader(path).batches(tables.COLUMNS.sources(tables.TYPED.names, sharded=False))))
+    found = {name: tables.COLUMNS.column(batch, name).to_pylist()[0] for name in tables.TYPED.names}  # type: ignore[union-attr]
     assert (found["page"], found["free_before"], found["free_after"], found["timestamp"]) == (None, None, 5, None)
-    assert all(tables.column(batch, field.name).type == field.type for field in tables.TYPED)  # type: ignore[union-attr]
+    assert all(tables.COLUMNS.column(batch, field.name).type == field.type for field in tables.TYPED)  # type: ignore[union-attr]
 
 
 def test_a_table_becomes_the_same_journal_again(tmp_path: Path) -> None:
@@ -112,7 +114,7 @@ def test_a_table_becomes_the_same_journal_again(tmp_path: Path) -> None:
         transaction(end=0xFE, flags=0),
     ]
     path = write(tmp_path / "t.jrnl", *items)
-    with open_target(tmp_path / "out", "u") as target:
+    with JournalTarget(tmp_path / "out", "u") as target:
         for batch in arrow.batches(path, batch_bytes=300):
             target.append_batch(batch)
     assert (tmp_path / "out" / "u.jrnl").read_bytes() == path.read_bytes()
@@ -124,7 +126,7 @@ def test_rows_that_are_no_operations_are_refused(tmp_path: Path) -> None:
         ([{"op": "shuffle", "page": 1}], "row 0: 'shuffle' is no operation"),
         ([{"op": "modify", "page": 1, "before": b"a"}], "row 0: the operation modify needs page_offset, after"),
     ):
-        with open_target(tmp_path, "u") as target, pytest.raises(WrongUse, match=message):
+        with JournalTarget(tmp_path, "u") as target, pytest.raises(WrongUse, match=message):
             target.append_batch(pa.RecordBatch.from_pylist(rows))
 
 
@@ -136,7 +138,7 @@ def read_splits(reader: Any, found: list[Split], mode: Any = "failfast") -> tupl
     rows: list[dict[str, Any]] = []
     for split in found:
         collector = Collector()
-        for item in splits.chunks(reader, split, mode):
+        for item in SPLITS.chunks(reader, split, mode):
             if isinstance(item, Damage):
                 damages.append(item)
             else:
@@ -150,7 +152,7 @@ def test_splits_give_every_operation_once_with_its_transaction(tmp_path: Path) -
     path = tmp_path / "t.jrnl"
     path.write_bytes(journal(large))
     reader = Reader(path)
-    found = splits.plan(reader, 500_000)
+    found = SPLITS.plan(reader, 500_000)
     assert len(found) > 3
     rows, damages = read_splits(reader, found)
     assert damages == []
@@ -164,20 +166,20 @@ def test_a_stream_goes_on_where_it_stopped(tmp_path: Path) -> None:
     path = write(tmp_path / "t.jrnl", *numbered(40))
     _, starts = linked(numbered(40))
     reader = Reader(path)
-    assert splits.extent(reader) == {"t.jrnl": (0, path.stat().st_size)}
-    rows, _ = read_splits(reader, splits.plan(reader, start={"t.jrnl": starts[7]}, stop={"t.jrnl": starts[9]}))
+    assert SPLITS.extent(reader) == {"t.jrnl": (0, path.stat().st_size)}
+    rows, _ = read_splits(reader, SPLITS.plan(reader, start={"t.jrnl": starts[7]}, stop={"t.jrnl": starts[9]}))
     assert {row["transaction"] for row in rows} == {7, 8}
-    number, used = splits.reach(reader, "t.jrnl", starts[3], starts[30], 200)
+    number, used = SPLITS.reach(reader, "t.jrnl", starts[3], starts[30], 200)
     assert number in starts
     assert used == number - starts[3] <= 200
-    assert splits.advance(reader, "t.jrnl", starts[3], starts[30], 5) == (starts[8], 5)
+    assert SPLITS.advance(reader, "t.jrnl", starts[3], starts[30], 5) == (starts[8], 5)
 
 
 def test_damage_and_a_torn_tail_belong_to_a_split(tmp_path: Path) -> None:
     path = tmp_path / "t.jrnl"
     path.write_bytes(with_link(STARTS[2] + 8, 3, DATA) + b"tail")
     reader = Reader(path)
-    rows, damages = read_splits(reader, splits.plan(reader), "permissive")
+    rows, damages = read_splits(reader, SPLITS.plan(reader), "permissive")
     assert {row["transaction"] for row in rows} == set(range(6))
     assert [(damage.start, damage.kind) for damage in damages] == [(STARTS[2] + 8, "link"), (len(DATA), "torn_tail")]
 
@@ -186,7 +188,7 @@ def test_damage_and_a_torn_tail_belong_to_a_split(tmp_path: Path) -> None:
 def test_the_inventory_has_every_journal(tmp_path: Path, count: int) -> None:
     for number in range(count):
         write(tmp_path / f"{number}.jrnl", *numbered(number + 1))
-    found = inventory.take(open_reader(tmp_path))  # type: ignore[arg-type]
+    found = SPLITS.inventory(open_reader(tmp_path))  # type: ignore[arg-type]
     assert [(entry.file, entry.first, entry.next) for entry in found.files] == [
         (f"{number}.jrnl", 0, (tmp_path / f"{number}.jrnl").stat().st_size) for number in range(count)
     ]

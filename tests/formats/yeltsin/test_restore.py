@@ -14,8 +14,8 @@ from logwright.core.restore import Written
 from logwright.formats.yeltsin.columns import COLUMN_NAMES
 from logwright.formats.yeltsin.database import Database
 from logwright.formats.yeltsin.reader import Reader
-from logwright.formats.yeltsin.restore import FileWriter, is_single_file, missing, part_of, write_consumers
-from logwright.formats.yeltsin.tables import column
+from logwright.formats.yeltsin.restore import RESTORE, FileWriter
+from logwright.formats.yeltsin.tables import COLUMNS
 from tests.formats.yeltsin.samples import GOLDEN, modify, numbered, transaction, write
 
 EVENTS = ["file", "position", "size", "sequence", "timestamp", "timestamp_ns", "op", "key", "value", "detail"]
@@ -24,7 +24,7 @@ EVENTS = ["file", "position", "size", "sequence", "timestamp", "timestamp_ns", "
 def events_of(path: Path) -> pa.Table:
     """What the table `events` has of a journal, as far as it is its own to say."""
     batches = arrow.batches(path, list(COLUMN_NAMES), mode="dropmalformed")
-    found = [pa.RecordBatch.from_arrays([column(batch, name) for name in EVENTS], EVENTS) for batch in batches]
+    found = [pa.RecordBatch.from_arrays([COLUMNS.column(batch, name) for name in EVENTS], EVENTS) for batch in batches]
     return pa.Table.from_batches(found)
 
 
@@ -54,7 +54,7 @@ def test_a_journal_comes_back_byte_for_byte(tmp_path: Path, batch_rows: int) -> 
     data = (tmp_path / "target" / "t.jrnl").read_bytes()
     assert data == path.read_bytes()
     assert (written.records, written.bytes, written.problems) == (events_of(path).num_rows, len(data), ())
-    assert missing([written], {"t.jrnl": 10**6}) == []
+    assert RESTORE.missing([written], {"t.jrnl": 10**6}) == []
 
 
 def test_transactions_that_are_not_in_tables_are_counted_and_the_pages_are_the_same(tmp_path: Path) -> None:
@@ -101,11 +101,11 @@ def test_rows_out_of_order_and_rows_of_others_are_refused(tmp_path: Path) -> Non
 @pytest.mark.parametrize("name", ["", ".t.jrnl", "../t.jrnl", "a/b", "a\0b", "x" * 300])
 def test_names_that_lead_elsewhere_are_refused(name: str) -> None:
     with pytest.raises(WrongUse):
-        part_of(name)
+        RESTORE.part_of(name)
 
 
 def test_a_journal_is_a_file_in_a_directory_and_has_no_consumers(tmp_path: Path) -> None:
-    assert not is_single_file("t.jrnl")
-    write_consumers(tmp_path, "t.jrnl", {})
-    with pytest.raises(WrongUse, match="have none"):
-        write_consumers(tmp_path, "t.jrnl", {"reader": 1})
+    assert not RESTORE.is_single_file("t.jrnl")
+    RESTORE.write_consumers(tmp_path, "t.jrnl", {})
+    with pytest.raises(WrongUse, match="its format knows none"):
+        RESTORE.write_consumers(tmp_path, "t.jrnl", {"reader": 1})

@@ -53,8 +53,6 @@ from .files import CURRENT
 from .layout import CHECKPOINT, DATA
 from .records import KINDS
 
-__all__ = ["Collector", "as_messages", "from_arrow", "record_batches", "schema"]
-
 _FIELDS: Final = {
     "kind": pa.field("kind", NAMES, nullable=False),
     "segment": pa.field("segment", pa.uint64(), nullable=False),

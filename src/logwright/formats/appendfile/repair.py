@@ -380,11 +380,11 @@ def _as_pair(found: tuple[JournalFile, tuple[int, int]] | None) -> _Pair | None:
     return None if found is None else _Pair(*found[1])
 
 
-_REPAIR: Final = SideBySideRepair(
+REPAIRS: Final = SideBySideRepair(
     "appendfile",
     _names,
     "no files of a journal are here",
     _readers,
     FileByFile("appendfile", _Salvage, lambda part: LOCK_NAME),
 )
-plan, apply, undo = _REPAIR.plan, _REPAIR.apply, _REPAIR.undo
+plan, apply, undo = REPAIRS.plan, REPAIRS.apply, REPAIRS.undo

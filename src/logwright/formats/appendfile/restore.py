@@ -14,15 +14,14 @@ not restored. A journal has no consumers.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from ...core.disk import REAL_DISK, Disk
 from ...core.errors import WrongUse
-from ...core.format import find_format
 from ...core.refilling import RefilledFile
-from ...core.restore import Missing, Written, numbered_missing
+from ...core.restore import Restore, Written
 from . import kernel
 from .codec import Columns
 from .files import add_lost_segments
@@ -47,19 +46,6 @@ def part_of(file: str) -> str:
     return ""
 
 
-def is_single_file(file: str) -> bool:
-    """Never: a journal is a directory."""
-    _split(file)
-    return False
-
-
-def settled(names: Iterable[tuple[str, int | None]]) -> dict[tuple[str, int | None], str]:
-    """The last name of each file by those that it had, and its id: files are put aside, and never come back."""
-    found = {(name, sequence): name for name, sequence in names}
-    aside = {sequence: name for name, sequence in found if _split(name)[0] is not None}
-    return {(name, sequence): name if sequence is None else aside.get(sequence, name) for name, sequence in found}
-
-
 class FileWriter(RefilledFile):
     """Writes one file of a journal."""
 
@@ -71,9 +57,10 @@ class FileWriter(RefilledFile):
         self._lost: set[int] = set()
 
     def _encoded(self, batch: Any) -> Iterator[bytes]:
-        room = find_format("appendfile").room("tables")
-        columns: list[Columns] = room.records(batch)
-        self._lost |= room.lost_segments(batch)
+        from .tables import lost_segments, records
+
+        columns = records(batch)
+        self._lost |= lost_segments(batch)
         return _packed(columns)
 
     def finish(self) -> list[Written]:
@@ -90,12 +77,22 @@ def _packed(columns: list[Columns]) -> Iterator[bytes]:
             yield data
 
 
-def missing(written: Sequence[Written], extents: Mapping[str, int]) -> list[Missing]:
-    """What is missing within files, and behind the last record of a journal whose last file ended further on."""
-    return numbered_missing(written, extents, part_of)
+class SegmentRestore(Restore):
+    """Files of a journal with checkpoints."""
+
+    renames_files = True
+
+    def part_of(self, file: str) -> str:
+        return part_of(file)
+
+    def writer(self, directory: Path, file: str, *, disk: Disk, listed: Sequence[str] = ()) -> FileWriter:
+        return FileWriter(directory, file, disk=disk)
+
+    def settled(self, names: Iterable[tuple[str, int | None]]) -> dict[tuple[str, int | None], str]:
+        """The last name of each file by those that it had, and its id: files are put aside, and never come back."""
+        found = {(name, sequence): name for name, sequence in names}
+        aside = {sequence: name for name, sequence in found if _split(name)[0] is not None}
+        return {(name, sequence): name if sequence is None else aside.get(sequence, name) for name, sequence in found}
 
 
-def write_consumers(directory: Path, part: str, offsets: Mapping[str, int | None], *, disk: Disk = REAL_DISK) -> None:
-    """Refuse: there are none."""
-    if offsets:
-        raise WrongUse("the journal has consumers in these tables, and journals of this format have none")
+RESTORE: Final = SegmentRestore()

@@ -16,50 +16,78 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
+from typing import Final
 
 from ...core.disk import File
 from ...core.errors import NotFound
 from ...core.outcome import Damage, Mode, check_mode
-from ...core.split import TARGET_BYTES, Bound, Split
-from ...core.splitting import AnyReader as AnyReader
-from ...core.splitting import advance as advance
-from ...core.splitting import cut_file, part_of, plan_parts, source_of, split_items, whole_file
-from ...core.splitting import extent as extent
-from ...core.splitting import file_of as file_of
-from ...core.splitting import parts as parts
-from ...core.splitting import reach as reach
+from ...core.split import Split
+from ...core.splitting import AnyReader, FileSplits, Wanted, cut_file, part_of, source_of, split_items, whole_file
 from .cursor import Chunk
 from .files import POSITION_BITS, JournalFile, Listing, gone_between
 from .reader import Reader
 
-# --- going on where one stopped ---------------------------------------------------------------------------------------
 
+class SegmentSplits(FileSplits):
+    """The splits of a journal with checkpoints."""
 
-def mark(reader: AnyReader, part: str, number: int) -> str:
-    """The ids of files after a number that had gone already: who began without them has not missed them."""
-    return ",".join(map(_named, _holes(part_of(reader, part).listing(), number)))
+    def mark(self, reader: AnyReader, part: str, number: int) -> str:
+        """The ids of files after a number that had gone already: who began without them has not missed them."""
+        return ",".join(map(_named, _holes(part_of(reader, part).listing(), number)))
 
-
-def resume(reader: AnyReader, part: str, number: int, mark: str) -> tuple[int, str]:
-    """Where to go on that had come to a number, and what is missing from there on: files may be gone."""
-    journal = part_of(reader, part)
-    listing = journal.listing()
-    file_id = number >> POSITION_BITS
-    source = next((file for file in listing.files if file.file_id == file_id), None)
-    following = next((file.file_id for file in listing.files if file.file_id > file_id), None)
-    if listing.first_number > number:
-        following = listing.first_number >> POSITION_BITS
-    elif source is not None:
-        new = [gone for gone in _holes(listing, number) if _named(gone) not in mark.split(",")]
-        if not new:
+    def resume(self, reader: AnyReader, part: str, number: int, mark: str) -> tuple[int, str]:
+        """Where to go on that had come to a number, and what is missing from there on: files may be gone."""
+        journal = part_of(reader, part)
+        listing = journal.listing()
+        file_id = number >> POSITION_BITS
+        source = next((file for file in listing.files if file.file_id == file_id), None)
+        following = next((file.file_id for file in listing.files if file.file_id > file_id), None)
+        if listing.first_number > number:
+            following = listing.first_number >> POSITION_BITS
+        elif source is not None:
+            new = [gone for gone in _holes(listing, number) if _named(gone) not in mark.split(",")]
+            if not new:
+                return number, ""
+            if new[0].stop != following or number - source.first_number < journal.disk.file_size(source.path):
+                return number, _gone(new[0].start, new[0].stop)
+        if following is None:
             return number, ""
-        if new[0].stop != following or number - source.first_number < journal.disk.file_size(source.path):
-            return number, _gone(new[0].start, new[0].stop)
-    if following is None:
-        return number, ""
-    if listing.has_read_all(number, following):
-        return following << POSITION_BITS, ""
-    return following << POSITION_BITS, _gone(file_id, following)
+        if listing.has_read_all(number, following):
+            return following << POSITION_BITS, ""
+        return following << POSITION_BITS, _gone(file_id, following)
+
+    def plan_part(self, reader: Reader, wanted: Wanted) -> list[Split]:
+        target_bytes, start, stop, resumed, _ = wanted
+        found: list[Split] = []
+        with reader.snapshot() as files:
+            for _, source, _ in reader.files_between(files, start, stop):
+                file = files.file(source)
+                planned = _plan_file(reader, source, file, target_bytes, start, stop, resumed)
+                if planned and (start is None or start <= source.first_number):
+                    planned[0] = replace(planned[0], before=next(reader.names_told(source, "permissive"), None))
+                found += planned
+        return found
+
+    def chunks(self, reader: AnyReader, split: Split, mode: Mode = "failfast") -> Iterator[Chunk | Damage]:
+        """The records of a split. A chunk's buffer is valid until the next one is asked for."""
+        check_mode(mode)
+        journal = part_of(reader, split.part)
+        with journal.snapshot() as files:
+            source = source_of(files.files, split.start)
+            if source is None:
+                raise NotFound(f"{journal.path}: {split.file} was checked and removed: it is not kept any more")
+            if mode != "failfast":
+                source = replace(source, lost=source.lost + journal.damaged_segments(files, [source]))
+            found = journal.file_chunks(
+                source,
+                files.file(source),
+                split.start,
+                split.stop,
+                "permissive",
+                at=split.position,
+                segment=split.mark or 0,
+            )
+            yield from split_items(journal, split, found, mode)
 
 
 def _holes(listing: Listing, number: int) -> list[range]:
@@ -75,37 +103,6 @@ def _named(gone: range) -> str:
 def _gone(first: int, following: int) -> str:
     gone = f"file {first}" if first + 1 == following else f"the files {first} to {following - 1}"
     return f"{gone} went, checked or recovered, perhaps before all was read; it goes on with file {following}"
-
-
-# --- planning ---------------------------------------------------------------------------------------------------------
-
-
-def plan(
-    reader: AnyReader,
-    target_bytes: int = TARGET_BYTES,
-    start: Bound = None,
-    stop: Bound = None,
-    *,
-    resumed: bool = False,
-) -> list[Split]:
-    """The records with `start` <= number < `stop`, as they are now, in splits of about `target_bytes`.
-
-    What is appended later is in none of them. `resumed` says that what lies before `start` has been read before: damage
-    that began there was told then.
-    """
-    return plan_parts(reader, start, stop, lambda journal, low, high: _plan(journal, target_bytes, low, high, resumed))
-
-
-def _plan(reader: Reader, target_bytes: int, start: int | None, stop: int | None, resumed: bool) -> list[Split]:
-    found: list[Split] = []
-    with reader.snapshot() as files:
-        for _, source, _ in reader.files_between(files, start, stop):
-            file = files.file(source)
-            planned = _plan_file(reader, source, file, target_bytes, start, stop, resumed)
-            if planned and (start is None or start <= source.first_number):
-                planned[0] = replace(planned[0], before=next(reader.names_told(source, "permissive"), None))
-            found += planned
-    return found
 
 
 def _plan_file(
@@ -134,26 +131,4 @@ def _noting(items: Iterator[Chunk | Damage], segments: dict[int, int]) -> Iterat
         yield item
 
 
-# --- reading ----------------------------------------------------------------------------------------------------------
-
-
-def chunks(reader: AnyReader, split: Split, mode: Mode = "failfast") -> Iterator[Chunk | Damage]:
-    """The records of a split. A chunk's buffer is valid until the next one is asked for."""
-    check_mode(mode)
-    journal = part_of(reader, split.part)
-    with journal.snapshot() as files:
-        source = source_of(files.files, split.start)
-        if source is None:
-            raise NotFound(f"{journal.path}: {split.file} was checked and removed: it is not kept any more")
-        if mode != "failfast":
-            source = replace(source, lost=source.lost + journal.damaged_segments(files, [source]))
-        found = journal.file_chunks(
-            source,
-            files.file(source),
-            split.start,
-            split.stop,
-            "permissive",
-            at=split.position,
-            segment=split.mark or 0,
-        )
-        yield from split_items(journal, split, found, mode)
+SPLITS: Final = SegmentSplits()

@@ -15,31 +15,22 @@ import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from ...core.disk import REAL_DISK, Disk, File, make_directories, write_all
 from ...core.errors import DamagedJournal, WrongUse
-from ...core.format import find_format
 from ...core.lock import Lock
-from ...core.manifest import Batch as Batch
-from ...core.manifest import FilesOf, OpenedParts, Part, StagedFile, staged_name, staging_directory
+from ...core.manifest import FilesOf, OpenedParts, Part, StagedFile, Target, staged_name, staging_directory
 from ...core.renaming import give_name, has_name
 from ...core.staging import PackedFile, StageFiles, lock_to_publish
-from ...core.staging import Published as Published
-from ...core.staging import Recovered as Recovered
-from ...core.staging import Staged as Staged
-from ...core.staging import complete as complete
-from ...core.staging import discard as discard
-from ...core.staging import is_published as is_published
-from ...core.staging import publish as publish
-from ...core.staging import recover_staging as recover_staging
 from . import codec, kernel
 from .codec import Columns
 from .layout import HOME_DIRECTORY, LOCK_NAME, MAX_FILE_BYTES, MAX_RECORD_BYTES, file_name
 from .writer import BUFFER_BYTES, Writer
 
-OPTIONS: Final[dict[str, tuple[str, str]]] = {}
-"""A sink has no options of its own."""
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 _PART: Final = ""
 """The journal is the root itself."""
 _NO_LIMIT: Final = 2**62
@@ -49,7 +40,7 @@ _NO_LIMIT: Final = 2**62
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class JournalTarget(Target):
     """The journal of a root."""
 
     format: ClassVar[str] = "appendfile"
@@ -80,12 +71,18 @@ class Target:
         with _lock(disk, root):
             _put(disk, root, part)
 
+    def refuse_live_writers(self, root: Path, *, disk: Disk) -> None:
+        """Raise what publishing would raise for the journal as it is: better before the work than behind it."""
+        if disk.is_directory(root / HOME_DIRECTORY):
+            lock_to_publish(disk, root / LOCK_NAME, root).release()
 
-def refuse_live_writers(root: Path | str, target: Target, *, disk: Disk = REAL_DISK) -> None:
-    """Raise what publishing would raise for the journal as it is: better before the work than behind it."""
-    root = Path(root)
-    if disk.is_directory(root / HOME_DIRECTORY):
-        lock_to_publish(disk, root / LOCK_NAME, root).release()
+    def check_writable(self, schema: pa.Schema) -> None:
+        from .tables import check_writable
+
+        check_writable(schema)
+
+    def stage(self, root: Path, run: str, order: int, *, disk: Disk = REAL_DISK) -> Stage:
+        return Stage(root, run, order, self, disk=disk)
 
 
 # --- staging, in a task -----------------------------------------------------------------------------------------------
@@ -105,12 +102,16 @@ class _StageFile(PackedFile):
 class Stage(StageFiles[_StageFile]):
     """What one task writes: see `core.staging`."""
 
-    def __init__(self, root: Path | str, run: str, order: int, target: Target, *, disk: Disk = REAL_DISK) -> None:
+    def __init__(
+        self, root: Path | str, run: str, order: int, target: JournalTarget, *, disk: Disk = REAL_DISK
+    ) -> None:
         super().__init__(root, run, order, _StageFile, disk)
 
     def append_batch(self, batch: Any) -> None:
         """Take the rows of an Arrow record batch, each a record of data: in the column `data`, or `value`."""
-        for columns in find_format("appendfile").room("columns").from_arrow(batch):
+        from .columns import from_arrow
+
+        for columns in from_arrow(batch):
             if any(bytes(columns.kinds or b"")[: columns.count]):
                 raise WrongUse("checkpoints cannot be staged: each batch is closed by its own")
             self._file_of(_PART).append(columns)

@@ -14,14 +14,16 @@ put aside by a recovery. It is null beyond 63 bits.
 from __future__ import annotations
 
 import json
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...core.errors import WrongUse
-from ..columns import bytes_of, signed
+from ..columns import BATCH_BYTES, bytes_of, left_out, signed
 from ..tables import OwnColumns, details, number_detail, sizes
+from . import columns
 from .codec import Columns
 from .columns import from_arrow
 
@@ -47,26 +49,51 @@ _IDS: Final = ("segment", "checked", "current", "sequence", "file_id")
 _DETAILS: Final = pa.struct([("segment", pa.uint64()), ("checked", pa.uint64()), ("current", pa.uint64())])
 _WRITTEN: Final = ("data",)
 """What becomes a record, by a sink. Checkpoints are its own: each batch is a segment."""
-_COLUMNS: Final = OwnColumns(_OWN, _SOURCES)
-sources = _COLUMNS.sources
 
 
-def column(batch: pa.RecordBatch, name: str) -> pa.Array | None:
-    """One column for Spark out of a batch of `columns.py`; None for what a record does not have."""
-    if name == "detail":
-        return _detail(batch)
-    data = _COLUMNS.first(batch, name)
-    if data is None:
-        return None
-    if name in ("kind", "op", "file"):
-        return data.cast(pa.string())
-    if name in _IDS:
-        return signed(data)
-    if name == "position":
-        return data.view(pa.int64())
-    if name == "size":
-        return sizes(data, "a record")
-    return data
+class RecordColumns(OwnColumns):
+    """The columns of data and checkpoints."""
+
+    typed = TYPED
+    own = _OWN
+    made_from = _SOURCES
+
+    def schema(self, names: Sequence[str] | None = None, *, sharded: bool = False) -> pa.Schema:
+        return columns.schema(names, sharded=sharded)
+
+    def collector(
+        self, names: Sequence[str] | None = None, *, sharded: bool = False, batch_bytes: int | None = None
+    ) -> columns.Collector:
+        return columns.Collector(names, sharded=sharded, batch_bytes=batch_bytes or BATCH_BYTES)
+
+    def column(self, batch: pa.RecordBatch, name: str) -> pa.Array | None:
+        """One column for Spark out of a batch of `columns.py`; None for what a record does not have."""
+        if name == "detail":
+            return _detail(batch)
+        data = self.first(batch, name)
+        if data is None:
+            return None
+        if name in ("kind", "op", "file"):
+            return data.cast(pa.string())
+        if name in _IDS:
+            return signed(data)
+        if name == "position":
+            return data.view(pa.int64())
+        if name == "size":
+            return sizes(data, "a record")
+        return data
+
+    def check(self, batch: pa.RecordBatch) -> None:
+        columns.from_arrow(batch)
+
+    def as_messages(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        return columns.as_messages(batch)
+
+    def left_out(self, messages: pa.RecordBatch) -> dict[str, int]:
+        return left_out(messages, "key", "type", "time", "expiry")
+
+
+COLUMNS: Final = RecordColumns()
 
 
 def _detail(batch: pa.RecordBatch) -> pa.Array:
@@ -104,10 +131,10 @@ def parsed(column: pa.Array) -> pa.StructArray:
         raise WrongUse(f"the details of these rows are none of records: {error}") from None
 
 
-# --- writing ----------------------------------------------------------------------------------------------------------
+# --- writing ------------------------------------------------------------------------------------------------------
 
 
-def check_writable(schema: pa.Schema, target: Any) -> None:
+def check_writable(schema: pa.Schema) -> None:
     """Raise `WrongUse` for columns that cannot be written, before there are any rows."""
     unknown = [name for name in schema.names if name not in _WRITTEN]
     if unknown:
@@ -116,8 +143,3 @@ def check_writable(schema: pa.Schema, target: Any) -> None:
         raise WrongUse("there is no column data, which is what is written")
     empty = pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
     bytes_of("data", empty.column("data"))
-
-
-def writable(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """A batch of Spark's as `Stage.append_batch` takes it."""
-    return batch

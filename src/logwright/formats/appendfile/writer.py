@@ -39,7 +39,6 @@ from ...core.buffers import Buffer
 from ...core.disk import REAL_DISK, Disk, File, make_directories
 from ...core.durability import SyncLike
 from ...core.errors import LogwrightError, StorageFailed, WrongUse
-from ...core.format import find_format
 from ...core.lock import Lock
 from ...core.manifest import is_waiting
 from ...core.outcome import Damage, Mode
@@ -212,7 +211,9 @@ class Writer(Appending, kernel.AppendBuffer):
         rows that follow those of another one begin a generation here as well. A segment with rows that are `lost` is
         not complete here either. Other columns are ignored. Everything is checked before anything is written.
         """
-        columns: list[Columns] = find_format("appendfile").room("columns").from_arrow(batch)
+        from .columns import from_arrow
+
+        columns = from_arrow(batch)
         return self.append_columns(columns)
 
     def append_columns(self, parts: list[Columns]) -> int:

@@ -21,9 +21,11 @@
 """
 
 from ...core.durability import ALWAYS, NONE, Sync, interval
+from ...core.keep import Recovery
+from ...core.staging import recover_staging
 from .aio import AsyncQueue
 from .items import Item
-from .journal import Recovery, looks_like, open_reader, recover
+from .journal import looks_like, open_reader, recover
 from .limits import Limits
 from .parking import Unparked, unpark
 from .queue import Queue
@@ -32,7 +34,6 @@ from .reader import Reader
 from .records import Operation
 from .replay import QueueItem, QueueState
 from .scanner import Scanner
-from .staging import recover_staging
 from .stats import Stats
 from .writer import Writer
 

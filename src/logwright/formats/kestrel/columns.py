@@ -54,8 +54,6 @@ from .cursor import Chunk
 from .layout import PLACEHOLDER_ADDED, PLACEHOLDER_EXPIRES
 from .records import FIELDS, OP_NAMES, OPS
 
-__all__ = ["Collector", "as_messages", "by_queue", "from_arrow", "record_batches", "schema"]
-
 _TIME: Final = pa.timestamp("ms", tz="UTC")
 _FIELDS: Final = {
     "queue": pa.field("queue", NAMES, nullable=False),

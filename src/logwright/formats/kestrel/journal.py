@@ -15,26 +15,11 @@ from ...core.side_by_side import one_or_all
 from . import codec, kernel
 from .files import list_files, list_queues
 from .layout import DOCUMENTED, KESTREL2, TEMPORARY, lock_name, parse_name
-from .queues import QueuesReader, QueuesWriter
+from .queues import QueuesReader
 from .reader import Reader
 from .records import Dialect
 from .scanner import Scanner
 from .writer import Writer
-
-__all__ = [
-    "QueuesReader",
-    "QueuesWriter",
-    "Reader",
-    "Recovery",
-    "Scanner",
-    "Writer",
-    "journal_of",
-    "looks_like",
-    "names_journal",
-    "open_reader",
-    "open_target",
-    "recover",
-]
 
 _LOOKED_AT_BYTES: Final = 64 << 10
 _ENOUGH_OPERATIONS: Final = 8
@@ -166,11 +151,6 @@ def open_reader(path: Path, *, disk: Disk = REAL_DISK) -> AnyReader:
 def follow(path: Path, ends: Any, *, timeout: float | None, mode: Mode) -> Scanner:
     """A scanner of a queue from a number on, or of all queues of a directory, from a number of each."""
     return Scanner(path, ends, timeout=timeout, mode=mode)
-
-
-def open_target(directory: Path, name: str, *, disk: Disk = REAL_DISK) -> QueuesWriter:
-    """What takes the rows of tables that become queues of a directory; those that name no queue go to this one."""
-    return QueuesWriter(directory, name, disk=disk)
 
 
 def recover(path: Path | str, *, dialect: Dialect = "auto", disk: Disk = REAL_DISK) -> Recovery:

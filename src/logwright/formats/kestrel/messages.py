@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from ...core.errors import WrongUse
 from ...core.outcome import Damage, Mode
-from ..columns import NAMES, bytes_of, plain
+from ..columns import NAMES, bytes_of
 from .replay import QueueItem
 
 _TIME: Final = pa.timestamp("ms", tz="UTC")
@@ -36,29 +36,6 @@ ITEM_SCHEMA: Final = pa.schema(
 """A row for each item: `state` is `open`, then it has an `xid`, or `waiting`."""
 _BATCH_ROWS: Final = 4096
 _BATCH_BYTES: Final = 4 << 20
-
-
-def left_out(batch: pa.RecordBatch) -> dict[str, int]:
-    """What messages have that items have no place for: what it is, and how many of them have it."""
-    found: dict[str, int] = {}
-    if "key" in batch.schema.names:
-        found["key"] = _count(pc.greater(pc.binary_length(bytes_of("key", batch.column("key"))), 0))
-    if "type" in batch.schema.names:
-        found["type"] = _count(pc.not_equal(plain(batch.column("type")), 0))
-    times = batch.column("timestamp") if "timestamp" in batch.schema.names else pa.nulls(batch.num_rows)
-    found["fraction of a millisecond"] = _finer_than_milliseconds(plain(times))
-    return found
-
-
-def _finer_than_milliseconds(times: pa.Array) -> int:
-    if not pa.types.is_timestamp(times.type) or times.type.unit in ("s", "ms"):
-        return 0
-    whole = pc.floor_temporal(times, unit="millisecond")
-    return _count(pc.not_equal(whole.view(pa.int64()), times.view(pa.int64())))
-
-
-def _count(mask: pa.Array) -> int:
-    return int(pc.sum(mask).as_py() or 0)
 
 
 def named_by_key(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -10,7 +10,7 @@ from typing import Any
 from ...core.closing import Closing
 from ...core.disk import REAL_DISK, Disk
 from ...core.errors import NotFound
-from ...core.format import Located, find_format
+from ...core.format import Located
 from ...core.outcome import Damage, Mode
 from ...core.parts import Bound, bound_of
 from ...core.side_by_side import SideBySideReader
@@ -85,7 +85,9 @@ class QueuesWriter(Closing):
 
     def append_batch(self, batch: Any) -> int:
         """Append the rows of an Arrow record batch; how many those were. See `Writer.append_batch`."""
-        parts = find_format("kestrel").room("columns").by_queue(batch, self._default)
+        from .columns import by_queue
+
+        parts = by_queue(batch, self._default)
         return sum(self._writer(queue).append_batch(part) for queue, part in parts)
 
     def _writer(self, queue: str) -> Writer:

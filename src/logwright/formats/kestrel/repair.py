@@ -122,5 +122,5 @@ def _patches(salvage: FileSalvage, name: str, inserts: list[tuple[int, bytes]]) 
 # --- the verbs ------------------------------------------------------------------------------------------------------
 
 
-_REPAIR: Final = SideBySideRepair("kestrel", list_queues, "no queues are here", _readers, _plan)
-plan, apply, undo = _REPAIR.plan, _REPAIR.apply, _REPAIR.undo
+REPAIRS: Final = SideBySideRepair("kestrel", list_queues, "no queues are here", _readers, _plan)
+plan, apply, undo = REPAIRS.plan, REPAIRS.apply, REPAIRS.undo

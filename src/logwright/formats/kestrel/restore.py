@@ -14,15 +14,14 @@ its files in it. Locks and what was cut off and kept (`.logwright/`) are not res
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from ...core.disk import REAL_DISK, Disk
 from ...core.errors import WrongUse
-from ...core.format import find_format
 from ...core.refilling import RefilledFile
-from ...core.restore import Missing, Written, numbered_missing
+from ...core.restore import Restore
 from . import kernel
 from .codec import Columns
 from .layout import DOCUMENTED, KESTREL2, TEMPORARY, parse_name, rotated_name
@@ -33,9 +32,6 @@ _OF_KESTREL2: Final = bytes(OPS[op] for op, dialect in DIALECT_OF.items() if dia
 _MAX_NAME_BYTES: Final = 255
 
 
-# --- names ----------------------------------------------------------------------------------------------------------
-
-
 def part_of(file: str) -> str:
     """The queue that a file belongs to."""
     parsed = parse_name(file)
@@ -44,33 +40,6 @@ def part_of(file: str) -> str:
     if not file or file.startswith(".") or {"/", "\0"} & set(file) or TEMPORARY in file:
         raise WrongUse(f"{file!r} cannot be the name of a file of a queue")
     return file
-
-
-def is_single_file(file: str) -> bool:
-    """Never: a queue may get further files at any time, so that it is a directory that comes back."""
-    part_of(file)
-    return False
-
-
-def settled(names: Iterable[tuple[str, int | None]]) -> dict[tuple[str, int | None], str]:
-    """The name of each file by one that it had, and the number of the file before it, which never changes."""
-    by_queue: dict[str, dict[int, set[str]]] = {}
-    found: dict[tuple[str, int | None], str] = {}
-    for name, before in names:
-        found[name, before] = name
-        if before is not None:
-            by_queue.setdefault(part_of(name), {}).setdefault(before, set()).add(name)
-    for queue, files in by_queue.items():
-        numbers = sorted(files)
-        for before, following in zip(numbers, [*numbers[1:], None], strict=True):
-            rotated = [name for name in files[before] if name != queue]
-            name = queue if following is None else rotated_name(queue, following)
-            for each in files[before]:
-                found[each, before] = max(rotated, default=name)
-    return found
-
-
-# --- files ----------------------------------------------------------------------------------------------------------
 
 
 class FileWriter(RefilledFile):
@@ -85,7 +54,9 @@ class FileWriter(RefilledFile):
         super().__init__(directory, file, disk=disk)
 
     def _encoded(self, batch: Any) -> Iterator[bytes]:
-        columns: list[Columns] = find_format("kestrel").room("tables").operations(batch)
+        from .tables import operations
+
+        columns = operations(batch)
         return _packed(columns)
 
 
@@ -99,12 +70,33 @@ def _packed(columns: list[Columns]) -> Iterator[bytes]:
             yield data
 
 
-def missing(written: Sequence[Written], extents: Mapping[str, int]) -> list[Missing]:
-    """What is missing within files, and behind the last operation of a queue whose only file ended further on."""
-    return numbered_missing(written, extents, part_of)
+class QueueRestore(Restore):
+    """Files of queues."""
+
+    renames_files = True
+
+    def part_of(self, file: str) -> str:
+        return part_of(file)
+
+    def writer(self, directory: Path, file: str, *, disk: Disk, listed: Sequence[str] = ()) -> FileWriter:
+        return FileWriter(directory, file, disk=disk)
+
+    def settled(self, names: Iterable[tuple[str, int | None]]) -> dict[tuple[str, int | None], str]:
+        """The name of each file by one that it had, and the number of the file before it, which never changes."""
+        by_queue: dict[str, dict[int, set[str]]] = {}
+        found: dict[tuple[str, int | None], str] = {}
+        for name, before in names:
+            found[name, before] = name
+            if before is not None:
+                by_queue.setdefault(part_of(name), {}).setdefault(before, set()).add(name)
+        for queue, files in by_queue.items():
+            numbers = sorted(files)
+            for before, following in zip(numbers, [*numbers[1:], None], strict=True):
+                rotated = [name for name in files[before] if name != queue]
+                name = queue if following is None else rotated_name(queue, following)
+                for each in files[before]:
+                    found[each, before] = max(rotated, default=name)
+        return found
 
 
-def write_consumers(directory: Path, part: str, offsets: Mapping[str, int | None], *, disk: Disk = REAL_DISK) -> None:
-    """Refuse: there are none."""
-    if offsets:
-        raise WrongUse(f"the queue {part} has consumers in these tables, and queues have none")
+RESTORE: Final = QueueRestore()

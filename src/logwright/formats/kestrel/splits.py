@@ -24,14 +24,8 @@ from typing import Final
 from ...core.disk import File
 from ...core.errors import NotFound
 from ...core.outcome import Damage, Mode, check_mode
-from ...core.split import TARGET_BYTES, Bound, Split
-from ...core.splitting import AnyReader as AnyReader
-from ...core.splitting import advance as advance
-from ...core.splitting import cut_file, part_of, plan_parts, source_of, split_items, whole_file
-from ...core.splitting import extent as extent
-from ...core.splitting import file_of as file_of
-from ...core.splitting import parts as parts
-from ...core.splitting import reach as reach
+from ...core.split import Split
+from ...core.splitting import AnyReader, FileSplits, Wanted, cut_file, part_of, source_of, split_items, whole_file
 from .cursor import Chunk
 from .files import POSITION_BITS
 from .reader import Reader
@@ -41,38 +35,65 @@ _SPLIT_MARK_BYTES: Final = 64
 _POSITION: Final = (1 << POSITION_BITS) - 1
 
 
-# --- going on where one stopped ---------------------------------------------------------------------------------------
+class QueueSplits(FileSplits):
+    """The splits of queues."""
 
+    def mark(self, reader: AnyReader, part: str, number: int) -> str:
+        """A digest of the bytes of the file right before a number; empty at the beginning of a file."""
+        with part_of(reader, part).snapshot() as files:
+            source = source_of(files.files, number)
+            return "" if source is None else _mark(files.file(source), number & _POSITION)
 
-def mark(reader: AnyReader, part: str, number: int) -> str:
-    """A digest of the bytes of the file right before a number; empty at the beginning of a file."""
-    with part_of(reader, part).snapshot() as files:
-        source = source_of(files.files, number)
-        return "" if source is None else _mark(files.file(source), number & _POSITION)
+    def resume(self, reader: AnyReader, part: str, number: int, mark: str) -> tuple[int, str]:
+        """Where to go on that had come to `number`, and why that is another number, if it is.
 
-
-def resume(reader: AnyReader, part: str, number: int, mark: str) -> tuple[int, str]:
-    """Where to go on that had come to `number`, and why that is another number, if it is.
-
-    What was packed before it was read is gone: it goes on with the file behind the pack. A newest file that was written
-    anew is read from its beginning. Without a mark it is not known what was read, and what is there is believed.
-    """
-    journal = part_of(reader, part)
-    with journal.snapshot() as files:
-        source = source_of(files.files, number)
-        position = number & _POSITION
-        if source is None:
-            behind = [file.first_number for file in files.files if file.first_number > number]
-            last = (files.files[-1].timestamp or 0) << POSITION_BITS if files.files else 0
-            if number == last:  # it was read to the end, and the file that follows is yet to come
+        What was packed before it was read is gone: the stream continues with the file after the pack. A newest file
+        that was rewritten is read from its beginning. Without a mark it is not known what was read, and what is there
+        is believed.
+        """
+        journal = part_of(reader, part)
+        with journal.snapshot() as files:
+            source = source_of(files.files, number)
+            position = number & _POSITION
+            if source is None:
+                behind = [file.first_number for file in files.files if file.first_number > number]
+                last = (files.files[-1].timestamp or 0) << POSITION_BITS if files.files else 0
+                if number == last:  # it was read to the end, and the file that follows is yet to come
+                    return number, ""
+                following = min(behind, default=last)
+                return following, _gone(number, following, "was packed")
+            file = files.file(source)
+            if file.size() >= position and mark in ("", _mark(file, position)):
                 return number, ""
-            following = min(behind, default=last)
-            return following, _gone(number, following, "was packed")
-        file = files.file(source)
-        if file.size() >= position and mark in ("", _mark(file, position)):
-            return number, ""
-        following = source.first_number if source.timestamp is None else source.timestamp << POSITION_BITS
-        return following, _gone(number, following, "was written anew" if source.timestamp is None else "was packed")
+            following = source.first_number if source.timestamp is None else source.timestamp << POSITION_BITS
+            return following, _gone(number, following, "was written anew" if source.timestamp is None else "was packed")
+
+    def plan_part(self, reader: Reader, wanted: Wanted) -> list[Split]:
+        target_bytes, start, stop, resumed, _ = wanted
+        found: list[Split] = []
+        with reader.snapshot() as files:
+            for _, source, _ in reader.files_between(files, start, stop):
+                file = files.file(source)
+                planned = whole_file(source, file.size(), target_bytes, start, stop) if source.flaw is None else None
+                if planned is None:
+                    items = reader.file_chunks(source, file, start, stop, "permissive", load=False)
+                    planned = cut_file(source, items, target_bytes, start, resumed=resumed)
+                found += [replace(split, mark=_split_mark(file, split)) for split in planned]
+        return found
+
+    def chunks(self, reader: AnyReader, split: Split, mode: Mode = "failfast") -> Iterator[Chunk | Damage]:
+        """The operations of a split. A chunk's buffer is valid until the next one is asked for."""
+        check_mode(mode)
+        journal = part_of(reader, split.part)
+        with journal.snapshot() as files:
+            source = source_of(files.files, split.start)
+            if source is None:
+                raise NotFound(f"{journal.path}: what was in {split.file} was packed: it is not kept")
+            file = files.file(source)
+            if split.mark is not None and _split_mark(file, split) != split.mark:
+                raise NotFound(f"{journal.path}: what was in {split.file} was packed or written anew: it is not kept")
+            found = journal.file_chunks(source, file, split.start, split.stop, "permissive", at=split.position)
+            yield from split_items(journal, split, found, mode)
 
 
 def _mark(file: File, position: int) -> str:
@@ -90,58 +111,10 @@ def _gone(number: int, following: int, why: str) -> str:
     )
 
 
-# --- planning ---------------------------------------------------------------------------------------------------------
-
-
-def plan(
-    reader: AnyReader,
-    target_bytes: int = TARGET_BYTES,
-    start: Bound = None,
-    stop: Bound = None,
-    *,
-    resumed: bool = False,
-) -> list[Split]:
-    """The operations with `start` <= number < `stop`, as they are now, in splits of about `target_bytes`.
-
-    What is appended later is in none of them. Bounds are for every queue, or for each by its name; then those that are
-    not named are left out. `resumed` says that what lies before `start` has been read before: damage that began there
-    was told then.
-    """
-    return plan_parts(reader, start, stop, lambda journal, low, high: _plan(journal, target_bytes, low, high, resumed))
-
-
-def _plan(reader: Reader, target_bytes: int, start: int | None, stop: int | None, resumed: bool) -> list[Split]:
-    found: list[Split] = []
-    with reader.snapshot() as files:
-        for _, source, _ in reader.files_between(files, start, stop):
-            file = files.file(source)
-            planned = whole_file(source, file.size(), target_bytes, start, stop) if source.flaw is None else None
-            if planned is None:
-                items = reader.file_chunks(source, file, start, stop, "permissive", load=False)
-                planned = cut_file(source, items, target_bytes, start, resumed=resumed)
-            found += [replace(split, mark=_split_mark(file, split)) for split in planned]
-    return found
-
-
 def _split_mark(file: File, split: Split) -> int:
     """What the bytes of a split begin with, as far as they were there when it was planned."""
     size = min(_SPLIT_MARK_BYTES, split.stop - split.start)
     return zlib.crc32(file.read_at(split.position, size))
 
 
-# --- reading ----------------------------------------------------------------------------------------------------------
-
-
-def chunks(reader: AnyReader, split: Split, mode: Mode = "failfast") -> Iterator[Chunk | Damage]:
-    """The operations of a split. A chunk's buffer is valid until the next one is asked for."""
-    check_mode(mode)
-    journal = part_of(reader, split.part)
-    with journal.snapshot() as files:
-        source = source_of(files.files, split.start)
-        if source is None:
-            raise NotFound(f"{journal.path}: what was in {split.file} was packed: it is not kept")
-        file = files.file(source)
-        if split.mark is not None and _split_mark(file, split) != split.mark:
-            raise NotFound(f"{journal.path}: what was in {split.file} was packed or written anew: it is not kept")
-        found = journal.file_chunks(source, file, split.start, split.stop, "permissive", at=split.position)
-        yield from split_items(journal, split, found, mode)
+SPLITS: Final = QueueSplits()

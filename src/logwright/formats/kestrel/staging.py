@@ -24,24 +24,14 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from ...core.disk import REAL_DISK, Disk, File, make_directories, write_all
 from ...core.errors import WrongUse
-from ...core.format import find_format
 from ...core.lock import Lock
-from ...core.manifest import Batch as Batch
-from ...core.manifest import FilesOf, OpenedParts, Part, StagedFile
+from ...core.manifest import FilesOf, OpenedParts, Part, StagedFile, Target
 from ...core.renaming import bytes_to_put_together, give_name, has_name, put_together
 from ...core.staging import PackedFile, StageFiles, lock_to_publish
-from ...core.staging import Published as Published
-from ...core.staging import Recovered as Recovered
-from ...core.staging import Staged as Staged
-from ...core.staging import complete as complete
-from ...core.staging import discard as discard
-from ...core.staging import is_published as is_published
-from ...core.staging import publish as publish
-from ...core.staging import recover_staging as recover_staging
 from . import kernel
 from .codec import Columns
 from .files import list_files
@@ -49,8 +39,9 @@ from .layout import DOCUMENTED, HOME_DIRECTORY, check_queue_name, lock_name, par
 from .packing import next_timestamp
 from .writer import BUFFER_BYTES, Writer
 
-OPTIONS: Final = {"queue": ("queue", "text")}
-"""The options of a sink, each with the field of `Target` that it sets, and what kind of thing it is."""
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 _COPY_BYTES: Final = 1 << 20
 
 
@@ -58,10 +49,11 @@ _COPY_BYTES: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class QueuesTarget(Target):
     """How the queues of a directory are written. Items that name no queue go to `queue`."""
 
     format: ClassVar[str] = "kestrel"
+    options: ClassVar = {"queue": ("queue", "text")}
 
     queue: str | None = None
 
@@ -108,15 +100,27 @@ class Target:
                     give_name(disk, root, staged, root / rotated_name(part.name, number))
             disk.sync_directory(root)  # whoever gave it the name may have been killed before that
 
+    def refuse_live_writers(self, root: Path, *, disk: Disk) -> None:
+        """Raise what publishing into the target's own queue would raise now: better before the work than behind it.
 
-def refuse_live_writers(root: Path | str, target: Target, *, disk: Disk = REAL_DISK) -> None:
-    """Raise what publishing into the target's own queue would raise now: better before the work than behind it.
+        Which other queues a batch is for, only its rows can tell.
+        """
+        queue = self.queue
+        if queue is not None and disk.exists(root / lock_name(queue)):
+            _lock(disk, root, queue).release()
 
-    Which other queues a batch is for, only its rows can tell.
-    """
-    root, queue = Path(root), target.queue
-    if queue is not None and disk.exists(root / lock_name(queue)):
-        _lock(disk, root, queue).release()
+    def check_writable(self, schema: pa.Schema) -> None:
+        from .tables import check_writable
+
+        check_writable(schema, self)
+
+    def writable(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        from .tables import writable
+
+        return writable(batch)
+
+    def stage(self, root: Path, run: str, order: int, *, disk: Disk = REAL_DISK) -> Stage:
+        return Stage(root, run, order, self, disk=disk)
 
 
 def _lock(disk: Disk, root: Path, queue: str) -> Lock:
@@ -141,7 +145,7 @@ class _StageFile(PackedFile):
 class Stage(StageFiles[_StageFile]):
     """What one task writes: see `core.staging`."""
 
-    def __init__(self, root: Path | str, run: str, order: int, target: Target, *, disk: Disk = REAL_DISK) -> None:
+    def __init__(self, root: Path | str, run: str, order: int, target: QueuesTarget, *, disk: Disk = REAL_DISK) -> None:
         super().__init__(root, run, order, _StageFile, disk)
         self._target = target
 
@@ -150,7 +154,8 @@ class Stage(StageFiles[_StageFile]):
 
         Columns: `data`, and if present `queue`, `added` and `expires`, as `Writer.append_batch` takes them.
         """
-        columns = find_format("kestrel").room("columns")
+        from . import columns
+
         for queue, rows in columns.by_queue(batch, self._target.queue or ""):
             if not queue and self._target.queue is None:
                 raise WrongUse("a row names no queue: give each one in the column queue, or say option('queue', NAME)")

@@ -14,16 +14,22 @@ also those that were read before their file was rotated and got another name. It
 from __future__ import annotations
 
 import json
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...core.errors import WrongUse
+from ..columns import BATCH_BYTES, left_out
 from ..tables import OwnColumns, details, microseconds, named_detail, number_detail, scaled, sizes
+from . import columns
 from .codec import Columns
 from .columns import by_queue, from_arrow
 from .records import FIELDS
+
+if TYPE_CHECKING:
+    from .staging import QueuesTarget
 
 TYPED: Final = pa.schema(
     [
@@ -54,28 +60,53 @@ _DETAILS: Final = pa.struct(
 _WRITTEN: Final = ("queue", "data", "added", "expires")
 """What becomes an item of a queue, by a sink."""
 _TIMED: Final = pa.array([op for op, fields in FIELDS.items() if "added" in fields], pa.string())
-_COLUMNS: Final = OwnColumns(_OWN, _SOURCES)
-sources = _COLUMNS.sources
 
 
-def column(batch: pa.RecordBatch, name: str) -> pa.Array | None:
-    """One column for Spark out of a batch of `columns.py`; None for what a queue's journal does not have."""
-    if name == "detail":
-        return _detail(batch)
-    data = _COLUMNS.first(batch, name)
-    if data is None:
-        return None
-    if name in ("queue", "op", "file"):
-        return data.cast(pa.string())
-    if name in ("added", "expires", "timestamp"):
-        return microseconds(data, 1000)
-    if name == "timestamp_ns":
-        return scaled(data, 1_000_000)
-    if name == "position":
-        return data.view(pa.int64())
-    if name == "size":
-        return sizes(data, "an operation")
-    return data
+class QueueColumns(OwnColumns):
+    """The columns of the operations of queues."""
+
+    typed = TYPED
+    own = _OWN
+    made_from = _SOURCES
+
+    def schema(self, names: Sequence[str] | None = None, *, sharded: bool = False) -> pa.Schema:
+        return columns.schema(names, sharded=sharded)
+
+    def collector(
+        self, names: Sequence[str] | None = None, *, sharded: bool = False, batch_bytes: int | None = None
+    ) -> columns.Collector:
+        return columns.Collector(names, sharded=sharded, batch_bytes=batch_bytes or BATCH_BYTES)
+
+    def column(self, batch: pa.RecordBatch, name: str) -> pa.Array | None:
+        """One column for Spark out of a batch of `columns.py`; None for what a queue's journal does not have."""
+        if name == "detail":
+            return _detail(batch)
+        data = self.first(batch, name)
+        if data is None:
+            return None
+        if name in ("queue", "op", "file"):
+            return data.cast(pa.string())
+        if name in ("added", "expires", "timestamp"):
+            return microseconds(data, 1000)
+        if name == "timestamp_ns":
+            return scaled(data, 1_000_000)
+        if name == "position":
+            return data.view(pa.int64())
+        if name == "size":
+            return sizes(data, "an operation")
+        return data
+
+    def check(self, batch: pa.RecordBatch) -> None:
+        columns.from_arrow(batch)
+
+    def as_messages(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        return columns.as_messages(batch)
+
+    def left_out(self, messages: pa.RecordBatch) -> dict[str, int]:
+        return left_out(messages, "key", "type", "fraction of a millisecond")
+
+
+COLUMNS: Final = QueueColumns()
 
 
 def _detail(batch: pa.RecordBatch) -> pa.Array:
@@ -130,10 +161,10 @@ def parsed(column: pa.Array) -> pa.StructArray:
         raise WrongUse(f"the details of these rows are none of operations: {error}") from None
 
 
-# --- writing --------------------------------------------------------------------------------------------------------
+# --- writing ------------------------------------------------------------------------------------------------------
 
 
-def check_writable(schema: pa.Schema, target: Any) -> None:
+def check_writable(schema: pa.Schema, target: QueuesTarget) -> None:
     """Raise `WrongUse` for columns that cannot be written, before there are any rows."""
     unknown = [name for name in schema.names if name not in _WRITTEN]
     if unknown:

@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Any
 from ...core.disk import REAL_DISK, Disk
 from ...core.durability import SyncLike
 from ...core.errors import WrongUse
-from ...core.format import find_format
 from . import codec, kernel
 from .records import DIALECT_OF, DIALECTS, OP_NAMES, OPS, Dialect, Operation
 from .writing import QueueFiles
@@ -89,7 +88,9 @@ class Writer(QueueFiles, kernel.AppendBuffer):
         every row is an item to be added: `data` or `value`, and if present `added` or `timestamp`, and `expires`. Other
         columns are ignored. Everything is checked before anything is written.
         """
-        columns: list[Columns] = find_format("kestrel").room("columns").from_arrow(batch)
+        from .columns import from_arrow
+
+        columns = from_arrow(batch)
         return self.append_columns(columns)
 
     def append_columns(self, parts: list[Columns]) -> int:

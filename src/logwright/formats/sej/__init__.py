@@ -22,6 +22,7 @@ The same in asyncio are `AsyncWriter`, `AsyncScanner` and `AsyncConsumer`; over 
 """
 
 from ...core.durability import ALWAYS, NONE, Sync, interval
+from ...core.staging import recover_staging
 from .aio import AsyncConsumer, AsyncScanner, AsyncWriter
 from .consumer import Consumer
 from .journal import Recovery, looks_like, open_reader, recover
@@ -34,7 +35,6 @@ from .scanner import Scanner
 from .shard import Shard, ShardedReader, find_shards, parse_shard_name, shard_name, stable_hash
 from .shard_scanner import ShardedScanner
 from .shard_writer import ShardedWriter
-from .staging import recover_staging
 from .writer import Writer
 
 __all__ = [

@@ -1,8 +1,4 @@
-"""The inventory of a sej journal: its segments with their sizes and offsets, and its consumers; shard by shard.
-
-A segment is there for the messages up to the first one of the segment behind it. Only of the last one the end has to
-be looked for. What is removed while we look is left out.
-"""
+"""The segments of a journal with their sizes and offsets, and its consumers, for `Splits.inventory`."""
 
 from __future__ import annotations
 
@@ -10,24 +6,13 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from ...core.errors import DamagedJournal, NotFound, StorageFailed
-from ...core.inventory import ConsumerEntry, FileEntry, Inventory
-from .offset import list_consumers, stored_offset
+from ...core.inventory import ConsumerEntry, FileEntry
+from . import offset as offsets
 from .reader import Reader
-from .splits import AnyReader, extent, parts
 
 
-def take(reader: AnyReader) -> Inventory:
-    """Files and consumers of a journal, or of all shards below a root."""
-    found = Inventory()
-    for part, journal in parts(reader):
-        with suppress(NotFound):  # the shard was removed while we looked
-            for first, following in extent(journal).values():  # one, or none for the same reason
-                found.files += _files(part, journal, following)
-                found.consumers += _consumers(part, journal, first, following)
-    return found
-
-
-def _files(part: str, reader: Reader, following: int) -> Iterator[FileEntry]:
+def list_files(part: str, reader: Reader, following: int) -> Iterator[FileEntry]:
+    """The segments of one journal, whose next offset is `following`."""
     segments = reader.segments()
     for number, segment in enumerate(segments):
         stop = max(segment.first_offset, following)  # the last one may have come after the end was looked for
@@ -39,12 +24,13 @@ def _files(part: str, reader: Reader, following: int) -> Iterator[FileEntry]:
             yield FileEntry(part, file, size, segment.first_offset, stop)
 
 
-def _consumers(part: str, reader: Reader, first: int, following: int) -> Iterator[ConsumerEntry]:
+def list_consumers(part: str, reader: Reader, first: int, following: int) -> Iterator[ConsumerEntry]:
+    """The consumers of one journal, which has the messages `first` <= offset < `following`."""
     if reader.is_single_file:
         return
-    for name in list_consumers(reader.disk, reader.directory):
+    for name in offsets.list_consumers(reader.disk, reader.directory):
         try:
-            offset = stored_offset(reader.disk, reader.directory, name)
+            offset = offsets.stored_offset(reader.disk, reader.directory, name)
         except NotFound:
             continue
         except (DamagedJournal, StorageFailed) as error:

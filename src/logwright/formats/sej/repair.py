@@ -32,7 +32,7 @@ from ...core.errors import Locked, NotFound, WrongUse
 from ...core.lock import Lock
 from ...core.losses import Loss
 from ...core.outcome import Span
-from ...core.repair import Create, Cut, Patch, Plan, Remove, Rename, Repair, Step
+from ...core.repair import Create, Cut, Patch, Plan, Remove, Rename, Repair, Repairs, Step
 from ...core.report import Problem, Report
 from .ending import find_end
 from .index import Index, build_entries, index_path, write_index
@@ -342,3 +342,17 @@ class _Planner:
                 self._remove_derived(anomaly.file, anomaly.message)
             elif anomaly.kind == "side_file":
                 self._steps.append(Remove(anomaly.file, anomaly.message))
+
+
+class _SejRepairs(Repairs):
+    def plan(self, path: Path | str, *, disk: Disk = REAL_DISK, accept_checksums: bool = False) -> Plan:
+        return plan(path, disk=disk, accept_checksums=accept_checksums)
+
+    def apply(self, path: Path | str, plan: Plan, *, disk: Disk = REAL_DISK) -> Repair | None:
+        return apply(path, plan, disk=disk)
+
+    def undo(self, path: Path | str, *, disk: Disk = REAL_DISK) -> Repair:
+        return undo(path, disk=disk)
+
+
+REPAIRS: Final = _SejRepairs()

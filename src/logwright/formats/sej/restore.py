@@ -17,8 +17,7 @@ from typing import Final
 
 from ...core.disk import REAL_DISK, Disk, make_directories, write_all
 from ...core.errors import DamagedJournal, LogwrightError, WrongUse
-from ...core.format import find_format
-from ...core.restore import Missing, Written
+from ...core.restore import Missing, Restore, Written
 from . import kernel
 from .codec import Columns
 from .index import IndexWriter, index_path
@@ -31,9 +30,6 @@ from .writer import BUFFER_BYTES
 
 _NO_LIMIT: Final = 2**62
 _MAX_NAME_BYTES: Final = 255
-
-
-# --- names ----------------------------------------------------------------------------------------------------------
 
 
 def _parsed(file: str) -> tuple[str, str, int]:
@@ -57,15 +53,6 @@ def part_of(file: str) -> str:
     return _parsed(file)[0]
 
 
-def is_single_file(file: str) -> bool:
-    """Whether the journal is one segment file by itself."""
-    _parsed(file)
-    return "/" not in file
-
-
-# --- segments -------------------------------------------------------------------------------------------------------
-
-
 class FileWriter:
     """Writes one segment, and where offsets jump the further ones that it falls into."""
 
@@ -76,7 +63,7 @@ class FileWriter:
         self._home = directory
         self._prefix = file.removesuffix(name)
         self._folder = directory / self._prefix
-        self._indexed = not is_single_file(file)
+        self._indexed = "/" in file
         self._done: list[Written] = []
         self._index: IndexWriter | None = None
         make_directories(disk, self._folder)
@@ -91,7 +78,9 @@ class FileWriter:
 
     def append_batch(self, batch: object) -> None:
         """Add rows of the table `events`, which must be of this segment and in the order of their positions."""
-        for run in find_format("sej").room("tables").runs(batch):
+        from .tables import runs
+
+        for run in runs(batch):
             expected: int = self._buffer.next_offset
             if run.first_offset < expected:
                 reason = f"the tables have offset {run.first_offset} where {expected} was expected"
@@ -151,41 +140,56 @@ class FileWriter:
                 close()
 
 
-def missing(written: Sequence[Written], extents: Mapping[str, int]) -> list[Missing]:
-    """The offsets between segments that no segment has, and those behind the last one that the journal had."""
-    following: dict[str, int] = {}
-    found = []
-    for one in sorted(written, key=lambda one: one.first):
-        part = part_of(one.file)
-        if following.setdefault(part, one.first) < one.first:
-            found.append(Missing(part, following[part], one.first))
-        following[part] = max(following[part], one.next)
-    for part, end in extents.items():
-        if part in following and following[part] < end:
-            found.append(Missing(part, following[part], end))
-    return sorted(found, key=lambda gap: (gap.part, gap.first))
+class MessageRestore(Restore):
+    """Segments, with their consumers."""
+
+    def part_of(self, file: str) -> str:
+        return part_of(file)
+
+    def writer(self, directory: Path, file: str, *, disk: Disk, listed: Sequence[str] = ()) -> FileWriter:
+        return FileWriter(directory, file, disk=disk)
+
+    def is_single_file(self, file: str) -> bool:
+        """Whether the journal is one segment file by itself."""
+        _parsed(file)
+        return "/" not in file
+
+    def missing(self, written: Sequence[Written], extents: Mapping[str, int]) -> list[Missing]:
+        """The offsets between segments that no segment has, and those behind the last one that the journal had."""
+        following: dict[str, int] = {}
+        found = []
+        for one in sorted(written, key=lambda one: one.first):
+            part = part_of(one.file)
+            if following.setdefault(part, one.first) < one.first:
+                found.append(Missing(part, following[part], one.first))
+            following[part] = max(following[part], one.next)
+        for part, end in extents.items():
+            if part in following and following[part] < end:
+                found.append(Missing(part, following[part], end))
+        return sorted(found, key=lambda gap: (gap.part, gap.first))
+
+    def write_consumers(
+        self, directory: Path, part: str, offsets: Mapping[str, int | None], *, disk: Disk = REAL_DISK
+    ) -> None:
+        """Write the offset files of a shard's consumers; an empty one for a consumer that has not committed yet."""
+        if part and parse_shard_name(part) is None:
+            raise WrongUse(f"{part!r} cannot be the name of a shard")
+        home = directory / part
+        for name, offset in offsets.items():
+            if not name or {"/", "\0"} & set(name) or len((name + OFFSET_SUFFIX).encode()) > _MAX_NAME_BYTES:
+                raise WrongUse(f"{name!r} cannot be the name of a consumer")
+            if offset is not None:
+                check_offset(offset)
+            path = offset_path(home, name)
+            make_directories(disk, path.parent)
+            file = disk.open(path, "create")
+            try:
+                write_all(file, 0, b"" if offset is None else OFFSET.pack(offset))
+                file.sync()
+            finally:
+                file.close()
+        if offsets:
+            disk.sync_directory(offset_path(home, "").parent)
 
 
-# --- consumers ------------------------------------------------------------------------------------------------------
-
-
-def write_consumers(directory: Path, part: str, offsets: Mapping[str, int | None], *, disk: Disk = REAL_DISK) -> None:
-    """Write the offset files of a shard's consumers; an empty one for a consumer that has not committed yet."""
-    if part and parse_shard_name(part) is None:
-        raise WrongUse(f"{part!r} cannot be the name of a shard")
-    home = directory / part
-    for name, offset in offsets.items():
-        if not name or {"/", "\0"} & set(name) or len((name + OFFSET_SUFFIX).encode()) > _MAX_NAME_BYTES:
-            raise WrongUse(f"{name!r} cannot be the name of a consumer")
-        if offset is not None:
-            check_offset(offset)
-        path = offset_path(home, name)
-        make_directories(disk, path.parent)
-        file = disk.open(path, "create")
-        try:
-            write_all(file, 0, b"" if offset is None else OFFSET.pack(offset))
-            file.sync()
-        finally:
-            file.close()
-    if offsets:
-        disk.sync_directory(offset_path(home, "").parent)
+RESTORE: Final = MessageRestore()

@@ -59,6 +59,14 @@ class Verdict:
     reason: str
     consumers: tuple[str, ...] = ()
 
+    @property
+    def name(self) -> str:
+        return self.segment.name
+
+    @property
+    def first(self) -> int:
+        return self.segment.first_offset
+
     def as_json(self) -> dict[str, Any]:
         return {
             "file": self.segment.name,

@@ -20,7 +20,6 @@ from ...core.closing import Closing, is_failure
 from ...core.disk import REAL_DISK, Disk
 from ...core.durability import NONE, IntervalSync, SyncLike, parse_sync
 from ...core.errors import Closed, WrongUse
-from ...core.format import find_format
 from . import kernel
 from .layout import DEFAULT_SEGMENT_BYTES, NO_TIMESTAMP
 from .records import NOW, Message, Now, check_fields
@@ -58,7 +57,8 @@ def refuse_other_bits(disk: Disk, root: Path, prefix: str, bit: int) -> None:
 
 def split_batch(batch: Any, indexes_of: Callable[[list[Columns]], list[int]]) -> dict[int, list[Columns]]:
     """The rows of an Arrow record batch or table by the index of their shard, all checked, in their order."""
-    from_arrow = find_format("sej").room("columns").from_arrow
+    from .columns import from_arrow
+
     rows_of: dict[int, list[int]] = {}
     for row, index in enumerate(indexes_of(from_arrow(batch))):
         rows_of.setdefault(index, []).append(row)

@@ -18,11 +18,13 @@ from typing import Final
 from ...core.checksum import CheckedFile
 from ...core.disk import File
 from ...core.errors import NotFound
+from ...core.inventory import Inventory
 from ...core.outcome import Damage, Mode, check_mode
-from ...core.split import TARGET_BYTES, Bound, Split, Times
+from ...core.split import TARGET_BYTES, Bound, Split, Splits, Times
 from . import codec, kernel
 from .ending import End, cursor_before_end, find_end
 from .index import Index
+from .inventory import list_consumers, list_files
 from .layout import HEAD, MAX_KEY_BYTES, VALUE_SIZE
 from .reader import Reader
 from .segment import (
@@ -45,18 +47,110 @@ _WALK_BYTES: Final = 64 << 20
 """How far back the end of the last segment is walked to, where no index is nearer: no value can deceive a walk."""
 
 
-# --- what there is ----------------------------------------------------------------------------------------------------
+class MessageSplits(Splits[AnyReader]):
+    """The splits of a journal, or of all shards below a root."""
 
+    prunes_numbers = True
+    prunes_times = True
 
-def extent(reader: AnyReader) -> dict[str, tuple[int, int]]:
-    """The first offset and the next one of every part. A message that is not there as a whole is not counted."""
-    found = {}
-    for part, journal in parts(reader):
-        with suppress(NotFound):  # the shard was removed while we looked
-            segments = journal.segments()
-            first = segments[0].first_offset if segments else 0
-            found[part] = (first, _next_of(journal, segments[-1]) if segments else first)
-    return found
+    def extent(self, reader: AnyReader) -> dict[str, tuple[int, int]]:
+        """The first offset and the next one of every part. A message that is not there as a whole is not counted."""
+        found = {}
+        for part, journal in parts(reader):
+            with suppress(NotFound):  # the shard was removed while we looked
+                segments = journal.segments()
+                first = segments[0].first_offset if segments else 0
+                found[part] = (first, _next_of(journal, segments[-1]) if segments else first)
+        return found
+
+    def reach(self, reader: AnyReader, part: str, start: int, stop: int, max_bytes: int) -> tuple[int, int]:
+        journal = _part(reader, part)
+        segments = journal.segments()
+        number, used = start, 0
+        for at in range(_segment_of(segments, start), len(segments)):
+            segment = segments[at]
+            following = segments[at + 1] if at + 1 < len(segments) else None
+            if segment.first_offset >= stop or (used and used >= max_bytes):
+                break
+            file = open_segment(journal.disk, segment)
+            try:
+                index = Index.load(journal.disk, segment, file.size())
+                place = _place(segment, file, index, start, following)[0]
+                rest = file.size() - place[0]
+                if following is not None and following.first_offset <= stop and used + rest <= max_bytes:
+                    number, used = following.first_offset, used + rest
+                    continue
+                number, taken = _reach_in(segment, following, file, index, place, stop, max_bytes - used, used == 0)
+                used += taken
+                if following is None or number < following.first_offset:
+                    break
+            finally:
+                file.close()
+        return min(number, stop), used
+
+    def plan(
+        self,
+        reader: AnyReader,
+        target_bytes: int = TARGET_BYTES,
+        start: Bound = None,
+        stop: Bound = None,
+        *,
+        resumed: bool = False,
+        times: Times | None = None,
+    ) -> list[Split]:
+        """See `Splits.plan`.
+
+        With `times`, stretches without a message of these times, by the index or by what was walked anyway, are in no
+        split. A segment without an index is in splits as a whole: looking for times there would mean reading it here.
+        """
+        found: list[Split] = []
+        if times is not None and times.is_empty:
+            return found
+        for part, journal in parts(reader):
+            if any(isinstance(bound, Mapping) and part not in bound for bound in (start, stop)):
+                continue
+            low = start[part] if isinstance(start, Mapping) else start
+            high = stop[part] if isinstance(stop, Mapping) else stop
+            planned = _plan(journal, target_bytes, low, high, resumed, times)
+            found.extend(replace(split, part=part) if part else split for split in planned)
+        return found
+
+    def chunks(self, reader: AnyReader, split: Split, mode: Mode = "failfast") -> Iterator[Chunk | Damage]:
+        """The messages of a split. A chunk's buffer is valid until the next one is asked for."""
+        check_mode(mode)
+        reader = _part(reader, split.part)
+        segments = reader.segments()
+        number = next((number for number, segment in enumerate(segments) if segment.name == split.file), None)
+        if number is None:
+            lost = f"messages {split.start} to {split.stop - 1} were in it"
+            raise NotFound(f"{reader.path}: the segment {split.file} is gone; {lost}")
+        segment = segments[number]
+        if split.before is not None:
+            yield from reader.report(split.before, mode)
+        following = segments[number + 1] if number + 1 < len(segments) else None
+        place, near = split.position, split.position + split.bytes
+        found = reader.segment_chunks(segment, following, split.start, split.stop, "permissive", at=place, near=near)
+        for item in found:
+            if not isinstance(item, Damage):
+                yield item
+            elif _begins_in(reader, segment, following, split, item):
+                yield from reader.report(item, mode)
+        if split.behind is not None:
+            yield from reader.report(split.behind, mode)
+
+    def inventory(self, reader: AnyReader) -> Inventory:
+        """Files and consumers of a journal, or of all shards below a root.
+
+        A segment holds the messages up to the first one of the segment after it, so only the end of the last one is
+        looked up.
+        """
+        found = Inventory()
+        for part, journal in parts(reader):
+            with suppress(NotFound):  # the shard was removed meanwhile
+                for first, following in self.extent(journal).values():  # one, or none for the same reason
+                    found.files += list_files(part, journal, following)
+                    found.consumers += list_consumers(part, journal, first, following)
+        return found
 
 
 def parts(reader: AnyReader) -> Iterator[tuple[str, Reader]]:
@@ -130,36 +224,6 @@ def _is_unfinished(file: File, place: Place, found: Place, size: int) -> bool:
     return False
 
 
-def reach(reader: AnyReader, part: str, start: int, stop: int, max_bytes: int) -> tuple[int, int]:
-    """How far `max_bytes` go from the message `start` on, but not beyond `stop`: where to stop, and the bytes up to it.
-
-    At least one message is within reach, however large it is.
-    """
-    journal = _part(reader, part)
-    segments = journal.segments()
-    number, used = start, 0
-    for at in range(_segment_of(segments, start), len(segments)):
-        segment = segments[at]
-        following = segments[at + 1] if at + 1 < len(segments) else None
-        if segment.first_offset >= stop or (used and used >= max_bytes):
-            break
-        file = open_segment(journal.disk, segment)
-        try:
-            index = Index.load(journal.disk, segment, file.size())
-            place = _place(segment, file, index, start, following)[0]
-            rest = file.size() - place[0]
-            if following is not None and following.first_offset <= stop and used + rest <= max_bytes:
-                number, used = following.first_offset, used + rest
-                continue
-            number, taken = _reach_in(segment, following, file, index, place, stop, max_bytes - used, used == 0)
-            used += taken
-            if following is None or number < following.first_offset:
-                break
-        finally:
-            file.close()
-    return min(number, stop), used
-
-
 def _reach_in(
     segment: Segment,
     following: Segment | None,
@@ -194,41 +258,6 @@ def _reach_in(
             rows = max(rows, 1 if at_least_one and number == first else 0)
             return number + rows, chunk.base + starts[rows] - origin
     return cursor.expected, cursor.position - origin
-
-
-# --- planning ---------------------------------------------------------------------------------------------------------
-
-
-def plan(
-    reader: AnyReader,
-    target_bytes: int = TARGET_BYTES,
-    start: Bound = None,
-    stop: Bound = None,
-    *,
-    resumed: bool = False,
-    times: Times | None = None,
-) -> list[Split]:
-    """The messages with `start` <= offset < `stop`, as they are now, in splits of about `target_bytes`.
-
-    What is appended later is in none of them. Bounds are for every shard, or for each by its name; then those that are
-    not named are left out. `resumed` says that what lies before `start` has been read before: damage that began there
-    was told then.
-
-    With `times`, stretches that are known to have no message of these, by the index or by what was walked anyway, are
-    in no split; damage that begins in them is not told. A segment without an index, or what of it has none, is in
-    splits as a whole: to look for times there would be to read it here instead of where the splits are read.
-    """
-    found: list[Split] = []
-    if times is not None and times.is_empty:
-        return found
-    for part, journal in parts(reader):
-        if any(isinstance(bound, Mapping) and part not in bound for bound in (start, stop)):
-            continue
-        low = start[part] if isinstance(start, Mapping) else start
-        high = stop[part] if isinstance(stop, Mapping) else stop
-        planned = _plan(journal, target_bytes, low, high, resumed, times)
-        found.extend(replace(split, part=part) if part else split for split in planned)
-    return found
 
 
 def _plan(
@@ -377,33 +406,6 @@ def _up_to(splits: list[Split], stop: int | None) -> list[Split]:
     return found
 
 
-# --- reading ----------------------------------------------------------------------------------------------------------
-
-
-def chunks(reader: AnyReader, split: Split, mode: Mode = "failfast") -> Iterator[Chunk | Damage]:
-    """The messages of a split. A chunk's buffer is valid until the next one is asked for."""
-    check_mode(mode)
-    reader = _part(reader, split.part)
-    segments = reader.segments()
-    number = next((number for number, segment in enumerate(segments) if segment.name == split.file), None)
-    if number is None:
-        lost = f"messages {split.start} to {split.stop - 1} were in it"
-        raise NotFound(f"{reader.path}: the segment {split.file} is gone; {lost}")
-    segment = segments[number]
-    if split.before is not None:
-        yield from reader.report(split.before, mode)
-    following = segments[number + 1] if number + 1 < len(segments) else None
-    place, near = split.position, split.position + split.bytes
-    found = reader.segment_chunks(segment, following, split.start, split.stop, "permissive", at=place, near=near)
-    for item in found:
-        if not isinstance(item, Damage):
-            yield item
-        elif _begins_in(reader, segment, following, split, item):
-            yield from reader.report(item, mode)
-    if split.behind is not None:
-        yield from reader.report(split.behind, mode)
-
-
 def _begins_in(reader: Reader, segment: Segment, following: Segment | None, split: Split, damage: Damage) -> bool:
     """Whether damage belongs to a split, and not to one before it."""
     if damage.kind == "checksum" and damage.start == split.position:
@@ -445,3 +447,6 @@ def _hiding(reader: Reader, segment: Segment, following: Segment | None, place: 
         return judge(cursor, following)[0] if cursor.read() is None and cursor.ending == BAD_CHECKSUM else None
     finally:
         file.close()
+
+
+SPLITS: Final = MessageSplits()

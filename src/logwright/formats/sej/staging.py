@@ -18,22 +18,15 @@ import time
 from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from ...core import staging as core
 from ...core.disk import REAL_DISK, Disk, File, make_directories
 from ...core.errors import DamagedJournal, WrongUse
 from ...core.keep import cut_tail
 from ...core.lock import Lock
-from ...core.manifest import Batch, FilesOf, OpenedParts, Part, staging_directory
-from ...core.manifest import StagedFile as StagedFile
+from ...core.manifest import FilesOf, OpenedParts, Part, Target, staging_directory
 from ...core.outcome import Damage
-from ...core.staging import PackedFile, Staged, StageFiles, lock_to_publish
-from ...core.staging import Recovered as Recovered
-from ...core.staging import complete as complete
-from ...core.staging import discard as discard
-from ...core.staging import is_published as is_published
-from ...core.staging import recover_staging as recover_staging
+from ...core.staging import PackedFile, StageFiles, lock_to_publish
 from . import kernel
 from .codec import CLEAN, Columns
 from .layout import DEFAULT_SEGMENT_BYTES, LOCK_NAME, SEGMENT_DIRECTORY
@@ -43,30 +36,26 @@ from .shard import find_shards, parse_shard_name, shard_name
 from .shard_writer import refuse_other_bits, split_batch, stable_indexes
 from .writer import BUFFER_BYTES, Writer
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 _NO_LIMIT: Final = 2**62
-
-OPTIONS: Final = {"prefix": ("prefix", "text"), "shardBit": ("bit", "number"), "segmentSize": ("segment_size", "bytes")}
-OPTIONS["checksums"] = ("checksums", "flag")
-"""The options of a sink, each with the field of `Target` that it sets, and what kind of thing it is."""
-
-
-@dataclass(frozen=True, slots=True)
-class Published:
-    """How many messages were put in place, and the first offset in each shard; none if they were there `already`."""
-
-    messages: int
-    first_offsets: dict[str, int]
-    already: bool = False
 
 
 # --- where they go --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ShardsTarget(Target):
     """How the journals of a root are written: see `ShardedWriter`."""
 
     format: ClassVar[str] = "sej"
+    options: ClassVar = {
+        "prefix": ("prefix", "text"),
+        "shardBit": ("bit", "number"),
+        "segmentSize": ("segment_size", "bytes"),
+        "checksums": ("checksums", "flag"),
+    }
 
     prefix: str = ""
     bit: int = 0
@@ -125,29 +114,25 @@ class Target:
                     raise DamagedJournal(home, 0, f"messages up to {part.start + there - 1} were here a moment ago")
                 _append(disk, root, writer, part, there)
 
+    def refuse_live_writers(self, root: Path, *, disk: Disk) -> None:
+        """Raise what publishing would raise for the journals there are now: better before the work than behind it."""
+        self.check_root(disk, root)
+        if disk.is_directory(root):
+            for shard in find_shards(disk, root, self.prefix):
+                lock_to_publish(disk, shard.path / LOCK_NAME, shard.path).release()
 
-def refuse_live_writers(root: Path | str, target: Target, *, disk: Disk = REAL_DISK) -> None:
-    """Raise what publishing would raise for the journals there are now: better before the work than behind it."""
-    root = Path(root)
-    target.check_root(disk, root)
-    if disk.is_directory(root):
-        for shard in find_shards(disk, root, target.prefix):
-            lock_to_publish(disk, shard.path / LOCK_NAME, shard.path).release()
+    def check_writable(self, schema: pa.Schema) -> None:
+        from .tables import check_writable
 
+        check_writable(schema)
 
-def publish(
-    root: Path | str,
-    run: str,
-    staged: Iterable[Staged],
-    target: Target,
-    batch: Batch | None = None,
-    *,
-    disk: Disk = REAL_DISK,
-    patience_seconds: float = 0,
-) -> Published:
-    """Put what tasks have staged into the journals, all of it or nothing: see `core.staging.publish`."""
-    done = core.publish(root, run, staged, target, batch, disk=disk, patience_seconds=patience_seconds)
-    return Published(done.records, done.starts, done.already)
+    def writable(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        from .tables import writable
+
+        return writable(batch)
+
+    def stage(self, root: Path, run: str, order: int, *, disk: Disk = REAL_DISK) -> Stage:
+        return Stage(root, run, order, self, disk=disk)
 
 
 # --- staging, in a task ---------------------------------------------------------------------------------------------
@@ -183,7 +168,7 @@ class _StageFile(PackedFile):
 class Stage(StageFiles[_StageFile]):
     """What one task writes: see `core.staging`."""
 
-    def __init__(self, root: Path | str, run: str, order: int, target: Target, *, disk: Disk = REAL_DISK) -> None:
+    def __init__(self, root: Path | str, run: str, order: int, target: ShardsTarget, *, disk: Disk = REAL_DISK) -> None:
         super().__init__(root, run, order, _StageFile, disk)
         self._target = target
 
@@ -200,7 +185,7 @@ class Stage(StageFiles[_StageFile]):
 class _PartWriter(Writer):
     """A writer of whoever publishes, who has the lock already, and knows of all manifests that there are."""
 
-    def __init__(self, disk: Disk, home: Path, target: Target, lock: Lock) -> None:
+    def __init__(self, disk: Disk, home: Path, target: ShardsTarget, lock: Lock) -> None:
         self._held = lock
         super().__init__(home, segment_size=target.segment_size, checksums=target.checksums, disk=disk)
 

@@ -18,9 +18,11 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ...core.columns import Columns
 from ...core.errors import TooLarge, WrongUse
-from ..columns import floored
-from .codec import Columns
+from ..columns import BATCH_BYTES, floored, left_out
+from . import columns
+from .codec import Columns as Decoded
 from .columns import from_arrow
 
 TYPED: Final = pa.schema(
@@ -46,44 +48,68 @@ _GIVEN_ANEW: Final = ("offset", "shard")
 """What a journal says of its messages by itself: these may be among the columns to be written, and do not count."""
 
 
-def sources(names: Sequence[str], *, sharded: bool) -> list[str]:
-    """The columns of `columns.py` that must be decoded for these."""
-    known = (
-        "offset",
-        "timestamp",
-        "type",
-        "key",
-        "value",
-        "file",
-        "position",
-        "size",
-        *(("shard",) if sharded else ()),
-    )
-    wanted = {_SOURCE.get(name, name) for name in names}
-    return [name for name in known if name in wanted] or ["offset"]
+class MessageColumns(Columns):
+    """The columns of messages."""
+
+    typed = TYPED
+
+    def schema(self, names: Sequence[str] | None = None, *, sharded: bool = False) -> pa.Schema:
+        return columns.schema(names, sharded=sharded)
+
+    def collector(
+        self, names: Sequence[str] | None = None, *, sharded: bool = False, batch_bytes: int | None = None
+    ) -> columns.Collector:
+        return columns.Collector(names, sharded=sharded, batch_bytes=batch_bytes or BATCH_BYTES)
+
+    def sources(self, names: Sequence[str], *, sharded: bool) -> list[str]:
+        """The columns of `columns.py` that must be decoded for these."""
+        known = (
+            "offset",
+            "timestamp",
+            "type",
+            "key",
+            "value",
+            "file",
+            "position",
+            "size",
+            *(("shard",) if sharded else ()),
+        )
+        wanted = {_SOURCE.get(name, name) for name in names}
+        return [name for name in known if name in wanted] or ["offset"]
+
+    def column(self, batch: pa.RecordBatch, name: str) -> pa.Array | None:
+        """One column for Spark out of a batch of `columns.py`; None for what a sej journal does not have."""
+        source = _SOURCE.get(name, name)
+        if source not in batch.schema.names:
+            return None
+        data = batch.column(source)
+        if name in ("offset", "sequence", "position"):
+            return _signed(data)
+        if name == "timestamp":
+            return floored(data.view(pa.int64()), 1000).view(pa.timestamp("us", tz="UTC"))
+        if name == "timestamp_ns":
+            return data.view(pa.int64())
+        if name == "type":
+            return data.cast(pa.int16())
+        if name == "detail":
+            return _details(data)
+        if name == "op":
+            return _repeated("message", len(data))
+        if name in ("shard", "file"):
+            return _repeated(data.dictionary[0], len(data)) if len(data.dictionary) == 1 else data.cast(pa.string())
+        return data
+
+    def check(self, batch: pa.RecordBatch) -> None:
+        columns.from_arrow(batch)
+
+    def record_batches(self, data: Any) -> Iterator[pa.RecordBatch]:
+        return columns.record_batches(data)
+
+    def left_out(self, messages: pa.RecordBatch) -> dict[str, int]:
+        return left_out(messages, "expiry")
 
 
-def column(batch: pa.RecordBatch, name: str) -> pa.Array | None:
-    """One column for Spark out of a batch of `columns.py`; None for what a sej journal does not have."""
-    source = _SOURCE.get(name, name)
-    if source not in batch.schema.names:
-        return None
-    data = batch.column(source)
-    if name in ("offset", "sequence", "position"):
-        return _signed(data)
-    if name == "timestamp":
-        return floored(data.view(pa.int64()), 1000).view(pa.timestamp("us", tz="UTC"))
-    if name == "timestamp_ns":
-        return data.view(pa.int64())
-    if name == "type":
-        return data.cast(pa.int16())
-    if name == "detail":
-        return _details(data)
-    if name == "op":
-        return _repeated("message", len(data))
-    if name in ("shard", "file"):
-        return _repeated(data.dictionary[0], len(data)) if len(data.dictionary) == 1 else data.cast(pa.string())
-    return data
+COLUMNS: Final = MessageColumns()
 
 
 def _repeated(text: Any, rows: int) -> pa.Array:
@@ -105,26 +131,6 @@ def _signed(data: pa.Array) -> pa.Array:
     return data.view(pa.int64())
 
 
-# --- writing --------------------------------------------------------------------------------------------------------
-
-
-def check_writable(schema: pa.Schema, target: Any = None) -> None:
-    """Raise `WrongUse` for columns that cannot be written, before there are any rows."""
-    unknown = [name for name in schema.names if name not in (*_WRITTEN, *_GIVEN_ANEW)]
-    if unknown:
-        known = "value, key, type, timestamp and timestamp_ns"
-        raise WrongUse(f"a sej message has no {', '.join(unknown)}: select {known}, as far as you have them")
-    from_arrow(writable(pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)))
-
-
-def writable(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """A batch of Spark's as `Writer.append_batch` takes it."""
-    exact = "timestamp_ns" in batch.schema.names
-    names = [name for name in _WRITTEN if name in batch.schema.names and not (exact and name == "timestamp")]
-    chosen = batch.select(names)
-    return chosen.rename_columns(["timestamp" if name == "timestamp_ns" else name for name in names])
-
-
 # --- restoring ------------------------------------------------------------------------------------------------------
 
 
@@ -134,7 +140,7 @@ class Run(NamedTuple):
     first_offset: int
     position: int
     bytes: int
-    columns: list[Columns]
+    columns: list[Decoded]
 
 
 def runs(batch: pa.RecordBatch) -> Iterator[Run]:
@@ -174,3 +180,23 @@ def _types(detail: pa.Array) -> pa.Array:
             raise WrongUse(f"{text} does not say the type of a message")
         found.append(number)
     return pa.array(found, pa.uint8()).take(encoded.indices)
+
+
+# --- writing ------------------------------------------------------------------------------------------------------
+
+
+def check_writable(schema: pa.Schema) -> None:
+    """Raise `WrongUse` for columns that cannot be written, before there are any rows."""
+    unknown = [name for name in schema.names if name not in (*_WRITTEN, *_GIVEN_ANEW)]
+    if unknown:
+        known = "value, key, type, timestamp and timestamp_ns"
+        raise WrongUse(f"a sej message has no {', '.join(unknown)}: select {known}, as far as you have them")
+    from_arrow(writable(pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)))
+
+
+def writable(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """A batch of Spark's as `Writer.append_batch` takes it."""
+    exact = "timestamp_ns" in batch.schema.names
+    names = [name for name in _WRITTEN if name in batch.schema.names and not (exact and name == "timestamp")]
+    chosen = batch.select(names)
+    return chosen.rename_columns(["timestamp" if name == "timestamp_ns" else name for name in names])

@@ -33,7 +33,6 @@ from ...core.closing import is_failure
 from ...core.disk import REAL_DISK, Disk, File, make_directories
 from ...core.durability import SyncLike
 from ...core.errors import DamagedJournal, LogwrightError, StorageFailed, TooLarge, WrongUse
-from ...core.format import find_format
 from ...core.keep import cut_tail
 from ...core.lock import Lock
 from ...core.outcome import Damage
@@ -191,7 +190,9 @@ class Writer(Appending, kernel.AppendBuffer):
         nanoseconds as int64; null for none). Other columns, `offset` among them, are ignored: offsets are given anew.
         Everything is checked before anything is written. The offsets are consecutive unless other threads append too.
         """
-        columns: list[Columns] = find_format("sej").room("columns").from_arrow(batch)
+        from .columns import from_arrow
+
+        columns = from_arrow(batch)
         return self.append_columns(columns)
 
     def append_columns(self, parts: list[Columns]) -> int:

@@ -19,10 +19,11 @@ BONJSON: see `bonjson`. Loading this package loads neither pyarrow nor pyspark.
 """
 
 from ...core.durability import ALWAYS, NONE, Sync, interval
+from ...core.keep import Recovery
 from . import bonjson
 from .aio import AsyncVersionedKVStore
 from .archives import ArchiveLimits
-from .journal import Recovery, looks_like, open_reader, recover
+from .journal import looks_like, open_reader, recover
 from .reader import Reader
 from .records import Entry, Metadata
 from .recovery import RecoveredState, VersionedRecovery

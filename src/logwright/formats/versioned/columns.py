@@ -49,17 +49,6 @@ from .cursor import Chunk
 from .files import JournalFile
 from .records import Entry, check_timestamp
 
-__all__ = [
-    "Collector",
-    "as_messages",
-    "by_store",
-    "from_arrow",
-    "record_batches",
-    "schema",
-    "state_batch",
-    "state_table",
-]
-
 _TIME: Final = pa.timestamp("ns", tz="UTC")
 _FIELDS: Final = {
     "store": pa.field("store", NAMES, nullable=False),

@@ -21,22 +21,6 @@ from .recovery import is_compressed
 from .scanner import Scanner
 from .store import VersionedKVStore
 from .stores import StoresReader
-from .writer import StoresWriter
-
-__all__ = [
-    "Reader",
-    "Recovery",
-    "Scanner",
-    "StoresReader",
-    "StoresWriter",
-    "follow",
-    "journal_of",
-    "looks_like",
-    "names_journal",
-    "open_reader",
-    "open_target",
-    "recover",
-]
 
 _READ: Final = (Kind.ACTIVE, Kind.ARCHIVE, Kind.OLD)
 
@@ -121,11 +105,6 @@ def open_reader(path: Path, *, disk: Disk = REAL_DISK) -> AnyReader:
 def follow(path: Path, ends: Any, *, timeout: float | None, mode: Mode) -> Scanner:
     """A scanner of a store from a number on, or of all stores of a directory, from a number of each."""
     return Scanner(path, ends, timeout=timeout, mode=mode)
-
-
-def open_target(directory: Path, name: str, *, disk: Disk = REAL_DISK) -> StoresWriter:
-    """What takes the rows of tables that become stores of a directory; those that name no store go to this one."""
-    return StoresWriter(directory, name, disk=disk)
 
 
 def recover(path: Path | str, *, disk: Disk = REAL_DISK) -> Recovery:

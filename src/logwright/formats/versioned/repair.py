@@ -423,11 +423,11 @@ def _missing(reader: Reader, files: Snapshot[JournalFile]) -> list[str]:
     return [f"{gap.file} @ {gap.start}: {gap.reason}" for gap in gaps if gap is not None]
 
 
-_REPAIR: Final = SideBySideRepair(
+REPAIRS: Final = SideBySideRepair(
     "versioned",
     list_stores,
     "no journal of a store is here",
     _readers,
     FileByFile("versioned", _Salvage, lock_name, _missing),
 )
-plan, apply, undo = _REPAIR.plan, _REPAIR.apply, _REPAIR.undo
+plan, apply, undo = REPAIRS.plan, REPAIRS.apply, REPAIRS.undo

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -31,8 +31,7 @@ from typing import Any, Final, NamedTuple
 
 from ...core.disk import REAL_DISK, Disk, File, make_directories, write_all
 from ...core.errors import DamagedJournal, LogwrightError, WrongUse
-from ...core.format import find_format
-from ...core.restore import Missing, Written, numbered_missing
+from ...core.restore import Restore, Written
 from .archiving import compress
 from .files import POSITION_BITS, Kind, active_name, archive_name, check_store_name, parse_name, temporary_name
 from .rotation import head_bytes
@@ -44,9 +43,6 @@ _NOT_KNOWN: Final = (-1, 0)
 """What `sequence` is where it does not say since when a journal was the active one."""
 
 
-# --- names ----------------------------------------------------------------------------------------------------------
-
-
 def part_of(file: str) -> str:
     """The store that a file belongs to. A file of any other name is taken for a store of that name."""
     parsed = parse_name(file)
@@ -55,25 +51,6 @@ def part_of(file: str) -> str:
         return check_store_name(store)
     except WrongUse:
         raise WrongUse(f"{file!r} cannot be the name of a file of a store") from None
-
-
-def is_single_file(file: str) -> bool:
-    """Never: a store may get archives at any time, so that it is a directory that comes back."""
-    part_of(file)
-    return False
-
-
-def unit_of(file: str) -> str:
-    """All files of a store are written by one writer, which has the name of the active journal."""
-    return active_name(part_of(file))
-
-
-def settled(names: Iterable[tuple[str, int | None]]) -> dict[tuple[str, int | None], str]:
-    """By any name that a file had: the writer that writes it."""
-    return {(name, before): unit_of(name) for name, before in names}
-
-
-# --- files ----------------------------------------------------------------------------------------------------------
 
 
 class Change(NamedTuple):
@@ -166,7 +143,9 @@ class FileWriter:
 
     def append_batch(self, batch: Any) -> None:
         """Add rows of the table `events`, which must be of this store, in the order of `sequence` and `position`."""
-        for row in find_format("versioned").room("tables").changes(batch):
+        from .tables import changes
+
+        for row in changes(batch):
             self._take(Change(*row))
 
     def _take(self, change: Change) -> None:
@@ -299,12 +278,24 @@ def _told(file: str, odd: Sequence[int]) -> tuple[str, ...]:
     return (f"{file}: {what} another form than before, the first one was @ {odd[0]}",)
 
 
-def missing(written: Sequence[Written], extents: Mapping[str, int]) -> list[Missing]:
-    """What is missing within journals, and behind the last entry of a store of one journal that went further."""
-    return numbered_missing(written, extents, part_of)
+class StoreRestore(Restore):
+    """All files of a store."""
+
+    renames_files = True
+
+    def part_of(self, file: str) -> str:
+        return part_of(file)
+
+    def writer(self, directory: Path, file: str, *, disk: Disk, listed: Sequence[str] = ()) -> FileWriter:
+        return FileWriter(directory, file, listed=listed, disk=disk)
+
+    def unit_of(self, file: str) -> str:
+        """All files of a store are written by one writer, which has the name of the active journal."""
+        return active_name(part_of(file))
+
+    def settled(self, names: Iterable[tuple[str, int | None]]) -> dict[tuple[str, int | None], str]:
+        """By any name that a file had: the writer that writes it."""
+        return {(name, before): self.unit_of(name) for name, before in names}
 
 
-def write_consumers(directory: Path, part: str, offsets: Mapping[str, int | None], *, disk: Disk = REAL_DISK) -> None:
-    """Refuse: there are none."""
-    if offsets:
-        raise WrongUse(f"the store {part} has consumers in these tables, and stores have none")
+RESTORE: Final = StoreRestore()

@@ -27,107 +27,78 @@ from typing import Final, cast
 from ...core.errors import NotFound
 from ...core.outcome import Damage, Mode, check_mode
 from ...core.snapshot import Snapshot
-from ...core.split import TARGET_BYTES, Bound, Split, Times
-from ...core.splitting import (
-    AnyReader,
-    advance,
-    cut_file,
-    extent,
-    file_of,
-    part_of,
-    parts,
-    plan_parts,
-    reach,
-    source_of,
-)
+from ...core.split import Split, Times
+from ...core.splitting import AnyReader, FileSplits, Wanted, cut_file, part_of, source_of
 from . import places
 from .cursor import Chunk, Head
 from .files import MOST_TAKEN_NS, POSITION_BITS, JournalFile, Kind, archive_name, parse_name
 from .reader import Reader
 from .stores import StoresReader
 
-__all__ = [
-    "BEHIND",
-    "AnyReader",
-    "advance",
-    "chunks",
-    "extent",
-    "file_of",
-    "mark",
-    "parts",
-    "plan",
-    "reach",
-    "resume",
-]
-
 BEHIND: Final = 1
 """The mark of a split of which the copies that compaction made are no part."""
 
 
-def mark(reader: AnyReader, part: str, number: int) -> str:
-    """What a place in a store is known by: see `places.py`."""
-    return places.mark_of(part_of(reader, part), number)
+class StoreSplits(FileSplits):
+    """The splits of stores."""
 
+    prunes_times = True
 
-def resume(reader: AnyReader, part: str, number: int, mark: str) -> tuple[int, str]:
-    """The number that a place has now, and why it cannot be found, if it cannot."""
-    return places.find(part_of(reader, part), number, mark)
+    def mark(self, reader: AnyReader, part: str, number: int) -> str:
+        """What a place in a store is known by: see `places.py`."""
+        return places.mark_of(part_of(reader, part), number)
 
+    def resume(self, reader: AnyReader, part: str, number: int, mark: str) -> tuple[int, str]:
+        """The number that a place has now, and why it cannot be found, if it cannot."""
+        return places.find(part_of(reader, part), number, mark)
 
-# --- planning ---------------------------------------------------------------------------------------------------------
+    def plan_part(self, reader: Reader, wanted: Wanted) -> list[Split]:
+        target_bytes, start, stop, resumed, times = wanted
+        found: list[Split] = []
+        with reader.snapshot() as files:
+            for number, source in enumerate(files.files):
+                first = source.first_number
+                if stop is not None and first >= stop:
+                    break
+                if start is not None and start - first >= 1 << POSITION_BITS:
+                    continue
+                before = files.files[number - 1] if number else None
+                if times is not None and not _may_hold(source, before, times):
+                    continue
+                at = reader.changes_start(files, number) if resumed else None
+                low = start if at is None else max(start or 0, first + at)
+                begins = start is None or start <= first
+                is_behind = number > 0 and not resumed
+                if source.compressed and begins and (stop is None or _is_behind(source, stop)):
+                    size = files.size(source)
+                    planned = [Split(source.name, at or 0, first + (at or 0), _end_number(source), size)]
+                    is_told = is_behind  # by who reads it: so a plan reads no archive
+                else:
+                    most = None if source.compressed else target_bytes
+                    planned = cut_file(source, _items(reader, files, source, low, stop), most, low, resumed=resumed)
+                    is_told = False
+                if number and begins and not is_told:
+                    planned = _with_gap(reader, files, number, planned)
+                found += [replace(split, mark=BEHIND) for split in planned] if is_behind else planned
+                files.done_with(source)
+        return found
 
-
-def plan(
-    reader: AnyReader,
-    target_bytes: int = TARGET_BYTES,
-    start: Bound = None,
-    stop: Bound = None,
-    *,
-    resumed: bool = False,
-    times: Times | None = None,
-) -> list[Split]:
-    """The changes with `start` <= number < `stop`, as they are now, in splits of about `target_bytes`.
-
-    What is appended later is in none of them. Bounds are for every store, or for each by its name; then those that are
-    not named are left out. `resumed` says that what lies before `start` has been read before: damage that began there
-    was told then.
-    """
-    return plan_parts(
-        reader, start, stop, lambda journal, low, high: _plan(journal, target_bytes, low, high, resumed, times)
-    )
-
-
-def _plan(
-    reader: Reader, target_bytes: int, start: int | None, stop: int | None, resumed: bool, times: Times | None
-) -> list[Split]:
-    found: list[Split] = []
-    with reader.snapshot() as files:
-        for number, source in enumerate(files.files):
-            first = source.first_number
-            if stop is not None and first >= stop:
-                break
-            if start is not None and start - first >= 1 << POSITION_BITS:
-                continue
-            before = files.files[number - 1] if number else None
-            if times is not None and not _may_hold(source, before, times):
-                continue
-            at = reader.changes_start(files, number) if resumed else None
-            low = start if at is None else max(start or 0, first + at)
-            begins = start is None or start <= first
-            is_behind = number > 0 and not resumed
-            if source.compressed and begins and (stop is None or _is_behind(source, stop)):
-                size = files.size(source)
-                planned = [Split(source.name, at or 0, first + (at or 0), _end_number(source), size)]
-                is_told = is_behind  # by who reads it: so a plan reads no archive
-            else:
-                most = None if source.compressed else target_bytes
-                planned = cut_file(source, _items(reader, files, source, low, stop), most, low, resumed=resumed)
-                is_told = False
-            if number and begins and not is_told:
-                planned = _with_gap(reader, files, number, planned)
-            found += [replace(split, mark=BEHIND) for split in planned] if is_behind else planned
-            files.done_with(source)
-    return found
+    def chunks(self, reader: AnyReader, split: Split, mode: Mode = "failfast") -> Iterator[Chunk | Damage]:
+        """The changes of a split. A chunk's buffer is valid until the next one is asked for."""
+        check_mode(mode)
+        opened = _open_archive(reader, split)
+        if opened is not None:
+            journal, archives = opened
+            with closing(archives):
+                yield from _chunks(journal, archives, len(archives.files) - 1, split, mode)
+            return
+        journal = part_of(reader, split.part)
+        with journal.snapshot() as files:
+            source = source_of(files.files, split.start)
+            number = -1 if source is None else files.files.index(source)
+            if source is None or (number == 0 and split.mark == BEHIND):
+                raise NotFound(f"{journal.path}: {split.file}, or what was before it, is not kept any more")
+            yield from _chunks(journal, files, number, split, mode)
 
 
 def _with_gap(reader: Reader, files: Snapshot[JournalFile], number: int, planned: list[Split]) -> list[Split]:
@@ -166,27 +137,6 @@ def _items(
     for item in reader.file_items(source, files.file(source), start, stop, "permissive"):
         if not isinstance(item, Head):
             yield item
-
-
-# --- reading ----------------------------------------------------------------------------------------------------------
-
-
-def chunks(reader: AnyReader, split: Split, mode: Mode = "failfast") -> Iterator[Chunk | Damage]:
-    """The changes of a split. A chunk's buffer is valid until the next one is asked for."""
-    check_mode(mode)
-    opened = _open_archive(reader, split)
-    if opened is not None:
-        journal, archives = opened
-        with closing(archives):
-            yield from _chunks(journal, archives, len(archives.files) - 1, split, mode)
-        return
-    journal = part_of(reader, split.part)
-    with journal.snapshot() as files:
-        source = source_of(files.files, split.start)
-        number = -1 if source is None else files.files.index(source)
-        if source is None or (number == 0 and split.mark == BEHIND):
-            raise NotFound(f"{journal.path}: {split.file}, or what was before it, is not kept any more")
-        yield from _chunks(journal, files, number, split, mode)
 
 
 def _open_archive(reader: AnyReader, split: Split) -> tuple[Reader, Snapshot[JournalFile]] | None:
@@ -236,3 +186,6 @@ def _chunks(
             yield from journal.report(item, mode)
     if split.behind is not None:
         yield from journal.report(split.behind, mode)
+
+
+SPLITS: Final = StoreSplits()

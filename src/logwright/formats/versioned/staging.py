@@ -25,37 +25,23 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from ...core.disk import REAL_DISK, Disk, File, make_directories
 from ...core.errors import DamagedJournal, WrongUse
-from ...core.format import find_format
 from ...core.lock import Lock
-from ...core.manifest import Batch as Batch
-from ...core.manifest import FilesOf, OpenedParts, Part, StagedFile
+from ...core.manifest import FilesOf, OpenedParts, Part, StagedFile, Target
 from ...core.renaming import bytes_to_put_together, give_name, has_name, put_together
 from ...core.staging import PackedFile, StageFiles, lock_to_publish
-from ...core.staging import Published as Published
-from ...core.staging import Recovered as Recovered
-from ...core.staging import Staged as Staged
-from ...core.staging import complete as complete
-from ...core.staging import discard as discard
-from ...core.staging import is_published as is_published
-from ...core.staging import publish as publish
-from ...core.staging import recover_staging as recover_staging
 from .archiving import initialized_of
 from .files import active_name, check_store_name, list_stores, lock_name, old_name, temporary_archive_name
 from .layout import HOME_DIRECTORY, MAX_TIMESTAMP
 from .rotation import head_bytes
 from .runs import Run, write_head, write_merged
 
-OPTIONS: Final = {"store": ("store", "text")}
-"""The options of a sink, each with the field of `Target` that it sets, and what kind of thing it is."""
-NO_STREAMS: Final = (
-    "a stream cannot be written to stores: Spark writes new stores, each from one table."
-    " In foreachBatch every batch can be a store of its own, by option('store', NAME)"
-)
-"""Why streams are refused."""
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 MAX_NAME_BYTES: Final = 255 - len(temporary_archive_name("", MAX_TIMESTAMP))
 """How long the name of a store can be, so that file systems take the longest name of one of its files."""
 _MOST_TOLD: Final = 10
@@ -80,10 +66,15 @@ def check_store(name: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class StoresTarget(Target):
     """How the stores of a directory are written. Changes that name no store are those of `store`."""
 
     format: ClassVar[str] = "versioned"
+    options: ClassVar = {"store": ("store", "text")}
+    no_streams: ClassVar = (
+        "a stream cannot be written to stores: Spark writes new stores, each from one table."
+        " In foreachBatch every batch can be a store of its own, by option('store', NAME)"
+    )
 
     store: str | None = None
 
@@ -130,18 +121,25 @@ class Target:
                     give_name(disk, root, staged, paths[0])
             disk.sync_directory(root)  # whoever gave it the name may have been killed before that
 
+    def refuse_live_writers(self, root: Path, *, disk: Disk) -> None:
+        """Raise what publishing the target's own store would raise now: better before the work than behind it.
 
-def refuse_live_writers(root: Path | str, target: Target, *, disk: Disk = REAL_DISK) -> None:
-    """Raise what publishing the target's own store would raise now: better before the work than behind it.
+        Which other stores a batch is for, only its rows can tell.
+        """
+        store = self.store
+        if store is None or not disk.is_directory(root):
+            return
+        if disk.exists(root / lock_name(store)):
+            _lock(disk, root, store).release()
+        _refuse_existing(root, {store} & set(list_stores(disk, root)))
 
-    Which other stores a batch is for, only its rows can tell.
-    """
-    root, store = Path(root), target.store
-    if store is None or not disk.is_directory(root):
-        return
-    if disk.exists(root / lock_name(store)):
-        _lock(disk, root, store).release()
-    _refuse_existing(root, {store} & set(list_stores(disk, root)))
+    def check_writable(self, schema: pa.Schema) -> None:
+        from .tables import check_writable
+
+        check_writable(schema, self)
+
+    def stage(self, root: Path, run: str, order: int, *, disk: Disk = REAL_DISK) -> Stage:
+        return Stage(root, run, order, self, disk=disk)
 
 
 def _lock(disk: Disk, root: Path, store: str) -> Lock:
@@ -214,7 +212,7 @@ class Stage(StageFiles[_StageFile]):
         root: Path | str,
         run: str,
         order: int,
-        target: Target,
+        target: StoresTarget,
         *,
         gathered_bytes: int = _GATHERED_BYTES,
         disk: Disk = REAL_DISK,
@@ -231,8 +229,9 @@ class Stage(StageFiles[_StageFile]):
         Columns: `k`, `o` (JSON), and if present `store`, `t` or `timestamp`, and `deleted`. A row is a deletion where
         `deleted` says so, or its value is null. One without a time gets that of its writing, and no two get the same.
         """
-        format = find_format("versioned")
-        by_store, packed = format.room("columns").by_store, format.room("tables").packed
+        from .columns import by_store
+        from .tables import packed
+
         for store, rows in by_store(batch, self._target.store or ""):
             if not store and self._target.store is None:
                 raise WrongUse("a row names no store: give each one in the column store, or say option('store', NAME)")

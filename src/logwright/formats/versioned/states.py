@@ -41,6 +41,10 @@ class StatePart:
     bytes: int = 0
     alone: bool = False
 
+    @property
+    def name(self) -> str:
+        return self.store
+
 
 @dataclass(frozen=True, slots=True)
 class StoreState:

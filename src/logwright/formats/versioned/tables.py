@@ -15,17 +15,21 @@ from __future__ import annotations
 
 import json
 from array import array
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...core.errors import WrongUse
-from ..columns import bytes_of, column_of, numbers_of, signed, times_of
+from ..columns import BATCH_BYTES, bytes_of, column_of, left_out, numbers_of, signed, times_of
 from ..tables import OwnColumns, details, named_detail, number_detail, sizes
-from . import kernel
+from . import columns, kernel
 from .columns import packed_entries
 from .records import check_timestamp
+
+if TYPE_CHECKING:
+    from .staging import StoresTarget
 
 TYPED: Final = pa.schema(
     [
@@ -51,34 +55,59 @@ _SOURCES: Final = {
 _WRITTEN: Final = ("store", "t", "timestamp", "k", "o", "deleted")
 """What becomes a change of a store, by a sink."""
 _OWN: Final = ("store", "t", "k", "o", "deleted", "file", "position", "size", "before")
-_COLUMNS: Final = OwnColumns(_OWN, _SOURCES)
-sources = _COLUMNS.sources
 
 
-def column(batch: pa.RecordBatch, name: str) -> pa.Array | None:
-    """One column for Spark out of a batch of `columns.py`; None for what a store's journal does not have."""
-    if name == "detail":
-        return _detail(batch)
-    data = _COLUMNS.first(batch, name)
-    if data is None:
-        return None
-    if name in ("store", "file"):
-        return data.cast(pa.string())
-    if name in ("t", "timestamp_ns"):
-        return signed(data)
-    if name == "timestamp":
-        return pc.divide(signed(data), 1000).view(pa.timestamp("us", tz="UTC"))
-    if name == "op":
-        return pc.if_else(data, "delete", "set")
-    if name == "key":
-        return data.cast(pa.binary())
-    if name == "value":
-        return pc.if_else(batch.column("deleted"), pa.scalar(None, pa.string()), data).cast(pa.binary())
-    if name == "position":
-        return data.view(pa.int64())
-    if name == "size":
-        return sizes(data, "an entry")
-    return data
+class ChangeColumns(OwnColumns):
+    """The columns of the changes of stores."""
+
+    typed = TYPED
+    own = _OWN
+    made_from = _SOURCES
+
+    def schema(self, names: Sequence[str] | None = None, *, sharded: bool = False) -> pa.Schema:
+        return columns.schema(names, sharded=sharded)
+
+    def collector(
+        self, names: Sequence[str] | None = None, *, sharded: bool = False, batch_bytes: int | None = None
+    ) -> columns.Collector:
+        return columns.Collector(names, sharded=sharded, batch_bytes=batch_bytes or BATCH_BYTES)
+
+    def column(self, batch: pa.RecordBatch, name: str) -> pa.Array | None:
+        """One column for Spark out of a batch of `columns.py`; None for what a store's journal does not have."""
+        if name == "detail":
+            return _detail(batch)
+        data = self.first(batch, name)
+        if data is None:
+            return None
+        if name in ("store", "file"):
+            return data.cast(pa.string())
+        if name in ("t", "timestamp_ns"):
+            return signed(data)
+        if name == "timestamp":
+            return pc.divide(signed(data), 1000).view(pa.timestamp("us", tz="UTC"))
+        if name == "op":
+            return pc.if_else(data, "delete", "set")
+        if name == "key":
+            return data.cast(pa.binary())
+        if name == "value":
+            return pc.if_else(batch.column("deleted"), pa.scalar(None, pa.string()), data).cast(pa.binary())
+        if name == "position":
+            return data.view(pa.int64())
+        if name == "size":
+            return sizes(data, "an entry")
+        return data
+
+    def check(self, batch: pa.RecordBatch) -> None:
+        next(columns.from_arrow(batch), None)
+
+    def as_messages(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        return columns.as_messages(batch)
+
+    def left_out(self, messages: pa.RecordBatch) -> dict[str, int]:
+        return left_out(messages, "type", "expiry")
+
+
+COLUMNS: Final = ChangeColumns()
 
 
 def _detail(batch: pa.RecordBatch) -> pa.Array:
@@ -129,33 +158,6 @@ def _change(
     return -1 if sequence is None else sequence, position, size, time, k, o is None, entry
 
 
-# --- writing ----------------------------------------------------------------------------------------------------------
-
-
-def check_writable(schema: pa.Schema, target: Any) -> None:
-    """Raise `WrongUse` for columns that cannot be written, before there are any rows."""
-    unknown = [name for name in schema.names if name not in _WRITTEN]
-    if unknown:
-        known = "store, k, o, t or timestamp, and deleted"
-        raise WrongUse(f"a change of a store has no {', '.join(unknown)}: select {known}, as far as you have them")
-    for name, what in (("k", "the key"), ("o", "the value, as JSON")):
-        if name not in schema.names:
-            raise WrongUse(f"there is no column {name}, which is {what}")
-    if "store" not in schema.names and target.store is None:
-        raise WrongUse("say which store the changes are of: in a column store, or by option('store', NAME)")
-    if "deleted" in schema.names and not pa.types.is_boolean(schema.field("deleted").type):
-        raise WrongUse(f"column deleted is {schema.field('deleted').type}, and must be boolean")
-    empty = pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
-    for name in ("store", "k", "o"):
-        bytes_of(name, pa.nulls(0) if name not in schema.names else empty.column(name))
-    _times_of(empty)
-
-
-def writable(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """A batch of Spark's as `Stage.append_batch` takes it."""
-    return batch
-
-
 def packed(batch: pa.RecordBatch, now: int) -> tuple[list[tuple[int, bytes]], int]:
     """The rows of one store as entries, each with its time, in their order; and the time for the next that has none.
 
@@ -189,3 +191,25 @@ def _times_of(batch: pa.RecordBatch) -> list[int | None]:
     if exact is not None:
         found = [time if given is None else given for given, time in zip(exact.to_pylist(), found, strict=True)]
     return found
+
+
+# --- writing ------------------------------------------------------------------------------------------------------
+
+
+def check_writable(schema: pa.Schema, target: StoresTarget) -> None:
+    """Raise `WrongUse` for columns that cannot be written, before there are any rows."""
+    unknown = [name for name in schema.names if name not in _WRITTEN]
+    if unknown:
+        known = "store, k, o, t or timestamp, and deleted"
+        raise WrongUse(f"a change of a store has no {', '.join(unknown)}: select {known}, as far as you have them")
+    for name, what in (("k", "the key"), ("o", "the value, as JSON")):
+        if name not in schema.names:
+            raise WrongUse(f"there is no column {name}, which is {what}")
+    if "store" not in schema.names and target.store is None:
+        raise WrongUse("say which store the changes are of: in a column store, or by option('store', NAME)")
+    if "deleted" in schema.names and not pa.types.is_boolean(schema.field("deleted").type):
+        raise WrongUse(f"column deleted is {schema.field('deleted').type}, and must be boolean")
+    empty = pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
+    for name in ("store", "k", "o"):
+        bytes_of(name, pa.nulls(0) if name not in schema.names else empty.column(name))
+    _times_of(empty)

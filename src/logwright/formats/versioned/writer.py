@@ -14,7 +14,6 @@ from typing import Any, Final
 
 from ...core.closing import Closing
 from ...core.disk import REAL_DISK, Disk
-from ...core.format import find_format
 from .files import check_store_name
 from .store import VersionedKVStore
 
@@ -52,7 +51,8 @@ class StoresWriter(Closing):
 
     def append_batch(self, batch: Any) -> int:
         """Make the changes of an Arrow record batch; how many those were. See `columns.from_arrow`."""
-        columns = find_format("versioned").room("columns")
+        from . import columns
+
         columns.check_texts(batch)
         parts = columns.by_store(batch, self._default)
         for name, _ in parts:
@@ -67,7 +67,8 @@ class StoresWriter(Closing):
     def _write(self) -> None:
         """Make the changes that have gathered."""
         gathered, self._gathered, self._gathered_bytes = self._gathered, {}, 0
-        columns = find_format("versioned").room("columns")
+        from . import columns
+
         for name, batches in gathered.items():
             for batch in batches:
                 times = columns.change_times(batch, time.time_ns())

@@ -35,7 +35,6 @@ from ..columns import (
     bitmap,
     chosen_schema,
     fixed_array,
-    record_batches,
     repeated,
 )
 from . import codec, kernel
@@ -44,8 +43,6 @@ from .cursor import Chunk
 from .files import JournalFile
 from .layout import ALLOCATION, COMPLETE, COMPLETION, MODIFICATION, REMOVAL, ROLLBACK
 from .records import END, OPS, OUTCOMES
-
-__all__ = ["Collector", "as_messages", "record_batches", "schema"]
 
 _TIME: Final = pa.timestamp("s", tz="UTC")
 _FIELDS: Final = {

@@ -19,24 +19,7 @@ from .opening import check_is_journal
 from .reader import Reader
 from .records import Transaction
 from .scanner import Scanner
-from .target import JournalTarget
-from .writer import TransactionJournal, Writer
-
-__all__ = [
-    "JournalTarget",
-    "JournalsReader",
-    "Reader",
-    "Recovery",
-    "Scanner",
-    "TransactionJournal",
-    "Writer",
-    "follow",
-    "journal_of",
-    "looks_like",
-    "open_reader",
-    "open_target",
-    "recover",
-]
+from .writer import TransactionJournal
 
 
 def looks_like(disk: Disk, path: Path) -> Evidence | None:
@@ -80,11 +63,6 @@ def _begins_like_one(disk: Disk, path: Path) -> str | None:
         file.close()
 
 
-def journal_of(name: str) -> str:
-    """The journal that a file belongs to: each is one of its own."""
-    return name
-
-
 def open_reader(path: Path, *, disk: Disk = REAL_DISK) -> AnyReader:
     """A reader of a journal, or of all journals of a directory."""
     return one_or_all(JournalsReader(path, disk=disk)) if disk.is_directory(path) else Reader(path, disk=disk)
@@ -93,11 +71,6 @@ def open_reader(path: Path, *, disk: Disk = REAL_DISK) -> AnyReader:
 def follow(path: Path, ends: Any, *, timeout: float | None, mode: Mode) -> Scanner:
     """A scanner of a journal from a number on, or of all journals of a directory, from a number of each."""
     return Scanner(path, ends, timeout=timeout, mode=mode)
-
-
-def open_target(directory: Path, name: str, *, disk: Disk = REAL_DISK) -> JournalTarget:
-    """What takes the rows of tables that become a journal of a directory."""
-    return JournalTarget(directory, name, disk=disk)
 
 
 @dataclass(frozen=True, slots=True)

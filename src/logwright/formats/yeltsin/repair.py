@@ -269,7 +269,7 @@ class _Salvage:
         return [*made, Remove(name, self.reason), rename]
 
 
-_REPAIR: Final = SideBySideRepair(
+REPAIRS: Final = SideBySideRepair(
     "yeltsin", list_journals, "no journal is here", _readers, FileByFile("yeltsin", _Salvage, lock_name)
 )
-plan, apply, undo = _REPAIR.plan, _REPAIR.apply, _REPAIR.undo
+plan, apply, undo = REPAIRS.plan, REPAIRS.apply, REPAIRS.undo

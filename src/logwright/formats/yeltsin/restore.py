@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from ...core.disk import REAL_DISK, Disk, make_directories, write_all
 from ...core.errors import DamagedJournal, LogwrightError, WrongUse
-from ...core.restore import Missing, Written
+from ...core.restore import Missing, Restore, Written
 from ...core.times import NANOSECONDS
 from . import codec
 from .layout import HEADER_BYTES, LINK, NEXT_AT
@@ -36,12 +36,6 @@ def part_of(file: str) -> str:
     if not file or file.startswith(".") or {"/", "\0"} & set(file) or len(file.encode()) > _MAX_NAME_BYTES:
         raise WrongUse(f"{file!r} cannot be the name of a journal")
     return file
-
-
-def is_single_file(file: str) -> bool:
-    """Never: what comes back is a directory that has the journal in it."""
-    part_of(file)
-    return False
 
 
 class FileWriter:
@@ -140,12 +134,18 @@ def _detail(row: int, text: str | None) -> dict[str, Any]:
     return found
 
 
-def missing(written: Sequence[Written], extents: Mapping[str, int]) -> list[Missing]:
-    """Nothing that could be told by places: transactions get others. What is missing is told in words."""
-    return []
+class TransactionRestore(Restore):
+    """Journals of page transactions."""
+
+    def part_of(self, file: str) -> str:
+        return part_of(file)
+
+    def writer(self, directory: Path, file: str, *, disk: Disk, listed: Sequence[str] = ()) -> FileWriter:
+        return FileWriter(directory, file, disk=disk)
+
+    def missing(self, written: Sequence[Written], extents: Mapping[str, int]) -> list[Missing]:
+        """Nothing that could be told by places: transactions get others. What is missing is told in words."""
+        return []
 
 
-def write_consumers(directory: Path, part: str, offsets: Mapping[str, int | None], *, disk: Disk = REAL_DISK) -> None:
-    """Refuse: there are none."""
-    if offsets:
-        raise WrongUse(f"the journal {part} has consumers in these tables, and such journals have none")
+RESTORE: Final = TransactionRestore()

@@ -12,49 +12,42 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Final
 
 from ...core.errors import NotFound
 from ...core.outcome import Damage, Mode, check_mode
-from ...core.split import TARGET_BYTES, Bound, Split, Times
-from ...core.splitting import AnyReader as AnyReader
-from ...core.splitting import advance as advance
-from ...core.splitting import cut_file, part_of, plan_parts, split_items
-from ...core.splitting import extent as extent
-from ...core.splitting import file_of as file_of
-from ...core.splitting import parts as parts
-from ...core.splitting import reach as reach
+from ...core.split import Split
+from ...core.splitting import AnyReader, FileSplits, Wanted, cut_file, part_of, split_items
 from .cursor import Chunk
 from .files import JournalFile, OpenFiles
 from .reader import Reader
 
 
-def plan(
-    reader: AnyReader,
-    target_bytes: int = TARGET_BYTES,
-    start: Bound = None,
-    stop: Bound = None,
-    *,
-    resumed: bool = False,
-    times: Times | None = None,
-) -> list[Split]:
-    """The transactions with `start` <= number < `stop`, as they are now, in splits of about `target_bytes`.
+class TransactionSplits(FileSplits):
+    """The splits of journals of page transactions."""
 
-    What is appended later is in none of them. Bounds are for every journal, or for each by its name; then those that
-    are not named are left out. `resumed` says that what lies before `start` has been read before: damage that began
-    there was told then. Times say nothing here: a journal has no order of them.
-    """
-    return plan_parts(reader, start, stop, lambda journal, low, high: _plan(journal, target_bytes, low, high, resumed))
+    def plan_part(self, reader: Reader, wanted: Wanted) -> list[Split]:
+        target_bytes, start, stop, resumed, _ = wanted
+        found: list[Split] = []
+        with reader.snapshot() as files:
+            for source in files.files:
+                indices: dict[int, int] = {}
+                items = _items(reader, files, source, start, stop, indices)
+                splits = cut_file(source, items, target_bytes, start, resumed=resumed)
+                found += [replace(split, mark=indices.get(split.position)) for split in splits]
+        return found
 
-
-def _plan(reader: Reader, target_bytes: int, start: int | None, stop: int | None, resumed: bool) -> list[Split]:
-    found: list[Split] = []
-    with reader.snapshot() as files:
-        for source in files.files:
-            indices: dict[int, int] = {}
-            items = _items(reader, files, source, start, stop, indices)
-            splits = cut_file(source, items, target_bytes, start, resumed=resumed)
-            found += [replace(split, mark=indices.get(split.position)) for split in splits]
-    return found
+    def chunks(self, reader: AnyReader, split: Split, mode: Mode = "failfast") -> Iterator[Chunk | Damage]:
+        """The transactions of a split. A chunk's buffer is valid until the next one is asked for."""
+        check_mode(mode)
+        journal: Reader = part_of(reader, split.part)
+        with journal.snapshot() as files:
+            if not files.files:
+                raise NotFound(f"{journal.path}: {split.file} is gone")
+            source = files.files[0]
+            at = None if split.mark is None else (split.position, split.mark)
+            found = journal.file_chunks(source, files.file(source), split.start, split.stop, "permissive", at=at)
+            yield from split_items(journal, split, found, mode)
 
 
 def _items(
@@ -72,14 +65,4 @@ def _items(
         yield item
 
 
-def chunks(reader: AnyReader, split: Split, mode: Mode = "failfast") -> Iterator[Chunk | Damage]:
-    """The transactions of a split. A chunk's buffer is valid until the next one is asked for."""
-    check_mode(mode)
-    journal: Reader = part_of(reader, split.part)
-    with journal.snapshot() as files:
-        if not files.files:
-            raise NotFound(f"{journal.path}: {split.file} is gone")
-        source = files.files[0]
-        at = None if split.mark is None else (split.position, split.mark)
-        found = journal.file_chunks(source, files.file(source), split.start, split.stop, "permissive", at=at)
-        yield from split_items(journal, split, found, mode)
+SPLITS: Final = TransactionSplits()

@@ -15,12 +15,15 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Sequence
 from typing import Final
 
 import pyarrow as pa
 
-from ..columns import signed
+from ..columns import BATCH_BYTES, signed
 from ..tables import OwnColumns, microseconds, scaled, sizes
+from . import columns
+from .target import check_names
 
 TYPED: Final = pa.schema(
     [
@@ -56,32 +59,54 @@ _SOURCES: Final = {
 }
 """From which of the format's own columns a column is made, where those have other names."""
 _OWN: Final = (*TYPED.names, "end_data", "gaps", "file", "position", "size")
-_COLUMNS: Final = OwnColumns(_OWN, _SOURCES)
-sources = _COLUMNS.sources
 
 
-def column(batch: pa.RecordBatch, name: str) -> pa.Array | None:
-    """One column for Spark out of a batch of `columns.py`; None for what such a journal does not have."""
-    if name == "detail":
-        return _detail(batch)
-    data = _COLUMNS.first(batch, name)
-    if data is None:
-        return None
-    if name in ("outcome", "op", "file"):
-        return data.cast(pa.string())
-    if name == "timestamp":
-        return microseconds(data, 1_000_000)
-    if name == "timestamp_ns":
-        return scaled(data, 1_000_000_000)
-    if name == "flags":
-        return data.cast(pa.int16())
-    if name == "key":
-        return data.cast(pa.string()).cast(pa.binary())
-    if name in ("offset", "page", "free_before", "free_after", "position"):
-        return signed(data)
-    if name == "size":
-        return sizes(data, "an operation")
-    return data
+class OperationColumns(OwnColumns):
+    """The columns of the operations on pages."""
+
+    typed = TYPED
+    own = _OWN
+    made_from = _SOURCES
+
+    def schema(self, names: Sequence[str] | None = None, *, sharded: bool = False) -> pa.Schema:
+        return columns.schema(names, sharded=sharded)
+
+    def collector(
+        self, names: Sequence[str] | None = None, *, sharded: bool = False, batch_bytes: int | None = None
+    ) -> columns.Collector:
+        return columns.Collector(names, sharded=sharded, batch_bytes=batch_bytes or BATCH_BYTES)
+
+    def column(self, batch: pa.RecordBatch, name: str) -> pa.Array | None:
+        """One column for Spark out of a batch of `columns.py`; None for what such a journal does not have."""
+        if name == "detail":
+            return _detail(batch)
+        data = self.first(batch, name)
+        if data is None:
+            return None
+        if name in ("outcome", "op", "file"):
+            return data.cast(pa.string())
+        if name == "timestamp":
+            return microseconds(data, 1_000_000)
+        if name == "timestamp_ns":
+            return scaled(data, 1_000_000_000)
+        if name == "flags":
+            return data.cast(pa.int16())
+        if name == "key":
+            return data.cast(pa.string()).cast(pa.binary())
+        if name in ("offset", "page", "free_before", "free_after", "position"):
+            return signed(data)
+        if name == "size":
+            return sizes(data, "an operation")
+        return data
+
+    def check(self, batch: pa.RecordBatch) -> None:
+        check_names(batch.schema.names)
+
+    def as_messages(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        return columns.as_messages(batch)
+
+
+COLUMNS: Final = OperationColumns()
 
 
 def _detail(batch: pa.RecordBatch) -> pa.Array:

@@ -6,7 +6,7 @@ carries comes from its last row, if the table has the column `end_data`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -48,8 +48,7 @@ class JournalTarget(Closing):
     def append_batch(self, batch: Any) -> int:
         """Take the rows of an Arrow record batch; how many those were."""
         names = batch.schema.names
-        if "op" not in names or "page" not in names:
-            raise WrongUse(f"there is no op, or no page, among {', '.join(names) or 'no columns'}")
+        check_names(names)
         times = batch.column("timestamp").cast("timestamp[s]").cast("int64").to_pylist() if "timestamp" in names else []
         kept = [name for name in names if name != "timestamp"]
         for number, row in enumerate(batch.select(kept).to_pylist()):
@@ -87,6 +86,12 @@ class JournalTarget(Closing):
             self._finish()
         finally:
             self._journal.close()
+
+
+def check_names(names: Sequence[str]) -> None:
+    """Raise `WrongUse` for columns that cannot become operations."""
+    if "op" not in names or "page" not in names:
+        raise WrongUse(f"there is no op, or no page, among {', '.join(names) or 'no columns'}")
 
 
 def operation_of(number: int, row: dict[str, Any]) -> Operation:
