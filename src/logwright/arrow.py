@@ -30,7 +30,7 @@ import pyarrow.parquet as pq
 from .core.columns import Columns
 from .core.disk import REAL_DISK, Disk, File, write_all
 from .core.errors import DamagedJournal, LogwrightError, NotFound, UnknownFormat, WrongUse
-from .core.format import FORMATS, BatchWriter, Format, Items, detect, find_format
+from .core.format import FORMATS, BatchWriter, Format, Items, Reader, detect, find_format
 from .core.losses import Loss, inherited
 from .core.outcome import Damage, Mode, check_mode
 from .core.report import Progress
@@ -58,10 +58,9 @@ def schema(format: str, columns: Sequence[str] | None = None) -> pa.Schema:
 
 def _format_of(reader: Any) -> Format:
     """The format whose package a reader comes from."""
-    package = type(reader).__module__.rpartition("logwright.formats.")[2].partition(".")[0]
-    if package not in FORMATS:
+    if not isinstance(reader, Reader):
         raise WrongUse(f"{type(reader).__name__} is neither a path nor the reader of a journal")
-    return FORMATS[package]
+    return FORMATS[reader.format]
 
 
 def _opened(source: Source, format: str | None, disk: Disk) -> tuple[Any, Format]:
@@ -129,9 +128,9 @@ def batches(
     """
     check_mode(mode)
     reader, found = _opened(source, format, disk)
-    collector = found.columns.collector(columns, sharded=_has_parts(reader), batch_bytes=batch_bytes)
+    collector = found.columns.collector(columns, sharded=reader.has_parts, batch_bytes=batch_bytes)
     result = Batches(collector.schema, reader.losses())
-    parts = _parts(reader, progress) if _has_parts(reader) else [Part("", reader, progress, lambda _, file: file)]
+    parts = _parts(reader, progress) if reader.has_parts else [Part("", reader, progress, lambda _, file: file)]
     result._batches = _through(result, collector, parts, (start, stop, from_time, to_time), mode, on_damage)
     return result
 
@@ -150,11 +149,6 @@ class Part(NamedTuple):
 
 Choice: TypeAlias = tuple[int | None, int | None, int | None, int | None]
 """start, stop, from_time, to_time"""
-
-
-def _has_parts(reader: Any) -> bool:
-    """Whether several journals are read as one: shards below a root, queues of a directory."""
-    return hasattr(reader, "parts")
 
 
 def _parts(reader: Any, progress: Progress | None) -> Iterable[Part]:
@@ -237,7 +231,7 @@ def items(
     reader, found = _opened(source, format, disk)
     if found.items is None:
         raise WrongUse(f"{reader.path}: journals of the format {found.name} hold no items that wait")
-    parts = _parts(reader, None) if _has_parts(reader) else [Part("", reader, None, lambda _, file: file)]
+    parts = _parts(reader, None) if reader.has_parts else [Part("", reader, None, lambda _, file: file)]
     result = Batches(found.items.schema, reader.losses())
     result._batches = _items_through(result, found.items, parts, mode, on_damage)
     return result
@@ -284,7 +278,7 @@ def append(writer: BatchWriter, data: Any) -> int:
     reader only one batch is held at a time. Each batch is checked as a whole before it is written.
     """
     rows = 0
-    for batch in _format_of(writer).columns.record_batches(data):
+    for batch in find_format(writer.format).columns.record_batches(data):
         writer.append_batch(batch)
         rows += batch.num_rows
     return rows

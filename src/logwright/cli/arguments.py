@@ -19,7 +19,7 @@ import click
 from ..core.disk import REAL_DISK
 from ..core.errors import DamagedJournal, StorageFailed, WrongUse
 from ..core.format import FORMATS, Consumers, Format, Located, Reader, detect, find_format, open_journal
-from ..core.outcome import MODES, Damage, Mode
+from ..core.outcome import MODES, Mode
 from ..values import DECODINGS
 from .output import describe, is_terminal, place, warn
 from .times import parse_time
@@ -182,16 +182,8 @@ def damage_placed(path: Path) -> Iterator[None]:
 
 def tell_torn_tails(reader: Reader) -> None:
     """Warn of the tails that a crash left and that the last pass met. They are no damage: a writer cuts them off."""
-    for damage in torn_tails(reader):
+    for damage in reader.all_torn_tails():
         warn(f"{describe(reader.path, damage)}: the next writer cuts it off and keeps it")
-
-
-def torn_tails(reader: Reader) -> list[Damage]:
-    """The torn tails that the last pass met: one at most, or one for each shard."""
-    several: list[Damage] | None = getattr(reader, "torn_tails", None)
-    if several is not None:
-        return several
-    return [reader.torn_tail] if reader.torn_tail is not None else []
 
 
 def heedful(mode: Mode) -> Mode:
@@ -211,13 +203,18 @@ def resolve_range(
 
     Where there are several parts, such as shards, a time is another number in each: then a bound is a dictionary.
     """
-    first = find_place(reader, start) if isinstance(start, str) else find_index(reader, start)
-    end = find_place(reader, stop) if isinstance(stop, str) else find_index(reader, stop)
+    first, end = _find(reader, start), _find(reader, stop)
     if since is not None:
-        first = _combine(find_time(reader, parse_time(since, local=local)), first, max)
+        first = _combine(reader.find_time(parse_time(since, local=local)), first, max)
     if until is not None:
-        end = _combine(find_time(reader, parse_time(until, local=local)), end, min)
+        end = _combine(reader.find_time(parse_time(until, local=local)), end, min)
     return first, end
+
+
+def _find(reader: Reader, bound: int | str | None) -> Any:
+    if bound is None:
+        return None
+    return reader.find_place(bound) if isinstance(bound, str) else reader.find_index(bound)
 
 
 def _combine(found: Any, given: Any, choose: Callable[[int, int], int]) -> Any:
@@ -229,45 +226,25 @@ def _combine(found: Any, given: Any, choose: Callable[[int, int], int]) -> Any:
     return choose(found, given)
 
 
-def find_index(reader: Reader, number: int | None) -> int | None:
-    """The record number that a number stands for: itself, unless the journal counts its records from 0 for people."""
-    find: Callable[[int], int] | None = getattr(reader, "find_index", None)
-    return number if find is None or number is None else find(number)
-
-
-def find_place(reader: Reader, text: str) -> Any:
-    """The record number that `FILE@POSITION` stands for (by part, where there are several)."""
-    find: Callable[[str], Any] | None = getattr(reader, "find_place", None)
-    if find is None:
-        raise WrongUse(f"{reader.path}: places cannot be looked up in this journal; give offsets")
-    return find(text)
-
-
 def find_point(reader: Reader, text: str, local: bool) -> int:
     """The record number that a point in a journal's past means: a number, a place, or a time.
 
     A journal whose states are known by time is asked by time only: a number is nanoseconds. One whose records have no
     times knows of one time all the same, which is now.
     """
-    if getattr(reader, "states_by_time", False):
+    if reader.states_by_time:
         return parse_time(text, local=local)
     if text.isascii() and text.isdigit():
-        return int(find_index(reader, int(text)) or 0)
-    if text == "now" and not hasattr(reader, "find_time") and hasattr(reader, "next"):
-        return int(reader.next)
-    find_moment = getattr(reader, "find_moment", None) or (lambda moment: find_time(reader, moment))
-    found = find_place(reader, text) if "@" in text else find_moment(parse_time(text, local=local))
+        return reader.find_index(int(text))
+    if "@" in text:
+        found = reader.find_place(text)
+    elif text == "now" and not reader.has_times:
+        found = reader.end
+    else:
+        found = reader.find_moment(parse_time(text, local=local))
     if isinstance(found, dict):
         raise WrongUse(f"{reader.path}: that is another number in each of its parts; ask for one part at a time")
-    return int(found)
-
-
-def find_time(reader: Reader, timestamp: int) -> Any:
-    """The number of the first record not earlier than a time (by shard, where there are), if records have times."""
-    find: Callable[[int], Any] | None = getattr(reader, "find_time", None)
-    if find is None:
-        raise WrongUse(f"{reader.path}: times cannot be looked up in this journal; give offsets")
-    return find(timestamp)
+    return found
 
 
 def is_of_type(located: Located, type_: int | None) -> bool:

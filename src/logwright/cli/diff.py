@@ -9,7 +9,6 @@ from typing import Any
 
 import click
 
-from ..core.errors import WrongUse
 from ..core.outcome import Damage
 from .arguments import (
     DAMAGE_FOUND,
@@ -58,13 +57,10 @@ def command(path: Path, earlier: str, later: str, local: bool, format_name: str 
     """
     damages: list[Damage] = []
     with opened(path, format_name) as reader:
-        compare = getattr(reader, "diff", None)
-        if compare is None:
-            raise WrongUse(f"{path} has no state that could differ between two points; see dump --from --to")
         start, stop = find_point(reader, earlier, local), find_point(reader, later, local)
-        changes: dict[str, Any] = compare(start, stop)
-        if getattr(reader, "states_by_time", False):
-            damages = reader.damages  # type: ignore[attr-defined]  # of the files that know those times
+        changes = reader.diff(start, stop)
+        if reader.states_by_time:
+            damages = list(reader.damages)  # of the files that know those times
         else:
             reader.count(None, max(start, stop), on_damage=damages.append)
         print_json(changes) if as_json else _print_changes(changes)

@@ -9,7 +9,6 @@ from typing import Any
 
 import click
 
-from ..core.errors import WrongUse
 from ..core.outcome import Damage
 from .arguments import DAMAGE_FOUND, GOOD, format_option, json_option, opened, path_argument, tell_torn_tails, verb
 from .output import RED, Column, Table, describe, escape, print_json, warn
@@ -40,18 +39,15 @@ def command(path: Path, key: str, format_name: str | None, as_json: bool) -> int
     its bytes after each transaction that changed it.
     """
     with opened(path, format_name) as reader:
-        tell = getattr(reader, "history", None)
-        if tell is None:
-            raise WrongUse(f"{path}: records of this journal do not change, so they have no history; see dump")
-        changes: list[dict[str, Any]] = tell(key)
+        changes = reader.history(key)
         if as_json:
             for change in changes:
                 print_json(change)
         else:
             _print_changes(changes)
         damages: list[Damage] = []
-        if getattr(reader, "states_by_time", False):
-            damages = reader.damages  # type: ignore[attr-defined]  # of all files, for all were read
+        if reader.states_by_time:
+            damages = list(reader.damages)  # of all files, for all were read
         for damage in damages:
             warn(describe(path, damage))
         tell_torn_tails(reader)

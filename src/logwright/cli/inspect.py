@@ -8,7 +8,7 @@ from typing import Any
 from ..core.report import Summary
 from .arguments import DAMAGE_FOUND, GOOD, format_option, json_option, local_option, opened, path_argument, verb
 from .output import print_facts, print_json
-from .times import format_duration, format_size, shown_time, time_scale
+from .times import format_duration, format_size, shown_time
 
 
 @verb(
@@ -32,7 +32,7 @@ def command(path: Path, local: bool, format_name: str | None, as_json: bool) -> 
     """
     with opened(path, format_name) as reader:
         summary = reader.summary()
-        scale = time_scale(reader)
+        scale = reader.time_scale
     if as_json:
         print_json(summary.as_json())
     else:

@@ -17,7 +17,7 @@ from ..core.format import Located, Reader
 from ..core.outcome import Damage
 from ..values import Decoder, Undecodable, decoder, payload, read_schema
 from .output import DIM, RED, Column, Table, describe, escape, print_json, warn
-from .times import MILLISECONDS, shown_time, time_scale
+from .times import MILLISECONDS, shown_time
 
 _HIDDEN: Final = ("file", "shard", "queue", "store", "decoded", "undecodable")
 """Fields that are no column: a line of its own tells the file, whose name has the part in it."""
@@ -105,7 +105,7 @@ class Printer:
             return {"decoded": None, "undecodable": str(error)}
 
     def _choose_columns(self, fields: dict[str, Any]) -> None:
-        known: tuple[str, ...] = getattr(self._reader, "row_fields", tuple(fields))  # not every record may have all
+        known = self._reader.row_fields or tuple(fields)
         own = [name for name in known if name not in _HIDDEN and name not in _PLACE]
         self._fields = [*own[:1], *_PLACE, *own[1:]]  # what counts the records first, their contents last
         self._table.columns = [
@@ -134,7 +134,7 @@ class Printer:
         if name == "o":
             return json.dumps(fields[name], ensure_ascii=False)
         if name in _TIMES and value is not None:
-            scale = time_scale(self._reader) if name == "timestamp" else _TIMES[name]
+            scale = self._reader.time_scale if name == "timestamp" else _TIMES[name]
             return shown_time(value * scale, local=self._local)
         return "-" if value is None else str(value)
 

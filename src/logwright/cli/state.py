@@ -64,8 +64,8 @@ def command(path: Path, at: str | None, local: bool, format_name: str | None, as
     with opened(path, format_name) as reader:
         point = None if at is None else find_point(reader, at, local)
         state = reader.state(point)
-        if getattr(reader, "states_by_time", False):
-            damages = reader.damages  # type: ignore[attr-defined]  # of the one file that knows that time
+        if reader.states_by_time:
+            damages = list(reader.damages)  # of the one file that knows that time
             print_json(state) if as_json else _print_keys(state, local)
         else:
             with progress_bar("reading") as progress:

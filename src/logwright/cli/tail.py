@@ -79,7 +79,7 @@ def command(
         Printer(reader, as_json=as_json, decode=decode, schema=schema, local=local) as printer,
     ):
         # Where following begins is settled first: what is appended from now on is printed there, once.
-        ends = _ends(reader) if follow else None
+        ends = reader.end if follow else None
         if since is None:
             found = _last(reader, _DEFAULT_COUNT if count is None else count, mode)
         else:
@@ -111,14 +111,7 @@ def _since(reader: Reader, since: str, local: bool, count: int | None, mode: Mod
     return found if count is None else deque(found, maxlen=count)
 
 
-def _ends(reader: Any) -> Any:
-    """The number that the next record will get; where several journals are read as one, for each."""
-    if hasattr(reader, "parts"):
-        return {name: part.next for name, part in reader.parts()}
-    return reader.next
-
-
-def _is_before(reader: Any, item: Located, ends: Any) -> bool:
+def _is_before(reader: Reader, item: Located, ends: Any) -> bool:
     if ends is None:
         return True
     part, number = reader.number_of(item)

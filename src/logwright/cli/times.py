@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Final
+from typing import Final
 
 from ..core.errors import WrongUse
 from ..core.times import NANOSECONDS, UNITS, format_time, parse_duration, parse_time, shown_time
@@ -18,7 +18,6 @@ __all__ = [
     "parse_size",
     "parse_time",
     "shown_time",
-    "time_scale",
 ]
 
 MILLISECONDS: Final = {"added": 1_000_000, "expires": 1_000_000}
@@ -38,12 +37,6 @@ def parse_size(text: str) -> int:
     if match is None or scale is None:
         raise WrongUse(f"{text!r} is no size: give bytes, or a number with a unit, such as 64k, 10MiB, 2GB")
     return int(match[1]) * scale
-
-
-def time_scale(reader: Any) -> int:
-    """How many nanoseconds the unit has in which a journal's records tell their `timestamp`."""
-    scale: int = getattr(reader, "time_scale", 1)
-    return scale
 
 
 def format_duration(nanoseconds: int) -> str:

@@ -13,8 +13,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol, Self
 
+from .closing import Closing
 from .disk import REAL_DISK, Disk
-from .errors import NotFound, UnknownFormat
+from .errors import NotFound, UnknownFormat, WrongUse
 from .losses import Loss
 from .outcome import Damage, Mode, Span
 from .report import Progress, Report, Summary
@@ -46,15 +47,60 @@ class Located:
     span: Span
 
 
-class Reader(Protocol):
-    """A journal opened for reading: the verbs that every format has. It changes nothing and needs no lock."""
+class Reader(Closing, ABC):
+    """A journal opened for reading: the verbs that every format has. It changes nothing and needs no lock.
 
+    Records are addressed by their numbers. Several journals under one path are read as one: these are its `parts`, and
+    a bound is one number for all of them, or one for each by its name.
+    """
+
+    format: ClassVar[str]
     path: Path
+    disk: Disk
+    row_fields: ClassVar[tuple[str, ...] | None] = None
+    """The fields of `as_json` that are columns of a printed table, if not every record has all."""
+    time_scale: ClassVar[int] = 1
+    """How many nanoseconds the unit of the field `timestamp` has."""
+    has_times: ClassVar[bool] = True
+    """Whether records can be found by their times."""
+    states_by_time: ClassVar[bool] = False
+    """Whether `state`, `diff` and `history` take times and report damage in `damages`, instead of record numbers."""
 
     @property
+    def is_single_file(self) -> bool:
+        """Whether this is one file of a journal, opened by its name."""
+        return False
+
+    @property
+    def damages(self) -> Sequence[Damage]:
+        """The damage that the last question to a reader with `states_by_time` met."""
+        return ()
+
+    @property
+    @abstractmethod
     def torn_tail(self) -> Damage | None:
         """The torn tail that the last pass met, if it met one."""
 
+    def all_torn_tails(self) -> list[Damage]:
+        """The torn tails that the last pass met: one at most, or one for each part."""
+        return [] if self.torn_tail is None else [self.torn_tail]
+
+    def parts(self) -> list[tuple[str, Any]]:
+        """The journals that are read as one, each with its name and its reader; none if this is a single journal."""
+        return []
+
+    @property
+    def has_parts(self) -> bool:
+        """Whether several journals are read as one."""
+        return False
+
+    # --- records ------------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def __iter__(self) -> Iterator[Any]:
+        """Every record in journal order."""
+
+    @abstractmethod
     def scan(
         self,
         start: int | None = None,
@@ -65,9 +111,11 @@ class Reader(Protocol):
     ) -> Iterator[Located | Damage]:
         """Every record in journal order with its place; `start` and `stop` are record numbers of the format."""
 
+    @abstractmethod
     def last(self, count: int) -> list[Located]:
         """The last records, oldest first, without reading the others where the format allows it."""
 
+    @abstractmethod
     def count(
         self,
         start: int | None = None,
@@ -76,30 +124,70 @@ class Reader(Protocol):
         progress: Progress | None = None,
         on_damage: Callable[[Damage], None] | None = None,
     ) -> int:
-        """How many whole records there are in a range. What is damaged is not counted; `on_damage` gets to know it."""
+        """How many whole records there are in a range; `on_damage` is called with what is damaged."""
 
-    def summary(self) -> Summary:
-        """What this is, quickly."""
+    @abstractmethod
+    def number_of(self, located: Located) -> tuple[str, int]:
+        """The part that a record belongs to, and its number there."""
 
-    def verify(self, *, progress: Progress | None = None) -> Report:
-        """Check everything."""
+    @property
+    @abstractmethod
+    def end(self) -> int | dict[str, int]:
+        """The number that the next record will get; with parts, that of each part by its name."""
 
-    def losses(self) -> list[Loss]:
-        """What the journal is known to have lost; see `core/losses.py`."""
-
-    def state(self, at: int | None = None) -> Any:
-        """What the journal stands for, now or at a point; as JSON."""
-
+    @abstractmethod
     def as_json(self, located: Located) -> dict[str, Any]:
         """A record as `dump --json` prints it."""
 
-    def close(self) -> None: ...
+    def find_index(self, index: int) -> int:
+        """The record number that a number typed by a person stands for."""
+        return index
 
-    def __enter__(self) -> Self: ...
+    def find_place(self, text: str) -> int | dict[str, int]:
+        """The record number that `FILE@POSITION` stands for; with parts, in each of them."""
+        raise WrongUse(f"{self.path}: places cannot be looked up in this journal; give offsets")
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
+    def find_time(self, timestamp: int) -> int | dict[str, int]:
+        """The number of the first record that is not earlier than a time; with parts, in each of them."""
+        raise WrongUse(f"{self.path}: times cannot be looked up in this journal; give offsets")
+
+    def find_moment(self, timestamp: int) -> int | dict[str, int]:
+        """The record number that the state at a time is asked by."""
+        return self.find_time(timestamp)
+
+    # --- what it is ---------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def total_bytes(self) -> int:
+        """How large the files are together."""
+
+    @abstractmethod
+    def summary(self) -> Summary:
+        """What this is, quickly."""
+
+    @abstractmethod
+    def verify(self, *, progress: Progress | None = None) -> Report:
+        """Check everything."""
+
+    @abstractmethod
+    def losses(self) -> list[Loss]:
+        """What the journal is known to have lost; see `core/losses.py`."""
+
+    @abstractmethod
+    def state(self, at: int | None = None) -> Any:
+        """What the journal stands for, now or at a point; as JSON."""
+
+    def diff(self, start: int, stop: int) -> dict[str, Any]:
+        """What changed between two points, as JSON."""
+        raise WrongUse(f"{self.path} has no state that could differ between two points; see dump --from --to")
+
+    def history(self, key: str) -> list[dict[str, Any]]:
+        """Every change of one key, oldest first, as JSON."""
+        raise WrongUse(f"{self.path}: records of this journal do not change, so they have no history; see dump")
+
+    def close(self) -> None:
+        """Nothing is held between calls."""
+        return
 
 
 class Follower(Protocol):
@@ -117,6 +205,9 @@ class Follower(Protocol):
 
 class BatchWriter(Protocol):
     """A writer that takes record batches."""
+
+    @property
+    def format(self) -> str: ...
 
     def append_batch(self, batch: Any) -> Any: ...
 

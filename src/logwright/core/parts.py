@@ -11,13 +11,10 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, TypeAlias
 
-from .closing import Closing
-from .disk import Disk
 from .errors import DamagedJournal
-from .format import Located
+from .format import Located, Reader
 from .losses import Loss
 from .outcome import Damage, Mode, check_mode
 from .report import SOUND_SO_FAR, Progress, Report, Summary
@@ -25,16 +22,13 @@ from .report import SOUND_SO_FAR, Progress, Report, Summary
 Bound: TypeAlias = int | Mapping[str, int] | None
 
 
-class PartsReader(Closing):
+class PartsReader(Reader):
     """The journals under one path. A subclass says which they are by `parts`, and what a part is called by `part_name`.
 
     `within` tells the file of a part as it is seen from the path.
     """
 
-    format: str
     part_name: str
-    path: Path
-    disk: Disk
 
     def __init__(self) -> None:
         self.torn_tails: list[Damage] = []
@@ -51,6 +45,17 @@ class PartsReader(Closing):
     def torn_tail(self) -> Damage | None:
         """The first of the torn tails that the last pass met; `torn_tails` has all of them."""
         return self.torn_tails[0] if self.torn_tails else None
+
+    def all_torn_tails(self) -> list[Damage]:
+        return self.torn_tails
+
+    @property
+    def has_parts(self) -> bool:
+        return True
+
+    @property
+    def end(self) -> dict[str, int]:
+        return {name: part.end for name, part in self.parts()}
 
     # --- going through them -----------------------------------------------------------------------------------------
 
@@ -202,9 +207,6 @@ class PartsReader(Closing):
     def state(self, at: int | None = None) -> dict[str, Any]:
         """The state of each part under its name."""
         return {f"{self.part_name}s": {part: reader.state(at) for part, reader in self._each()}}
-
-    def close(self) -> None:
-        """Nothing is held between calls."""
 
 
 def bound_of(part: str, bound: Bound) -> int | None:

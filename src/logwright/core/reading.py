@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import logging
 import re
+from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -29,13 +30,11 @@ from pathlib import Path
 from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar
 
 from .chunk import POSITION_BITS
-from .closing import Closing
-from .disk import Disk
 from .errors import DamagedJournal, Gap, LogwrightError, NotFound, WrongUse
-from .format import Located
+from .format import Located, Reader
 from .losses import Loss, read_losses
 from .outcome import Damage, Mode, Span, check_mode
-from .report import SOUND_SO_FAR, Progress, Report, Summary
+from .report import SOUND_SO_FAR, Progress, Summary
 from .snapshot import Listed, Snapshot, snapshot
 
 logger = logging.getLogger("logwright")
@@ -65,23 +64,18 @@ class AnyCursor(Protocol):
     def read(self) -> Any: ...
 
 
-class ChunkReader(Closing, Generic[C]):
+class ChunkReader(Reader, Generic[C]):
     """A journal opened for reading. It needs no lock, changes nothing, and works while a writer appends.
 
-    A subclass has `files`, `chunks` and `decoded`, and what only its format has. Its room `check` has `summarize` and
-    `verify`.
+    A subclass has `files`, `chunks` and `decoded`, and what only its format has.
     """
 
-    package: ClassVar[str]
-    """The format's, where its other rooms are."""
     counted_by: ClassVar[Mapping[str, Any]] = {}
     """What `chunks` is told where records are counted and nobody looks at them."""
     skimmed_by: ClassVar[Mapping[str, Any]] = {}
     """What `chunks` is told where only the places of records matter."""
     batched_by: ClassVar[Mapping[str, Any]] = {}
     """What `chunks` is told where columns are made of the records."""
-    path: Path
-    disk: Disk
     torn_tail: Damage | None = None
 
     # --- what a format has ------------------------------------------------------------------------------------------
@@ -104,6 +98,15 @@ class ChunkReader(Closing, Generic[C]):
     def decoded(self, chunk: C) -> list[Any]:
         """The records of a chunk."""
         raise NotImplementedError
+
+    @property
+    @abstractmethod
+    def next(self) -> int:
+        """The number that the next record will get."""
+
+    @property
+    def end(self) -> int:
+        return self.next
 
     # --- going through it -------------------------------------------------------------------------------------------
 
@@ -182,7 +185,7 @@ class ChunkReader(Closing, Generic[C]):
 
     def summary(self) -> Summary:
         """What this is, quickly: names, sizes, both ends; of what can only be read from its beginning on, not all."""
-        found: Summary = import_module(f"{self.package}.check").summarize(self)
+        found = self.summarize()
         try:
             found.losses = self.losses()
         except LogwrightError as error:
@@ -191,10 +194,9 @@ class ChunkReader(Closing, Generic[C]):
             found.health = f"{SOUND_SO_FAR}, with known losses"
         return found
 
-    def verify(self, *, progress: Progress | None = None) -> Report:
-        """Check everything: every record of every file, and what is around them."""
-        report: Report = import_module(f"{self.package}.check").verify(self, progress=progress)
-        return report
+    @abstractmethod
+    def summarize(self) -> Summary:
+        """What `summary` says, without the losses."""
 
     @property
     def directory(self) -> Path:
@@ -209,9 +211,6 @@ class ChunkReader(Closing, Generic[C]):
     def losses(self) -> list[Loss]:
         """What the journal is known to have lost, by its account; see `core/losses.py`."""
         return read_losses(self.disk, self.directory, self.part)
-
-    def close(self) -> None:
-        """Nothing is held between calls."""
 
 
 class NumberedListed(Listed, Protocol):

@@ -430,7 +430,7 @@ def _found_times(standings: Mapping[Place, Standing], timestamp_ns: int) -> dict
     by_journal: dict[str, Any] = {}
     found = {}
     for (name, part), standing in standings.items():
-        if not hasattr(standing.reader, "find_time"):
+        if not standing.reader.has_times:
             raise WrongUse(f"{name}: records of {standing.journal.format} cannot be found by startingTimestamp")
         if name not in by_journal:
             by_journal[name] = standing.reader.find_time(timestamp_ns)

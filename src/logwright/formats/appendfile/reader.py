@@ -20,7 +20,7 @@ from ...core.format import Located
 from ...core.outcome import Damage, Mode
 from ...core.reading import FilesReader
 from ...core.reading import located as located_in
-from ...core.report import Progress
+from ...core.report import Progress, Report, Summary
 from . import kernel
 from .cursor import Chunk, Cursor, judge
 from .files import POSITION_BITS, Files, JournalFile, Listing, list_files, note_losses, wrong_names
@@ -39,10 +39,21 @@ class Reader(FilesReader[Chunk, JournalFile]):
     A journal that was opened for writing, and never written to, has no files yet.
     """
 
-    package = __package__ or ""
+    format = "appendfile"
+    has_times = False
     batched_by: ClassVar[Mapping[str, Any]] = {"notes_lost": True}
     part_name = "journal"
     row_fields = ROW_FIELDS
+
+    def summarize(self) -> Summary:
+        from .check import summarize
+
+        return summarize(self)
+
+    def verify(self, *, progress: Progress | None = None) -> Report:
+        from .check import verify
+
+        return verify(self, progress=progress)
 
     def __init__(self, path: Path | str, *, disk: Disk = REAL_DISK) -> None:
         self.path = Path(path)

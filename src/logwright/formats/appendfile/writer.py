@@ -75,6 +75,8 @@ class Writer(Appending, kernel.AppendBuffer):
     `file_bytes` is how large a file may become; readers of other programs expect at most 4 MiB.
     """
 
+    format = "appendfile"
+
     def __init__(
         self,
         directory: Path | str,

@@ -76,6 +76,8 @@ class QueuesReader(SideBySideReader):
 class QueuesWriter(Closing):
     """Appends the rows of tables to the queues of a directory, each to the one that its column `queue` names."""
 
+    format = "kestrel"
+
     def __init__(self, directory: Path | str, default: str, *, disk: Disk = REAL_DISK) -> None:
         """Rows without a queue go to `default`, which is there in any case."""
         self._directory = Path(directory)

@@ -19,6 +19,7 @@ from ...core.format import Located
 from ...core.outcome import Damage, Mode
 from ...core.reading import FilesReader
 from ...core.reading import located as located_in
+from ...core.report import Progress, Report, Summary
 from . import codec, kernel
 from .boundary import judge
 from .cursor import Chunk, Cursor
@@ -40,12 +41,22 @@ class Reader(FilesReader[Chunk, JournalFile]):
     ones beside it belong to it. A path with a rotated file's name, or any other, is that file alone.
     """
 
-    package = __package__ or ""
+    format = "kestrel"
     part_name = "queue"
     records_name = "operations"
     row_fields = ROW_FIELDS
     counted_by: ClassVar = {"load": False}
     skimmed_by: ClassVar = counted_by
+
+    def summarize(self) -> Summary:
+        from .check import summarize
+
+        return summarize(self)
+
+    def verify(self, *, progress: Progress | None = None) -> Report:
+        from .check import verify
+
+        return verify(self, progress=progress)
 
     def __init__(self, path: Path | str, *, dialect: Dialect = "auto", disk: Disk = REAL_DISK) -> None:
         self.path = Path(path)

@@ -46,6 +46,8 @@ class Writer(QueueFiles, kernel.AppendBuffer):
     `dialect` is the one that the journal is in; a new one is documented, until an operation of kestrel2 is appended.
     """
 
+    format = "kestrel"
+
     def __init__(
         self,
         path: Path | str,

@@ -20,7 +20,7 @@ from ...core.format import Located
 from ...core.outcome import Damage, Mode, Span, check_mode
 from ...core.reading import ChunkReader, Shares
 from ...core.reading import located as located_in
-from ...core.report import Progress
+from ...core.report import Progress, Report, Summary
 from . import codec, kernel
 from .ending import End, find_end
 from .index import Index, build_entries
@@ -48,7 +48,17 @@ class Reader(ChunkReader[Chunk]):
     every block that has a checksum beside its segment is checked when it is read.
     """
 
-    package = __package__ or ""
+    format = "sej"
+
+    def summarize(self) -> Summary:
+        from .check import summarize
+
+        return summarize(self)
+
+    def verify(self, *, progress: Progress | None = None) -> Report:
+        from .check import verify
+
+        return verify(self, progress=progress)
 
     def __init__(self, path: Path | str, *, disk: Disk = REAL_DISK, check_sums: bool = True) -> None:
         self.path = Path(path)

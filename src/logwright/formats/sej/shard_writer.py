@@ -94,6 +94,8 @@ class ShardedWriter(Closing):
     the first failure is raised afterwards. A shard that failed takes nothing more, the others go on.
     """
 
+    format = "sej"
+
     def __init__(
         self,
         root: Path | str,

@@ -64,6 +64,8 @@ class Writer(Appending, kernel.AppendBuffer):
     `recovered` tells what was cut off the end on opening, None when it was whole; `kept` is where those bytes are now.
     """
 
+    format = "sej"
+
     def __init__(
         self,
         directory: Path | str,

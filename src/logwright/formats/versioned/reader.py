@@ -20,7 +20,7 @@ from ...core.format import Located
 from ...core.outcome import Damage, Mode, check_mode
 from ...core.reading import FilesReader
 from ...core.reading import located as located_in
-from ...core.report import Progress
+from ...core.report import Progress, Report, Summary
 from ...core.snapshot import Snapshot
 from . import kernel
 from .archives import DEFAULT_LIMITS, ArchiveLimits
@@ -49,7 +49,7 @@ class Reader(FilesReader[Chunk, JournalFile]):
     reads many stores of one directory: as long as it is right, the directory is not listed.
     """
 
-    package = __package__ or ""
+    format = "versioned"
     part_name = "store"
     records_name = "entries"
     first_position = HEADER_BYTES
@@ -57,6 +57,16 @@ class Reader(FilesReader[Chunk, JournalFile]):
     row_fields = ROW_FIELDS
     states_by_time = True
     """`state` and `diff` take times, not the numbers of records."""
+
+    def summarize(self) -> Summary:
+        from .check import summarize
+
+        return summarize(self)
+
+    def verify(self, *, progress: Progress | None = None) -> Report:
+        from .check import verify
+
+        return verify(self, progress=progress)
 
     def __init__(
         self,

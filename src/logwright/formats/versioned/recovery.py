@@ -94,9 +94,9 @@ class VersionedRecovery:
 
     def to_arrow(self, timestamp: int | None = None) -> Any:
         """The state at a time, or now, as an Arrow table: `k`, `t`, `o` as JSON."""
-        from importlib import import_module
+        from .columns import state_table
 
-        return import_module(f"{__package__}.columns").state_table(self._timeline.latest(timestamp))
+        return state_table(self._timeline.latest(timestamp))
 
     def history(self, key: str) -> list[Entry]:
         """Every change of a key that is kept, oldest first; a deletion has the value None."""

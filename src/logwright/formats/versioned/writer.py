@@ -28,6 +28,8 @@ class StoresWriter(Closing):
     is made now. What `append_batch` took is in its store when this is closed, and with few stores at once.
     """
 
+    format = "versioned"
+
     def __init__(
         self,
         directory: Path | str,

@@ -22,6 +22,7 @@ from ...core.format import Located
 from ...core.losses import Loss
 from ...core.outcome import Damage, Malformed, Mode
 from ...core.reading import FilesReader, located, reaches
+from ...core.report import Progress, Report, Summary
 from ...core.times import NANOSECONDS
 from . import codec, kernel
 from .cursor import Chunk, Cursor
@@ -37,7 +38,7 @@ ROW_FIELDS: Final = ("previous", "next", "timestamp", "flags", "complete", "outc
 class Reader(FilesReader[Chunk, JournalFile]):
     """A journal, which is one file of any name, opened for reading."""
 
-    package = __package__ or ""
+    format = "yeltsin"
     part_name = "journal"
     records_name = "transactions"
     first_position = HEADER_BYTES
@@ -47,6 +48,16 @@ class Reader(FilesReader[Chunk, JournalFile]):
     counted_by: ClassVar = {"load": False}
     skimmed_by: ClassVar = counted_by
     _single = False
+
+    def summarize(self) -> Summary:
+        from .check import summarize
+
+        return summarize(self)
+
+    def verify(self, *, progress: Progress | None = None) -> Report:
+        from .check import verify
+
+        return verify(self, progress=progress)
 
     def __init__(self, path: Path | str, *, disk: Disk = REAL_DISK) -> None:
         self.path = Path(path)

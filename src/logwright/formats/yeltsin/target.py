@@ -34,6 +34,8 @@ class JournalTarget(Closing):
     and `end_data`. Without `transaction` every row is one.
     """
 
+    format = "yeltsin"
+
     def __init__(self, directory: Path | str, name: str, *, disk: Disk = REAL_DISK) -> None:
         directory = Path(directory)
         make_directories(disk, directory)
