@@ -13,9 +13,10 @@ import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 from typing import Any, Final
 
-from ...core.disk import File
+from ...core.disk import Disk, File
 from ...core.errors import WrongUse
 
 READ_BYTES: Final = 256 * 1024
@@ -195,3 +196,13 @@ def open_stream(
 ) -> PlainStream | InflatedStream:
     """The bytes of a journal's file, whether it is an archive or not."""
     return InflatedStream(file, limits) if compressed else PlainStream(file)
+
+
+def is_compressed(disk: Disk, path: Path) -> bool:
+    """Whether a file begins like zlib data, and not like a journal."""
+    file = disk.open(path, "read")
+    try:
+        head = file.read_at(0, 2)
+    finally:
+        file.close()
+    return len(head) == 2 and head[0] & 0x0F == 8 and int.from_bytes(head, "big") % 31 == 0

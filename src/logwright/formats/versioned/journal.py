@@ -12,12 +12,11 @@ from ...core.format import Reader as AnyReader
 from ...core.keep import Recovery
 from ...core.outcome import Malformed, Mode
 from ...core.side_by_side import one_or_all
-from .archives import open_stream
+from .archives import is_compressed, open_stream
 from .codec import decode_header
 from .files import Kind, active_name, list_files, parse_name
 from .layout import HEADER_BYTES
 from .reader import Reader
-from .recovery import is_compressed
 from .scanner import Scanner
 from .store import VersionedKVStore
 from .stores import StoresReader

@@ -23,14 +23,13 @@ from ...core.reading import located as located_in
 from ...core.report import Progress, Report, Summary
 from ...core.snapshot import Snapshot
 from . import kernel
-from .archives import DEFAULT_LIMITS, ArchiveLimits
+from .archives import DEFAULT_LIMITS, ArchiveLimits, is_compressed
 from .codec import plain_value
 from .cursor import Chunk, Cursor, Head
 from .files import POSITION_BITS, JournalFile, Kind, Listing, arrange, list_files, parse_name
 from .layout import HEADER_BYTES
 from .lost import LostTimes
 from .records import Entry, Metadata
-from .recovery import is_compressed
 from .replay import difference
 from .succession import Items, find_changes, find_gap
 from .surroundings import Beginnings, counting_files, current_since, in_order

@@ -26,7 +26,7 @@ from typing import Any, TypeAlias
 from ...core.disk import REAL_DISK, Disk
 from ...core.errors import NotFound, UnknownFormat, WrongUse
 from ...core.outcome import Damage, Mode
-from .archives import DEFAULT_LIMITS, ArchiveLimits
+from .archives import DEFAULT_LIMITS, ArchiveLimits, is_compressed
 from .files import JournalFile, Kind, active_name, check_store_name, list_files, list_stores, parse_name
 from .kernel import Latest
 from .records import Entry, Value
@@ -187,16 +187,6 @@ def _of_directory(directory: Path, store: str | None, mode: Mode, limits: Archiv
     return Timeline(
         disk, where, lambda: counting_files(disk, list_files(disk, directory, store)), mode=mode, limits=limits
     )
-
-
-def is_compressed(disk: Disk, path: Path) -> bool:
-    """Whether a file begins like zlib data, and not like a journal."""
-    file = disk.open(path, "read")
-    try:
-        head = file.read_at(0, 2)
-    finally:
-        file.close()
-    return len(head) == 2 and head[0] & 0x0F == 8 and int.from_bytes(head, "big") % 31 == 0
 
 
 def arrange_files(paths: list[Path], disk: Disk, limits: ArchiveLimits = DEFAULT_LIMITS) -> list[JournalFile]:
