@@ -14,8 +14,10 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
+from logwright.core.manifest import Batch, Staged
+from logwright.core.staging import publish
 from logwright.formats.sej import Reader, Writer
-from logwright.formats.sej.staging import Batch, Stage, Staged, Target, publish
+from logwright.formats.sej.staging import ShardsTarget
 from logwright.spark.schemas import spark_schema
 from logwright.spark.source import JournalReader
 from logwright.spark.stream import JournalStream
@@ -81,7 +83,7 @@ def stage(root: Path, count: int) -> list[Staged]:
     """What four tasks stage."""
     staged = []
     for order in range(4):
-        task = Stage(root, "run", order, Target())
+        task = ShardsTarget().stage(root, "run", order)
         for _ in range(count // 4 // PER_BATCH):
             task.append_batch(tiny(PER_BATCH))
         staged.append(task.finish())
@@ -93,7 +95,7 @@ def test_committing_ten_times_the_records_takes_no_more_memory(tmp_path: Path) -
     for count in (FEW, FEW, MANY):
         root = tmp_path / f"{len(peaks)} {count}"
         staged = stage(root, count)
-        peaks[count] = peak_bytes(lambda: publish(root, "run", staged, Target(), Batch("query", 0)))  # noqa: B023
+        peaks[count] = peak_bytes(lambda: publish(root, "run", staged, ShardsTarget(), Batch("query", 0)))  # noqa: B023
         assert Reader(root).count() == count
     assert max(peaks.values()) < MOST_BYTES
     assert peaks[MANY] < 1.1 * peaks[FEW], peaks

@@ -22,7 +22,7 @@ from pyspark.sql.types import StructType
 from logwright.core.disk import REAL_DISK
 from logwright.core.errors import WrongUse
 from logwright.formats.sej import Reader, ShardedReader, ShardedWriter, Writer, find_shards
-from logwright.formats.sej.staging import Stage, Target
+from logwright.formats.sej.staging import ShardsTarget
 from logwright.spark import sink
 from logwright.spark.sink import JournalStreamWriter, JournalWriter
 
@@ -271,7 +271,7 @@ def test_what_dead_runs_have_staged_goes_and_what_is_at_work_stays(spark: Any, t
         f"{old}-other-{os.getpid()}-{token}",
     )
     for run in (dead, ours, elsewhere, stale):
-        task = Stage(tmp_path / "out", run, 0, Target())
+        task = ShardsTarget().stage(tmp_path / "out", run, 0)
         task.append_batch(pa.record_batch({"value": [b"never published"]}))
         task.finish()
     save(frame_of(spark, rows_of(1, 10)), tmp_path / "out")
