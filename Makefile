@@ -37,9 +37,9 @@ demo: setup ## write sample journals, make tables of them on Spark, and a report
 
 test: setup ## style, types, and all tests
 	@$(BIN)/python -m tests.spark.quick & { $(CHECKS); }; status=$$?; wait; exit $$status
-	@echo "== the codecs without compiled kernels: pytest tests/formats -k 'codec or golden'"
+	@echo "== the codecs without compiled kernels: pytest tests -k 'codec or golden'"
 	@LOGWRIGHT_PURE=1 $(BIN)/python -m pytest -n $(JOBS) -m "not torture" --durations=0 --durations-min=5 -q \
-		tests/formats -k "codec or golden"
+		tests/sej tests/kestrel tests/appendfile tests/versioned tests/yeltsin -k "codec or golden"
 	@echo "== all tests: pytest -n $(JOBS)"
 	@$(BIN)/python -m pytest -n $(JOBS) -m "not torture"
 

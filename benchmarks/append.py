@@ -15,7 +15,7 @@ from pathlib import Path
 
 from benchmarks.journals import MESSAGE_TABLE
 from benchmarks.measure import KEY, MESSAGE_BYTES, VALUE, Clock, Figure, Plan, Turns
-from logwright.formats.sej.writer import Writer
+from logwright.sej.files.writer import Writer
 
 
 def ours(place: Path, count: int) -> float:

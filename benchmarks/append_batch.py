@@ -11,7 +11,7 @@ from pathlib import Path
 
 from benchmarks.journals import BATCH_ROWS, batch_of, segment_of
 from benchmarks.measure import Clock, Figure, Plan, Turns
-from logwright.formats.sej.writer import Writer
+from logwright.sej.files.writer import Writer
 
 
 def in_turns(place: Path, batch: object, data: bytes, batches: int) -> dict[str, float]:

@@ -24,9 +24,9 @@ from typing import Any
 
 from benchmarks.measure import VALUE, Clock, Figure, Plan, Turns
 from benchmarks.together import beside_bare, by_tasks
-from logwright.core.disk import OpenMode, RealDisk, RealFile
-from logwright.formats.appendfile import AppendJournal, Writer
-from logwright.formats.appendfile.layout import MAX_FILE_BYTES
+from logwright.appendfile import AppendJournal, Writer
+from logwright.appendfile.bytes.layout import MAX_FILE_BYTES
+from logwright.core.io.disk import OpenMode, RealDisk, RealFile
 
 LIMIT_NS = 1000.0
 """A record is to take no longer than this: a million a second."""

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from benchmarks.measure import Clock, Figure, Plan, Turns
-from logwright.formats.versioned import bonjson
+from logwright.versioned.bytes import bonjson
 
 
 def entries(count: int) -> list[Any]:

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from benchmarks.measure import KEY, MESSAGE_BYTES, VALUE, Figure, Plan, Turns
 from benchmarks.together import beside_bare, by_tasks, by_threads
-from logwright.formats.sej.aio import AsyncWriter
-from logwright.formats.sej.writer import Writer
+from logwright.sej.files.writer import Writer
+from logwright.sej.model.aio import AsyncWriter
 
 
 def append(writer: Writer) -> Callable[[], int]:

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from benchmarks.measure import KEY, MESSAGE_BYTES, VALUE, Figure, Plan, Turns
-from logwright.formats.sej.writer import Writer
+from logwright.sej.files.writer import Writer
 
 GOAL_MB = 150.0
 PIECE_BYTES = 1 << 20

@@ -11,8 +11,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from benchmarks.measure import MESSAGE_BYTES, VALUE, Plan
-from logwright.formats.sej.layout import SEGMENT_DIRECTORY, segment_name
-from logwright.formats.sej.writer import Writer
+from logwright.sej.bytes.layout import SEGMENT_DIRECTORY, segment_name
+from logwright.sej.files.writer import Writer
 
 BATCH_ROWS = 100_000
 FIRST_TIME = 1_700_000_000_000_000_000

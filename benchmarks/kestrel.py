@@ -22,7 +22,7 @@ from typing import Any
 
 from benchmarks.measure import VALUE, Clock, Figure, Plan, Turns
 from benchmarks.together import beside_bare, by_tasks, by_threads
-from logwright.formats.kestrel import AsyncQueue, Queue
+from logwright.kestrel import AsyncQueue, Queue
 
 ITEM = VALUE
 ITEM_BYTES = 21 + len(ITEM)
@@ -219,7 +219,7 @@ def durably(plan: Plan) -> list[Figure]:
 _PRELUDE = """
 import json, sys, time
 from benchmarks.measure import peak_bytes
-from logwright.formats.kestrel import Queue
+from logwright.kestrel import Queue
 directory, count, held = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 started = time.perf_counter()
 queue = Queue(directory, "backlog", max_memory_bytes=held)

@@ -10,7 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from logwright.formats.sej import kernel
+from logwright.sej.bytes import kernel
 
 
 def describe(place: Path) -> dict[str, Any]:

@@ -17,8 +17,8 @@ PRELUDE = """
 import sys
 from pathlib import Path
 from benchmarks.measure import KEY, VALUE, peak_bytes
-from logwright.formats.sej.reader import Reader
-from logwright.formats.sej.writer import Writer
+from logwright.sej.files.reader import Reader
+from logwright.sej.files.writer import Writer
 journal, rows = Path(sys.argv[1]), int(sys.argv[2])
 """
 

@@ -10,8 +10,8 @@ from collections import deque
 from pathlib import Path
 
 from benchmarks.measure import Clock, Figure, Plan, Turns
-from logwright.formats.kestrel.reader import Reader
-from logwright.formats.kestrel.writer import Writer
+from logwright.kestrel.files.reader import Reader
+from logwright.kestrel.files.writer import Writer
 
 GOAL_NS = 50.0
 BACKLOG = 1000

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from benchmarks.journals import large_journal, segment_of, sqlite_of
 from benchmarks.measure import MESSAGE_BYTES, Clock, Figure, Plan, Turns
-from logwright.formats.sej.reader import Reader
+from logwright.sej.files.reader import Reader
 
 
 def ours(directory: Path, count: int) -> float:

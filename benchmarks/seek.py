@@ -16,10 +16,10 @@ from pathlib import Path
 
 from benchmarks.journals import large_journal, segment_of, time_of
 from benchmarks.measure import Clock, Figure, Plan, Turns
-from logwright.formats.sej.reader import Reader
-from logwright.formats.sej.records import Message
-from logwright.formats.sej.scanner import Scanner
-from logwright.formats.sej.writer import Writer
+from logwright.sej.bytes.records import Message
+from logwright.sej.files.reader import Reader
+from logwright.sej.files.scanner import Scanner
+from logwright.sej.files.writer import Writer
 
 LIMIT_MS = 25.0
 MOST_SYNCS = 10

@@ -25,7 +25,7 @@ from typing import Any
 
 from benchmarks.journals import BATCH_ROWS, batch_of, time_of
 from benchmarks.measure import MESSAGE_BYTES, VALUE, Figure, Plan, Turns
-from logwright.formats.sej.writer import Writer
+from logwright.sej.files.writer import Writer
 
 ROOT = Path(__file__).parents[1]
 JSON_COLUMNS = "offset BIGINT, timestamp BIGINT, type SMALLINT, key STRING, value STRING"

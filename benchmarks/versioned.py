@@ -21,10 +21,10 @@ from typing import Any
 
 from benchmarks.measure import Clock, Figure, Plan, Turns
 from benchmarks.together import beside_bare
-from logwright.core.disk import REAL_DISK, write_all
-from logwright.formats.versioned.archiving import new_compressor
-from logwright.formats.versioned.recovery import VersionedRecovery
-from logwright.formats.versioned.store import VersionedKVStore
+from logwright.core.io.disk import REAL_DISK, write_all
+from logwright.versioned.files.archiving import new_compressor
+from logwright.versioned.model.recovery import VersionedRecovery
+from logwright.versioned.model.store import VersionedKVStore
 
 VALUE: dict[str, Any] = {
     "id": 4711,

@@ -23,12 +23,12 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from benchmarks.measure import Clock, Figure, Plan, Turns
-from logwright.core.disk import REAL_DISK
-from logwright.formats.yeltsin.database import AHEAD_BYTES, NOTHING_BYTES, Database
-from logwright.formats.yeltsin.layout import MODIFICATION, MODIFICATION_HEAD, OPERATION_HEAD, OPERATION_HEAD_BYTES
-from logwright.formats.yeltsin.opening import open_for_writing
-from logwright.formats.yeltsin.table_layout import FIRST_PAGE, PAGE_BYTES
-from logwright.formats.yeltsin.transaction_log import TransactionLog
+from logwright.core.io.disk import REAL_DISK
+from logwright.yeltsin.bytes.layout import MODIFICATION, MODIFICATION_HEAD, OPERATION_HEAD, OPERATION_HEAD_BYTES
+from logwright.yeltsin.bytes.table_layout import FIRST_PAGE, PAGE_BYTES
+from logwright.yeltsin.files.opening import open_for_writing
+from logwright.yeltsin.model.database import AHEAD_BYTES, NOTHING_BYTES, Database
+from logwright.yeltsin.model.transaction_log import TransactionLog
 
 CHANGE_BYTES = 4096
 RECORD_BYTES = NOTHING_BYTES + OPERATION_HEAD_BYTES + MODIFICATION_HEAD.size + 2 * CHANGE_BYTES

@@ -12,13 +12,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from logwright import arrow, versioned
-from logwright.core.errors import DamagedJournal, LogwrightError, NotFound, StorageFailed, UnknownFormat, WrongUse
-from logwright.core.outcome import Damage
-from logwright.formats.sej.reader import Reader
-from logwright.formats.sej.records import Message
-from logwright.formats.sej.shard import ShardedReader
-from logwright.formats.sej.shard_writer import ShardedWriter
-from logwright.formats.sej.writer import Writer
+from logwright.core.bytes.outcome import Damage
+from logwright.errors import DamagedJournal, LogwrightError, NotFound, StorageFailed, UnknownFormat, WrongUse
+from logwright.sej.bytes.records import Message
+from logwright.sej.files.reader import Reader
+from logwright.sej.files.shard import ShardedReader
+from logwright.sej.files.shard_writer import ShardedWriter
+from logwright.sej.files.writer import Writer
 from tests.support.faulty_disk import Fault, every_fault
 from tests.support.simulated_disk import SimulatedDisk
 

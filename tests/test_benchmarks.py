@@ -12,7 +12,7 @@ from benchmarks.__main__ import SUBJECTS, main
 from benchmarks.measure import Figure, Plan, Turns
 from rich.console import Console
 
-from logwright.formats.sej.reader import Reader
+from logwright.sej.files.reader import Reader
 
 
 def test_a_ratio_above_one_means_that_ours_is_better() -> None:

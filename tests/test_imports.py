@@ -1,4 +1,4 @@
-"""The house keeps its directions: who imports whom, who may touch files, and what `import logwright` loads.
+"""The package keeps its directions: who imports whom, who may touch files, and what `import logwright` loads.
 
 The way of the data is disk → journal → codec/kernel → records or columns → replay / arrow → spark → pipeline → people,
 and never back. These tests read the sources, so that a shortcut is noticed when it is taken.
@@ -18,7 +18,7 @@ import pytest
 SOURCE = Path(__file__).resolve().parents[1] / "src"
 PACKAGE = SOURCE / "logwright"
 MODULES = sorted(PACKAGE.rglob("*.py"))
-FORMATS = sorted(path.name for path in (PACKAGE / "formats").iterdir() if (path / "__init__.py").exists())
+FORMATS = sorted(path.parent.name for path in PACKAGE.glob("*/format.py") if path.parent.name != "core")
 OPTIONAL = {
     "pyarrow",
     "pyspark",
@@ -32,15 +32,15 @@ OPTIONAL = {
     "pandas",
     "numpy",
 }
-PURE_ROOMS = {"layout", "records", "codec", "kernel", "errors"}
-"""What is bytes and meaning only."""
-PURE_CORE = {"buffers", "errors", "gathering", "outcome", "outgoing", "twins"}
-"""What of the core they are made of."""
-ARROW_ROOMS = {"columns", "messages", "tables"}
-"""Where, in a format, Arrow may be known."""
-ARROW_PLACES = {"arrow.py", "location.py"}
-"""And where above the formats: columns of files, and files by `pyarrow.fs`."""
-FILE_ROOMS = {"core/disk.py", "core/watch.py"}
+FOLDERS = ("bytes", "files", "model", "tables")
+"""What every format consists of, besides its `format.py`; each may load those before it, and `model/replay.py`."""
+LOADS_LATER = {("kestrel/files/writing.py", "packing")}
+"""What loads from a later folder all the same: a queue packs its files by a replay of its own."""
+ARROW_MODULES = {"columns", "messages", "tables"}
+"""Where, in the folder `tables` of a format, Arrow may be loaded."""
+ARROW_PLACES = {"arrow.py", "location.py", "core/arrow/columns.py", "core/arrow/tables.py"}
+"""And where outside of the formats: columns of files, and files by `pyarrow.fs`."""
+FILE_MODULES = {"core/io/disk.py", "core/io/watch.py"}
 """The doors to the file system."""
 
 
@@ -109,6 +109,10 @@ def modules_below(*parts: str) -> list[Path]:
     return [path for path in MODULES if root in path.parents]
 
 
+def modules_of_formats() -> list[Path]:
+    return [path for format in FORMATS for path in modules_below(format)]
+
+
 def each(paths: list[Path]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("path", paths, ids=place_of)
 
@@ -116,44 +120,53 @@ def each(paths: list[Path]) -> pytest.MarkDecorator:
 # --- who imports whom -----------------------------------------------------------------------------------------------
 
 
-@each(modules_below("core"))
+@each([path for path in modules_below("core") if place_of(path) not in ARROW_PLACES])
 def test_core_imports_the_standard_library_and_core_only(path: Path) -> None:
     names = imports_of(path)
     assert outside(names) == set()
-    assert {name for name in in_house(names) if not within(name, "logwright.core")} <= {"logwright"}
+    others = {name for name in in_house(names) if not within(name, "logwright.core")}
+    assert {name for name in others if not within(name, "logwright.errors")} <= {"logwright"}
 
 
-@each([path for path in modules_below("formats") if path.parent.name != "formats"])
+def test_every_format_has_the_same_folders() -> None:
+    for format in FORMATS:
+        found = {path.name for path in (PACKAGE / format).iterdir() if path.is_dir() and path.name != "__pycache__"}
+        assert found == set(FOLDERS), format
+        files = {path.name for path in (PACKAGE / format).iterdir() if path.suffix in (".py", ".pyx", ".pxd")}
+        assert files == {"__init__.py", "format.py"}, format
+
+
+@each([path for path in modules_of_formats() if len(path.relative_to(PACKAGE).parts) > 2])
+def test_a_folder_loads_only_the_folders_before_it(path: Path) -> None:
+    format, folder = path.relative_to(PACKAGE).parts[:2]
+    for name in in_house(imports_of(path, when_loaded=True)):
+        parts = name.split(".")
+        if parts[1:2] == [format] and len(parts) > 3 and parts[2] in FOLDERS and parts[3] != "replay":
+            is_later = FOLDERS.index(parts[2]) > FOLDERS.index(folder)
+            assert not is_later or (place_of(path), parts[3]) in LOADS_LATER, f"{name} is in a later folder"
+
+
+@each(modules_of_formats())
 def test_a_format_imports_no_other_format_and_nothing_above_it(path: Path) -> None:
-    format = path.relative_to(PACKAGE / "formats").parts[0]
+    format = path.relative_to(PACKAGE).parts[0]
     for name in in_house(imports_of(path)):
         for other in FORMATS:
-            assert other == format or not within(name, f"logwright.formats.{other}"), f"{name} is another format"
+            assert other == format or not within(name, f"logwright.{other}"), f"{name} is another format"
         for above in ("spark", "pipeline", "cli", "servers"):
             assert not within(name, f"logwright.{above}"), f"{name} is above"
 
 
-@each(
-    [path for path in modules_below("formats") if path.stem in PURE_ROOMS]
-    + [path for path in modules_below("core") if path.stem in PURE_CORE - {"errors"}]
-)
+@each([path for path in MODULES if path.relative_to(PACKAGE).parts[1:2] == ("bytes",)])
 def test_bytes_and_meaning_know_no_files_no_arrow_and_no_logging(path: Path) -> None:
     names = imports_of(path)
     assert outside(names) == set()
-    allowed_ours = {*(f"logwright.core.{name}" for name in PURE_CORE), name_of(path).rpartition(".")[0]}
     for name in in_house(names):
-        module = name if is_module(name) else name.rpartition(".")[0]
-        room = module.rpartition(".")[2].removeprefix("_")
-        rooms = module in allowed_ours or room in {*PURE_ROOMS, "message", "replay"}
-        assert rooms, f"{path.stem} imports {name}"
+        parts = name.split(".")
+        is_pure = within(name, "logwright.errors") or parts[2:3] in (["bytes"], []) or parts[3:4] == ["replay"]
+        assert is_pure, f"{path.stem} imports {name}"
     forbidden = {"pathlib", "io", "shutil", "tempfile", "logging", "mmap", "socket", "asyncio", "fcntl"}
     assert not {name.partition(".")[0] for name in names} & forbidden
     assert used_of("os", path) <= {"environ"}, "only the choice of the kernel may look at the environment"
-
-
-def is_module(name: str) -> bool:
-    place = SOURCE.joinpath(*name.split("."))
-    return place.with_suffix(".py").exists() or (place / "__init__.py").exists() or place.with_suffix(".pyx").exists()
 
 
 def used_of(module: str, path: Path) -> set[str]:
@@ -165,7 +178,7 @@ def used_of(module: str, path: Path) -> set[str]:
     }
 
 
-@each([path for path in modules_below("formats") if path.stem == "replay"])
+@each([path for path in modules_of_formats() if path.stem == "replay"])
 def test_replay_never_sees_bytes(path: Path) -> None:
     forbidden = {"codec", "layout", "kernel", "_kernel"}
     assert not {name for name in in_house(imports_of(path)) if name.rpartition(".")[2] in forbidden}
@@ -174,19 +187,19 @@ def test_replay_never_sees_bytes(path: Path) -> None:
     }
 
 
-@each([path for path in MODULES if place_of(path) not in ARROW_PLACES and path.stem not in ARROW_ROOMS])
+@each([path for path in MODULES if place_of(path) not in ARROW_PLACES and path.stem not in ARROW_MODULES])
 def test_arrow_is_known_in_columns_and_arrow_only(path: Path) -> None:
     if place_of(path).startswith(("spark/", "pipeline/")):
         return  # above: Spark takes Arrow batches
     assert "pyarrow" not in outside(imports_of(path))
 
 
-@each([path for path in modules_below("formats") if path.stem not in ARROW_ROOMS])
+@each([path for path in modules_of_formats() if path.stem not in ARROW_MODULES])
 def test_the_journal_side_loads_columns_only_when_it_needs_them(path: Path) -> None:
-    format = path.relative_to(PACKAGE / "formats").parts[0]
+    format = path.relative_to(PACKAGE).parts[0]
     assert not {name for name in in_house(imports_of(path)) if within(name, "logwright.arrow")}
     for name in in_house(imports_of(path, when_loaded=True)):
-        columns = any(within(name, f"logwright.formats.{format}.{room}") for room in ARROW_ROOMS)
+        columns = any(within(name, f"logwright.{format}.tables.{module}") for module in ARROW_MODULES)
         assert not columns, f"{name}: import it in the function that needs it"
 
 
@@ -209,7 +222,7 @@ def test_what_need_not_be_installed_is_imported_where_it_is_used(path: Path) -> 
         "pipeline": {"pyarrow", "pyspark", "py4j"},  # py4j is what pyspark raises the errors of
         "servers": {"grpc", "uvloop", "google"},
     }.get(top, set())
-    if top == "formats" and path.stem in ARROW_ROOMS:
+    if place_of(path) in ARROW_PLACES or (top in FORMATS and path.stem in ARROW_MODULES):
         allowed = {"pyarrow"}
     assert outside(imports_of(path)) <= allowed
 
@@ -227,7 +240,7 @@ FILE_METHODS = {
 }
 
 
-@each([path for path in modules_below("formats") + modules_below("core") if place_of(path) not in FILE_ROOMS])
+@each([path for path in modules_of_formats() + modules_below("core") if place_of(path) not in FILE_MODULES])
 def test_files_are_reached_through_the_disk_only(path: Path) -> None:
     for node in ast.walk(ast.parse(path.read_text())):
         if not isinstance(node, ast.Call):
@@ -268,10 +281,10 @@ def _is_path(node: ast.expr) -> bool:
 
 def test_the_tests_of_this_file_notice_what_they_forbid() -> None:
     """The helpers see through relative imports, imports within functions, and file calls."""
-    reader = PACKAGE / "formats" / "sej" / "reader.py"
-    assert "logwright.core.errors.DamagedJournal" in imports_of(reader)
-    assert "logwright.formats.sej.replay" in imports_of(reader)
-    assert "logwright.formats.sej.codec" in imports_of(reader)
+    reader = PACKAGE / "sej" / "files" / "reader.py"
+    assert "logwright.errors.DamagedJournal" in imports_of(reader)
+    assert "logwright.sej.model.replay" in imports_of(reader)
+    assert "logwright.sej.bytes.codec" in imports_of(reader)
     assert outside(imports_of(PACKAGE / "arrow.py")) == {"pyarrow"}
     tree = ast.parse("Path('x').read_bytes(); (folder / 'x').exists(); self.path.unlink(); found.exists()")
     calls = [
@@ -295,13 +308,13 @@ def test_importing_logwright_is_light() -> None:
     tops = {name.partition(".")[0] for name in loaded}
     assert not tops & OPTIONAL
     assert not tops & {"asyncio", "concurrent", "multiprocessing", "unittest", "http", "email", "logging", "sqlite3"}
-    assert not {name for name in loaded if name.startswith("logwright.formats.")}, "formats are loaded when used"
+    assert not {name for name in loaded if name.split(".")[1:2] and name.split(".")[1] in FORMATS}, "loaded when used"
 
 
 def test_reading_and_writing_a_journal_needs_nothing_optional() -> None:
     loaded = loaded_by("from logwright import sej; sej.Writer, sej.Reader, sej.Scanner")
     assert not {name.partition(".")[0] for name in loaded} & OPTIONAL
-    assert "logwright.formats.sej.columns" not in loaded
+    assert "logwright.sej.tables.columns" not in loaded
     assert "logwright.arrow" not in loaded
 
 

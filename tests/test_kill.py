@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from logwright.core.disk import REAL_DISK
-from logwright.core.errors import NotFound
+from logwright.core.io.disk import REAL_DISK
+from logwright.errors import NotFound
 from tests.contract import killed_writer
 from tests.contract.subject import Recovered, Subject
 from tests.contract.subjects import SUBJECTS

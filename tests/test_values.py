@@ -18,11 +18,11 @@ import fastavro
 import msgpack
 import pytest
 
-from logwright.core.disk import REAL_DISK
-from logwright.core.errors import NotFound, WrongUse
-from logwright.formats.sej.records import Message
-from logwright.formats.versioned import bonjson
+from logwright.core.io.disk import REAL_DISK
+from logwright.errors import NotFound, WrongUse
+from logwright.sej.bytes.records import Message
 from logwright.values import DECODINGS, MOST_DEPTH, Undecodable, decoder, payload, read_schema, to_json
+from logwright.versioned.bytes import bonjson
 from tests.support.counts import COUNTS
 
 READING = {

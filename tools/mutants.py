@@ -37,34 +37,32 @@ HOME = ROOT / ".mutants"
 TREE = HOME / "tree"
 PYTHON = ROOT / ".venv" / "bin" / "python"
 
-MUTATED = ("core", "formats", "servers", "pipeline/commit.py", "pipeline/parquet.py", "arrow.py")
+NAMES = ("sej", "kestrel", "appendfile", "versioned", "yeltsin")
+MUTATED = ("core", *NAMES, "servers", "pipeline/commit.py", "pipeline/parquet.py", "arrow.py")
 """Where calls are left out, below src/logwright."""
 RECOVERY = (
-    "core/keep.py",
-    "formats/sej/ending.py",
-    "formats/kestrel/packing.py",
-    "formats/versioned/leftovers.py",
-    "formats/versioned/buffer.py",
-    "formats/versioned/opening.py",
-    "formats/appendfile/opening.py",
-    "formats/yeltsin/opening.py",
+    "core/io/keep.py",
+    "sej/files/ending.py",
+    "kestrel/model/packing.py",
+    "versioned/model/leftovers.py",
+    "versioned/files/buffer.py",
+    "versioned/model/opening.py",
+    "appendfile/files/opening.py",
+    "yeltsin/files/opening.py",
 )
 """The modules whose decisions are turned as well."""
 CONTRACT = ("test_crash.py", "test_faults.py", "test_full_disk.py", "test_torn_tails.py", "test_staging.py")
 TESTS = {
     "core/": [
         ("tests/core", ""),
-        *((f"tests/formats/sej/test_{name}.py", "") for name in ("checksums", "repair", "restore", "staging")),
+        *((f"tests/sej/test_{name}.py", "") for name in ("checksums", "repair", "restore", "staging")),
         *((f"tests/contract/{file}", "sej") for file in CONTRACT),
     ],
     "servers/kestrel/": [("tests/servers/kestrel", "")],
     "servers/hub/": [("tests/servers/hub", "")],
     "pipeline/": [("tests/pipeline/test_commit.py", ""), ("tests/pipeline/test_ingest.py", "")],
     "arrow.py": [("tests/test_arrow.py", "")],
-} | {
-    f"formats/{name}/": [(f"tests/formats/{name}", ""), *((f"tests/contract/{file}", name) for file in CONTRACT)]
-    for name in ("sej", "kestrel", "appendfile", "versioned", "yeltsin")
-}
+} | {f"{name}/": [(f"tests/{name}", ""), *((f"tests/contract/{file}", name) for file in CONTRACT)] for name in NAMES}
 """For the modules whose path begins so: test files or folders, and what must be in the name of a test."""
 NOT_RUN = [
     "bit_flips",

@@ -3,7 +3,7 @@
 # found ends the process that did it, so that its test fails; with -s, and without -n, pytest shows the stack.
 #
 #     tools/sanitize.sh                             all tests of the kernels
-#     tools/sanitize.sh tests/formats/sej -k codec  others; the arguments are those of pytest
+#     tools/sanitize.sh tests/sej -k codec  others; the arguments are those of pytest
 #
 # The kernels are built in build/sanitize, from a copy of the sources. Those in src are not touched.
 
@@ -16,9 +16,9 @@ PYTHON=$PWD/.venv/bin/python
 TESTS=(
     tests/core/test_{checksum,gathering,twins}.py
     tests/contract/test_{bytes,fuzz,twins}.py
-    tests/formats/*/test_{changes,codec,columns,gathering,golden,ids,kernel,packing,protobuf,reentry,replay}.py
-    tests/formats/*/test_{shapes,store,queue,queue_tally,queue_threads,threads,database_modify}.py
-    tests/formats/versioned/bonjson
+    tests/*/test_{changes,codec,columns,gathering,golden,ids,kernel,packing,protobuf,reentry,replay}.py
+    tests/*/test_{shapes,store,queue,queue_tally,queue_threads,threads,database_modify}.py
+    tests/versioned/bonjson
     tests/servers/kestrel/test_wire.py
 )
 # What a sanitizer needs for itself is no matter of ours.
@@ -51,7 +51,7 @@ if [ "$kernels" != "$(find src -name '_*.pyx' | wc -l)" ]; then
 fi
 "$PYTHON" - "$TREE" <<'CHECK'
 import sys
-from logwright.core import _crc32c
+from logwright.core.bytes import _crc32c
 
 sys.exit(None if _crc32c.__file__.startswith(sys.argv[1]) else f"{_crc32c.__file__} is not of the sanitized tree")
 CHECK

@@ -18,19 +18,23 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from . import formats
-from .core.format import FORMATS, detect
+from . import errors, registry
+from .core.format import detect
 from .core.format import open_journal as open
 
 if TYPE_CHECKING:
-    from .formats import appendfile, kestrel, sej, versioned, yeltsin
+    from . import appendfile, kestrel, sej, versioned, yeltsin
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "appendfile", "detect", "kestrel", "open", "sej", "versioned", "yeltsin"]
+__all__ = ["__version__", "appendfile", "detect", "errors", "kestrel", "open", "sej", "versioned", "yeltsin"]
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
 
 
 def __getattr__(name: str) -> Any:
     """The format packages, loaded on first use."""
-    if name in FORMATS:
-        return importlib.import_module(f"{formats.__name__}.{name}")
+    if name in registry.FORMATS:
+        return importlib.import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -7,7 +7,7 @@
     arrow.append(writer, table)                       and back
 
 `read`, `batches` and `to_parquet` hold a batch or two at a time, whatever the size of the journal. Columns that are not
-asked for are not decoded. The columns of a format are its `Columns`: see `core/columns.py`.
+asked for are not decoded. The columns of a format are its `Columns`: see `core/read/columns.py`.
 
 At damage `mode` decides, as in every reader: `failfast` raises, the others go on behind it. In `permissive` each
 `Damage` is given to `on_damage`, and is in the `damages` of `Batches`. A torn tail ends the reading and raises nothing;
@@ -27,13 +27,13 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from .core.columns import Columns
-from .core.disk import REAL_DISK, Disk, File, write_all
-from .core.errors import DamagedJournal, LogwrightError, NotFound, UnknownFormat, WrongUse
+from .core.bytes.outcome import Damage, Mode, check_mode
 from .core.format import FORMATS, BatchWriter, Format, Items, Reader, detect, find_format
-from .core.losses import Loss, inherited
-from .core.outcome import Damage, Mode, check_mode
-from .core.report import Progress
+from .core.io.disk import REAL_DISK, Disk, File, write_all
+from .core.read.columns import Columns
+from .core.read.report import Progress
+from .core.repair.losses import Loss, inherited
+from .errors import DamagedJournal, LogwrightError, NotFound, UnknownFormat, WrongUse
 
 Source: TypeAlias = Any
 """A path, or a reader that is open."""

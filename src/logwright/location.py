@@ -15,9 +15,9 @@ from typing import Any, Final, NoReturn
 import pyarrow as pa
 from pyarrow import fs
 
-from .core.disk import REAL_DISK, Buffer, Disk, File, OpenMode, RealDisk
-from .core.errors import NotFound, StorageFailed, WrongUse
-from .core.watch import PollingWatch, Watch
+from .core.io.disk import REAL_DISK, Buffer, Disk, File, OpenMode, RealDisk
+from .core.io.watch import PollingWatch, Watch
+from .errors import NotFound, StorageFailed, WrongUse
 
 READ_AHEAD_BYTES: Final = 4 << 20
 _SCHEME: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+://")

@@ -20,8 +20,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from .core.disk import Disk
-from .core.errors import WrongUse
+from .core.io.disk import Disk
+from .errors import WrongUse
 
 Decoder: TypeAlias = Callable[[bytes], Any]
 
@@ -151,7 +151,7 @@ def _decode_json(data: bytes) -> Any:
 
 
 def _bonjson_decoder() -> Decoder:
-    bonjson = importlib.import_module("logwright.formats.versioned.bonjson")
+    bonjson = importlib.import_module("logwright.versioned.bytes.bonjson")
 
     def decode(data: bytes) -> Any:
         try:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from logwright.formats.appendfile import Writer
+from logwright.appendfile import Writer
 from tests.cli.support import assert_one_error_line, run
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from logwright.formats.sej.offset import Offset, read_offset
+from logwright.sej.model.offset import Offset, read_offset
 from tests.cli.support import GOLDEN, Outcome, assert_one_error_line, run, shell
 
 

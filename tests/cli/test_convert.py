@@ -8,8 +8,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from logwright.formats.sej import Writer
-from logwright.formats.versioned import Reader
+from logwright.sej import Writer
+from logwright.versioned import Reader
 from tests.cli.support import GOLDEN, assert_one_error_line, run
 
 

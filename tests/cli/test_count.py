@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from logwright.formats.sej import ShardedWriter
+from logwright.sej import ShardedWriter
 from tests.cli.support import GOLDEN, Outcome, assert_one_error_line, run
 
 

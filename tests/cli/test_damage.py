@@ -1,6 +1,6 @@
 """Damage as an operator meets it, in every format, through every verb: the same promises hold everywhere.
 
-What exactly is lost depends on the format, and is in `tests/formats/*/test_damage*.py`. Here: no verb fails in an
+What exactly is lost depends on the format, and is in `tests/*/test_damage*.py`. Here: no verb fails in an
 unforeseen way or changes anything, a plan says what the repair then does, after a repair the journal is sound and its
 losses are known, and `undo` gives every byte back.
 """
@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import pytest
 
-from logwright.core.disk import REAL_DISK
+from logwright.core.io.disk import REAL_DISK
 from tests.cli.support import Outcome, run
 from tests.support.damage import cut, drop, insert, noise, overwrite
 from tests.support.trees import Tree, differences, read_tree

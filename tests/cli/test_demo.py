@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from logwright.core.disk import REAL_DISK
+from logwright.core.io.disk import REAL_DISK
 from tests.cli.support import assert_one_error_line, execute, run
 from tests.support.trees import differences, read_tree
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from logwright.formats.kestrel import Writer
+from logwright.kestrel import Writer
 from tests.cli.support import assert_one_error_line, run, start
-from tests.formats.kestrel.samples import (
+from tests.kestrel.samples import (
     ADDED,
     REMOVE,
     RESERVE,
@@ -338,7 +338,7 @@ def test_what_cannot_be_a_key_or_a_queue_is_refused(queues: Path, samples: Path,
 
 
 def test_messages_without_a_key_go_to_the_queue_of_the_destination(tmp_path: Path) -> None:
-    from logwright.formats.sej import Writer as MessageWriter
+    from logwright.sej import Writer as MessageWriter
 
     with MessageWriter(tmp_path / "messages") as writer:
         writer.append(b"one", timestamp=ADDED * 1_000_000)

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from logwright.core.errors import UnknownFormat
 from logwright.core.format import detect
-from logwright.formats.kestrel import Queue, Writer
+from logwright.errors import UnknownFormat
+from logwright.kestrel import Queue, Writer
 from tests.cli.support import assert_one_error_line, run
-from tests.formats.kestrel.samples import addx, encoded, write
+from tests.kestrel.samples import addx, encoded, write
 
 A, B = addx(b"A"), addx(b"B")
 DAMAGED = {

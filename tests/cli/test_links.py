@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from logwright.core.errors import UnknownFormat
 from logwright.core.format import detect
+from logwright.errors import UnknownFormat
 from tests.cli.support import assert_one_error_line, run
 
 FILES = {

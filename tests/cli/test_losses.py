@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from logwright import arrow, kestrel
-from logwright.core.disk import REAL_DISK
-from logwright.core.losses import Loss, account_path, add_losses, read_losses
+from logwright.core.io.disk import REAL_DISK
+from logwright.core.repair.losses import Loss, account_path, add_losses, read_losses
 from tests.cli.support import run
 
 JOURNALS = ["orders", "queues", "stores", "readings", "pages"]

@@ -134,7 +134,7 @@ def loaded_after(code: str) -> set[str]:
 @pytest.mark.parametrize(
     ("code", "heavy"),
     [
-        ("import logwright", {"click", "rich", "pyarrow", "asyncio", "logwright.formats.sej.reader"}),
+        ("import logwright", {"click", "rich", "pyarrow", "asyncio", "logwright.sej.files.reader"}),
         ("from logwright.cli import main; main(['--help'])", {"rich", "pyarrow", "logwright.cli.dump"}),
         ("from logwright.cli import main; main(['dump', 'nowhere'])", {"rich", "pyarrow", "logwright.cli.convert"}),
     ],

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from logwright.cli.pipeline import _Display, _spark_settings, _Stopping
-from logwright.core.errors import WrongUse
+from logwright.errors import WrongUse
 from logwright.pipeline import JournalRule, Settings, TableRule
 from logwright.pipeline.checks import check_settings, unused_rules
 from logwright.pipeline.failures import SparkFailed, said_by, telling_where

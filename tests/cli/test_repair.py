@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from logwright import sej
-from logwright.core.disk import REAL_DISK
+from logwright.core.io.disk import REAL_DISK
 from tests.cli.support import GOLDEN, Terminal, assert_one_error_line, run
 from tests.support.damage import damage_file, increment_byte
 from tests.support.trees import Tree, differences, read_tree

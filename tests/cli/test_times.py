@@ -15,7 +15,7 @@ from logwright.cli.times import (
     parse_time,
     shown_time,
 )
-from logwright.core.errors import WrongUse
+from logwright.errors import WrongUse
 
 SECOND = 1_000_000_000
 TEN_O_CLOCK = 1_768_471_200 * SECOND

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from logwright.formats.kestrel import Queue
+from logwright.kestrel import Queue
 from tests.cli.support import assert_one_error_line, run, start
-from tests.formats.kestrel.samples import RESERVE, addx, write
+from tests.kestrel.samples import RESERVE, addx, write
 from tests.support.children import Child
 from tests.support.threads import DEADLINE_SECONDS
 
@@ -74,7 +74,7 @@ def test_items_that_were_put_there_before_are_told(queues: Path) -> None:
 
 
 def test_a_program_that_has_one_of_them_open_is_not_disturbed(queues: Path) -> None:
-    code = "import sys; from logwright.formats.kestrel import Queue\n"
+    code = "import sys; from logwright.kestrel import Queue\n"
     code += "queue = Queue(sys.argv[1], sys.argv[2]); print('open', flush=True); sys.stdin.read()"
     for name in ("mail", "mail_parked"):
         with Child(code, queues, name) as child:

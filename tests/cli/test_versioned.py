@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from logwright.core.times import shown_time
-from logwright.formats.versioned import VersionedKVStore, VersionedRecovery
-from logwright.formats.versioned.files import archive_name
+from logwright.versioned import VersionedKVStore, VersionedRecovery
+from logwright.versioned.files.files import archive_name
 from tests.cli.support import assert_one_error_line, run
 
 TEN = 1768471200000000000

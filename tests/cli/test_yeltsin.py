@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.support import assert_one_error_line, run
-from tests.formats.yeltsin.samples import CREATED, journal, linked, modify, transaction
+from tests.yeltsin.samples import CREATED, journal, linked, modify, transaction
 
 ITEMS = [
     transaction(modify(b"old", b"new"), timestamp=CREATED),

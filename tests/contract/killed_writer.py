@@ -14,8 +14,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from logwright.core.disk import REAL_DISK
-from logwright.core.errors import NotFound
+from logwright.core.io.disk import REAL_DISK
+from logwright.errors import NotFound
 from tests.contract.subjects import SUBJECTS
 
 COUNT = struct.Struct("<Q")

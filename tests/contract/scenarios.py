@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from logwright.core.disk import Disk
-from logwright.core.errors import DamagedJournal, NotFound
+from logwright.core.io.disk import Disk
+from logwright.errors import DamagedJournal, NotFound
 from tests.contract.subject import HOME, Record, Recovered, Scenario, Subject, journal_files, read_prefix
 from tests.support.damage import cut, zeros_after
 from tests.support.simulated_disk import SimulatedDisk

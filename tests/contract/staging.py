@@ -18,9 +18,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, TypeAlias
 
-from logwright.core.disk import Disk, OpenMode, RealDisk, RealFile
-from logwright.core.manifest import Batch
-from logwright.core.staging import publish, recover_staging
+from logwright.core.io.disk import Disk, OpenMode, RealDisk, RealFile
+from logwright.core.publish.manifest import Batch
+from logwright.core.publish.staging import publish, recover_staging
 from tests.support.simulated_disk import SimulatedDisk
 
 ROOT = Path("/target")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from tests.appendfile.staging_subject import AppendfileStaging
 from tests.contract.staging import StagingSubject
-from tests.formats.appendfile.staging_subject import AppendfileStaging
-from tests.formats.kestrel.staging_subject import KestrelStaging
-from tests.formats.sej.staging_subject import SejStaging
-from tests.formats.versioned.staging_subject import VersionedStaging
+from tests.kestrel.staging_subject import KestrelStaging
+from tests.sej.staging_subject import SejStaging
+from tests.versioned.staging_subject import VersionedStaging
 
 STAGING_SUBJECTS: dict[str, StagingSubject] = {
     subject.name: subject for subject in (SejStaging(), KestrelStaging(), VersionedStaging(), AppendfileStaging())

@@ -1,6 +1,6 @@
 """Subject: a format as the contract tests see it.
 
-A format joins the contract tests by a subclass of `Subject` in `tests/formats/NAME/subject.py` and a line in
+A format joins the contract tests by a subclass of `Subject` in `tests/NAME/subject.py` and a line in
 `subjects.py`. Everything that differs between formats is asked of the subject; what the answers must be is said once,
 in the tests. A subject describes:
 
@@ -26,9 +26,9 @@ from typing import Any, Protocol
 
 from hypothesis.strategies import SearchStrategy
 
-from logwright.core.disk import Disk, make_directories
-from logwright.core.errors import LogwrightError
-from logwright.core.outcome import Damage, Ending, Malformed, Mode, NeedMore, Span
+from logwright.core.bytes.outcome import Damage, Ending, Malformed, Mode, NeedMore, Span
+from logwright.core.io.disk import Disk, make_directories
+from logwright.errors import LogwrightError
 from tests.contract.twins import Twins
 from tests.support.simulated_disk import SimulatedDisk
 from tests.support.trees import Tree, write_file

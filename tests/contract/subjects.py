@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from tests.appendfile.subject import AppendfileSubject
 from tests.contract.subject import Subject
-from tests.formats.appendfile.subject import AppendfileSubject
-from tests.formats.kestrel.subject import KestrelSubject
-from tests.formats.sej.subject import SejSubject
-from tests.formats.versioned.subject import VersionedSubject
-from tests.formats.yeltsin.subject import YeltsinSubject
+from tests.kestrel.subject import KestrelSubject
+from tests.sej.subject import SejSubject
+from tests.versioned.subject import VersionedSubject
+from tests.yeltsin.subject import YeltsinSubject
 
 SUBJECTS: dict[str, Subject] = {
     subject.name: subject

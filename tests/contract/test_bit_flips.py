@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import pytest
 
-from logwright.core.errors import DamagedJournal, LogwrightError
-from logwright.core.outcome import Damage
+from logwright.core.bytes.outcome import Damage
+from logwright.errors import DamagedJournal, LogwrightError
 from tests.contract.subject import HOME, FlipSample, Record, Subject, journal_files, read_prefix
 from tests.contract.subjects import SUBJECTS
 from tests.support.counts import COUNTS

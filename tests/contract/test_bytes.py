@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies
 
-from logwright.core.outcome import NEED_MORE, Ending, Malformed, Span
+from logwright.core.bytes.outcome import NEED_MORE, Ending, Malformed, Span
 from tests.contract.subject import Record, Subject, error_of
 from tests.contract.subjects import SUBJECTS
 from tests.support.counts import COUNTS

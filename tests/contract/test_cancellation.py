@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from logwright.formats.appendfile.aio import AppendJournal
-from logwright.formats.appendfile.reader import Reader as SegmentReader
-from logwright.formats.kestrel.aio import AsyncQueue
-from logwright.formats.kestrel.queue import Queue
-from logwright.formats.sej.aio import AsyncConsumer, AsyncWriter
-from logwright.formats.sej.reader import Reader
-from logwright.formats.sej.records import Message
-from logwright.formats.sej.writer import Writer
-from logwright.formats.versioned.aio import AsyncVersionedKVStore
-from logwright.formats.versioned.store import VersionedKVStore
+from logwright.appendfile.files.reader import Reader as SegmentReader
+from logwright.appendfile.model.aio import AppendJournal
+from logwright.kestrel.model.aio import AsyncQueue
+from logwright.kestrel.model.queue import Queue
+from logwright.sej.bytes.records import Message
+from logwright.sej.files.reader import Reader
+from logwright.sej.files.writer import Writer
+from logwright.sej.model.aio import AsyncConsumer, AsyncWriter
+from logwright.versioned.model.aio import AsyncVersionedKVStore
+from logwright.versioned.model.store import VersionedKVStore
 from tests.support.counts import COUNTS
 
 MOST_STEPS = 40

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from logwright.core.errors import LogwrightError, NotFound
+from logwright.errors import LogwrightError, NotFound
 from tests.contract.scenarios import AppendScenario, Durable, ForgetfulDisk, check_after_crash, check_promised, promised
 from tests.contract.subject import HOME, Mutant, Scenario, Subject
 from tests.contract.subjects import SUBJECTS

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from logwright.core.errors import Closed, LogwrightError, NotFound, Poisoned, StorageFailed
-from logwright.core.outcome import Damage
+from logwright.core.bytes.outcome import Damage
+from logwright.errors import Closed, LogwrightError, NotFound, Poisoned, StorageFailed
 from tests.contract.scenarios import check_after_crash
 from tests.contract.subject import HOME, Record, Session, Subject, read_prefix
 from tests.contract.subjects import SUBJECTS

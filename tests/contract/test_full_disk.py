@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from logwright.core.disk import REAL_DISK
-from logwright.core.errors import Poisoned, StorageFailed
+from logwright.core.io.disk import REAL_DISK
+from logwright.errors import Poisoned, StorageFailed
 from tests.contract.subject import Session, Subject
 from tests.support.counts import COUNTS
 from tests.support.small_disk import small_disk as small

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from logwright.core.errors import LogwrightError
-from logwright.core.outcome import Malformed
+from logwright.core.bytes.outcome import Malformed
+from logwright.errors import LogwrightError
 from tests.contract.subject import Subject
 from tests.support.counts import COUNTS
 from tests.support.damage import Damaged, fuzzed

@@ -17,7 +17,7 @@ from types import FrameType
 
 import pytest
 
-from logwright.core.disk import REAL_DISK, Disk
+from logwright.core.io.disk import REAL_DISK, Disk
 from tests.contract.subject import HOME, Subject, error_of
 from tests.contract.subjects import SUBJECTS
 from tests.support.counts import COUNTS
@@ -109,8 +109,8 @@ def test_hostile_files_give_only_our_errors_and_nothing_outside_is_touched(
 _WITH_LITTLE_MEMORY = """
 import logging, resource, sys
 from pathlib import Path
-from logwright.core.disk import REAL_DISK
-from logwright.core.errors import LogwrightError
+from logwright.core.io.disk import REAL_DISK
+from logwright.errors import LogwrightError
 from tests.contract.subjects import SUBJECTS
 
 logging.disable(logging.CRITICAL)

@@ -15,15 +15,15 @@ from pathlib import Path
 
 import pytest
 
-from logwright.formats.kestrel.engine import Engine, Hand
-from logwright.formats.kestrel.memory import Memory
-from tests.formats.appendfile import interrupts as appendfile
-from tests.formats.kestrel import interrupts as kestrel
-from tests.formats.sej import interrupts as sej
-from tests.formats.versioned import interrupts as versioned
-from tests.formats.yeltsin import interrupts as yeltsin
+from logwright.kestrel.model.engine import Engine, Hand
+from logwright.kestrel.model.memory import Memory
+from tests.appendfile import interrupts as appendfile
+from tests.kestrel import interrupts as kestrel
+from tests.sej import interrupts as sej
 from tests.support.counts import COUNTS
 from tests.support.interrupts import Case, interrupt_everywhere
+from tests.versioned import interrupts as versioned
+from tests.yeltsin import interrupts as yeltsin
 
 FORMATS = {
     "appendfile": appendfile.CASES,

@@ -20,8 +20,8 @@ from typing import Any
 
 import pytest
 
-from logwright.core.disk import REAL_DISK
-from logwright.core.errors import LogwrightError, NotFound
+from logwright.core.io.disk import REAL_DISK
+from logwright.errors import LogwrightError, NotFound
 from tests.contract.subject import Recovered, Subject
 from tests.contract.subjects import SUBJECTS
 from tests.support.counts import COUNTS

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from logwright.core.disk import REAL_DISK, make_directories
-from logwright.core.errors import DamagedJournal, Locked, LogwrightError, NotFound, StorageFailed, WrongUse
-from logwright.core.lock import Lock
-from logwright.core.manifest import Batch
+from logwright.core.io.disk import REAL_DISK, make_directories
+from logwright.core.io.lock import Lock
+from logwright.core.publish.manifest import Batch
+from logwright.errors import DamagedJournal, Locked, LogwrightError, NotFound, StorageFailed, WrongUse
 from tests.contract.staging import ROOT, STAGING, Contents, StagingSubject
 from tests.contract.staging_subjects import STAGING_SUBJECTS
 from tests.support.children import Child

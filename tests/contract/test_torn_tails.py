@@ -9,7 +9,7 @@ from typing import NamedTuple, Self
 
 import pytest
 
-from logwright.core.outcome import Damage
+from logwright.core.bytes.outcome import Damage
 from tests.contract.scenarios import assert_nothing_lost
 from tests.contract.subject import HOME, Record, Recovered, Subject
 from tests.support.counts import COUNTS

@@ -1,6 +1,6 @@
 """Twins: the codec of a format and its compiled kernel, asked the same.
 
-    TWINS = Twins("logwright.formats.sej", compiled=kernel.COMPILED)
+    TWINS = Twins("logwright.sej", compiled=kernel.COMPILED)
     walked = TWINS.answers("walk", data, 0, len(data))
 
 What both answer must be the same; an error of ours counts as an answer, by its type.
@@ -15,17 +15,17 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-from logwright.core.errors import LogwrightError
-from logwright.core.outcome import Malformed
+from logwright.core.bytes.outcome import Malformed
+from logwright.errors import LogwrightError
 
 
 class Twins:
     """The implementations of a format's hot loops by name: `codec`, and `kernel` where it is built."""
 
     def __init__(self, package: str, *, compiled: bool) -> None:
-        self._modules = {"codec": import_module(f"{package}.codec")}
+        self._modules = {"codec": import_module(f"{package}.bytes.codec")}
         if compiled:
-            self._modules["kernel"] = import_module(f"{package}._kernel")
+            self._modules["kernel"] = import_module(f"{package}.bytes._kernel")
 
     def names(self) -> tuple[str, ...]:
         return tuple(self._modules)

@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from logwright.core.disk import REAL_DISK
-from logwright.core.errors import Closed, Poisoned, StorageFailed, WrongUse
-from logwright.formats import appendfile
-from logwright.formats.sej import ShardedWriter, Writer
-from logwright.formats.versioned import VersionedKVStore
+from logwright import appendfile
+from logwright.core.io.disk import REAL_DISK
+from logwright.errors import Closed, Poisoned, StorageFailed, WrongUse
+from logwright.sej import ShardedWriter, Writer
+from logwright.versioned import VersionedKVStore
 
 _DEADLINE_SECONDS = 30
 

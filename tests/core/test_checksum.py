@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from logwright.core.bytes.outcome import Span
 from logwright.core.checksum import (
     BLOCK_BYTES,
     ENTRY,
@@ -27,15 +28,14 @@ from logwright.core.checksum import (
     checksum_path,
     crc32c_in_python,
 )
-from logwright.core.disk import REAL_DISK, Buffer, Disk, File, OpenMode, RealDisk, RealFile, write_all
-from logwright.core.errors import Closed, DamagedJournal, Poisoned, StorageFailed, WrongUse
-from logwright.core.outcome import Span
+from logwright.core.io.disk import REAL_DISK, Buffer, Disk, File, OpenMode, RealDisk, RealFile, write_all
+from logwright.errors import Closed, DamagedJournal, Poisoned, StorageFailed, WrongUse
 from tests.support.counts import COUNTS
 from tests.support.simulated_disk import SimulatedDisk
 from tests.support.trees import read_tree, write_file
 
 try:
-    from logwright.core import _crc32c
+    from logwright.core.bytes import _crc32c
 except ImportError:
     _crc32c = None  # type: ignore[assignment]
 

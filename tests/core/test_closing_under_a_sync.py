@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from logwright.formats import kestrel, sej
+from logwright import kestrel, sej
 
 
 class ClosesFirst:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from logwright.core.disk import (
+from logwright.core.io.disk import (
     REAL_DISK,
     Disk,
     OpenMode,
@@ -19,8 +19,8 @@ from logwright.core.disk import (
     replace_file,
     write_all,
 )
-from logwright.core.errors import Locked, NotFound, StorageFailed
-from logwright.core.patched import PatchedFile
+from logwright.core.repair.patched import PatchedFile
+from logwright.errors import Locked, NotFound, StorageFailed
 from tests.support.children import Child
 from tests.support.damage import noise
 from tests.support.faulty_disk import FORGOTTEN, SHORT_WRITE, SYNCS, WRITES, FaultyDisk, every_fault, forgotten_syncs
@@ -213,8 +213,8 @@ def test_a_limit_of_the_system_cuts_a_write_short_and_then_refuses_it(tmp_path: 
     code = """
 import resource, sys
 from pathlib import Path
-from logwright.core.disk import REAL_DISK, write_all
-from logwright.core.errors import StorageFailed
+from logwright.core.io.disk import REAL_DISK, write_all
+from logwright.errors import StorageFailed
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 file = REAL_DISK.open(Path(sys.argv[1]), "create")
 print(file.write_at(0, b"a" * 600), file.write_at(600, b"b" * 600))

@@ -11,7 +11,7 @@ from types import TracebackType
 
 import pytest
 
-from logwright.core.durability import (
+from logwright.core.io.durability import (
     ALWAYS,
     NONE,
     AsyncGroupCommit,
@@ -21,7 +21,7 @@ from logwright.core.durability import (
     interval,
     parse_sync,
 )
-from logwright.core.errors import WrongUse
+from logwright.errors import WrongUse
 from tests.support.threads import DEADLINE_SECONDS, in_a_thread
 
 # --- policies -------------------------------------------------------------------------------------------------------

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from logwright.core.errors import TooLarge, WrongUse
-from logwright.core.gathering import Bytes, Gathering, Numbers
+from logwright.core.bytes.gathering import Bytes, Gathering, Numbers
+from logwright.errors import TooLarge, WrongUse
 
 NUMBERS, NAMES, DATA = 1, 2, 4
 LAYOUT = (Numbers(NUMBERS, "numbers", "i"), Bytes(NAMES, "names", "name_ends"), Bytes(DATA, "data", "data_ends"))

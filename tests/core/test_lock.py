@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from logwright.core.disk import REAL_DISK, Disk, File, OpenMode, RealDisk
-from logwright.core.errors import Locked, NotFound, StorageFailed
-from logwright.core.lock import Lock
+from logwright.core.io.disk import REAL_DISK, Disk, File, OpenMode, RealDisk
+from logwright.core.io.lock import Lock
+from logwright.errors import Locked, NotFound, StorageFailed
 from tests.support.children import Child, forked
 from tests.support.counts import COUNTS
 from tests.support.faulty_disk import failing_calls
@@ -21,9 +21,9 @@ from tests.support.simulated_disk import SimulatedDisk
 HOLDER = """
 import sys
 from pathlib import Path
-from logwright.core.disk import REAL_DISK
-from logwright.core.errors import Locked
-from logwright.core.lock import Lock
+from logwright.core.io.disk import REAL_DISK
+from logwright.errors import Locked
+from logwright.core.io.lock import Lock
 try:
     lock = Lock.acquire(REAL_DISK, Path(sys.argv[1]))
 except Locked as error:

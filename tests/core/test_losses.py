@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from logwright.core import repair
-from logwright.core.disk import REAL_DISK
-from logwright.core.errors import DamagedJournal
-from logwright.core.losses import Loss, account_path, add_losses, listed, read_losses, remove_losses
-from logwright.core.repair import Cut, Plan
-from logwright.core.report import Report
+from logwright.core.io.disk import REAL_DISK
+from logwright.core.read.report import Report
+from logwright.core.repair import plan as repair
+from logwright.core.repair.losses import Loss, account_path, add_losses, listed, read_losses, remove_losses
+from logwright.core.repair.plan import Cut, Plan
+from logwright.errors import DamagedJournal
 
 LOSS = Loss("cars", 40, 12, 1, 3, "items added after 5", "opcode 77", part="cars", fields={"first": 4})
 EXACT = Loss("bikes", 0, 9, 2, 2, "offsets 1 to 2", "size -1", part="bikes")

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from logwright.core.naming import as_text, name_of, printed
+from logwright.core.io.naming import as_text, name_of, printed
 
 
 @pytest.mark.parametrize(

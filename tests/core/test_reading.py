@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from logwright.core.chunk import POSITION_BITS, FileChunk, NumberedFile
-from logwright.core.disk import REAL_DISK
-from logwright.core.disk import File as DiskFile
-from logwright.core.errors import DamagedJournal, Gap, NotFound, WrongUse
+from logwright.core.bytes.outcome import Damage, Span
 from logwright.core.format import Located
-from logwright.core.outcome import Damage, Span
-from logwright.core.reading import FilesReader, Shares
+from logwright.core.io.disk import REAL_DISK
+from logwright.core.io.disk import File as DiskFile
+from logwright.core.read.chunk import POSITION_BITS, FileChunk, NumberedFile
+from logwright.core.read.reading import FilesReader, Shares
+from logwright.errors import DamagedJournal, Gap, NotFound, WrongUse
 
 
 @dataclass(frozen=True, slots=True)

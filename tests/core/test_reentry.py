@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from logwright.core.errors import TooLarge, WrongUse
-from logwright.formats.sej import kernel
+from logwright.errors import TooLarge, WrongUse
+from logwright.sej.bytes import kernel
 from tests.support.reentry import in_threads, run_apart
 
 

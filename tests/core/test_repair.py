@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from logwright.core import repair
+from logwright.core.bytes.outcome import Span
 from logwright.core.checksum import crc32c
-from logwright.core.disk import Disk
-from logwright.core.errors import DamagedJournal, Locked, LogwrightError, NotFound, StorageFailed, WrongUse
-from logwright.core.keep import cut_directory
-from logwright.core.lock import Lock
-from logwright.core.outcome import Span
-from logwright.core.repair import Create, Cut, Patch, Plan, Remove, Rename
+from logwright.core.io.disk import Disk
+from logwright.core.io.keep import cut_directory
+from logwright.core.io.lock import Lock
+from logwright.core.repair import plan as repair
+from logwright.core.repair.plan import Create, Cut, Patch, Plan, Remove, Rename
+from logwright.errors import DamagedJournal, Locked, LogwrightError, NotFound, StorageFailed, WrongUse
 from tests.support.damage import noise
 from tests.support.faulty_disk import NEEDS_SPACE, SHORT_WRITE, WRITES, Fault, every_fault, forgotten_syncs
 from tests.support.simulated_disk import SimulatedDisk

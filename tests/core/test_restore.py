@@ -8,17 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from logwright.core.disk import REAL_DISK
-from logwright.core.errors import DamagedJournal, Locked, NotFound, StorageFailed, WrongUse
-from logwright.core.restore import (
-    Missing,
-    Restored,
-    RestoredJournal,
-    Restoring,
-    Written,
-    check_journals,
-)
-from logwright.formats.sej import Writer
+from logwright.core.io.disk import REAL_DISK
+from logwright.core.publish.restore import Missing, Restored, RestoredJournal, Restoring, Written, check_journals
+from logwright.errors import DamagedJournal, Locked, NotFound, StorageFailed, WrongUse
+from logwright.sej import Writer
 from tests.support.trees import read_tree
 
 MADE = RestoredJournal("sej", "a/b", 3, 1, 120, (Missing("", 3, 5),), 80, ("a consumer is lost",))

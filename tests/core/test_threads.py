@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from logwright.core.threads import Background, Flag
+from logwright.core.io.threads import Background, Flag
 from tests.support.interrupts import Interrupt, at_every_moment
 
 

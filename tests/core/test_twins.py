@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from logwright.core.twins import bring
+from logwright.core.bytes.twins import bring
 
 
 @pytest.fixture

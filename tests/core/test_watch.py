@@ -12,8 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from logwright.core.disk import REAL_DISK
-from logwright.core.watch import POLL_SECONDS, InotifyWatch, PollingWatch, Watch, watch_directories, watch_directory
+from logwright.core.io.disk import REAL_DISK
+from logwright.core.io.watch import (
+    POLL_SECONDS,
+    InotifyWatch,
+    PollingWatch,
+    Watch,
+    watch_directories,
+    watch_directory,
+)
 from tests.support.threads import DEADLINE_SECONDS, in_a_thread
 
 needs_inotify = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has inotify; elsewhere files are polled")

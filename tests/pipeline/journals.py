@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from logwright.core.outcome import Damage
-from logwright.formats.sej import Reader, Writer
+from logwright.core.bytes.outcome import Damage
+from logwright.sej import Reader, Writer
 
 
 def fill(directory: Path, count: int, *, segment_size: int = 20_000, seed: int = 1) -> Path:

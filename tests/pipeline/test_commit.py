@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from logwright.core.disk import Disk, make_directories, write_all
-from logwright.core.errors import DamagedJournal, Locked, LogwrightError, NotFound, StorageFailed, WrongUse
+from logwright.core.io.disk import Disk, make_directories, write_all
+from logwright.errors import DamagedJournal, Locked, LogwrightError, NotFound, StorageFailed, WrongUse
 from logwright.pipeline import commit
 from logwright.pipeline.commit import Move, Output, Staging, is_being_changed, read_checkpoint, table_files
 from tests.support.faulty_disk import FAULTS, RENAMES, FaultyDisk, every_fault, forgotten_syncs

@@ -16,19 +16,19 @@ import pytest
 
 from logwright import arrow
 from logwright.cli import main
-from logwright.core.disk import RealFile
-from logwright.core.errors import DamagedJournal, HistoryUnavailable, LogwrightError, StorageFailed, UnknownFormat
+from logwright.core.bytes.outcome import Damage
 from logwright.core.format import FORMATS, find_format
-from logwright.core.outcome import Damage
+from logwright.core.io.disk import RealFile
 from logwright.core.times import shown_time
-from logwright.formats.sej import Reader, ShardedWriter, Writer
-from logwright.formats.versioned import VersionedKVStore
+from logwright.errors import DamagedJournal, HistoryUnavailable, LogwrightError, StorageFailed, UnknownFormat
 from logwright.pipeline import parquet
 from logwright.pipeline.ingest import Ingested, IngestReader
 from logwright.pipeline.planning import PipelineStream, Plan, everything
 from logwright.pipeline.settings import JournalRule, Settings
 from logwright.pipeline.tables import DAMAGE, EVENTS
+from logwright.sej import Reader, ShardedWriter, Writer
 from logwright.spark.finding import find_journals
+from logwright.versioned import VersionedKVStore
 from tests.pipeline.journals import damage, fill, tear, unreadable
 from tests.support.access import open_to_all, without_access
 

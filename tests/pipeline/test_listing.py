@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from logwright.formats import kestrel
-from logwright.formats.sej import ShardedWriter, Writer, reset
+from logwright import kestrel
 from logwright.pipeline.listing import list_journals, tails_of
 from logwright.pipeline.tables import FILES, OFFSETS
+from logwright.sej import ShardedWriter, Writer, reset
 from logwright.spark.reading import Journal, find_journals
 
 

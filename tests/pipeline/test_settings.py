@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from logwright.core.errors import NotFound, WrongUse
+from logwright.errors import NotFound, WrongUse
 from logwright.pipeline import JournalRule, Settings, TableRule, load
 
 WHOLE = """

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from logwright.core.errors import NotFound, WrongUse
+from logwright.errors import NotFound, WrongUse
 from logwright.servers.metrics import MOST_REQUEST_BYTES, Metrics, serve_metrics
 from logwright.servers.safety import Address, Protection, check_limits, limits_of, parse_address, read_tokens
 from tests.servers.hub.support import write_secret

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from logwright.cli import main
-from logwright.core.disk import RealDisk
+from logwright.core.io.disk import RealDisk
 
 BEFORE = "before it is decided"
 AFTER = "after it is decided"

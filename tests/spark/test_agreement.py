@@ -21,17 +21,17 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from logwright import arrow
-from logwright.core.disk import REAL_DISK
-from logwright.core.errors import DamagedJournal
+from logwright.core.bytes.outcome import Damage
 from logwright.core.format import find_format, open_journal
-from logwright.core.outcome import Damage
-from logwright.formats.sej import ShardedReader, ShardedWriter, Writer, find_shards
+from logwright.core.io.disk import REAL_DISK
+from logwright.errors import DamagedJournal
+from logwright.sej import ShardedReader, ShardedWriter, Writer, find_shards
 from logwright.spark.reading import find_journals
 from logwright.spark.schemas import METADATA, spark_schema
 from logwright.spark.source import JournalReader
 from logwright.spark.stream import JournalStream
-from tests.formats.sej.samples import GOLDEN
-from tests.formats.sej.test_golden import DAMAGED, OTHERS, SHARDED, TORN, WHOLE
+from tests.sej.samples import GOLDEN
+from tests.sej.test_golden import DAMAGED, OTHERS, SHARDED, TORN, WHOLE
 from tests.support import damage
 
 MODES = ("permissive", "dropmalformed")

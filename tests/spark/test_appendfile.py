@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from pyspark.sql.types import StructType
 
-from logwright.core.errors import HistoryUnavailable
-from logwright.formats.appendfile import Checkpoint, Data, Reader, Segment, Writer
+from logwright.appendfile import Checkpoint, Data, Reader, Segment, Writer
+from logwright.errors import HistoryUnavailable
 from logwright.pipeline import tables
 from logwright.pipeline.checks import COLUMNS
 from logwright.spark.stream import JournalStream
-from tests.formats.appendfile.samples import add_lost
+from tests.appendfile.samples import add_lost
 
 ASIDE = ".logwright/recovery/2"
 

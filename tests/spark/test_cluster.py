@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from logwright.formats.sej import Reader, ShardedReader, ShardedWriter, Writer
+from logwright.sej import Reader, ShardedReader, ShardedWriter, Writer
 from tests.spark import quick
 from tests.spark.cluster import (
     ROOT,

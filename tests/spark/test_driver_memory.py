@@ -14,10 +14,10 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from logwright.core.manifest import Batch, Staged
-from logwright.core.staging import publish
-from logwright.formats.sej import Reader, Writer
-from logwright.formats.sej.staging import ShardsTarget
+from logwright.core.publish.manifest import Batch, Staged
+from logwright.core.publish.staging import publish
+from logwright.sej import Reader, Writer
+from logwright.sej.tables.staging import ShardsTarget
 from logwright.spark.schemas import spark_schema
 from logwright.spark.source import JournalReader
 from logwright.spark.stream import JournalStream

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from logwright.cli import main
-from logwright.formats.sej import Writer
+from logwright.sej import Writer
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md"]

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from logwright.core.errors import NotFound, StorageFailed
-from logwright.formats import kestrel, sej
+from logwright import kestrel, sej
+from logwright.errors import NotFound, StorageFailed
 from logwright.spark.reading import Journal, list_journals, open_journal
 from tests.support.access import open_to_all, without_access
 

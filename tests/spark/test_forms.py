@@ -10,12 +10,12 @@ from typing import Any
 
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from logwright.formats import kestrel
-from logwright.formats.sej import Offset, Writer
+from logwright import kestrel
 from logwright.pipeline import JournalRule, Settings, TableRule, checks, tables
 from logwright.pipeline.commit import table_files
 from logwright.pipeline.restore import restore
 from logwright.pipeline.run import run
+from logwright.sej import Offset, Writer
 
 NAME = 'a "quoted", name'
 TIME_NS = 1_768_471_200_123_456_789

@@ -13,20 +13,20 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F  # noqa: N812  # as everywhere with Spark
 
-from logwright.core.errors import HistoryUnavailable
+from logwright import sej
+from logwright.core.bytes.outcome import Damage
 from logwright.core.format import open_journal
-from logwright.core.outcome import Damage
-from logwright.formats import sej
-from logwright.formats.kestrel import codec
-from logwright.formats.kestrel.reader import Reader
-from logwright.formats.kestrel.records import Operation
-from logwright.formats.kestrel.replay import QueueItem
-from logwright.formats.kestrel.writer import Writer
+from logwright.errors import HistoryUnavailable
+from logwright.kestrel.bytes import codec
+from logwright.kestrel.bytes.records import Operation
+from logwright.kestrel.files.reader import Reader
+from logwright.kestrel.files.writer import Writer
+from logwright.kestrel.model.replay import QueueItem
 from logwright.pipeline import tables
 from logwright.spark.reading import list_journals
 from logwright.spark.stream import JournalStream
-from tests.formats.kestrel.journals import lived_queue, random_queue
-from tests.formats.kestrel.samples import FACTS, REMOVE, addx, encoded, scenario_operations, write
+from tests.kestrel.journals import lived_queue, random_queue
+from tests.kestrel.samples import FACTS, REMOVE, addx, encoded, scenario_operations, write
 from tests.spark import streams
 from tests.spark.streams import catch_up, following, read_batch
 

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from logwright.core.errors import HistoryUnavailable
-from logwright.formats.versioned import VersionedRecovery
-from logwright.formats.versioned.codec import plain_value
+from logwright.errors import HistoryUnavailable
 from logwright.pipeline import tables
 from logwright.pipeline.kv import kv_history, kv_state
-from tests.formats.versioned.histories import KEYS, random_history
-from tests.formats.versioned.samples import START, Model
+from logwright.versioned import VersionedRecovery
+from logwright.versioned.bytes.codec import plain_value
+from tests.versioned.histories import KEYS, random_history
+from tests.versioned.samples import START, Model
 
 Row = tuple[Any, ...]
 TIMES = [START + 9, START + 17, START + 40, START + 10**6]

@@ -10,15 +10,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from logwright.core.disk import REAL_DISK
-from logwright.core.losses import Loss, account_path, add_losses, read_losses
-from logwright.formats import kestrel
-from logwright.formats.sej import ShardedWriter, Writer
-from logwright.formats.versioned import VersionedKVStore
+from logwright import kestrel
+from logwright.core.io.disk import REAL_DISK
+from logwright.core.repair.losses import Loss, account_path, add_losses, read_losses
 from logwright.pipeline import Settings
 from logwright.pipeline.commit import table_files
 from logwright.pipeline.restore import restore
 from logwright.pipeline.run import Result, run
+from logwright.sej import ShardedWriter, Writer
+from logwright.versioned import VersionedKVStore
 
 ORDERS = Loss("jnl/0000000000000000.jnl", 40, 12, 2, 2, "offsets 1 and 2", "size -1", fields={"first": 1, "next": 3})
 SHARD = Loss("jnl/0000000000000000.jnl", 9, 1, 0, 0, "a size", "one bit", kind="restored")

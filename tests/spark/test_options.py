@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pyspark.sql.types import BinaryType, LongType, StructType
 
-from logwright.core.errors import WrongUse
+from logwright.errors import WrongUse
 from logwright.spark.source import JournalSource, KestrelSource, SejSource
 
 OFFSETS = StructType().add("offset", LongType())

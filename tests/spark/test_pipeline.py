@@ -16,12 +16,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from logwright import kestrel
 from logwright.cli import every_verb
-from logwright.core.errors import DamagedJournal, WrongUse
 from logwright.core.format import FORMATS
-from logwright.formats import kestrel
-from logwright.formats.sej import Offset, Reader, ShardedWriter, Writer
-from logwright.formats.versioned import VersionedKVStore, VersionedRecovery
+from logwright.errors import DamagedJournal, WrongUse
 from logwright.pipeline import JournalRule, Settings, TableRule, tables
 from logwright.pipeline.commit import is_being_changed, read_checkpoint, table_files
 from logwright.pipeline.failures import SparkFailed
@@ -29,6 +27,8 @@ from logwright.pipeline.ingest import ingest, to_parquet
 from logwright.pipeline.planning import Plan
 from logwright.pipeline.restore import restore
 from logwright.pipeline.run import Result, run
+from logwright.sej import Offset, Reader, ShardedWriter, Writer
+from logwright.versioned import VersionedKVStore, VersionedRecovery
 from tests.cli.support import assert_one_error_line
 from tests.cli.support import run as command
 from tests.pipeline.journals import damage, fill, tear, unreadable

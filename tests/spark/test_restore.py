@@ -14,26 +14,26 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from logwright.core.disk import REAL_DISK
-from logwright.core.errors import DamagedJournal, Locked, LogwrightError, NotFound, WrongUse
+from logwright import kestrel
 from logwright.core.format import open_journal
-from logwright.formats import kestrel
-from logwright.formats.sej import Offset, Reader, ShardedWriter, Writer
-from logwright.formats.versioned import Entry, VersionedKVStore, VersionedRecovery
-from logwright.formats.versioned.files import list_stores
+from logwright.core.io.disk import REAL_DISK
+from logwright.errors import DamagedJournal, Locked, LogwrightError, NotFound, WrongUse
 from logwright.pipeline import Settings, commit
 from logwright.pipeline.restore import Restored, restore
 from logwright.pipeline.run import run
-from tests.formats.kestrel.journals import random_queue
-from tests.formats.kestrel.samples import FACTS, REMOVE, addx, encoded, scenario_operations, write
-from tests.formats.sej.samples import GOLDEN, make_journal
-from tests.formats.sej.test_golden import DAMAGED, OTHERS, SHARDED, TORN, WHOLE
-from tests.formats.sej.test_restore import random_journal
-from tests.formats.versioned.samples import START
-from tests.formats.versioned.samples import journal as store_journal
-from tests.formats.versioned.stores import Clock
-from tests.formats.versioned.test_restore import journals_of
+from logwright.sej import Offset, Reader, ShardedWriter, Writer
+from logwright.versioned import Entry, VersionedKVStore, VersionedRecovery
+from logwright.versioned.files.files import list_stores
+from tests.kestrel.journals import random_queue
+from tests.kestrel.samples import FACTS, REMOVE, addx, encoded, scenario_operations, write
+from tests.sej.samples import GOLDEN, make_journal
+from tests.sej.test_golden import DAMAGED, OTHERS, SHARDED, TORN, WHOLE
+from tests.sej.test_restore import random_journal
 from tests.support.damage import cut, damage_file, noise_after, overwrite
+from tests.versioned.samples import START
+from tests.versioned.samples import journal as store_journal
+from tests.versioned.stores import Clock
+from tests.versioned.test_restore import journals_of
 
 RANDOM = ["one file", "many files", "cleaned", "deep/er/still"]
 STRAY = "stray/0000000000000000.jnl"

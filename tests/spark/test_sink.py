@@ -19,10 +19,10 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql.types import StructType
 
-from logwright.core.disk import REAL_DISK
-from logwright.core.errors import WrongUse
-from logwright.formats.sej import Reader, ShardedReader, ShardedWriter, Writer, find_shards
-from logwright.formats.sej.staging import ShardsTarget
+from logwright.core.io.disk import REAL_DISK
+from logwright.errors import WrongUse
+from logwright.sej import Reader, ShardedReader, ShardedWriter, Writer, find_shards
+from logwright.sej.tables.staging import ShardsTarget
 from logwright.spark import sink
 from logwright.spark.sink import JournalStreamWriter, JournalWriter
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from logwright.formats.sej import Reader, ShardedReader, Writer
+from logwright.sej import Reader, ShardedReader, Writer
 from tests.spark.driver import Driver, DriverFailed, is_alive, wait_for
 from tests.support.counts import COUNTS
 

@@ -13,10 +13,10 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql.types import StructType
 
-from logwright.core.disk import REAL_DISK
-from logwright.core.errors import WrongUse
-from logwright.formats.kestrel import Queue, Reader
-from logwright.formats.kestrel.files import list_files, list_queues
+from logwright.core.io.disk import REAL_DISK
+from logwright.errors import WrongUse
+from logwright.kestrel import Queue, Reader
+from logwright.kestrel.files.files import list_files, list_queues
 from logwright.spark.sink import JournalWriter
 from tests.spark.driver import is_alive, wait_for
 from tests.spark.test_sink_faults import Query, new_driver

@@ -11,15 +11,15 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql.types import StructType
 
-from logwright.core.disk import REAL_DISK
-from logwright.core.errors import WrongUse
-from logwright.formats.versioned import StoresReader, VersionedKVStore, VersionedRecovery
-from logwright.formats.versioned.files import list_stores
+from logwright.core.io.disk import REAL_DISK
+from logwright.errors import WrongUse
 from logwright.spark.sink import JournalStreamWriter, JournalWriter
-from tests.formats.versioned.samples import START
+from logwright.versioned import StoresReader, VersionedKVStore, VersionedRecovery
+from logwright.versioned.files.files import list_stores
 from tests.spark.driver import wait_for
 from tests.spark.test_sink_faults import new_driver
 from tests.support.counts import COUNTS
+from tests.versioned.samples import START
 
 SCHEMA = "store STRING, k STRING, o STRING, t BIGINT"
 Row = tuple[str, str, str | None, int]

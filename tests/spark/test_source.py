@@ -16,9 +16,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import datasource as filters
 from pyspark.sql.types import StructType
 
-from logwright.core.errors import LogwrightError, UnknownFormat, WrongUse
-from logwright.core.outcome import Damage
-from logwright.formats.sej import Reader, ShardedWriter, Writer
+from logwright.core.bytes.outcome import Damage
+from logwright.errors import LogwrightError, UnknownFormat, WrongUse
+from logwright.sej import Reader, ShardedWriter, Writer
 from logwright.spark import session
 from logwright.spark.filters import keep, understood
 from logwright.spark.reading import find_journals

@@ -16,9 +16,9 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 
-from logwright.core.errors import DamagedJournal, HistoryUnavailable, NotFound, WrongUse
-from logwright.core.outcome import Damage
-from logwright.formats.sej import Reader, ShardedWriter, Writer
+from logwright.core.bytes.outcome import Damage
+from logwright.errors import DamagedJournal, HistoryUnavailable, NotFound, WrongUse
+from logwright.sej import Reader, ShardedWriter, Writer
 from logwright.spark.stream import JournalStream, lag_of, share
 from tests.spark import streams
 from tests.spark.streams import WAIT_SECONDS, catch_up, following, read_batch

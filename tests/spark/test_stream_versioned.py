@@ -13,15 +13,15 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.types import StructType
 
-from logwright.core.errors import Gap, HistoryUnavailable
 from logwright.core.times import shown_time
-from logwright.formats.versioned import Retention, VersionedKVStore
+from logwright.errors import Gap, HistoryUnavailable
 from logwright.spark.schemas import spark_schema
 from logwright.spark.source import JournalReader
 from logwright.spark.stream import JournalStream
-from tests.formats.versioned.stores import Clock, Renamed, journal
+from logwright.versioned import Retention, VersionedKVStore
 from tests.spark import streams
 from tests.spark.streams import following, read_batch
+from tests.versioned.stores import Clock, Renamed, journal
 
 Change = tuple[str, str, str | None]
 """Store, key, and value as JSON; None for a deletion."""

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from logwright.core.errors import WrongUse
-from logwright.core.outcome import Damage
-from logwright.formats.sej import Reader, ShardedWriter, Writer, open_reader, reset
+from logwright.core.bytes.outcome import Damage
+from logwright.errors import WrongUse
 from logwright.pipeline import tables
 from logwright.pipeline.listing import list_journals
 from logwright.pipeline.settings import JournalRule
+from logwright.sej import Reader, ShardedWriter, Writer, open_reader, reset
 from logwright.spark.reading import find_journals
 
 JOURNALS = ("orders/eu", "orders/old", "plain", "sensors", "web")

@@ -13,16 +13,16 @@ import pytest
 from pyspark.sql.datasource import EqualTo, Filter
 from pyspark.sql.types import StructType
 
-from logwright.core.errors import WrongUse
 from logwright.core.times import shown_time
-from logwright.formats.versioned import Entry, Reader, VersionedRecovery
-from logwright.formats.versioned.splits import SPLITS
+from logwright.errors import WrongUse
 from logwright.spark.filters import Bounds
 from logwright.spark.schemas import spark_schema
 from logwright.spark.source import SOURCES, JournalReader, VersionedSource
 from logwright.spark.states import StateReader
-from tests.formats.versioned.histories import random_history, random_stores
-from tests.formats.versioned.samples import START, Model
+from logwright.versioned import Entry, Reader, VersionedRecovery
+from logwright.versioned.tables.splits import SPLITS
+from tests.versioned.histories import random_history, random_stores
+from tests.versioned.samples import START, Model
 
 Row = tuple[Any, ...]
 MILLISECOND = 1_000_000

@@ -7,13 +7,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-from logwright.formats.yeltsin import repair
-from logwright.formats.yeltsin.journal import TransactionJournal
-from logwright.formats.yeltsin.reader import Reader
-from logwright.formats.yeltsin.records import Modify
 from logwright.pipeline import tables
-from tests.formats.yeltsin.samples import CREATED, linked, modify, numbered, transaction, write
+from logwright.yeltsin.bytes.records import Modify
+from logwright.yeltsin.files import repair
+from logwright.yeltsin.files.reader import Reader
+from logwright.yeltsin.model.journal import TransactionJournal
 from tests.support.damage import drop
+from tests.yeltsin.samples import CREATED, linked, modify, numbered, transaction, write
 
 
 def test_every_operation_is_a_row_in_both_kinds_of_columns(spark: Any, tmp_path: Path) -> None:

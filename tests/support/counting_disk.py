@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from logwright.core.disk import REAL_DISK, Disk
+from logwright.core.io.disk import REAL_DISK, Disk
 
 
 class CountingDisk:

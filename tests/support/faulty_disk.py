@@ -25,9 +25,9 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path, PurePath
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
-from logwright.core.disk import Buffer, Disk, File, OpenMode
-from logwright.core.errors import StorageFailed
-from logwright.core.watch import Watch
+from logwright.core.io.disk import Buffer, Disk, File, OpenMode
+from logwright.core.io.watch import Watch
+from logwright.errors import StorageFailed
 from tests.support.counts import COUNTS
 from tests.support.replay import each
 

@@ -11,8 +11,8 @@ from multiprocessing.context import ForkServerContext
 
 PROGRAMS = [
     "tests.contract.killed_writer",
-    "tests.formats.kestrel.killed_queue",
-    "tests.formats.yeltsin.killed_database",
+    "tests.kestrel.killed_queue",
+    "tests.yeltsin.killed_database",
     "tests.servers.hub.killed_hub",
     "tests.servers.kestrel.killed_server",
 ]

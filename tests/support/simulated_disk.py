@@ -1,6 +1,6 @@
 """SimulatedDisk: a file system in memory that remembers what was synced, and can crash.
 
-It keeps the promises of `logwright.core.disk` and no more than those. Syncing a file makes its contents and length
+It keeps the promises of `logwright.core.io.disk` and no more than those. Syncing a file makes its contents and length
 durable, not its name; syncing a directory makes the names in it durable, not the contents of the files. Every change is
 written to a list of operations, from which `crash_states` (see `crashes.py`) derives the disks that a power cut could
 leave, and `process_kills` those that the death of the process could.
@@ -25,8 +25,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from logwright.core.disk import Buffer, OpenMode
-from logwright.core.errors import Locked, NotFound, StorageFailed
+from logwright.core.io.disk import Buffer, OpenMode
+from logwright.errors import Locked, NotFound, StorageFailed
 
 if TYPE_CHECKING:
     from tests.support.crashes import Crash

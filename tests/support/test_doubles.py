@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from logwright.core.disk import REAL_DISK, Buffer, Disk, File, RealDisk, write_all
-from logwright.core.errors import Locked, LogwrightError, NotFound, StorageFailed
+from logwright.core.io.disk import REAL_DISK, Buffer, Disk, File, RealDisk, write_all
+from logwright.errors import Locked, LogwrightError, NotFound, StorageFailed
 from tests.support import replay
 from tests.support.counts import Counts
 from tests.support.crashes import SECTOR_BYTES

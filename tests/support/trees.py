@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from logwright.core.disk import REAL_DISK, Disk, write_all
+from logwright.core.io.disk import REAL_DISK, Disk, write_all
 
 Tree = dict[str, bytes | None]
 

@@ -20,7 +20,7 @@ from typing import Final
 import click
 
 from .. import __version__
-from ..core.errors import DamagedJournal, LogwrightError
+from ..errors import DamagedJournal, LogwrightError
 from .arguments import CONTEXT_SETTINGS, DAMAGE_FOUND, GOOD, WRONG_USE, Verb
 from .output import talk
 

@@ -16,10 +16,10 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from ..core.disk import REAL_DISK
-from ..core.errors import DamagedJournal, StorageFailed, WrongUse
+from ..core.bytes.outcome import MODES, Mode
 from ..core.format import FORMATS, Consumers, Format, Located, Reader, detect, find_format, open_journal
-from ..core.outcome import MODES, Mode
+from ..core.io.disk import REAL_DISK
+from ..errors import DamagedJournal, StorageFailed, WrongUse
 from ..values import DECODINGS
 from .output import describe, is_terminal, place, warn
 from .times import parse_time

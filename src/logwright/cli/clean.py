@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from ..core.errors import NotFound
 from ..core.format import Cleaning, Consumers
+from ..errors import NotFound
 from .arguments import (
     agreed,
     consumers_of,

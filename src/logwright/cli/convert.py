@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from ..core.disk import REAL_DISK
-from ..core.errors import LogwrightError, NotFound, WrongUse
+from ..core.bytes.outcome import Mode
 from ..core.format import FORMATS, find_format
-from ..core.losses import Loss, add_losses, inherited
-from ..core.outcome import Mode
-from ..core.report import Progress
+from ..core.io.disk import REAL_DISK
+from ..core.read.report import Progress
+from ..core.repair.losses import Loss, add_losses, inherited
+from ..errors import LogwrightError, NotFound, WrongUse
 from .arguments import (
     DAMAGE_FOUND,
     GOOD,

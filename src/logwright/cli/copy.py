@@ -10,8 +10,8 @@ from typing import Any
 
 import click
 
-from ..core.errors import LogwrightError, WrongUse
 from ..core.format import find_format
+from ..errors import LogwrightError, WrongUse
 from .arguments import chosen_format, damage_placed, format_option, json_option, path_argument, verb
 from .output import print_json, print_line, progress_bar
 from .serve_hub import hub_package

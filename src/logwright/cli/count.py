@@ -7,10 +7,10 @@ from pathlib import Path
 
 import click
 
-from ..core.disk import REAL_DISK
-from ..core.errors import DamagedJournal
+from ..core.bytes.outcome import MODES, Damage, Mode
 from ..core.format import Located
-from ..core.outcome import MODES, Damage, Mode
+from ..core.io.disk import REAL_DISK
+from ..errors import DamagedJournal
 from .arguments import (
     DAMAGE_FOUND,
     GOOD,
@@ -64,7 +64,7 @@ def command(
 
     What is damaged is not counted but reported on stderr, and makes the exit code 1. Known losses are reported too.
     """
-    from ..formats.sej.shard import has_one_unsharded
+    from ..sej.files.shard import has_one_unsharded
 
     damages: list[Damage] = []
 

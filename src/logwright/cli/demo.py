@@ -21,8 +21,8 @@ import click
 
 from .. import appendfile, kestrel, sej, versioned, yeltsin
 from .. import open as open_journal
-from ..core.errors import WrongUse
 from ..core.format import FORMATS
+from ..errors import WrongUse
 from .arguments import DAMAGE_FOUND, GOOD, json_option, verb
 from .output import BOLD, Column, Table, escape, print_json, print_line, styled
 from .times import NANOSECONDS, parse_time

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from ..core.outcome import Damage, Mode
+from ..core.bytes.outcome import Damage, Mode
 from .arguments import (
     DAMAGE_FOUND,
     GOOD,

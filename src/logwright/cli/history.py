@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from ..core.outcome import Damage
+from ..core.bytes.outcome import Damage
 from .arguments import DAMAGE_FOUND, GOOD, format_option, json_option, opened, path_argument, tell_torn_tails, verb
 from .output import RED, Column, Table, describe, escape, print_json, warn
 from .pages import in_hex, is_ranges

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Final, Self, TypeAlias
 
-from ..core.outcome import Damage
+from ..core.bytes.outcome import Damage
 
 SHOW_AFTER_SECONDS = 1.0
 """A progress bar appears when something takes longer than this."""

@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from ..core.errors import LogwrightError, WrongUse
-from ..core.outcome import MODES, Mode
+from ..core.bytes.outcome import MODES, Mode
+from ..errors import LogwrightError, WrongUse
 from .arguments import CONTEXT_SETTINGS, DAMAGE_FOUND, GOOD, json_option, verb
 from .output import Column, Table, is_terminal, print_json, print_line, progress_bar, talk, warn
 from .times import format_size, parse_time
 
 if TYPE_CHECKING:
-    from ..core.restore import Restored
+    from ..core.publish.restore import Restored
     from ..pipeline.run import Result
     from ..pipeline.settings import Settings
 

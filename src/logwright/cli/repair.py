@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from ..core.errors import WrongUse
-from ..core.repair import Plan, Repairs
+from ..core.repair.plan import Plan, Repairs
+from ..errors import WrongUse
 from .arguments import (
     DAMAGE_FOUND,
     GOOD,

@@ -8,17 +8,9 @@ from typing import Any
 
 import click
 
-from ..core.errors import DamagedJournal, NotFound, WrongUse
 from ..core.format import Consumers
-from .arguments import (
-    consumers_of,
-    format_option,
-    json_option,
-    local_option,
-    opened,
-    path_argument,
-    verb,
-)
+from ..errors import DamagedJournal, NotFound, WrongUse
+from .arguments import consumers_of, format_option, json_option, local_option, opened, path_argument, verb
 from .output import print_json, print_line, talk
 from .times import parse_time
 

@@ -11,10 +11,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from ..core.disk import REAL_DISK
-from ..core.errors import WrongUse
+from ..core.bytes.outcome import Damage
 from ..core.format import Located, Reader
-from ..core.outcome import Damage
+from ..core.io.disk import REAL_DISK
+from ..errors import WrongUse
 from ..values import Decoder, Undecodable, decoder, payload, read_schema
 from .output import DIM, RED, Column, Table, describe, escape, print_json, warn
 from .times import MILLISECONDS, shown_time

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from ..core.errors import WrongUse
+from ..errors import WrongUse
 from ..servers.metrics import serve_metrics
 from ..servers.safety import Address, Protection
 from .arguments import json_option, verb

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from ..core.durability import parse_sync
-from ..core.errors import WrongUse
+from ..core.io.durability import parse_sync
+from ..errors import WrongUse
 from ..servers.kestrel.limits import ServerLimits
 from .arguments import Decorated, json_option, verb
 from .serving import announce, logged_aloud, protection_of, raise_file_limit, safety_options, until_stopped
 from .times import parse_size
 
 if TYPE_CHECKING:
-    from ..formats.kestrel.records import Dialect
+    from ..kestrel.bytes.records import Dialect
     from ..servers.kestrel import ServerSettings
 
 DEFAULT_PORT: Final = 22133
@@ -163,7 +163,7 @@ def kestrel(
     The protocol is memcached's text protocol with Kestrel's commands. A queue is created when a client names it. One
     process has a queue at a time: the server takes the locks of all queues in the directory.
     """
-    from ..formats.kestrel.limits import Limits
+    from ..kestrel.model.limits import Limits
     from ..servers.kestrel import ServerSettings, run
     from ..servers.kestrel.options import load_named
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from ..core.outcome import Damage
+from ..core.bytes.outcome import Damage
 from .arguments import (
     DAMAGE_FOUND,
     GOOD,

@@ -10,9 +10,9 @@ from typing import Any
 
 import click
 
-from ..core.errors import DamagedJournal, WrongUse
+from ..core.bytes.outcome import Damage, Mode
 from ..core.format import Format, Located, Reader
-from ..core.outcome import Damage, Mode
+from ..errors import DamagedJournal, WrongUse
 from .arguments import (
     DAMAGE_FOUND,
     GOOD,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from ..core.errors import WrongUse
 from ..core.times import NANOSECONDS, UNITS, format_time, parse_duration, parse_time, shown_time
+from ..errors import WrongUse
 
 __all__ = [
     "MILLISECONDS",

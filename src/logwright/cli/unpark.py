@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from ..core.errors import WrongUse
 from ..core.format import Unparked
+from ..errors import WrongUse
 from .arguments import chosen_format, damage_placed, format_option, json_option, path_argument, verb
 from .output import print_json, print_line, talk, warn
 

@@ -42,9 +42,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
-from .disk import Buffer, Disk, File, write_all
-from .errors import Closed, DamagedJournal, LogwrightError, NotFound, Poisoned, WrongUse
-from .outcome import Malformed, Span
+from ..errors import Closed, DamagedJournal, LogwrightError, NotFound, Poisoned, WrongUse
+from .bytes.outcome import Malformed, Span
+from .io.disk import Buffer, Disk, File, write_all
 
 SUFFIX: Final = ".crc"
 MAGIC: Final = b"LWCRC32C"
@@ -100,7 +100,7 @@ if TYPE_CHECKING or os.environ.get("LOGWRIGHT_PURE"):
     COMPILED = False
 else:
     try:
-        from ._crc32c import crc32c
+        from .bytes._crc32c import crc32c
 
         COMPILED = True
     except ImportError:

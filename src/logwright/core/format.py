@@ -1,7 +1,7 @@
 """Format: everything that the rest of the package may ask of a format, and detection of the format of a path.
 
-Each format implements `Format` in its `format.py` and is registered in `FORMATS` by `logwright.formats`. Methods import
-what they need. What a format does not have is None.
+Each format implements `Format` in its `format.py` and is registered in `FORMATS` by `logwright.registry`. Methods
+import what they need. What a format does not have is None.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol, Self
 
-from .closing import Closing
-from .disk import REAL_DISK, Disk
-from .errors import NotFound, UnknownFormat, WrongUse
-from .losses import Loss
-from .outcome import Damage, Mode, Span
-from .report import Progress, Report, Summary
+from ..errors import NotFound, UnknownFormat, WrongUse
+from .bytes.outcome import Damage, Mode, Span
+from .io.disk import REAL_DISK, Disk
+from .read.report import Progress, Report, Summary
+from .repair.losses import Loss
+from .write.closing import Closing
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from .columns import Columns
-    from .manifest import Target
-    from .repair import Repairs
-    from .restore import Restore
-    from .split import Splits
+    from .publish.manifest import Target
+    from .publish.restore import Restore
+    from .read.columns import Columns
+    from .read.split import Splits
+    from .repair.plan import Repairs
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +171,7 @@ class Reader(Closing, ABC):
 
     @abstractmethod
     def losses(self) -> list[Loss]:
-        """What the journal is known to have lost; see `core/losses.py`."""
+        """What the journal is known to have lost; see `core/repair/losses.py`."""
 
     @abstractmethod
     def state(self, at: int | None = None) -> Any:

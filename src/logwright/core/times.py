@@ -19,7 +19,7 @@ import time
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Final
 
-from .errors import WrongUse
+from ..errors import WrongUse
 
 NANOSECONDS: Final = 1_000_000_000
 _LEAST_TIMESTAMP: Final = -(2**63) + 1

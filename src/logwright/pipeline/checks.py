@@ -9,7 +9,7 @@ import difflib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from ..core.errors import WrongUse
+from ..errors import WrongUse
 from .decoding import loaded
 from .forms import options_of
 from .settings import FILE_FORMATS, JournalRule, Settings

@@ -34,9 +34,9 @@ from pathlib import Path, PurePosixPath
 from types import TracebackType
 from typing import Any, Final, Self
 
-from ..core.disk import REAL_DISK, Disk, make_directories, remove_tree, replace_file
-from ..core.errors import DamagedJournal, Locked, LogwrightError, NotFound, WrongUse
-from ..core.lock import Lock
+from ..core.io.disk import REAL_DISK, Disk, make_directories, remove_tree, replace_file
+from ..core.io.lock import Lock
+from ..errors import DamagedJournal, Locked, LogwrightError, NotFound, WrongUse
 
 HOME: Final = "_logwright"
 REPORT: Final = "report.html"

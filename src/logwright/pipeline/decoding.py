@@ -16,7 +16,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812  # as everywhere with Spark
 from pyspark.sql.pandas.functions import arrow_udf
 
-from ..core.errors import WrongUse
+from ..errors import WrongUse
 from ..location import locate
 from ..values import Decoder, decoder, read_schema, to_json
 from .settings import JournalRule

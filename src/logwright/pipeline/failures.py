@@ -15,8 +15,8 @@ from typing import Final
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 
-from ..core import errors
-from ..core.errors import DamagedJournal, LogwrightError
+from .. import errors
+from ..errors import DamagedJournal, LogwrightError
 
 _OURS: Final = re.compile(r"logwright\.core\.errors\.(\w+): (.+)")
 _PLACE: Final = re.compile(r"(.+?) @ (\d+): (.+)")

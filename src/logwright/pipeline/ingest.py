@@ -27,12 +27,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from ..core.disk import REAL_DISK, make_directories, remove_tree
-from ..core.errors import LogwrightError, NotFound, StorageFailed, WrongUse
-from ..core.losses import Loss
-from ..core.naming import as_text, printed
-from ..core.outcome import Damage
-from ..core.split import TARGET_BYTES, Split, pack
+from ..core.bytes.outcome import Damage
+from ..core.io.disk import REAL_DISK, make_directories, remove_tree
+from ..core.io.naming import as_text, printed
+from ..core.read.split import TARGET_BYTES, Split, pack
+from ..core.repair.losses import Loss
+from ..errors import LogwrightError, NotFound, StorageFailed, WrongUse
 from ..spark import schemas
 from ..spark.reading import Journal, Part, Reading, file_of
 from .commit import part_name

@@ -16,11 +16,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from ..core.errors import LogwrightError
 from ..core.format import find_format
-from ..core.inventory import ConsumerEntry, FileEntry, Inventory
-from ..core.naming import as_text, printed
-from ..core.split import Split
+from ..core.io.naming import as_text, printed
+from ..core.read.inventory import ConsumerEntry, FileEntry, Inventory
+from ..core.read.split import Split
+from ..errors import LogwrightError
 from ..spark.reading import Journal, file_of, open_journal
 from .tables import FILES, OFFSETS
 

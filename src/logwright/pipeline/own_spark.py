@@ -21,7 +21,7 @@ from typing import Final
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from ..core.errors import LogwrightError
+from ..errors import LogwrightError
 from ..spark import register, session
 from .failures import SparkFailed
 

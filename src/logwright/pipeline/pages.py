@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812  # as everywhere with Spark
 
-from ..formats.yeltsin.replay import Ranges
+from ..yeltsin.model.replay import Ranges
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -18,10 +18,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ..core.columns import Columns
-from ..core.disk import REAL_DISK
-from ..core.errors import LogwrightError, StorageFailed
 from ..core.format import find_format
+from ..core.io.disk import REAL_DISK
+from ..core.read.columns import Columns
+from ..errors import LogwrightError, StorageFailed
 from ..spark.reading import Journal
 from .tables import EVENTS
 

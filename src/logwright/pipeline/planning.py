@@ -11,12 +11,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
-from ..core.errors import HistoryUnavailable, LogwrightError, NotFound, StorageFailed, UnknownFormat
 from ..core.format import Reader, find_format
-from ..core.keep import DIRECTORY
-from ..core.losses import ACCOUNT_NAME, Loss
-from ..core.naming import as_text
-from ..core.split import Split
+from ..core.io.keep import DIRECTORY
+from ..core.io.naming import as_text
+from ..core.read.split import Split
+from ..core.repair.losses import ACCOUNT_NAME, Loss
+from ..errors import HistoryUnavailable, LogwrightError, NotFound, StorageFailed, UnknownFormat
 from ..location import is_local, locate
 from ..spark import schemas
 from ..spark.reading import Journal, list_journals, open_journal

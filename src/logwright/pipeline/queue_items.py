@@ -15,7 +15,7 @@ A row for every item that the operations speak of, whether it is still there or 
                         where it was added, last reserved, and removed or finished
     changes             all of it, in order: op (added, reserved, put_back, removed, finished), file, position, xid
 
-It is a replay of each queue (see `formats/kestrel/replay.py`): what does not fit the queue changes nothing, and nothing
+It is a replay of each queue (see `kestrel/model/replay.py`): what does not fit the queue changes nothing, and nothing
 expires while it goes. Only at its end, an item that waits and whose time is over at the moment that is asked for is
 `expired` instead: a queue that is open would drop it. Operations are in the order of the columns (`sequence`,
 `position`), which rotation does not change. Files are called what the events call them (see `with_last_names`).
@@ -39,9 +39,9 @@ import pyarrow.compute as pc
 from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812  # as everywhere with Spark
 
-from ..formats.kestrel.changes import Changes
-from ..formats.kestrel.records import OP_NAMES
-from ..formats.kestrel.replay import EVENTS
+from ..kestrel.bytes.records import OP_NAMES
+from ..kestrel.model.changes import Changes
+from ..kestrel.model.replay import EVENTS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from .. import __version__
-from ..core.disk import REAL_DISK, Disk, replace_file
+from ..core.io.disk import REAL_DISK, Disk, replace_file
 from . import chapters, plots, units
 from .drawing import Content, Markup, element, join, label, shown
 from .figures import Activity, ConsumerFigures, DamagedFile, DamageFigures, Figures, JournalFigures

@@ -18,10 +18,10 @@ import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812  # as everywhere with Spark
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from ..core.errors import NotFound, WrongUse
 from ..core.format import FORMATS, find_format
-from ..core.losses import Loss
-from ..core.restore import check_journals
+from ..core.publish.restore import check_journals
+from ..core.repair.losses import Loss
+from ..errors import NotFound, WrongUse
 from ..location import locate
 from . import forms
 from .tables import DAMAGE, EVENTS, FILES

@@ -5,10 +5,9 @@
         print(journal.journal, journal.records, journal.whole, journal.gaps)
 
 Needed is the table `events`; `files` has the files that hold no records and says how large all of them were, and
-`consumers` how far consumers had come. What comes back is the format's to say (`core/restore.py`): of sej and kestrel
-the same bytes, of versioned the same journals, whose archives are compressed anew. What was damaged is not in the
-tables, and the result says for each journal what is missing. Journals of a format that has no way back are left out and
-told of, unless they were asked for by name.
+`consumers` how far consumers had come. What comes back depends on the format (`core/publish/restore.py`): of sej and
+kestrel the same bytes, of versioned the same journals, whose archives are compressed again. What was damaged is not in
+the tables, and the result says for each journal what is missing.
 
 Spark brings the rows of each file together and into their order; its tasks write the files, one batch of rows at a
 time, into a hidden place below OUT, and the driver moves journals from there into their places when all of them are on
@@ -35,20 +34,14 @@ import pyarrow.compute as pc
 from pyspark.sql import functions as F  # noqa: N812  # as everywhere with Spark
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
 
-from ..core.disk import REAL_DISK, Disk, make_directories, replace_file
-from ..core.errors import DamagedJournal, LogwrightError, StorageFailed, WrongUse
 from ..core.format import find_format
-from ..core.losses import add_losses
-from ..core.naming import name_of
-from ..core.report import Progress
-from ..core.restore import (
-    FileWriter,
-    Restored,
-    RestoredJournal,
-    Restoring,
-    Written,
-)
-from ..core.split import TARGET_BYTES, pack
+from ..core.io.disk import REAL_DISK, Disk, make_directories, replace_file
+from ..core.io.naming import name_of
+from ..core.publish.restore import FileWriter, Restored, RestoredJournal, Restoring, Written
+from ..core.read.report import Progress
+from ..core.read.split import TARGET_BYTES, pack
+from ..core.repair.losses import add_losses
+from ..errors import DamagedJournal, LogwrightError, StorageFailed, WrongUse
 from ..location import is_local, locate
 from . import commit
 from .failures import translated

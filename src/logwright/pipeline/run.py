@@ -28,9 +28,9 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from ..core.disk import REAL_DISK
-from ..core.errors import DamagedJournal, NotFound, UnknownFormat, WrongUse
 from ..core.format import find_format, is_there
+from ..core.io.disk import REAL_DISK
+from ..errors import DamagedJournal, NotFound, UnknownFormat, WrongUse
 from ..location import is_local, locate
 from ..spark.reading import Journal
 from ..spark.stream import Offset

@@ -43,10 +43,10 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Final, get_args
 
-from ..core.disk import REAL_DISK, Disk
-from ..core.errors import WrongUse
-from ..core.outcome import Mode
-from ..core.split import TARGET_BYTES
+from ..core.bytes.outcome import Mode
+from ..core.io.disk import REAL_DISK, Disk
+from ..core.read.split import TARGET_BYTES
+from ..errors import WrongUse
 from ..spark.options import parse_size
 
 DECODERS: Final = ("json", "msgpack", "bonjson", "avro", "text")

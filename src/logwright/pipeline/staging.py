@@ -20,8 +20,8 @@ import pyarrow.parquet as pq
 from pyspark.sql import functions as F  # noqa: N812  # as everywhere with Spark
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from ..core.disk import REAL_DISK
-from ..core.errors import WrongUse
+from ..core.io.disk import REAL_DISK
+from ..errors import WrongUse
 from . import forms
 from .commit import HOME, Move, Output, Staging, part_name, table_files
 from .ingest import Ingested

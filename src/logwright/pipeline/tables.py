@@ -50,7 +50,7 @@ DAMAGE: Final = pa.schema(
 """Where bytes are no record, and why. The file is null for a journal that could not be opened at all.
 
 The kinds `lost` and `restored` are what repairs have done, from the account of losses of the journal: see
-`core/losses.py`. Their `detail` is the loss as JSON; for other kinds it is null.
+`core/repair/losses.py`. Their `detail` is the loss as JSON; for other kinds it is null.
 """
 FILES: Final = pa.schema(
     [

@@ -25,8 +25,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
 
-from ..core.disk import translated
-from ..core.errors import LogwrightError, WrongUse
+from ..core.io.disk import translated
+from ..errors import LogwrightError, WrongUse
 
 LEAST_TOKEN_CHARACTERS: Final = 16
 _MOST_SECRET_BYTES: Final = 1 << 20

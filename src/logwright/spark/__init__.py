@@ -21,7 +21,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from ..core.errors import LogwrightError
+from ..errors import LogwrightError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -20,8 +20,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import datasource as spark
 
-from ..core.errors import WrongUse
-from ..core.split import Split, Times
+from ..core.read.split import Split, Times
+from ..errors import WrongUse
 from .options import any_number, time_ns
 
 _COMPARE: Final = {

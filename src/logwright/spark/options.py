@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from ..core.errors import WrongUse
 from ..core.times import parse_time
+from ..errors import WrongUse
 
 OF_TABLES: Final = ("mode", "from", "to", "since", "until", "pushFilters", "splitBytes", "batchBytes")
 OF_STATES: Final = ("at", "mode", "since", "until", "pushFilters", "splitBytes", "batchBytes")

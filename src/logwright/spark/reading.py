@@ -15,11 +15,11 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
-from ..core.errors import DamagedJournal, StorageFailed, WrongUse
+from ..core.bytes.outcome import Damage, Mode, check_mode
 from ..core.format import find_format
-from ..core.naming import as_text, printed
-from ..core.outcome import Damage, Mode, check_mode
-from ..core.split import TARGET_BYTES, Split
+from ..core.io.naming import as_text, printed
+from ..core.read.split import TARGET_BYTES, Split
+from ..errors import DamagedJournal, StorageFailed, WrongUse
 from . import schemas
 from .filters import Condition, chosen_by, keep, understood
 from .finding import Journal, find_journals, list_journals, open_journal

@@ -13,9 +13,9 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
-from ..core.columns import Columns
-from ..core.errors import WrongUse
 from ..core.format import find_format
+from ..core.read.columns import Columns
+from ..errors import WrongUse
 
 UNIFIED: Final = pa.schema(
     [

@@ -27,7 +27,7 @@ Options of kestrel:
 Options of versioned, which writes new stores only, and tables only:
     store               the store of changes that name none in a column `store`
 
-How it is done is in `core.staging`, for every format the same; see `Target` for what a format adds.
+How it is done is in `core.publish.staging`, for every format the same; see `Target` for what a format adds.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from ..core import staging
-from ..core.disk import REAL_DISK, Disk
-from ..core.errors import LogwrightError, WrongUse
 from ..core.format import FORMATS, find_format
-from ..core.manifest import Batch, Target
+from ..core.io.disk import REAL_DISK, Disk
+from ..core.publish import staging
+from ..core.publish.manifest import Batch, Target
+from ..errors import LogwrightError, WrongUse
 from ..location import is_local, locate
 from .options import OF_SINKS, byte_size, check_names, flag
 

@@ -33,9 +33,9 @@ from typing import Final
 from pyspark.sql.datasource import DataSource, InputPartition, IsNull
 from pyspark.sql.types import StructType
 
-from ..core.errors import WrongUse
 from ..core.format import FORMATS, find_format
-from ..core.split import Split, pack
+from ..core.read.split import Split, pack
+from ..errors import WrongUse
 from . import schemas
 from .filters import CHOICES, Bounds, bounds_of, can_match
 from .options import OF_STATES, OF_STREAMS, OF_TABLES, check_names, flag, folded

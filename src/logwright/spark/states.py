@@ -19,10 +19,10 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition, IsNull
 from pyspark.sql.types import StructType
 
-from ..core.errors import WrongUse
 from ..core.format import FORMATS, find_format
-from ..core.naming import printed
-from ..core.split import pack
+from ..core.io.naming import printed
+from ..core.read.split import pack
+from ..errors import WrongUse
 from ..location import locate
 from . import schemas
 from .filters import can_match, keep

@@ -39,9 +39,9 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from ..core.errors import HistoryUnavailable, NotFound, WrongUse
 from ..core.format import find_format
-from ..core.split import Split, Splits, pack
+from ..core.read.split import Split, Splits, pack
+from ..errors import HistoryUnavailable, NotFound, WrongUse
 from .options import byte_size, flag, time_ns, whole_number
 from .reading import Journal, Part, Reading, list_journals, open_journal
 

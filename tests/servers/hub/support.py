@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 import grpc
 import grpc.aio
 
-from logwright.core.disk import REAL_DISK
-from logwright.formats.sej import Reader, Writer
+from logwright.core.io.disk import REAL_DISK
+from logwright.sej import Reader, Writer
 from logwright.servers.hub import Access, Hub, parse_address
 from tests.servers.hub.wire_messages import GetRequest, GetResponse, Message, PutRequest, PutResponse
 from tests.support.trees import differences, read_tree

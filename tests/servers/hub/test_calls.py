@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from logwright.core.errors import Closed
+from logwright.errors import Closed
 from logwright.servers.hub.calls import Busy, Call, Calls
 from tests.servers.hub.support import in_loop
 

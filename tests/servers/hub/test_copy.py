@@ -13,8 +13,9 @@ import grpc
 import grpc.aio
 import pytest
 
-from logwright.core.errors import DamagedJournal, Gap, Locked, NotFound, WrongUse
-from logwright.formats.sej import Reader, ShardedWriter, Writer, clean, repair
+from logwright.errors import DamagedJournal, Gap, Locked, NotFound, WrongUse
+from logwright.sej import Reader, ShardedWriter, Writer, clean
+from logwright.sej.files import repair
 from logwright.servers.hub import Access, Conflict, HubClient, Limits, OutOfStep, Refused, restore_path, send_path
 from logwright.servers.hub.requests import Put
 from tests.servers.hub.support import access_to, damage, in_loop, running, unlike, write_journal

@@ -11,8 +11,8 @@ import grpc
 import grpc.aio
 import pytest
 
-from logwright.core.errors import LogwrightError
-from logwright.formats.sej.wire import bytes_field, number_field
+from logwright.errors import LogwrightError
+from logwright.sej.bytes.wire import bytes_field, number_field
 from logwright.servers.hub import Access, Barred, HubError, restore_path, send_path
 from tests.servers.hub.support import in_loop, message, write_journal
 from tests.servers.hub.wire_messages import GetResponse

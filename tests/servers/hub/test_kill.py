@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from logwright.formats.sej import Reader
+from logwright.sej import Reader
 from logwright.servers.hub import Access
 from logwright.servers.hub.client import HubClient
 from logwright.servers.hub.sending import Sender

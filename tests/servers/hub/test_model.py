@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from logwright.core.errors import LogwrightError
-from logwright.formats.sej import Reader
-from logwright.formats.sej.wire import number_field
+from logwright.errors import LogwrightError
+from logwright.sej import Reader
+from logwright.sej.bytes.wire import number_field
 from logwright.servers.hub import Conflict, Limits, OutOfStep
 from logwright.servers.hub.copies import Copies, Copy
 from logwright.servers.hub.requests import BEGINS, SEGMENT, read_put

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from logwright.cli import every_verb
-from logwright.formats.sej import Scanner
+from logwright.sej import Scanner
 from tests.cli.conftest import samples  # noqa: F401  # the sample journals
 from tests.cli.support import environment, run
 from tests.servers.hub.support import damage, unlike, write_journal, write_secret

@@ -13,10 +13,10 @@ import grpc
 import grpc.aio
 import pytest
 
-from logwright.core.disk import REAL_DISK
-from logwright.core.errors import Locked, NotFound, StorageFailed, WrongUse
-from logwright.formats.sej import Reader
-from logwright.formats.sej.copying import Feed
+from logwright.core.io.disk import REAL_DISK
+from logwright.errors import Locked, NotFound, StorageFailed, WrongUse
+from logwright.sej import Reader
+from logwright.sej.files.copying import Feed
 from logwright.servers.hub import (
     Access,
     Hub,

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from logwright.core.errors import DamagedJournal
-from logwright.core.watch import PollingWatch
-from logwright.formats.sej import Writer
+from logwright.core.io.watch import PollingWatch
+from logwright.errors import DamagedJournal
+from logwright.sej import Writer
 from logwright.servers.hub import (
     Access,
     Barred,

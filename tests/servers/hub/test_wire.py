@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from logwright.core.disk import REAL_DISK
-from logwright.formats.sej import Reader
-from logwright.formats.sej.wire import number_field
+from logwright.core.io.disk import REAL_DISK
+from logwright.sej import Reader
+from logwright.sej.bytes.wire import number_field
 from logwright.servers.hub import HubClient, Limits, Refused, requests
 from tests.servers.hub.support import Wire, access_to, copies_in, in_loop, message, running
 from tests.servers.hub.wire_messages import PutRequest
@@ -187,7 +187,7 @@ def test_a_link_that_leads_out_is_not_followed(place: str, tmp_path: Path) -> No
 
 
 def test_a_copy_that_another_program_writes_to_is_left_alone(tmp_path: Path) -> None:
-    from logwright.formats.sej import Writer
+    from logwright.sej import Writer
 
     async def talk() -> None:
         async with running(tmp_path) as hub, Wire(hub) as wire:

@@ -7,8 +7,8 @@ import logging
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from logwright.core.durability import parse_sync
-from logwright.formats.kestrel.limits import Limits
+from logwright.core.io.durability import parse_sync
+from logwright.kestrel.model.limits import Limits
 from logwright.servers.kestrel import QueueServer, ServerLimits, ServerSettings, run
 from logwright.servers.safety import Address
 

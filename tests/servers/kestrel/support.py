@@ -16,7 +16,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, TypeVar
 
-from logwright.core.closing import Closing
+from logwright.core.write.closing import Closing
 from logwright.servers.kestrel import QueueServer, ServerSettings, run
 from logwright.servers.safety import Address
 from tests.support.threads import DEADLINE_SECONDS, in_a_thread

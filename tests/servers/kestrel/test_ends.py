@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from logwright.core.durability import ALWAYS, NONE, Sync
+from logwright.core.io.durability import ALWAYS, NONE, Sync
 from logwright.servers.kestrel import ServerLimits
 from tests.servers.kestrel.support import VERSION, Client, serving
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from logwright.core.disk import REAL_DISK
-from logwright.core.durability import ALWAYS, NONE, Sync, interval
-from logwright.core.errors import StorageFailed
-from logwright.formats.kestrel.limits import Limits
+from logwright.core.io.disk import REAL_DISK
+from logwright.core.io.durability import ALWAYS, NONE, Sync, interval
+from logwright.errors import StorageFailed
+from logwright.kestrel.model.limits import Limits
 from logwright.servers.kestrel import ServerLimits, commits
 from tests.servers.kestrel.support import Client, Serving, serving
 from tests.support.small_disk import small_disk

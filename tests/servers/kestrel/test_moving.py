@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from logwright.cli.times import parse_size
-from logwright.core.durability import ALWAYS, NONE, Sync
-from logwright.core.errors import WrongUse
-from logwright.formats.kestrel.limits import Limits
+from logwright.core.io.durability import ALWAYS, NONE, Sync
+from logwright.errors import WrongUse
+from logwright.kestrel.model.limits import Limits
 from logwright.servers.kestrel import QueueServer, ServerLimits, ServerSettings
 from logwright.servers.kestrel.moving import MOST_SWEPT
 from logwright.servers.kestrel.options import QueueLimits, load_named

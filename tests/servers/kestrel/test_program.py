@@ -20,7 +20,7 @@ from pymemcache.client.base import Client as Memcache
 from pymemcache.exceptions import MemcacheClientError, MemcacheServerError, MemcacheUnknownCommandError
 
 from logwright.cli import every_verb
-from logwright.formats.kestrel.queue import Queue
+from logwright.kestrel.model.queue import Queue
 from logwright.servers.safety import Address, parse_address
 from tests.cli.support import run as command_line
 from tests.servers.kestrel.support import Client, serving

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from logwright import __version__
-from logwright.formats.kestrel.limits import Limits
+from logwright.kestrel.model.limits import Limits
 from tests.servers.kestrel.support import VERSION, Client, Serving, serving
 from tests.support.threads import DEADLINE_SECONDS
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from logwright.core.durability import parse_sync
+from logwright.core.io.durability import parse_sync
 from logwright.servers.kestrel import ServerLimits
 from tests.servers.kestrel.support import Client, Serving, serving
 

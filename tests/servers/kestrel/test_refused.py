@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from logwright.core.errors import Locked
-from logwright.formats.kestrel.queue import Queue
+from logwright.errors import Locked
+from logwright.kestrel.model.queue import Queue
 from logwright.servers.kestrel import ServerLimits
 from tests.servers.kestrel.support import Client, serving
 

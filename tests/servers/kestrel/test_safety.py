@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from logwright.core.errors import Locked, WrongUse
-from logwright.formats.kestrel.layout import MAX_NAME_BYTES
+from logwright.errors import Locked, WrongUse
+from logwright.kestrel.bytes.layout import MAX_NAME_BYTES
 from logwright.servers.kestrel import QueueServer, ServerLimits, ServerSettings, door
 from logwright.servers.safety import Address, Protection
 from tests.servers.kestrel.support import VERSION, Client, serving

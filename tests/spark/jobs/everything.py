@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from logwright.formats.sej import Writer
+from logwright.sej import Writer
 from logwright.spark import session
 
 

@@ -27,7 +27,7 @@ def where() -> list[list[Any]]:
 
     def look(_: Iterator[int]) -> Iterator[list[Any]]:
         import logwright
-        from logwright.formats.sej import kernel
+        from logwright.sej.bytes import kernel
 
         yield [logwright.__file__, kernel.COMPILED, sys.executable]
 

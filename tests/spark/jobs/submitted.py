@@ -23,7 +23,7 @@ SECONDS = 300
 
 def look(_: Iterator[int]) -> Iterator[list[Any]]:
     import logwright
-    from logwright.formats.sej import kernel
+    from logwright.sej.bytes import kernel
 
     yield [logwright.__file__, kernel.COMPILED]
 

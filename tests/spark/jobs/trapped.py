@@ -26,7 +26,7 @@ from typing import Any
 
 from pyspark.sql.types import StructType
 
-from logwright.core.disk import Buffer, File, OpenMode, RealDisk
+from logwright.core.io.disk import Buffer, File, OpenMode, RealDisk
 from logwright.spark.options import folded
 from logwright.spark.sink import JournalStreamWriter, JournalWriter, TaskDone
 from logwright.spark.source import JournalSource, KestrelSource, SejSource, VersionedSource

@@ -15,7 +15,7 @@ from typing import Any, Final, Self
 import grpc
 import grpc.aio
 
-from ...core.errors import LogwrightError, NotFound, WrongUse
+from ...errors import LogwrightError, NotFound, WrongUse
 from ..safety import Address, client_context, parse_address, read_bounded, read_secret, read_tokens
 from .errors import (
     Barred,

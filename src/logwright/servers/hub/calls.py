@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from ...core.errors import Closed, LogwrightError
+from ...errors import Closed, LogwrightError
 
 _LEAST_DIFFERENCE: Final = 2
 """With one more each would only push the other out in turn."""

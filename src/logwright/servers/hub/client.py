@@ -21,8 +21,8 @@ from typing import Any, Final, Self, TypeVar
 import grpc
 import grpc.aio
 
-from ...core.errors import LogwrightError
-from ...formats.sej.copying import Batch
+from ...errors import LogwrightError
+from ...sej.files.copying import Batch
 from . import requests
 from .access import Access, translated
 from .errors import HubError, NotConnected, Unreachable

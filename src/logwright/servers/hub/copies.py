@@ -26,13 +26,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from ...core.disk import REAL_DISK, Disk, make_directories
-from ...core.errors import Closed, DamagedJournal, Locked, LogwrightError, NotFound
-from ...core.keep import DIRECTORY as KEPT_DIRECTORY
-from ...core.lock import Lock
-from ...formats.sej.copying import SEGMENT_BYTES, Batch, CopyWriter, find_difference
-from ...formats.sej.reader import Reader
-from ...formats.sej.segment import Chunk
+from ...core.io.disk import REAL_DISK, Disk, make_directories
+from ...core.io.keep import DIRECTORY as KEPT_DIRECTORY
+from ...core.io.lock import Lock
+from ...errors import Closed, DamagedJournal, Locked, LogwrightError, NotFound
+from ...sej.files.copying import SEGMENT_BYTES, Batch, CopyWriter, find_difference
+from ...sej.files.reader import Reader
+from ...sej.files.segment import Chunk
 from . import requests
 from .errors import Conflict, OutOfStep, Refused
 from .limits import Limits

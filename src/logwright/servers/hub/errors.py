@@ -15,7 +15,7 @@ What else a hub cannot do for us is a `HubError` in its words.
 
 from __future__ import annotations
 
-from ...core.errors import DamagedJournal, LogwrightError
+from ...errors import DamagedJournal, LogwrightError
 
 
 class HubError(LogwrightError):

@@ -13,7 +13,7 @@ import re
 from pathlib import Path
 from typing import Final
 
-from ...core.errors import WrongUse
+from ...errors import WrongUse
 
 MOST_CHARACTERS: Final = 100
 """Of each name: so two of them and a dot are the name of a directory on every system. Clients and hubs agree on it."""

@@ -19,9 +19,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from ...core.errors import WrongUse
-from ...formats.sej import wire
-from ...formats.sej.copying import Batch
+from ...errors import WrongUse
+from ...sej.bytes import wire
+from ...sej.files.copying import Batch
 from .names import is_journal
 
 PUT: Final = "/hub.Hub/Put"

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...core.disk import REAL_DISK, Disk
-from ...core.errors import DamagedJournal
-from ...formats.sej.copying import Batch, CopyWriter, find_difference
-from ...formats.sej.journal import looks_like
-from ...formats.sej.reader import Reader
+from ...core.io.disk import REAL_DISK, Disk
+from ...errors import DamagedJournal
+from ...sej.files.copying import Batch, CopyWriter, find_difference
+from ...sej.files.reader import Reader
+from ...sej.model.journal import looks_like
 from .client import HubClient
 from .errors import Conflict
 

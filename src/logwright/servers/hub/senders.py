@@ -14,9 +14,9 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, Final, Self
 
-from ...core.errors import LogwrightError
-from ...core.watch import Watch, watch_directories
-from ...formats.sej.aio import changed
+from ...core.io.watch import Watch, watch_directories
+from ...errors import LogwrightError
+from ...sej.model.aio import changed
 from .errors import Barred
 from .sending import Sender, Sent
 from .turns import Turns

@@ -23,11 +23,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from ...core.disk import REAL_DISK
-from ...core.errors import LogwrightError
-from ...core.watch import Watch
-from ...formats.sej.copying import BATCH_BYTES, Feed
-from ...formats.sej.segment import list_segments
+from ...core.io.disk import REAL_DISK
+from ...core.io.watch import Watch
+from ...errors import LogwrightError
+from ...sej.files.copying import BATCH_BYTES, Feed
+from ...sej.files.segment import list_segments
 from . import requests
 from .client import MOST_FRAMES_BYTES, HubClient, PutStream
 from .errors import Broken, Conflict, OutOfStep, TooLargeForHub, Unexplained, Unreachable

@@ -26,16 +26,8 @@ from typing import Any, Final, Self
 import grpc
 import grpc.aio
 
-from ...core.errors import (
-    Closed,
-    DamagedJournal,
-    Locked,
-    LogwrightError,
-    NotFound,
-    WrongUse,
-    is_no_space,
-)
-from ...formats.sej.copying import SEGMENT_BYTES
+from ...errors import Closed, DamagedJournal, Locked, LogwrightError, NotFound, WrongUse, is_no_space
+from ...sej.files.copying import SEGMENT_BYTES
 from ..metrics import Metrics
 from ..safety import Address, Protection, check_limits, listening
 from . import requests

@@ -14,8 +14,8 @@ from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
-from ...core.tasks import opened, to_the_end
-from ...formats.sej.copying import Feed
+from ...core.write.tasks import opened, to_the_end
+from ...sej.files.copying import Feed
 from .reminders import Reminders
 
 logger = logging.getLogger("logwright.hub")

@@ -13,10 +13,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from ...core.disk import REAL_DISK
-from ...core.errors import LogwrightError, NotFound, WrongUse
-from ...formats.sej.copying import BATCH_BYTES
-from ...formats.sej.shard import find_shards, parse_shard_name
+from ...core.io.disk import REAL_DISK
+from ...errors import LogwrightError, NotFound, WrongUse
+from ...sej.files.copying import BATCH_BYTES
+from ...sej.files.shard import find_shards, parse_shard_name
 from . import restoring
 from .access import Access
 from .client import HubClient

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 from typing import Final
 
-from ...core.errors import (
+from ...errors import (
     DamagedJournal,
     Full,
     Locked,

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from ...core.errors import LogwrightError
+from ...errors import LogwrightError
 from . import answers
 from .figures import dump_of_limits, dump_of_queues, lines_of, settings_of, stats_of
 from .queues import Served, name_of

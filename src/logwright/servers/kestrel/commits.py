@@ -21,8 +21,8 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TypeAlias
 
-from ...core.durability import ALWAYS, Sync
-from ...core.errors import Closed
+from ...core.io.durability import ALWAYS, Sync
+from ...errors import Closed
 from .answers import failure, without
 from .queues import Served
 from .quick import Lane, Line, send_all

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final, cast
 
-from ...core.errors import LogwrightError
+from ...errors import LogwrightError
 from . import answers
 from .commands import do_other
 from .queues import Served, name_of

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING
 
 from ... import __version__
-from ...formats.kestrel.stats import stats_of as stats_of_engine
+from ...kestrel.model.stats import stats_of as stats_of_engine
 from ..metrics import Metrics
 from ..safety import limits_of
 from .answers import END

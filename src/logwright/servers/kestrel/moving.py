@@ -12,7 +12,7 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from ...core.errors import Closed, LogwrightError
+from ...errors import Closed, LogwrightError
 from .queues import Served
 from .waiting import serve_waiters
 

@@ -28,9 +28,9 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from ...core.errors import WrongUse
-from ...formats.kestrel.hub import can_open
-from ...formats.kestrel.limits import Limits, check_targets, is_like_park, park_of, targets_of
+from ...errors import WrongUse
+from ...kestrel.model.hub import can_open
+from ...kestrel.model.limits import Limits, check_targets, is_like_park, park_of, targets_of
 from ..safety import read_bounded
 
 logger = logging.getLogger("logwright.servers.kestrel")

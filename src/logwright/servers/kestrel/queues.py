@@ -22,12 +22,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...core import keep
-from ...core.disk import make_directories
-from ...core.errors import Closed, Locked, LogwrightError, StorageFailed
-from ...formats.kestrel.engine import Engine
-from ...formats.kestrel.files import list_queues
-from ...formats.kestrel.hub import Handle, Settings, can_open
+from ...core.io import keep
+from ...core.io.disk import make_directories
+from ...errors import Closed, Locked, LogwrightError, StorageFailed
+from ...kestrel.files.files import list_queues
+from ...kestrel.model.engine import Engine
+from ...kestrel.model.hub import Handle, Settings, can_open
 from .options import QueueLimits
 
 if TYPE_CHECKING:

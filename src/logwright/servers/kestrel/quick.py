@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...core.twins import bring
+from ...core.bytes.twins import bring
 
 __all__ = ["COMPILED", "Lane", "Line", "send_all"]
 

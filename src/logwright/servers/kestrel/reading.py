@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from ...core.errors import LogwrightError, Poisoned
+from ...errors import LogwrightError, Poisoned
 from . import answers
 from .queues import Served, name_of
 from .waiting import Waiter, Wish, parse_wish, serve_waiters

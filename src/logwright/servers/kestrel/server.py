@@ -20,15 +20,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from ...core import keep
-from ...core.disk import REAL_DISK, Disk
-from ...core.durability import ALWAYS, NONE, Sync
-from ...core.errors import Poisoned, StorageFailed, WrongUse
-from ...core.lock import Lock
-from ...formats.kestrel.engine import Engine
-from ...formats.kestrel.hub import Settings
-from ...formats.kestrel.limits import Limits
-from ...formats.kestrel.records import Dialect
+from ...core.io import keep
+from ...core.io.disk import REAL_DISK, Disk
+from ...core.io.durability import ALWAYS, NONE, Sync
+from ...core.io.lock import Lock
+from ...errors import Poisoned, StorageFailed, WrongUse
+from ...kestrel.bytes.records import Dialect
+from ...kestrel.model.engine import Engine
+from ...kestrel.model.hub import Settings
+from ...kestrel.model.limits import Limits
 from ..metrics import serve_metrics
 from ..safety import Address, Protection, listening
 from . import answers

@@ -13,9 +13,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from ...core import keep
-from ...core.disk import Disk, write_zeros
-from ...core.errors import LogwrightError
+from ...core.io import keep
+from ...core.io.disk import Disk, write_zeros
+from ...errors import LogwrightError
 
 logger = logging.getLogger("logwright.servers.kestrel")
 _SHARE: Final = 16

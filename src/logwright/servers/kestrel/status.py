@@ -8,8 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from ...core.disk import Disk, replace_file
-from ...core.errors import NotFound, WrongUse
+from ...core.io.disk import Disk, replace_file
+from ...errors import NotFound, WrongUse
 
 UP: Final = "UP"
 READONLY: Final = "READONLY"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, NamedTuple
 
-from ...core.errors import LogwrightError
+from ...errors import LogwrightError
 from .queues import Served
 
 if TYPE_CHECKING:

@@ -1,0 +1,230 @@
+"""Checking a journal: `verify` goes through all of it, `summarize` looks at names, sizes and both ends.
+
+A problem is something that costs records: bytes that are none, a file that is missing or cannot be read. An anomaly is
+odd and costs nothing: the journal stays sound. What is wrong in one place never hides the next: reading goes on behind.
+
+    problems    torn_tail malformed gap doubled_id repeated unreadable
+    anomalies   checkpoint_order empty_record large_file recovery unfinished_move foreign_file repair
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final
+
+from ...core.bytes.outcome import Damage, Span
+from ...core.format import Located
+from ...core.io.disk import File
+from ...core.io.keep import kept_bytes
+from ...core.read.checking import FileCheck, Told, each_file, note_more, torn_message
+from ...core.read.look import MOST_SHOWN_BYTES, Look
+from ...core.read.report import Problem, Progress, Report, Summary
+from ...core.repair.plan import report_repairs
+from ..bytes import codec, kernel
+from ..bytes.layout import HEADER_BYTES, MAX_FILE_BYTES, SUFFIX, parse_name
+from .cursor import Chunk, find_repeated
+from .files import Files, JournalFile, wrong_names
+from .reader import lost_end
+
+if TYPE_CHECKING:
+    from .reader import Reader
+
+_MOST_TOLD: Final = 1000
+"""How many anomalies of one kind are told one by one."""
+
+
+# --- every record -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Order:
+    """The checkpoint before, of the same generation, and what was odd so far."""
+
+    report: Report
+    pair: tuple[int, int] | None = None
+    end: tuple[int, int] | None = None
+    """The same, None where other checkpoints may have followed that could not be read."""
+    told: int = 0
+
+    def note(self, file: str, item: Chunk) -> None:
+        """Note the checkpoints of a chunk: ids never go back, and `current` grows by one at most."""
+        for _, position, checked, current in zip(*item.turns(), strict=True):
+            before = self.pair
+            self.pair = self.end = (checked, current)
+            if before is None or (before[0] <= checked and before[1] <= current <= before[1] + 1):
+                continue
+            self.told += 1
+            if self.told <= _MOST_TOLD:
+                message = f"the pair {checked}, {current} cannot follow {before[0]}, {before[1]}"
+                if checked < before[0] or current < before[1]:
+                    message += "; a recovery goes on behind this with mode='dropmalformed' only"
+                place = item.base + position
+                self.report.anomalies.append(Problem(file, place, "checkpoint_order", message))
+
+
+def verify(reader: Reader, *, progress: Progress | None = None) -> Report:
+    """Check every record, whether checkpoints follow each other as they should, and what is beside the files.
+
+    Whatever is there, the answer is a report; where we may not look there is none (`StorageFailed`).
+    """
+    report = Report("appendfile")
+    with reader.snapshot() as files:
+        order = _Order(report)
+        for number, source, told in each_file(files, report, progress):
+            if number and files.files[number - 1].generation != source.generation:
+                order.pair = order.end = None
+            _FileCheck(reader, report, order, files, source).run(told)
+        note_more(report, order.told - _MOST_TOLD)
+    if not reader.is_single_file:
+        _check_directory(reader, report)
+    report_repairs(reader.disk, reader.directory, report, reader.part)
+    return report
+
+
+class _FileCheck(FileCheck):
+    """The check of one file, and of its id."""
+
+    def __init__(self, reader: Reader, report: Report, order: _Order, files: Files, source: JournalFile) -> None:
+        super().__init__(report, files, source)
+        self._reader = reader
+        self._order = order
+        for wrong in wrong_names(source):
+            self.problem(0, *wrong)
+
+    def check(self, file: File, told: Told) -> None:
+        """Go through the file."""
+        empty = 0
+        gap = lost_end(file, self.source, self._order.end)
+        if gap is not None:
+            self.problem(0, gap.kind, gap.reason)
+            self._order.pair = None
+        for item in self._reader.file_chunks(self.source, file, None, None, "permissive", told):
+            self.position = item.end
+            if isinstance(item, Damage):
+                self._note_damage(item, file.size())
+                self._order.end = None
+                continue
+            repeated = find_repeated(file, item, file.size())
+            if repeated is not None:
+                message = f"the first {repeated[1]} bytes of the file are there again; no writer does that"
+                self.problem(repeated[0], "repeated", message)
+            self._order.note(self.source.name, item)
+            self.report.records += item.count
+            empty += _empty_records(item)
+        if self.source.others:
+            self._order.end = None  # nobody knows which of them counts
+        if empty:
+            self.anomaly(0, "empty_record", f"{empty} records have no data: nobody can tell them from zeros")
+        if file.size() > MAX_FILE_BYTES:
+            message = f"it has {file.size()} bytes, and a file has at most {MAX_FILE_BYTES}"
+            self.anomaly(MAX_FILE_BYTES, "large_file", message)
+
+    def _note_damage(self, damage: Damage, size: int) -> None:
+        if damage.kind == "torn_tail":
+            message = torn_message(damage)
+        elif damage.end < size:
+            message = f"{damage.reason}; whole records follow at {damage.end}"
+        else:
+            message = f"{damage.reason}; no whole record is found after that in this file"
+        self.damage(damage, message)
+
+
+def _empty_records(item: Chunk) -> int:
+    if kernel.walk(item.data, item.start, item.stop, 0, -1, True)[2] != codec.EMPTY:
+        return 0
+    starts = item.starts()
+    return sum(after - start == HEADER_BYTES for start, after in pairwise(starts))
+
+
+def _check_directory(reader: Reader, report: Report) -> None:
+    """What lies beside the files that count, and what a recovery has left."""
+    odd = report.odd_file
+    listing = reader.listing()
+    for file in listing.left_behind:
+        odd(file.name, "unfinished_move", "a recovery was interrupted before it had moved this; the next writer does")
+    older = listing.older
+    if older:
+        waiting = "1 file waits" if len(older) == 1 else f"{len(older)} files wait"
+        message = f"{waiting} to be recovered: the next program that opens the journal gets that first"
+        odd(older[0].name, "recovery", message)
+    for name in reader.disk.list_directory(reader.directory):
+        if name.endswith(SUFFIX) and parse_name(name) is None:
+            odd(name, "foreign_file", "this is no name of a file of a journal's")
+
+
+# --- names, sizes, and both ends ------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Look(Look):
+    """What a look at the files has found."""
+
+    first: dict[str, Any] | None = None
+    last: tuple[JournalFile, Span, int] | None = None
+    pair: tuple[int, int] | None = None
+
+
+def summarize(reader: Reader) -> Summary:
+    """What this is. Of a journal of more than `MOST_LOOKED_AT_BYTES` only so much is read, from its beginning.
+
+    The data of a first or last record of more than `MOST_SHOWN_BYTES` is not shown, and None in its place.
+    """
+    listing = reader.listing()
+    with reader.snapshot() as files:
+        look = _look(reader, files)
+        pair = look.pair if look.complete else None
+        details = {
+            "checked": None if pair is None else pair[0],
+            "current": None if pair is None else pair[1],
+            "to_recover": len(listing.older),
+            "kept_bytes": kept_bytes(reader.disk, reader.directory),
+        }
+        last = _last_record(reader, files, look)
+        return look.summary("appendfile", reader, files, first=look.first, last=last, details=details)
+
+
+def _look(reader: Reader, files: Files) -> _Look:
+    look = _Look()
+    look.go_through(
+        files,
+        lambda source, file: _named_items(reader, source, file),
+        lambda chunk: _note(reader, look, chunk),
+    )
+    return look
+
+
+def _named_items(reader: Reader, source: JournalFile, file: File) -> Iterator[Chunk | Damage]:
+    """What a file has, behind what is wrong about its id."""
+    yield from reader.names_told(source, "permissive")
+    yield from reader.file_chunks(source, file, None, None, "permissive")
+
+
+def _note(reader: Reader, look: _Look, item: Chunk) -> None:
+    starts = item.starts()
+    _, _, checked, current = item.turns()
+    if checked:
+        look.pair = (checked[-1], current[-1])
+    look.records += item.count
+    segment = kernel.walk(item.data, item.start, starts[-2] - item.base, item.segment)[3]
+    look.last = (item.source, Span(starts[-2], starts[-1]), segment)
+    if look.first is None:
+        head = bytes(item.data[item.start : item.start + starts[1] - starts[0]])
+        look.first = _shown(reader, item.source, Span(starts[0], starts[1]), head, item.segment)
+
+
+def _last_record(reader: Reader, files: Files, look: _Look) -> dict[str, Any] | None:
+    """The last record, None where nobody has looked that far."""
+    if look.last is None or not look.complete:
+        return None
+    source, span, segment = look.last
+    data = files.file(source).read_at(span.start, span.size)
+    return _shown(reader, source, span, data, segment) if len(data) == span.size else None
+
+
+def _shown(reader: Reader, source: JournalFile, span: Span, data: bytes, segment: int) -> dict[str, Any]:
+    """A record as JSON; a large one without its data."""
+    (record,) = kernel.records(data, 0, span.size, 1, segment)
+    found = reader.as_json(Located(record, source.name, span))
+    return {**found, "data": None} if span.size > MOST_SHOWN_BYTES else found

@@ -1,0 +1,409 @@
+"""Going through one file of a journal, and finding the way past damage.
+
+A `Cursor` hands out chunks: a buffer and a range of it that holds only whole records. Objects, columns, counts and
+segments are all made from chunks, so there is one place that judges what is valid. Files are read into a buffer that is
+used again and again, never mapped: a map of a file that another process cuts short ends this one with SIGBUS.
+
+A file begins with a checkpoint record; if it does not, it begins with bad bytes. After bad bytes reading continues
+where whole records begin that follow each other up to the next checkpoint record, or where there is none, to the exact
+end of the file; and only if there is no second way to read those bytes (`codec.find_chain`). Where there is, it
+continues where the ways meet. After a bad beginning of a file it continues at a checkpoint record: nothing else says
+which segment follows.
+
+A torn tail is what a crash leaves at the end of the last file: bad bytes that no whole record follows. A file that
+waits for recovery has none, because it was cut off before the file was moved. The first
+checkpoint record of a file is on the disk before anything else is written to it, so bad bytes in its place are a torn
+tail only if nothing follows them.
+
+Four zeros are an empty record, but no writer of ours leaves one: a power cut leaves zeros, and so does damage to a
+checkpoint record. They are read as records only if that is proven: whole records lead from them to the next checkpoint
+record, whose ids follow, or to the exact end of the file. In what lies after the last checkpoint record two records
+after them are enough, because a torn tail may follow. Data of nothing but zeros proves nothing. All other zeros are bad
+bytes: 32 or more, those at the end of the last file, and those that begin inside a checkpoint record.
+"""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any, Final, NamedTuple, Self
+
+from ...core.bytes.outcome import Damage, Ending, Tail
+from ...core.io.disk import File, behind_hole
+from ...core.read.chunk import FileChunk
+from ..bytes import codec, kernel
+from ..bytes.layout import (
+    CHECKPOINT,
+    CHECKPOINT_BYTES,
+    DATA,
+    HEADER_BYTES,
+    MAX_FILE_BYTES,
+    MAX_HEAD_BYTES,
+    MAX_ID,
+    MAX_RECORD_BYTES,
+)
+from .files import JournalFile
+
+READ_BYTES: Final = 256 * 1024
+"""Small enough to stay in a processor's second cache between being read and being decoded."""
+_FIRST_BYTES: Final = 512
+"""So much is read at first behind damage, and then more: a file may be damaged in a great many places."""
+assert READ_BYTES % _FIRST_BYTES == 0
+_SEARCH_BYTES: Final = 1 << 20
+_ZEROS: Final = bytes(_SEARCH_BYTES)
+_MOST_CHECKPOINTS: Final = MAX_FILE_BYTES // CHECKPOINT_BYTES
+"""How many segments can begin in what is left of a file."""
+_HOLE_BYTES: Final = 32
+"""So many zeros are no empty records, but what never reached the disk."""
+_LEAST_RECORDS: Final = 2
+"""How many records in the rest of a record that was cut short are no accident."""
+_NO_CHECKPOINT: Final = "a file begins with a checkpoint record, and this is none"
+
+_ENDINGS: Final = {
+    codec.CLEAN: Ending.CLEAN,
+    codec.INCOMPLETE: Ending.INCOMPLETE,
+    codec.MALFORMED: Ending.MALFORMED,
+    codec.EMPTY: Ending.INCOMPLETE,
+}
+
+
+@dataclass(slots=True)
+class Chunk(FileChunk):
+    """Whole records: `data[start:stop]` holds `count` of them, the first of which lies in `segment`.
+
+    `position` is where `start` is in the file. The buffer is valid until the cursor reads again.
+    """
+
+    source: JournalFile
+    data: memoryview
+    start: int
+    stop: int
+    position: int
+    count: int
+    segment: int
+
+    def starts(self) -> list[int]:
+        """Where the records begin in the file, and where the last one ends."""
+        base = self.base
+        return [base + start for start in kernel.spans(self.data, self.start, self.stop, self.count)]
+
+    def has_data(self) -> bool:
+        """Whether there is data among the records."""
+        only_checkpoints = self.stop - self.start == self.count * CHECKPOINT_BYTES  # or data of the same size
+        return not only_checkpoints or len(self.turns()[0]) < self.count
+
+    def turns(self) -> tuple[array[int], array[int], array[int], array[int]]:
+        """The checkpoints among the records: see `codec.turns`. Positions are those in the buffer."""
+        return kernel.turns(self.data, self.start, self.stop, self.count)
+
+    def _part(self, starts: Any, first: int, last: int) -> Self | None:
+        part = FileChunk._part(self, starts, first, last)
+        if part is None or first == 0:
+            return part
+        segment = kernel.walk(self.data, self.start, starts[first] - self.base, self.segment)[3]
+        return replace(part, segment=segment)
+
+
+class Cursor:
+    """Goes through one file from the beginning of a record on, which lies in `segment`. It can go on in a larger file.
+
+    `end` is where to stop although the file may be longer. `room` is a buffer to read into, for who goes through
+    many files: larger than the file, or at least as large as the largest record.
+    """
+
+    def __init__(
+        self,
+        file: File,
+        source: JournalFile,
+        position: int = 0,
+        *,
+        segment: int = 0,
+        end: int | None = None,
+        room: memoryview | None = None,
+    ) -> None:
+        self.file = file
+        self.source = source
+        self.position = position
+        self.begin = position
+        """From where on all records were whole by now."""
+        self.segment = segment
+        self.ending = codec.CLEAN
+        self.reason = ""
+        self._end = end
+        self._is_begun = position > 0
+        self._is_refused = False
+        self._seen: int | None = None
+        self._empty_until = 0
+        self._buffer = memoryview(bytearray(READ_BYTES)) if room is None else room
+        self._reach = len(self._buffer)
+
+    def read(self, most: int = -1) -> Chunk | None:
+        """The next whole records, at most `most`; None when there are none, and `ending` says why."""
+        room = self._buffer
+        while True:
+            stop = min(len(room), self._reach, (2**63 if self._end is None else self._end) - self.position)
+            if self.position < self._empty_until:
+                stop = min(stop, self._empty_until - self.position)
+            have = self.file.read_into(self.position, room[:stop]) if stop > 0 else 0
+            self._seen = self.position + have if have < stop else None
+            checks_empty = self.position >= self._empty_until
+            end, count, ending, segment = kernel.walk(room, 0, have, self.segment, most, checks_empty)
+            if not self._is_begun and self._begins_badly(room, have) and (count or ending != codec.EMPTY):
+                count, ending = 0, codec.MALFORMED
+            can_reach_further = have == self._reach < len(room)
+            if can_reach_further:
+                self._reach *= 2
+            if count:
+                self._is_begun = True
+                chunk = Chunk(self.source, room, 0, end, self.position, count, self.segment)
+                self.position += end
+                self.segment = segment
+                return chunk
+            if ending == codec.EMPTY and self._passes_empty():
+                continue
+            if ending == codec.INCOMPLETE and have == len(room) < MAX_RECORD_BYTES:
+                room = self._buffer = memoryview(bytearray(MAX_RECORD_BYTES))
+                self._reach = MAX_RECORD_BYTES
+                continue
+            if ending == codec.INCOMPLETE and can_reach_further:
+                continue
+            self.ending = ending
+            self.reason = self._explained(room, have)
+            return None
+
+    def _begins_badly(self, room: memoryview, have: int) -> bool:
+        """Whether a file cannot begin with these bytes. Only the last one may have none."""
+        if have == 0:
+            return self.limit() == 0 and not self.source.is_newest and not self.source.ends_generation
+        return have >= HEADER_BYTES and room[0] != CHECKPOINT
+
+    def go_on(self, position: int) -> None:
+        """Continue after damage."""
+        self.position = self.begin = position
+        self._reach = _FIRST_BYTES
+        self._is_begun, self._is_refused = True, False
+
+    def refuse(self, position: int, segment: int, reason: str) -> None:
+        """Stop at a record before this, which was read and cannot be right. `segment` is the one before it."""
+        self.position, self.segment, self.ending, self.reason = position, segment, codec.MALFORMED, reason
+        self._is_refused = True
+
+    @property
+    def following(self) -> int:
+        """The first place where the next whole record may begin, after one that was refused or at bad bytes."""
+        return self.position + self._is_refused
+
+    def _passes_empty(self) -> bool:
+        """Whether the empty records here were written; then they are passed, as far as this was looked at."""
+        size = self.limit()
+        if self.position == 0 or self._is_within_checkpoint():
+            return False
+        position, reach, records, others = self.position, _FIRST_BYTES, 0, 0
+        while position < size:
+            window = self.file.read_at(position, min(reach, size - position))
+            stop, count, ending, _ = kernel.walk(window, 0, len(window), 0, -1, True)
+            _, turned, _, current = kernel.turns(window, 0, stop, count)
+            if turned:
+                is_proven = self.segment <= current[0] <= self.segment + 1
+                self._empty_until = position + turned[0] if is_proven else 0
+                return is_proven
+            is_at_end = position + len(window) == size
+            zeros = _count_zeros(window, stop, count)
+            position, records, others = position + stop, records + count - zeros, others + zeros
+            reach = min(2 * reach, MAX_RECORD_BYTES)
+            if ending == codec.EMPTY:
+                end = _end_of_zeros(self.file, position, size)
+                if end - position >= _HOLE_BYTES or (end == size and self._may_be_torn(end - position)):
+                    break
+                position = end - (end - position) % HEADER_BYTES
+            elif ending == codec.MALFORMED or is_at_end:
+                break
+        if position == size:
+            is_proven = records > 0 or not others
+        else:
+            is_proven = records >= _LEAST_RECORDS and find_next(self.file, position, size, self.segment) is None
+        self._empty_until = position if is_proven else 0
+        return is_proven
+
+    def _is_within_checkpoint(self) -> bool:
+        """Whether a checkpoint record lies across this place: then the one before has swallowed its beginning."""
+        start = max(0, self.position - CHECKPOINT_BYTES + 1)
+        window = self.file.read_at(start, self.position + CHECKPOINT_BYTES - 1 - start)
+        return kernel.find_checkpoint(window, 0, len(window), 0, self.segment, min(MAX_ID, self.segment + 1)) >= 0
+
+    def _may_be_torn(self, zeros: int) -> bool:
+        """Whether n zeros at the end of the file are no records: a tail of the last one is torn, or was cut off."""
+        return zeros % HEADER_BYTES > 0 or self.source.is_newest or self.source.ends_generation
+
+    def _explained(self, room: memoryview, have: int) -> str:
+        if self.ending == codec.CLEAN:
+            return ""
+        if self.ending == codec.EMPTY:
+            return "there are zeros where a record should be"
+        if self.position == 0 and (have == 0 or (have >= HEADER_BYTES and room[0] == DATA)):
+            return _NO_CHECKPOINT
+        return codec.explain(room, 0, have, self.limit() - self.position)
+
+    def limit(self) -> int:
+        """Where the file ends, or where we stop before that."""
+        size = self.file.size()
+        return size if self._end is None else min(self._end, size)
+
+    def seen_size(self) -> int:
+        """How large the file was when `read` came to its end: a writer may be adding to it at this moment."""
+        size = self.limit()
+        return size if self._seen is None else min(self._seen, size)
+
+    def tail(self) -> Tail:
+        """How the records end here, after `read` has answered None."""
+        return Tail(self.position, _ENDINGS[self.ending], self.reason)
+
+
+class Way(NamedTuple):
+    """The way past bad bytes: n whole `records` lead from `start` to `end`.
+
+    `end` is a checkpoint record, or the end of the file. `start` may lie before the bad bytes: in a record whose size
+    is wrong, so that it has swallowed others. It is `end` where no such records are found. `checkpoint` is the first
+    checkpoint record from `start` on. `last` is where the record before the bad bytes begins, None where it is not
+    known. Readers do not take the way past a bad beginning of a file: they do not know which segment its records
+    belong to.
+    """
+
+    start: int
+    records: int
+    end: int
+    checkpoint: int | None
+    last: int | None = None
+
+    @property
+    def found(self) -> bool:
+        """Whether whole records follow the bad bytes."""
+        return self.checkpoint is not None or self.records > 0
+
+
+def find_way(cursor: Cursor) -> Way:
+    """Find the way past the bad bytes where a cursor stopped."""
+    at = cursor.position
+    size = cursor.limit() if cursor.ending == codec.EMPTY else cursor.seen_size()
+    segment = cursor.segment if at else None
+    checkpoint = find_next(cursor.file, cursor.following, size, segment)
+    end = size if checkpoint is None else checkpoint
+    way = Way(end, 0, end, checkpoint)
+    begin = cursor.begin if end - cursor.begin <= MAX_FILE_BYTES else at
+    if end - begin > MAX_FILE_BYTES:
+        return way
+    data = cursor.file.read_at(begin, end - begin)
+    if len(data) < end - begin:
+        return way
+    passed = kernel.walk(data, 0, at - begin)[1]
+    last = kernel.spans(data, 0, at - begin, passed)[-2] if passed else None
+    search = cursor.following - begin
+    if last is not None and data[last] == DATA and cursor.following == at:
+        search = last + HEADER_BYTES
+    start, count = kernel.find_chain(data, search, end - begin, *_likely_segments(segment))
+    while count and data[start] == DATA and not any(data[start + HEADER_BYTES : (after := _end_of(data, start))]):
+        start, count = after, count - 1  # the zeros of a damaged checkpoint record read like this
+    if checkpoint is None and cursor.ending == codec.INCOMPLETE and count < _LEAST_RECORDS:
+        start, count = end - begin, 0
+    turned = kernel.turns(data, start, end - begin, count)[1]
+    first = begin + turned[0] if turned else checkpoint
+    return Way(begin + start, count, end, first, None if last is None else begin + last)
+
+
+def judge(cursor: Cursor) -> tuple[Damage | None, bool]:
+    """What is wrong where a cursor stopped short of the end of its file, and whether reading can continue after it.
+
+    The cursor is moved to where it continues, or to the end. At the end of the file nothing is wrong.
+    """
+    return (None, False) if cursor.ending == codec.CLEAN else take_way(cursor, find_way(cursor))
+
+
+def take_way(cursor: Cursor, way: Way) -> tuple[Damage, bool]:
+    """Move a cursor past bad bytes: see `judge`."""
+    start = cursor.position
+    resumed = way.start if start else way.end
+    while resumed < start:  # these records were read as the data of the one that has swallowed them
+        resumed += _end_of(cursor.file.read_at(resumed, CHECKPOINT_BYTES), 0)
+    damage = Damage(cursor.source.name, start, resumed, cursor.reason, _kind(cursor, way))
+    if resumed < way.end or way.checkpoint is not None:
+        cursor.go_on(resumed)
+        return damage, True
+    cursor.position = way.end
+    return damage, False
+
+
+def _kind(cursor: Cursor, way: Way) -> str:
+    """What bad bytes are called by what follows them."""
+    is_begun = cursor.position > 0 or way.end <= MAX_HEAD_BYTES
+    return "torn_tail" if cursor.source.is_newest and is_begun and not way.found else "malformed"
+
+
+def _end_of(data: bytes, start: int) -> int:
+    """Where a record ends that is known to be whole."""
+    size = codec.claimed_size(data, start, len(data))
+    assert size is not None
+    return start + size
+
+
+def _likely_segments(segment: int | None) -> tuple[int, int]:
+    """The smallest and the largest segment that can be written after one: ids only grow, and by one each time."""
+    return (0, MAX_ID) if segment is None else (segment, min(MAX_ID, segment + _MOST_CHECKPOINTS))
+
+
+def find_next(file: File, start: int, size: int, segment: int | None) -> int | None:
+    """Where a checkpoint record follows bad bytes at `start`; None when there is none.
+
+    `segment` is the one that was being written before them, if that is known.
+    """
+    least, most = _likely_segments(segment)
+    position, reach = start, _FIRST_BYTES
+    while size - position >= CHECKPOINT_BYTES:
+        position = behind_hole(file, position, size)  # a checkpoint record does not begin with a zero
+        window = file.read_at(position, min(reach, size - position))
+        reach = min(2 * reach, _SEARCH_BYTES)
+        found = kernel.find_checkpoint(window, 0, len(window), 0, least, most)
+        if found >= 0:
+            return position + found
+        if len(window) < CHECKPOINT_BYTES:
+            return None
+        position += len(window) - CHECKPOINT_BYTES + 1
+    return None
+
+
+def find_repeated(file: File, chunk: Chunk, size: int) -> tuple[int, int] | None:
+    """Where in a chunk the beginning of its file is there again, and how many bytes of it; None where it is not.
+
+    No writer does that. Two records count: the ids of the first one alone may be there twice.
+    """
+    head = file.read_at(0, CHECKPOINT_BYTES + HEADER_BYTES)
+    for position in chunk.turns()[1]:
+        again = chunk.base + position
+        if (
+            again <= CHECKPOINT_BYTES
+            or bytes(chunk.data[position : position + CHECKPOINT_BYTES]) != head[:CHECKPOINT_BYTES]
+        ):
+            continue
+        if not head.startswith(file.read_at(again, min(len(head), size - again))):
+            continue
+        whole, same = file.read_at(0, min(again, MAX_FILE_BYTES)), file.read_at(again, min(again, size - again))
+        count = next((at for at, pair in enumerate(zip(whole, same, strict=False)) if pair[0] != pair[1]), len(same))
+        if kernel.walk(whole, 0, count)[1] >= _LEAST_RECORDS:
+            return again, count
+    return None
+
+
+def _count_zeros(data: bytes, stop: int, count: int) -> int:
+    """How many of the records up to `stop` have data of nothing but zeros: the rest of a checkpoint record has that."""
+    return sum(not any(data[start + HEADER_BYTES : end]) for start, end in pairwise(kernel.spans(data, 0, stop, count)))
+
+
+def _end_of_zeros(file: File, start: int, size: int) -> int:
+    """Where the zeros that begin at a position end."""
+    position = start
+    while (position := behind_hole(file, position, size)) < size:
+        window = file.read_at(position, min(_SEARCH_BYTES, size - position))
+        if not window or window != _ZEROS[: len(window)]:  # which is compared many bytes at a time
+            return position + len(window) - len(window.lstrip(b"\0"))
+        position += len(window)
+    return size

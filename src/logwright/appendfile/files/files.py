@@ -1,0 +1,303 @@
+"""The files of a journal: which of them count, in which order, and how their records are numbered.
+
+Opening a journal moves its files into `.logwright/recovery/N/`, where N is larger than all of their ids; what is
+written from then on goes to files from N on. So a boundary N parts the files of a directory into generations, wherever
+a file lies at this moment: one with a smaller id belongs before it, although the move may have been interrupted. Within
+a generation ids are consecutive; between two of them some may be missing, because they were not needed any more.
+
+The number of a record is the id of its file times 2^64, plus its position in the file. It stays when the file is moved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+from ...core.io.disk import Disk
+from ...core.read.chunk import POSITION_BITS as POSITION_BITS
+from ...core.read.chunk import NumberedFile
+from ...core.read.snapshot import Snapshot
+from ...core.repair.losses import ACCOUNT_NAME, Loss, add_losses, read_losses
+from ...errors import DamagedJournal, NotFound
+from ..bytes.layout import HOME_DIRECTORY, MAX_ID, RECOVERY_DIRECTORY, Done, parse_boundary, parse_done, parse_name
+
+CURRENT: Final = -1
+"""The boundary of the generation that is being written: there is none."""
+_ATTEMPTS: Final = 20
+"""So often names are looked at again."""
+
+
+@dataclass(frozen=True, slots=True)
+class JournalFile(NumberedFile):
+    """A file of a journal; `name` is relative to the journal's directory.
+
+    `before` is its own id, and `timestamp` the next one: None for the last file, which is written to. `generation` is
+    the boundary after it, and `ends_generation` says whether it is the last one. `missing` is how many ids right
+    before this one are not there; `others` have the same id. `lost` are ranges of segments of its generation that have
+    lost records by a repair, each the first and the last.
+    """
+
+    name: str
+    path: Path
+    timestamp: int | None
+    before: int
+    generation: int = CURRENT
+    missing: int = 0
+    others: tuple[str, ...] = ()
+    lost: tuple[tuple[int, int], ...] = ()
+    ends_generation: bool = False
+
+    @property
+    def file_id(self) -> int:
+        """The number in its name."""
+        return self.before
+
+    @property
+    def put_aside(self) -> int | None:
+        """The boundary of the generation that a recovery has put it aside with; None for one that is written."""
+        return None if self.generation == CURRENT else self.generation
+
+    @property
+    def missing_ids(self) -> tuple[range, range]:
+        """The ids that are missing before this file, and after the last one of a generation that was put aside."""
+        before = range(self.file_id - self.missing, self.file_id)
+        ends_early = self.ends_generation and self.generation != CURRENT
+        return before, range(self.file_id + 1, self.generation if ends_early else 0)
+
+
+Files = Snapshot[JournalFile]
+"""The files of a journal as they were at one moment, open for reading."""
+
+
+@dataclass(slots=True)
+class Listing:
+    """What is there of a journal: its files in order, and where those lie that an interrupted move has left behind."""
+
+    directory: Path
+    files: list[JournalFile] = field(default_factory=list)
+    boundaries: list[int] = field(default_factory=list)
+    """The directories below the one for recovery, some of which may be empty."""
+    ended: list[int] = field(default_factory=list)
+    """Such directories that a recovery is done with, which nobody has removed yet."""
+    left_behind: list[JournalFile] = field(default_factory=list)
+    """Names in the journal's directory of files that are, or should be, in one of those."""
+    done: list[Done] = field(default_factory=list)
+    """The recoveries that have come to their end, as far as somebody may need to know of them."""
+
+    @property
+    def current(self) -> list[JournalFile]:
+        """The files of the generation that is being written."""
+        return [file for file in self.files if file.generation == CURRENT]
+
+    @property
+    def older(self) -> list[JournalFile]:
+        """The files of the generations before it."""
+        return [file for file in self.files if file.generation != CURRENT]
+
+    @property
+    def first_number(self) -> int:
+        """The number of the first record there is, or will be."""
+        return (self.files[0].file_id if self.files else self.next_id) << POSITION_BITS
+
+    @property
+    def next_id(self) -> int:
+        """The id that the next file gets."""
+        last = max((file.file_id + 1 for file in self.files), default=0)
+        return max([last, *self.boundaries, *(done.file_id for done in self.done)])
+
+    def has_read_all(self, number: int, following: int) -> bool:
+        """Whether who has come to a number missed nothing by a recovery that has let the files before this id go."""
+        return any(
+            done.file_id == following and (done.last_file << POSITION_BITS) + done.last_position <= number
+            for done in self.done
+        )
+
+
+def gone_between(before: JournalFile, source: JournalFile) -> range:
+    """The ids of files that were checked and removed between two that follow each other in a listing.
+
+    Within a generation there are none: an id that is missing there is damage.
+    """
+    if before.generation == source.generation:
+        return range(0)
+    return range(max(before.file_id + 1, before.generation), source.file_id)
+
+
+def generation_directory(directory: Path, boundary: int) -> Path:
+    """Where the files of a generation are that is not written any more."""
+    return directory / RECOVERY_DIRECTORY / str(boundary)
+
+
+@dataclass(slots=True)
+class _Names:
+    """The names in the directories of a journal, and those of the directories for recovery by their boundaries."""
+
+    here: list[str]
+    home: list[str]
+    moved: dict[int, list[str]]
+    ended: int
+    """What was put aside before this id is done with, and not removed yet; -1 for nothing."""
+
+
+def list_files(disk: Disk, directory: Path) -> Listing:
+    """The files of the journal in a directory, as they were at one moment.
+
+    An opening moves files from one directory to another, and a recovery that comes to its end renames what they lie in.
+    So the names are looked at again, until nothing has changed meanwhile.
+    """
+    names = _names(disk, directory)
+    for _ in range(_ATTEMPTS):
+        before, names = names, _names(disk, directory)
+        if names == before:
+            return _listing(disk, directory, names)
+    raise NotFound(f"{directory}: its files change faster than they can be listed")
+
+
+def _names(disk: Disk, directory: Path) -> _Names:
+    here = [name for name in disk.list_directory(directory) if parse_name(name) is not None]
+    home = names_in(disk, directory / HOME_DIRECTORY)
+    aside = names_in(disk, directory / RECOVERY_DIRECTORY) if home else []
+    boundaries = sorted(boundary for name in aside if (boundary := parse_boundary(name)) is not None)
+    folders = {boundary: generation_directory(directory, boundary) for boundary in boundaries}
+    moved = {boundary: names_in(disk, folder) for boundary, folder in folders.items() if not disk.is_link(folder)}
+    done = {name: found for name in home if (found := parse_done(name)) is not None}
+    full = [found.file_id for name, found in done.items() if names_in(disk, directory / HOME_DIRECTORY / name)]
+    return _Names(here, home, moved, max(full, default=-1))
+
+
+def names_in(disk: Disk, path: Path) -> list[str]:
+    """The names in a directory; none where there is none, or is none any more, or where it lies elsewhere."""
+    if disk.is_link(path) or not disk.is_directory(path):
+        return []
+    try:
+        return disk.list_directory(path)
+    except NotFound:
+        return []
+
+
+def _listing(disk: Disk, directory: Path, names: _Names) -> Listing:
+    listing = Listing(directory)
+    listing.done = [done for name in names.home if (done := parse_done(name)) is not None]
+    listing.boundaries = [boundary for boundary in names.moved if boundary > names.ended]
+    listing.ended = [boundary for boundary in names.moved if boundary <= names.ended]
+    here: dict[int, list[JournalFile]] = {boundary: [] for boundary in [*listing.boundaries, CURRENT]}
+    for file in _files_named(disk, directory, names.here):
+        generation = next((boundary for boundary in listing.boundaries if boundary > file.file_id), CURRENT)
+        here[generation].append(replace(file, generation=generation))
+    for boundary in listing.boundaries:
+        folder = generation_directory(directory, boundary)
+        moved = _files_named(disk, folder, names.moved[boundary], f"{RECOVERY_DIRECTORY}/{boundary}/", boundary)
+        listing.left_behind += here[boundary]
+        listing.files += _arranged(_without_second_names(disk, moved, here[boundary]))
+    current = _arranged(here[CURRENT])
+    if current:
+        current[-1] = replace(current[-1], timestamp=None)
+    listing.files += current
+    if ACCOUNT_NAME in names.home:
+        note_losses(disk, listing)
+    return listing
+
+
+# --- segments that have lost records ----------------------------------------------------------------------------------
+
+
+def note_losses(disk: Disk, listing: Listing) -> None:
+    """Let each file know which segments of its generation have lost records, by the account of losses."""
+    lost = _lost_segments(disk, listing)
+    if lost:
+        listing.files = [replace(file, lost=tuple(lost.get(file.generation, ()))) for file in listing.files]
+
+
+def _lost_segments(disk: Disk, listing: Listing) -> dict[int, list[tuple[int, int]]]:
+    """The segments of each generation that have lost records, by the account of losses; all of them if it is broken."""
+    try:
+        losses = read_losses(disk, listing.directory)
+    except DamagedJournal:
+        return {boundary: [(0, MAX_ID)] for boundary in [*listing.boundaries, CURRENT]}
+    found: dict[int, list[tuple[int, int]]] = {}
+    begun = max([0, *listing.boundaries, *(done.file_id for done in listing.done)])
+    for loss in losses:
+        lost = lost_range(loss)
+        if lost is not None:
+            file_id, *segments = lost
+            generation = next((boundary for boundary in listing.boundaries if boundary > file_id), CURRENT)
+            if generation != CURRENT or file_id >= begun:
+                found.setdefault(generation, []).append((segments[0], segments[1]))
+    return found
+
+
+def lost_range(loss: Loss) -> tuple[int, int, int] | None:
+    """The file of a loss, and the first and the last segment that have lost records by it; None where it says none."""
+    file_id, segments = loss.fields.get("file_id"), loss.fields.get("segments")
+    numbers = [file_id, *segments] if isinstance(segments, list) else []
+    if loss.kind != "lost" or len(numbers) != 3 or not all(type(number) is int for number in numbers):
+        return None
+    return numbers[0], numbers[1], numbers[2]
+
+
+def add_lost_segments(disk: Disk, directory: Path, file: str, file_id: int, segments: Iterable[int]) -> None:
+    """Add to the account that these segments of a file had lost records before they came here, unless it says so."""
+    known = [found for loss in read_losses(disk, directory) if (found := lost_range(loss)) and found[0] == file_id]
+    reason = "the journal that these records come from has lost others"
+    new = [
+        Loss(
+            *(file, 0, 0, 0, None, f"data or checkpoints of segment {segment}, not complete", reason),
+            fields={"file_id": file_id, "segments": [segment, segment], "checked": None, "suspect": None},
+        )
+        for segment in segments
+        if not any(first <= segment <= last for _, first, last in known)
+    ]
+    if new:
+        add_losses(disk, directory, new)
+
+
+# --- names ------------------------------------------------------------------------------------------------------------
+
+
+def _files_named(
+    disk: Disk, folder: Path, names: list[str], prefix: str = "", generation: int = CURRENT
+) -> list[JournalFile]:
+    """The files of a journal among the names in a directory."""
+    found = []
+    for name in names:
+        file_id = parse_name(name)
+        if file_id is not None and not disk.is_directory(folder / name):
+            found.append(JournalFile(prefix + name, folder / name, file_id + 1, file_id, generation))
+    return found
+
+
+def _without_second_names(disk: Disk, moved: list[JournalFile], left: list[JournalFile]) -> list[JournalFile]:
+    """The files of a generation. After a power cut in a move, a file may be there by its old name and its new one."""
+    ids = {file.file_id: file for file in moved}
+    return moved + [
+        file
+        for file in left
+        if file.file_id not in ids or disk.identity(file.path) != disk.identity(ids[file.file_id].path)
+    ]
+
+
+def _arranged(files: list[JournalFile]) -> list[JournalFile]:
+    """The files of one generation in order, each id once, with what is wrong about them."""
+    found: list[JournalFile] = []
+    for file in sorted(files, key=lambda file: (file.file_id, len(file.name), file.name)):
+        if found and found[-1].file_id == file.file_id:
+            found[-1] = replace(found[-1], others=(*found[-1].others, file.name))
+            continue
+        missing = file.file_id - found[-1].file_id - 1 if found else 0
+        found.append(replace(file, missing=missing) if missing else file)
+    if found:
+        found[-1] = replace(found[-1], ends_generation=True)
+    return found
+
+
+def wrong_names(file: JournalFile) -> Iterator[tuple[str, str]]:
+    """What is wrong about the ids of a file and its neighbours, each a kind and words."""
+    for missing, place in zip(file.missing_ids, ("before", "after"), strict=True):
+        if missing:
+            first, last = missing[0], missing[-1]
+            names = f"file {first} is" if first == last else f"the files {first} to {last} are"
+            yield "gap", f"{names} missing {place} this one"
+    if file.others:
+        yield "doubled_id", f"its id {file.file_id} is also that of {', '.join(file.others)}"

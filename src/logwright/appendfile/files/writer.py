@@ -1,0 +1,379 @@
+"""Writer: appends to a journal, alone and safely, for programs without asyncio.
+
+    with Writer("orders") as writer:                       # goes on where the journal ends
+        writer.append(b"first")
+        writer.register_checkpoint()                       # 1: what was appended is a segment, complete in itself
+        writer.check_checkpoint()                          # and not needed any more
+
+    writer, recovery = Writer.open("orders")               # begins anew, and gives back what was not checked
+    for segment in recovery:
+        ...
+
+What an append guarantees when it returns, by the sync policy:
+
+    none            the record is in the writer's buffer; `flush` gives it to the system, `sync` to the disk
+    interval(ms)    the same, and a background thread syncs that often
+    always          the record is on the disk; threads that append at the same time share one sync
+
+What a crash leaves: a prefix of what was appended, and at most one record cut short behind it, which the next writer
+cuts off and keeps (`recovered`, `kept`). A file is synced before the next one is created, so only the last can ever be
+torn. Files go only after the record that says so is on the disk, oldest first. The format has no checksums: where a
+file system makes a file longer before its new bytes are there, the last records, none of which was acknowledged as
+durable, may be left with wrong bytes in them.
+
+A failed write or sync is final: the writer takes nothing more (`Poisoned`), the partial record is rolled back, and what
+was acknowledged before stays. Open a new writer to go on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from ...core.bytes.buffers import Buffer
+from ...core.bytes.outcome import Damage, Mode
+from ...core.io.disk import REAL_DISK, Disk, File, make_directories
+from ...core.io.durability import SyncLike
+from ...core.io.lock import Lock
+from ...core.publish.manifest import is_waiting
+from ...core.publish.staging import lock_journal
+from ...core.write.appending import Appending
+from ...errors import LogwrightError, StorageFailed, WrongUse
+from ..bytes import kernel
+from ..bytes.layout import (
+    CHECKPOINT,
+    CHECKPOINT_BYTES,
+    HOME_DIRECTORY,
+    LOCK_NAME,
+    MAX_FILE_BYTES,
+    MAX_HEAD_BYTES,
+    Done,
+    file_name,
+)
+from .files import add_lost_segments
+from .opening import End, drop_older, open_end, put_aside
+
+if TYPE_CHECKING:
+    from ..bytes.codec import Columns
+    from ..model.recovery import Recovery
+
+BUFFER_BYTES = 256 * 1024
+"""How much is gathered before it is written: few enough calls, and still in the processor's cache."""
+
+
+class Writer(Appending, kernel.AppendBuffer):
+    """Appends to the journal in a directory, going on where it ends; a new one when there is none.
+
+    One writer at a time: a second one gets `Locked` at once. Safe to use from many threads. `append` adds one record of
+    data. `recovered` tells what was cut off the end on opening, None when it was whole; `kept` is where those bytes are
+    now. `checked` and `current` are the ids of the oldest unchecked segment and of the one that is being written.
+
+    `file_bytes` is how large a file may become; readers of other programs expect at most 4 MiB.
+    """
+
+    format = "appendfile"
+
+    def __init__(
+        self,
+        directory: Path | str,
+        *,
+        sync: SyncLike = "none",
+        file_bytes: int = MAX_FILE_BYTES,
+        buffer_bytes: int = BUFFER_BYTES,
+        recovering: bool = False,
+        disk: Disk = REAL_DISK,
+    ) -> None:
+        if not isinstance(file_bytes, int) or not CHECKPOINT_BYTES < file_bytes <= MAX_FILE_BYTES:
+            raise WrongUse(f"a file of {file_bytes} bytes makes no sense: it has more than 20, and at most 4 MiB")
+        if not isinstance(buffer_bytes, int) or not 0 < buffer_bytes < 2**62:
+            raise WrongUse(f"a buffer of {buffer_bytes} bytes makes no sense")
+        self.directory = Path(directory).absolute()  # so that a change of directory changes nothing
+        self._prepare(self.directory, sync)
+        self._disk = disk
+        self._file: File | None = None
+        self._rows_current: int | None = None
+        self._rows_closed: deque[tuple[int, int]] = deque()
+        self._rows_generation: int | None = None
+        self._rows_lost = False
+        """Whether the segment of the rows that are being appended has lost records where they come from."""
+        self._lost: int | None = None
+        if disk.exists(self.directory / HOME_DIRECTORY):
+            disk.make_directory(self.directory / HOME_DIRECTORY)  # creates nothing, and refuses a link
+        make_directories(disk, self.directory / HOME_DIRECTORY)
+        self._lock = self._take_lock()
+        try:
+            end = open_end(disk, self.directory, recovering=recovering)
+            self.older = end.older
+            """What there was to recover when the journal was opened."""
+            self.began = (end.file_id, end.current)
+            """The file and the segment after that."""
+            self._take_over(end)
+            kernel.AppendBuffer.__init__(
+                self,
+                1 if self._always else buffer_bytes,
+                end.file_id,
+                end.position,
+                file_bytes,
+                end.checked,
+                end.current,
+                end.has_data,
+                end.starts,
+            )
+            self._start()
+        except BaseException as error:
+            self._failure = error
+            self._end_sync()
+            self._release()
+            raise
+
+    @classmethod
+    def open(cls, directory: Path | str, *, mode: Mode = "failfast", **options: Any) -> tuple[Self, Recovery]:
+        """Begin a new journal, and give back what was not checked of the old one: the writer, and the walk over it.
+
+        The writer can be used at once, also to append again what the walk gives. Old files go when the walk has come to
+        its end; until then the next opening begins with them. See `Recovery`.
+        """
+        from ..model.recovery import Recovery
+
+        writer = cls(directory, recovering=True, **options)
+        return writer, Recovery(writer, mode=mode)
+
+    def _take_lock(self) -> Lock:
+        """Lock the journal. A batch that a killed publisher has left half in place here is completed first."""
+        return lock_journal(self._disk, self.directory / LOCK_NAME, self._find_waiting)
+
+    def _find_waiting(self) -> Path | None:
+        return self.directory if is_waiting(self._disk, self.directory, "appendfile", "") else None
+
+    def _take_over(self, end: End) -> None:
+        self.recovered: Damage | None = end.cut
+        self.kept: Path | None = end.kept
+        self._file = end.file
+        self._file_size = end.position
+        self._next_id = end.file_id
+        self._paths = deque(end.paths)
+
+    @property
+    def disk(self) -> Disk:
+        """The disk that it writes to."""
+        return self._disk
+
+    # --- segments ---------------------------------------------------------------------------------------------------
+
+    def register_checkpoint(self) -> int:
+        """Close the current segment; the id of the one that is being written from now on. An empty one stays open."""
+        return self.register()
+
+    def check_checkpoint(self) -> None:
+        """Retire the oldest closed segment; `WrongUse` when there is none. Files that are not needed any more go."""
+        needed = self.check()
+        if self._paths and self._paths[0][0] < needed:
+            self.flush()
+
+    def begin_generation(self) -> None:
+        """Put all files aside as `open` does: what follows is told apart from a segment that nobody has closed.
+
+        What was put aside comes first when the journal is recovered. Nobody may append meanwhile.
+        """
+        self.sync()
+        with self._writing, self._syncing:
+            if self._paths:
+                self._or_poison(self._put_aside)
+
+    def _put_aside(self) -> None:
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
+        end = put_aside(self._disk, self.directory, self.current)
+        end.cut, end.kept = self.recovered, self.kept
+        self._take_over(end)
+        self.file_id, self.position, self.checked, self.has_data = end.file_id, 0, end.checked, False
+
+    def end_recovery(self, done: Done) -> None:
+        """Let go of what there was to recover, in one step; a generation that was begun since then stays."""
+        with self._writing, self._syncing:
+            drop_older(self._disk, self.directory, done)
+
+    # --- many records -----------------------------------------------------------------------------------------------
+
+    def append_many(self, records: list[Buffer]) -> None:
+        """Append data, one record each."""
+        for record in records:
+            self.append(record)
+
+    def append_batch(self, batch: Any) -> int:
+        """Append the rows of an Arrow record batch or table; how many those were.
+
+        Columns: `data` or `value` (binary or string). With a column `kind`, rows may be checkpoints: where their
+        `current` grows a segment is closed, and where their `checked` grows one is checked. With a column `generation`
+        rows that follow those of another one begin a generation here as well. A segment with rows that are `lost` is
+        not complete here either. Other columns are ignored. Everything is checked before anything is written.
+        """
+        from ..tables.columns import from_arrow
+
+        columns = from_arrow(batch)
+        return self.append_columns(columns)
+
+    def append_columns(self, parts: list[Columns]) -> int:
+        """Append records that are columns of plain buffers; how many those were. See `append_batch`."""
+        for part in parts:
+            kernel.check_columns(part)
+        for part in parts:
+            self._turn_generation(part)
+            row = 0
+            self._rows_lost |= part.lost and not _is_checkpoint(part, 0)
+            while row < part.count:
+                row = self.extend(part, row, BUFFER_BYTES)
+                if self._rows_lost:
+                    self._note_loss()
+                if row < part.count and _is_checkpoint(part, row):
+                    self._turn(part, row)
+                    row += 1
+                if self.buffered_bytes >= BUFFER_BYTES:
+                    self.flush()
+        if self._always:
+            self._group.wait()
+        return sum(part.count for part in parts)
+
+    def _turn_generation(self, part: Columns) -> None:
+        """Begin a generation where rows of another one follow: their pairs of ids say nothing about those before."""
+        before, self._rows_generation = self._rows_generation, part.generation
+        if before is not None and part.generation not in (None, before):
+            self.begin_generation()
+            self._rows_current, self._rows_lost, self._lost = None, False, None
+            self._rows_closed.clear()
+
+    def _turn(self, part: Columns, row: int) -> None:
+        """Do what a checkpoint among rows tells of the segments among them. Each has an id there and another one here.
+
+        What it tells of segments that are not among them, because their files went before, is none of our business.
+        """
+        checked, current = (
+            0 if column is None else memoryview(column).cast("B").cast("Q")[row]
+            for column in (part.checked, part.current)
+        )
+        before, self._rows_current = self._rows_current, current
+        if before is not None and current > before:
+            self._rows_lost = False
+            if self.has_data:
+                self._rows_closed.append((before, self.current))
+                self.register_checkpoint()
+        self._rows_lost |= part.lost
+        if self._rows_lost:
+            self._note_loss()
+        while self._rows_closed and self._rows_closed[0][0] < checked:
+            _, ours = self._rows_closed.popleft()
+            if ours == self.checked:  # else an older one of this journal's own waits to be checked
+                self.check_checkpoint()
+
+    def _note_loss(self) -> None:
+        """Add to the account of losses that the current segment is not complete, before it can be closed."""
+        if not self.has_data or self._lost == self.current:
+            return  # without data there is no segment to say it of, yet
+        self._lost = self.current
+        with self._writing, self._syncing:
+            self._or_poison(self._add_to_account)
+
+    def _add_to_account(self) -> None:
+        add_lost_segments(self._disk, self.directory, file_name(self.file_id), self.file_id, [self.current])
+
+    # --- writing ----------------------------------------------------------------------------------------------------
+
+    def _to_sync(self) -> Callable[[], None]:
+        return partial(self._sync_file, self._file)
+
+    def _sync_file(self, file: File | None) -> None:
+        if file is not None and file is self._file:  # else the next one was begun by now, which has synced it
+            file.sync()
+
+    def _write_out(self) -> None:
+        buffer, used, cuts, needed = self.take()
+        start = 0
+        with memoryview(buffer) as view:
+            for position, file_id in cuts:
+                self._write_piece(view, start, position)
+                self._begin_next(file_id)
+                start = position
+            self._write_piece(view, start, used)
+        self._remove_before(needed)
+
+    def _write_piece(self, view: memoryview, start: int, stop: int) -> None:
+        if start == stop:
+            return
+        file = self._file or self._create()
+        head = _head_bytes(view, start, stop) if self._file_size == 0 else 0
+        if 0 < head < stop - start:
+            self._write_piece(view, start, start + head)
+            file.sync()  # so that a file which is longer always begins like this, whatever a power cut leaves
+            start += head
+        written = start
+        try:
+            while written < stop:
+                written += file.write_at(self._file_size + written - start, view[written:stop])
+        except StorageFailed:
+            whole = kernel.walk(view, start, written)[0]
+            with contextlib.suppress(LogwrightError):  # leave whole records only, as far as the system lets us
+                file.truncate(self._file_size + whole - start)
+            raise
+        self._file_size += stop - start
+
+    def _begin_next(self, file_id: int) -> None:
+        """Finish this file. It is synced first: once the next one exists, this one is never torn."""
+        with self._syncing:
+            file, self._file = self._file, None
+            self._next_id = file_id
+            if file is not None:
+                try:
+                    file.sync()
+                finally:
+                    file.close()
+
+    def _create(self) -> File:
+        path = self.directory / file_name(self._next_id)
+        self._file = self._disk.open(path, "create")
+        self._file_size = 0
+        self._paths.append((self._next_id, path))
+        self._disk.sync_directory(self.directory)
+        return self._file
+
+    def _remove_before(self, needed: int) -> None:
+        """Remove the files that no unchecked segment needs, once the disk knows that these are checked."""
+        if not self._paths or self._paths[0][0] >= needed:
+            return
+        with self._syncing:
+            if self._file is not None:
+                self._file.sync()
+            while self._paths and self._paths[0][0] < needed:
+                self._disk.remove(self._paths[0][1])
+                self._paths.popleft()
+
+    def begin_file(self) -> int:
+        """The id of the file behind the last one, which is durable with what was appended; nobody has it yet."""
+        if not self._paths:
+            return int(self.file_id)
+        self.begin()  # a file of no bytes may only be the last one
+        self.sync()
+        return int(self.file_id) + 1
+
+    # --- closing ----------------------------------------------------------------------------------------------------
+
+    def _release(self) -> None:
+        with contextlib.ExitStack() as stack:
+            stack.callback(self._lock.release)
+            if self._file is not None:
+                stack.callback(self._file.close)
+                self._file = None
+
+
+def _head_bytes(view: memoryview, start: int, stop: int) -> int:
+    """The size of the hint of a file, together with the checkpoint that it repeats if that has begun the file."""
+    following = start + CHECKPOINT_BYTES
+    return CHECKPOINT_BYTES if following < stop and view[following] != CHECKPOINT else MAX_HEAD_BYTES
+
+
+def _is_checkpoint(part: Columns, row: int) -> bool:
+    return part.kinds is not None and memoryview(part.kinds).cast("B")[row] == CHECKPOINT

@@ -1,0 +1,217 @@
+"""Recovery: the walk over what was not checked when a journal was opened, segment by segment.
+
+    writer, recovery = Writer.open("orders")
+    for segment in recovery:
+        for record in segment.records: ...
+
+Segments come in the order in which they were written; `complete` says that a checkpoint has closed one, and that
+nothing of it is missing. Checked segments never come back. The journal is new and can be written to meanwhile.
+
+When the walk has come to its end, everything that was appended by then is synced, and the old files go, all at once. A
+crash before that, or a walk that is left half-way, changes nothing: the next opening gives the same segments, and
+behind them what was appended since. Old are the files that were there when the journal was opened: a generation that is
+begun during the walk is for the next one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from ...core.bytes.outcome import Damage, Mode, check_mode
+from ...core.io.disk import File
+from ...errors import DamagedJournal, Gap, LogwrightError
+from ..bytes.layout import CHECKPOINT_BYTES, MAX_RECORD_BYTES, Done
+from ..files.cursor import Chunk, Cursor, judge
+from ..files.files import JournalFile, list_files
+from ..files.opening import forget_done, pair_of, remove_done
+from ..files.reader import generations, lost_end, segments_of
+from .replay import Segment, Segments
+
+if TYPE_CHECKING:
+    from ..files.writer import Writer
+
+
+logger = logging.getLogger("logwright.appendfile")
+
+_STEP_BYTES: Final = 1 << 20
+"""So much is read at once: what has just been read is still near the processor when it is gone through."""
+assert _STEP_BYTES >= MAX_RECORD_BYTES
+_MOST_HELD: Final = 128
+"""So many files are held open at most."""
+_ROOM_BYTES: Final = 64 << 20
+"""With so much free space nobody needs that of the old files at once."""
+
+
+class Recovery(Iterator[Segment]):
+    """The segments that were not checked, once. What is damaged is handled by `mode` as in `Reader`.
+
+    In the modes other than `failfast` a segment that has lost something comes with `complete=False`. Where ids go back
+    the segments behind that come as well, although they may have been checked: nobody knows which of the ids is wrong.
+    """
+
+    def __init__(self, writer: Writer, *, mode: Mode = "failfast") -> None:
+        self.mode = check_mode(mode)
+        self.damages: list[Damage] = []
+        """What was left out, in the other modes; and a torn tail, in all of them."""
+        self._writer = writer
+        self._older = writer.older
+        self._error: BaseException | None = None
+        self._has_bytes = False
+        self._steps: Iterator[list[Segment]] = self._each_step()
+        self._ready: Iterator[Segment] = iter(())
+        self._room = memoryview(b"")
+        self._with_data: JournalFile | None = None
+        self._held: list[File] = []
+
+    def __next__(self) -> Segment:
+        while True:
+            for segment in self._ready:
+                return segment
+            found = self.step()
+            if found is None:
+                self.let_go()
+                raise StopIteration
+            self._ready = iter(found)
+
+    def step(self) -> list[Segment] | None:
+        """Segments that the next part of a file completes, perhaps none; None at the end: the old files are gone.
+
+        Whoever calls this calls `let_go` then. After an error the old files are there, and it is raised each time.
+        """
+        if self._error is not None:
+            raise self._error
+        try:
+            return next(self._steps, None)
+        except BaseException as error:
+            self._error = error
+            raise
+
+    def let_go(self) -> None:
+        """Let the system have the space of the old files, which may take it as long as all of the walk."""
+        while self._held:
+            with contextlib.suppress(LogwrightError):  # they are gone all the same
+                self._held.pop().close()
+
+    def _each_step(self) -> Iterator[list[Segment]]:
+        for files in generations(self._older):
+            yield from self._each_of(files)
+        try:
+            self._finish()
+        except BaseException:
+            self.let_go()
+            raise
+
+    def _each_of(self, files: list[JournalFile]) -> Iterator[list[Segment]]:
+        checked, _ = pair_of(self._writer.disk, files)
+        if any(last >= checked for _, last in files[0].lost):
+            logger.warning("%s: records are known to be lost: see logwright verify", self._writer.directory)
+        parts = Segments(files[0].put_aside)
+        for source in files:
+            parts.begin_file(source.lost)
+            position: int | None = 0
+            while position is not None:
+                found: list[Segment] = []
+                position = self._read_on(source, position, parts, found)
+                yield [segment for segment in found if segment.id >= checked or parts.went_back]
+        last = parts.finish()
+        if last is not None and (last.id >= checked or parts.went_back):
+            yield [last]
+
+    def _open(self, source: JournalFile, position: int, segment: int) -> Cursor:
+        """A cursor that reads into memory which is used again at once: that is the quickest."""
+        file = self._writer.disk.open(source.path, "read")
+        try:
+            size = file.size()
+            self._has_bytes |= size > 0
+            wanted = min(_STEP_BYTES, size + 1)  # so that the end of a small file is seen by the first read
+            if len(self._room) < wanted:
+                self._room = memoryview(bytearray(wanted))
+        except BaseException:
+            file.close()
+            raise
+        return Cursor(file, source, position, segment=segment, room=self._room)
+
+    def _read_on(self, source: JournalFile, position: int, parts: Segments, found: list[Segment]) -> int | None:
+        """Read one step from a position on, into what was found; where the next one begins, None at the end.
+
+        No file is open between two steps: nobody would close it of a walk that is left.
+        """
+        cursor = self._open(source, position, parts.current or 0)
+        try:
+            gap = lost_end(cursor.file, source, parts.end) if position == 0 else None
+            if gap is not None:
+                self._tell(gap)
+                parts.lose()
+            while cursor.position - position < _STEP_BYTES:
+                chunk = cursor.read()
+                if chunk is not None:
+                    before = (parts.checked, parts.current or 0)
+                    had_gone_back = parts.went_back
+                    found += segments_of(chunk, parts)
+                    if self._with_data is not source and chunk.has_data():
+                        self._with_data = source
+                    if parts.went_back and not had_gone_back:
+                        self._tell(_turned_back(chunk, before))
+                    continue
+                damage, goes_on = judge(cursor)
+                if damage is None:
+                    return None
+                self._tell(damage)
+                parts.lose()
+                if not goes_on:
+                    return None
+            return cursor.position
+        finally:
+            cursor.file.close()
+
+    def _tell(self, damage: Damage) -> None:
+        if damage.kind == "torn_tail":
+            logger.warning("%s: left out", damage)
+        elif self.mode == "failfast":
+            raise (Gap if damage.kind == "gap" else DamagedJournal)(damage.file, damage.start, damage.reason)
+        self.damages.append(damage)
+
+    def _finish(self) -> None:
+        """Make durable what was appended meanwhile, and let the old files go."""
+        writer = self._writer
+        writer.sync()
+        if not self._older:
+            return
+        self._hold()
+        writer.end_recovery(Done(*writer.began, *self._last_data()))
+        remove_done(writer.disk, writer.directory)
+        if self._has_bytes:  # else nothing has made the room for it: the name of what is done with keeps the ids
+            writer.begin()
+            writer.sync()
+        forget_done(writer.disk, writer.directory)
+
+    def _hold(self) -> None:
+        """Hold the old files open: then removing them takes away their names, and `let_go` the rest."""
+        writer = self._writer
+        with contextlib.suppress(LogwrightError):  # nothing depends on it
+            if writer.disk.free_bytes(writer.directory) >= _ROOM_BYTES:
+                for source in self._older[:_MOST_HELD]:
+                    self._held.append(writer.disk.open(source.path, "read"))
+
+    def _last_data(self) -> tuple[int, int]:
+        """Where the last file with data ended; where there is none, it went with an earlier recovery, or never was."""
+        writer, source = self._writer, self._with_data
+        if source is not None:
+            return source.file_id, writer.disk.file_size(source.path)
+        first = self._older[0].file_id
+        earlier = [done for done in list_files(writer.disk, writer.directory).done if done.file_id == first]
+        return (earlier[-1].last_file, earlier[-1].last_position) if earlier else (first, 0)
+
+
+def _turned_back(chunk: Chunk, before: tuple[int, int]) -> Damage:
+    """The first checkpoint of a chunk whose ids are smaller than those before it."""
+    for _, position, *pair in zip(*chunk.turns(), strict=True):
+        if pair[0] < before[0] or pair[1] < before[1]:
+            start = chunk.base + position
+            reason = f"the ids {pair[0]}, {pair[1]} cannot follow {before[0]}, {before[1]}: one of them is wrong"
+            return Damage(chunk.file, start, start + CHECKPOINT_BYTES, reason)
+        before = (pair[0], pair[1])
+    raise AssertionError("this chunk has no such checkpoint")

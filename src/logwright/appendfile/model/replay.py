@@ -1,0 +1,217 @@
+"""Records -> the segments that they stand for.
+
+A segment is the data between two checkpoints. One that the next checkpoint has closed is complete; the last one, which
+is still being written, is not, and neither is one that records or checkpoints are missing of. A segment is checked once
+the journal says that a later one is the oldest that is not.
+
+Segments are told generation by generation: ids of segments go on counting where those of the generation before ended,
+so that its last one, which was never closed, and the first one of the next may have the same id.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from operator import eq
+from typing import Any, Protocol, overload
+
+from ..bytes.records import Data, Record
+
+
+class Part(Protocol):
+    """Some of the data of a segment, which may be made into objects each time that somebody goes through it."""
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[bytes]: ...
+
+
+class Records(Sequence[bytes]):
+    """The data of a segment, in order: equal to a list of the same bytes, and to be used like one that nobody changes.
+
+    Who goes through it from its beginning to its end gets one record after the other, and none of them takes memory for
+    longer than somebody holds it. Who asks for one by its index makes a list of all of them, which stays.
+    """
+
+    __slots__ = ("_listed", "_parts")
+
+    def __init__(self, parts: Iterable[Part]) -> None:
+        self._parts = list(parts)
+        self._listed: list[bytes] | None = None
+
+    def __len__(self) -> int:
+        return sum(map(len, self._parts))
+
+    def __iter__(self) -> Iterator[bytes]:
+        return chain.from_iterable(self._parts)
+
+    @overload
+    def __getitem__(self, index: int) -> bytes: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[bytes]: ...
+    def __getitem__(self, index: int | slice) -> bytes | list[bytes]:
+        if self._listed is None:
+            self._listed = list(self)
+            self._parts = [self._listed]
+        return self._listed[index]
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Records | list):
+            return NotImplemented
+        return len(self) == len(other) and all(map(eq, self, other))
+
+    __hash__ = None  # type: ignore[assignment]  # as of a list
+
+    def __add__(self, other: Iterable[bytes]) -> list[bytes]:
+        return [*self, *other]
+
+    def __radd__(self, other: Iterable[bytes]) -> list[bytes]:
+        return [*other, *self]
+
+    def __reduce__(self) -> tuple[type[Records], tuple[list[list[bytes]]]]:
+        return Records, ([list(self)],)
+
+    def __repr__(self) -> str:
+        return repr(list(self))
+
+
+@dataclass(slots=True)
+class Segment:
+    """The data of one segment. `checked` ones come only where the whole journal is asked for, never in a recovery.
+
+    `generation` tells segments with the same id apart: None for one that is written since the journal was opened last,
+    and else the id of the file behind those that were put aside together. It is not compared.
+    """
+
+    id: int
+    records: Sequence[bytes] = field(default_factory=list)
+    complete: bool = False
+    checked: bool = False
+    generation: int | None = field(default=None, compare=False)
+
+    @property
+    def name(self) -> str:
+        """What no other segment of the journal is called."""
+        return str(self.id) if self.generation is None else f"{self.generation}/{self.id}"
+
+    def as_json(self) -> dict[str, Any]:
+        """The segment as `state --json` prints it where nothing waits to be recovered: without its generation."""
+        return {"id": self.id, **self.described()}
+
+    def described(self) -> dict[str, Any]:
+        """What there is to say of it but its name."""
+        records = [base64.b64encode(record).decode() for record in self.records]
+        return {"complete": self.complete, "checked": self.checked, "records": records}
+
+
+class Segments:
+    """Makes segments of one generation out of what is read of it, in order. `checked` and `current` are the last pair.
+
+    Ids only grow. `went_back` is set once they did not: then some of them are wrong, and nobody knows which.
+    `add` and `turn` are given what lies in the files; `lose` that something was left out. `finish` gives the last one.
+    """
+
+    def __init__(self, generation: int | None = None) -> None:
+        self.generation = generation
+        self.checked = 0
+        self.current: int | None = None
+        self.went_back = False
+        self._repaired: tuple[tuple[int, int], ...] = ()
+        self._parts: list[Part] = []
+        self._lost = False
+        self._damaged: list[int] = []
+
+    def add(self, data: Part) -> None:
+        """The next data, which is ours from now on."""
+        if len(data):
+            self._parts.append(data)
+
+    def turn(self, checked: int, current: int) -> Segment | None:
+        """The next checkpoint; the segment that it closes."""
+        before, self.current = self.current, current
+        if before is not None and (current < before or checked < self.checked):
+            self.went_back = True
+        self.checked = checked
+        if before == current:
+            return None
+        if before is None:  # what lies before the first checkpoint belongs to nothing that is known
+            self._parts, self._lost = [], False
+            return None
+        if current != before + 1:
+            self.lose()
+        return self._closed(before, complete=True)
+
+    @property
+    def end(self) -> tuple[int, int] | None:
+        """The pair that holds here; None where it is not known, because something could not be read."""
+        return None if self.current is None or self._lost else (self.checked, self.current)
+
+    def all_damaged(self) -> list[int]:
+        """The segments that something is missing of, by what could be read."""
+        return [*self._damaged, *([self.current or 0] if self._lost else [])]
+
+    def lose(self) -> None:
+        """Something could not be read here: what it belonged to is not complete."""
+        self._lost = True
+
+    def begin_file(self, lost: tuple[tuple[int, int], ...]) -> None:
+        """The next file; these segments, first and last, have lost records by a repair."""
+        self._repaired = lost
+
+    def finish(self) -> Segment | None:
+        """The segment that nothing has closed, unless it is empty."""
+        return self._closed(self.current or 0, complete=False) if self._parts else None
+
+    def _closed(self, segment: int, *, complete: bool) -> Segment:
+        is_repaired = any(first <= segment <= last for first, last in self._repaired)
+        is_whole = complete and not self._lost and not is_repaired
+        if self._lost:
+            self._damaged.append(segment)
+        found = Segment(segment, Records(self._parts), is_whole, generation=self.generation)
+        self._parts, self._lost = [], False
+        return found
+
+
+def replay(records: Iterable[Record]) -> list[Segment]:
+    """The segments of the records of one generation, checked ones among them."""
+    segments = Segments()
+    found = list(_each(segments, records))
+    for segment in found:
+        segment.checked = segment.id < segments.checked
+    return found
+
+
+def difference(before: list[Segment], after: list[Segment]) -> dict[str, Any]:
+    """The segments that came, that went, and that were added to, closed or checked, by their names.
+
+    A segment that is written since the journal was opened last is called by its id, others by `GENERATION/ID`.
+    """
+    old, new = ({segment.name: segment for segment in segments} for segments in (before, after))
+    return {
+        "added": {name: segment.described() for name, segment in new.items() if name not in old},
+        "changed": {
+            name: {"before": old[name].described(), "after": segment.described()}
+            for name, segment in new.items()
+            if name in old and segment != old[name]
+        },
+        "removed": {name: segment.described() for name, segment in old.items() if name not in new},
+    }
+
+
+def _each(segments: Segments, records: Iterable[Record]) -> Iterator[Segment]:
+    gathered: list[bytes] = []
+    for record in records:
+        if isinstance(record, Data):
+            gathered.append(record.data)
+            continue
+        segments.add(gathered)
+        gathered = []
+        closed = segments.turn(record.checked, record.current)
+        if closed is not None:
+            yield closed
+    segments.add(gathered)
+    last = segments.finish()
+    if last is not None:
+        yield last

@@ -1,0 +1,143 @@
+"""Journals in splits: a split lies within one file, or is all of it.
+
+Where records begin is found by going from one to the next: the format has no other way. A file that is not written any
+more, and small enough, is one split without that; files have 4 MiB at most, so nearly all are. Which segment the first
+record of a split lies in is its `mark`. Damage belongs to the split that it begins in. The file of a split is found
+again by its id, so it may have been put aside by a recovery in the meantime.
+
+For streams, which go on where they stopped: `extent` says what there is, up to the last record that is there as a
+whole, `reach` how far a number of bytes goes, and `advance` a number of records. When files were checked and removed
+before they were read, `resume` says so, and where it goes on; but not when a recovery has let them go that had come to
+its end, and all of their data had been read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
+from typing import Final
+
+from ...core.bytes.outcome import Damage, Mode, check_mode
+from ...core.io.disk import File
+from ...core.read.split import Split
+from ...core.read.splitting import (
+    AnyReader,
+    FileSplits,
+    Wanted,
+    cut_file,
+    part_of,
+    source_of,
+    split_items,
+    whole_file,
+)
+from ...errors import NotFound
+from ..files.cursor import Chunk
+from ..files.files import POSITION_BITS, JournalFile, Listing, gone_between
+from ..files.reader import Reader
+
+
+class SegmentSplits(FileSplits):
+    """The splits of a journal with checkpoints."""
+
+    def mark(self, reader: AnyReader, part: str, number: int) -> str:
+        """The ids of files after a number that had gone already: who began without them has not missed them."""
+        return ",".join(map(_named, _holes(part_of(reader, part).listing(), number)))
+
+    def resume(self, reader: AnyReader, part: str, number: int, mark: str) -> tuple[int, str]:
+        """Where to go on that had come to a number, and what is missing from there on: files may be gone."""
+        journal = part_of(reader, part)
+        listing = journal.listing()
+        file_id = number >> POSITION_BITS
+        source = next((file for file in listing.files if file.file_id == file_id), None)
+        following = next((file.file_id for file in listing.files if file.file_id > file_id), None)
+        if listing.first_number > number:
+            following = listing.first_number >> POSITION_BITS
+        elif source is not None:
+            new = [gone for gone in _holes(listing, number) if _named(gone) not in mark.split(",")]
+            if not new:
+                return number, ""
+            if new[0].stop != following or number - source.first_number < journal.disk.file_size(source.path):
+                return number, _gone(new[0].start, new[0].stop)
+        if following is None:
+            return number, ""
+        if listing.has_read_all(number, following):
+            return following << POSITION_BITS, ""
+        return following << POSITION_BITS, _gone(file_id, following)
+
+    def plan_part(self, reader: Reader, wanted: Wanted) -> list[Split]:
+        target_bytes, start, stop, resumed, _ = wanted
+        found: list[Split] = []
+        with reader.snapshot() as files:
+            for _, source, _ in reader.files_between(files, start, stop):
+                file = files.file(source)
+                planned = _plan_file(reader, source, file, target_bytes, start, stop, resumed)
+                if planned and (start is None or start <= source.first_number):
+                    planned[0] = replace(planned[0], before=next(reader.names_told(source, "permissive"), None))
+                found += planned
+        return found
+
+    def chunks(self, reader: AnyReader, split: Split, mode: Mode = "failfast") -> Iterator[Chunk | Damage]:
+        """The records of a split. A chunk's buffer is valid until the next one is asked for."""
+        check_mode(mode)
+        journal = part_of(reader, split.part)
+        with journal.snapshot() as files:
+            source = source_of(files.files, split.start)
+            if source is None:
+                raise NotFound(f"{journal.path}: {split.file} was checked and removed: it is not kept any more")
+            if mode != "failfast":
+                source = replace(source, lost=source.lost + journal.damaged_segments(files, [source]))
+            found = journal.file_chunks(
+                source,
+                files.file(source),
+                split.start,
+                split.stop,
+                "permissive",
+                at=split.position,
+                segment=split.mark or 0,
+            )
+            yield from split_items(journal, split, found, mode)
+
+
+def _holes(listing: Listing, number: int) -> list[range]:
+    """The ids that are missing between generations after a number."""
+    pairs = [pair for pair in pairwise(listing.files) if pair[1].first_number > number]
+    return [gone for pair in pairs if (gone := gone_between(*pair))]
+
+
+def _named(gone: range) -> str:
+    return f"{gone.start}-{gone.stop - 1}"
+
+
+def _gone(first: int, following: int) -> str:
+    gone = f"file {first}" if first + 1 == following else f"the files {first} to {following - 1}"
+    return f"{gone} went, checked or recovered, perhaps before all was read; it goes on with file {following}"
+
+
+def _plan_file(
+    reader: Reader,
+    source: JournalFile,
+    file: File,
+    target_bytes: int,
+    start: int | None,
+    stop: int | None,
+    resumed: bool,
+) -> list[Split]:
+    planned = whole_file(source, file.size(), target_bytes, start, stop)
+    if planned is not None:
+        return [replace(split, mark=0) for split in planned]
+    segments: dict[int, int] = {}
+    items = _noting(reader.file_chunks(source, file, start, stop, "permissive"), segments)
+    planned = cut_file(source, items, target_bytes, start, resumed=resumed)
+    return [replace(split, mark=segments.get(split.position, 0)) for split in planned]
+
+
+def _noting(items: Iterator[Chunk | Damage], segments: dict[int, int]) -> Iterator[Chunk | Damage]:
+    """The items, and which segment is being written where each chunk begins."""
+    for item in items:
+        if not isinstance(item, Damage):
+            segments[item.position] = item.segment
+        yield item
+
+
+SPLITS: Final = SegmentSplits()

@@ -1,0 +1,145 @@
+"""appendfile on Spark: its typed columns, and the same records in the columns that all formats share.
+
+    kind STRING, segment BIGINT, data BINARY, checked BIGINT, current BIGINT
+
+What a record does not have is null, and so is an id of more than 63 bits. Of the shared ones `op` is the kind, `value`
+the data, `detail` the rest of it in JSON: the segment, of a checkpoint both ids, and `"lost":true` where the segment
+has lost records by a repair. Records have no time and no key.
+
+The number of a record is `sequence` times 2^64 plus `position`, because no BIGINT holds it as a whole. `sequence` is
+the id of its file. So records are in order by (`sequence`, `position`), also those that were read before their file was
+put aside by a recovery. It is null beyond 63 bits.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...core.arrow.columns import BATCH_BYTES, bytes_of, left_out, signed
+from ...core.arrow.tables import OwnColumns, details, number_detail, sizes
+from ...errors import WrongUse
+from ..bytes.codec import Columns
+from . import columns
+from .columns import from_arrow
+
+TYPED: Final = pa.schema(
+    [
+        ("kind", pa.string()),
+        ("segment", pa.int64()),
+        ("data", pa.binary()),
+        ("checked", pa.int64()),
+        ("current", pa.int64()),
+    ]
+)
+
+_SOURCES: Final = {
+    "op": ("kind",),
+    "value": ("data",),
+    "detail": ("segment", "checked", "current", "lost"),
+    "sequence": ("file_id",),
+}
+"""From which of the format's own columns a column is made, where those have other names."""
+_OWN: Final = ("kind", "segment", "data", "checked", "current", "lost", "file", "position", "size", "file_id")
+_IDS: Final = ("segment", "checked", "current", "sequence", "file_id")
+_DETAILS: Final = pa.struct([("segment", pa.uint64()), ("checked", pa.uint64()), ("current", pa.uint64())])
+_WRITTEN: Final = ("data",)
+"""What becomes a record, by a sink. Checkpoints are its own: each batch is a segment."""
+
+
+class RecordColumns(OwnColumns):
+    """The columns of data and checkpoints."""
+
+    typed = TYPED
+    own = _OWN
+    made_from = _SOURCES
+
+    def schema(self, names: Sequence[str] | None = None, *, sharded: bool = False) -> pa.Schema:
+        return columns.schema(names, sharded=sharded)
+
+    def collector(
+        self, names: Sequence[str] | None = None, *, sharded: bool = False, batch_bytes: int | None = None
+    ) -> columns.Collector:
+        return columns.Collector(names, sharded=sharded, batch_bytes=batch_bytes or BATCH_BYTES)
+
+    def column(self, batch: pa.RecordBatch, name: str) -> pa.Array | None:
+        """One column for Spark out of a batch of `columns.py`; None for what a record does not have."""
+        if name == "detail":
+            return _detail(batch)
+        data = self.first(batch, name)
+        if data is None:
+            return None
+        if name in ("kind", "op", "file"):
+            return data.cast(pa.string())
+        if name in _IDS:
+            return signed(data)
+        if name == "position":
+            return data.view(pa.int64())
+        if name == "size":
+            return sizes(data, "a record")
+        return data
+
+    def check(self, batch: pa.RecordBatch) -> None:
+        columns.from_arrow(batch)
+
+    def as_messages(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        return columns.as_messages(batch)
+
+    def left_out(self, messages: pa.RecordBatch) -> dict[str, int]:
+        return left_out(messages, "key", "type", "time", "expiry")
+
+
+COLUMNS: Final = RecordColumns()
+
+
+def _detail(batch: pa.RecordBatch) -> pa.Array:
+    lost = pc.if_else(batch.column("lost"), '"lost":true', pa.scalar(None, pa.string()))
+    return details([*(number_detail(name, batch.column(name)) for name in ("segment", "checked", "current")), lost])
+
+
+# --- restoring --------------------------------------------------------------------------------------------------------
+
+
+def records(batch: pa.RecordBatch) -> list[Columns]:
+    """The rows of a batch in the columns that all formats share, as records again."""
+    for name in ("op", "position", "size", "detail"):
+        if batch.column(name).null_count:
+            raise WrongUse(f"column {name} is null in a row that is to become a record")
+    found = parsed(batch.column("detail"))
+    arrays = [batch.column("op"), batch.column("value"), found.field("checked"), found.field("current")]
+    return from_arrow(pa.RecordBatch.from_arrays(arrays, names=["kind", "data", "checked", "current"]))
+
+
+def lost_segments(batch: pa.RecordBatch) -> set[int]:
+    """The segments that have lost records, by what the rows say of them."""
+    details = batch.column("detail")
+    return set(parsed(details.filter(pc.match_substring(details, '"lost":true'))).field("segment").to_pylist())
+
+
+def parsed(column: pa.Array) -> pa.StructArray:
+    """What the column `detail` says, as `_detail` has written it."""
+    try:
+        found = [json.loads(text) for text in column.to_pylist()]
+        if any(type(each) is not dict or type(each.get("segment")) is not int for each in found):
+            raise ValueError("there is one that names no segment")
+        return pa.array(found, _DETAILS)
+    except (ValueError, TypeError, OverflowError, pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise WrongUse(f"the details of these rows are none of records: {error}") from None
+
+
+# --- writing ------------------------------------------------------------------------------------------------------
+
+
+def check_writable(schema: pa.Schema) -> None:
+    """Raise `WrongUse` for columns that cannot be written, before there are any rows."""
+    unknown = [name for name in schema.names if name not in _WRITTEN]
+    if unknown:
+        raise WrongUse(f"{', '.join(unknown)} cannot be written to a record: select data, which is all that it holds")
+    if "data" not in schema.names:
+        raise WrongUse("there is no column data, which is what is written")
+    empty = pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
+    bytes_of("data", empty.column("data"))

@@ -1,0 +1,1 @@
+"""What the columns of all formats share; needs pyarrow."""

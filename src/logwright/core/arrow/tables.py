@@ -1,0 +1,82 @@
+"""What the columns of all formats on Spark share: numbers and times as Spark has them, and details as JSON.
+
+Spark knows no unsigned numbers, and its times are microseconds in 64 bits: what does not fit is null.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...errors import TooLarge
+from ..read.columns import Columns
+from .columns import MOST_SIGNED, record_batches
+
+
+class OwnColumns(Columns):
+    """The columns of a format whose columns on Spark are each made from some of its own columns."""
+
+    own: ClassVar[Sequence[str]]
+    """The format's own columns that others are made from."""
+    made_from: ClassVar[Mapping[str, Sequence[str]]]
+    """The own columns that a column on Spark is made from, where the names differ; `first` returns the first."""
+
+    def sources(self, names: Sequence[str], *, sharded: bool) -> list[str]:
+        """The own columns that must be decoded for these.
+
+        There is always one, as a batch without columns cannot say how many rows it has.
+        """
+        wanted = {source for name in names for source in self.made_from.get(name, (name,))}
+        return [name for name in self.own if name in wanted] or ["size"]
+
+    def record_batches(self, data: Any) -> Iterator[pa.RecordBatch]:
+        return record_batches(data)
+
+    def first(self, batch: pa.RecordBatch, name: str) -> pa.Array | None:
+        """The column of a batch that one of Spark's is made from; None for what the format does not have."""
+        found = self.made_from.get(name, (name,))[0]
+        return batch.column(found) if found in self.own else None
+
+
+def sizes(data: pa.Array, record: str) -> pa.Array:
+    """Sizes as INT; `record` says what does not fit that."""
+    try:
+        return data.cast(pa.int32())
+    except pa.ArrowInvalid:
+        raise TooLarge(f"{record} of more than 2^31 - 1 bytes does not fit an INT") from None
+
+
+def scaled(data: pa.Array, factor: int) -> pa.Array:
+    """Times in a unit that is so many times smaller; null where they do not fit that."""
+    times = data.view(pa.int64())
+    most = MOST_SIGNED // factor
+    fits = pc.and_(pc.less_equal(times, most), pc.greater_equal(times, -most))
+    if len(times) > times.null_count and not pc.all(fits).as_py():
+        times = pc.if_else(fits, times, pa.scalar(None, pa.int64()))
+    return pc.multiply(times, factor)
+
+
+def microseconds(data: pa.Array, factor: int) -> pa.Array:
+    """Times as TIMESTAMP, of which one in their unit has so many."""
+    return scaled(data, factor).view(pa.timestamp("us", tz="UTC"))
+
+
+def named_detail(name: str, names: pa.DictionaryArray) -> pa.Array:
+    """A field of a JSON object with a name in it, for each row."""
+    escaped = pa.array([f'"{name}":{json.dumps(each)}' for each in names.dictionary.to_pylist()], pa.string())
+    return escaped.take(names.indices)
+
+
+def number_detail(name: str, numbers: pa.Array) -> pa.Array:
+    """A field of a JSON object with a number in it, for each row that has one."""
+    return pc.binary_join_element_wise(f'"{name}":', numbers.cast(pa.string()), "")
+
+
+def details(fields: Sequence[pa.Array]) -> pa.Array:
+    """The fields of each row as a JSON object; a null is no field."""
+    joined = pc.binary_join_element_wise(*fields, ",", null_handling="skip")
+    return pc.binary_join_element_wise("{", joined, "}", "")

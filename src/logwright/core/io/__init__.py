@@ -1,0 +1,1 @@
+"""The file system: disk, locks, watching, durability, and keeping what is cut."""

@@ -1,0 +1,1 @@
+"""Files that appear together or not at all."""

@@ -1,0 +1,245 @@
+"""The manifest: a batch that is committed, and which journals its records belong to.
+
+It lies in the root whose journals the batch is for. From the moment that it has its name the batch is in force, though
+its records may not all be in place yet; once they are, it goes. So whoever finds one is to complete its batch before
+anything else is written to the journals that it speaks of: see `staging.py`, which does it for every format.
+
+    ROOT/.logwright/staging/RUN.manifest                    a batch that is committed and not yet all in place
+    ROOT/.logwright/staging/RUN.ORDER-TOKEN.NUMBER.staged   what a task staged for one journal
+
+A format has its share in this by its `Target`, in its room `staging`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, TypeAlias
+
+from ...errors import DamagedJournal, LogwrightError, NotFound, UnknownFormat
+from ..bytes.text import why_invalid
+from ..format import find_format
+from ..io.disk import Disk, replace_file
+from ..io.keep import DIRECTORY
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+STAGING_DIRECTORY: Final = "staging"
+MANIFEST_SUFFIX: Final = ".manifest"
+_VERSION: Final = 1
+_STAGED_NAME: Final = re.compile(r"([a-zA-Z0-9_-]+)\.\d+-[0-9a-f]+\.[0-9a-f]{3,}\.staged")
+_TEMPORARY_NAME: Final = re.compile(r"([a-zA-Z0-9_-]+)\.manifest\.tmp")
+
+
+@dataclass(frozen=True, slots=True)
+class StagedFile:
+    """Records for one journal, in a file of the staging directory. `part` is the name of the journal in its root."""
+
+    name: str
+    part: str
+    records: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Which batch of which streaming query this is: the numbers of a query only rise."""
+
+    query: str
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One journal's share of a batch, and the number that it begins with there, whatever its format counts."""
+
+    name: str
+    start: int
+    files: tuple[StagedFile, ...]
+
+    @property
+    def records(self) -> int:
+        return sum(file.records for file in self.files)
+
+
+FilesOf: TypeAlias = Mapping[str, Sequence[StagedFile]]
+"""The staged files of each journal, by its name, in their order."""
+OpenedParts: TypeAlias = tuple[tuple[Part, ...], Callable[[Part], None]]
+"""The parts of a batch that is about to be committed, and what puts one of them in place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """What a task has staged. The parts of a batch are published by their `order`."""
+
+    run: str
+    order: int
+    files: tuple[StagedFile, ...]
+
+
+class Stage(Protocol):
+    """What one task writes: its records in files of its own, one for each journal."""
+
+    def append_batch(self, batch: Any) -> None:
+        """Take the rows of an Arrow record batch."""
+
+    def finish(self) -> Staged:
+        """What was staged, now that it is on the disk."""
+
+    def discard(self) -> None:
+        """Remove what was staged, when the task is given up."""
+
+
+class Target(ABC):
+    """How the journals of a root are written by many tasks. A frozen dataclass of what JSON can hold."""
+
+    format: ClassVar[str]
+    options: ClassVar[Mapping[str, tuple[str, str]]] = {}
+    """The options of a sink on Spark, each with the field that it sets, and what kind of value it is."""
+    no_streams: ClassVar[str | None] = None
+    """Why streams cannot be written, where they cannot."""
+
+    @abstractmethod
+    def check_name(self, part: str) -> None:
+        """Raise `WrongUse` unless a journal of the root may have this name: it must not lead out of the root."""
+
+    def check_root(self, disk: Disk, root: Path) -> None:
+        """Raise what forbids to write into a root as it is."""
+        return
+
+    @abstractmethod
+    def refuse_live_writers(self, root: Path, *, disk: Disk) -> None:
+        """Raise what publishing would raise now, as far as it can be known before the work is done."""
+
+    @abstractmethod
+    def check_writable(self, schema: pa.Schema) -> None:
+        """Raise `WrongUse` for columns that cannot be written, before there are any rows."""
+
+    def writable(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """A batch from Spark as `Stage.append_batch` takes it."""
+        return batch
+
+    @abstractmethod
+    def stage(self, root: Path, run: str, order: int, *, disk: Disk) -> Stage:
+        """What the task of this order writes into."""
+
+    @abstractmethod
+    def needed_bytes(self, files_of: FilesOf) -> int:
+        """How much space putting these in place takes, besides what they take now."""
+
+    @abstractmethod
+    def open_parts(self, disk: Disk, root: Path, run: str, files_of: FilesOf) -> AbstractContextManager[OpenedParts]:
+        """Lock the journals and see to it that nothing but the disk can keep the batch from being put in place.
+
+        The locks are held until the end. What is put in place is synced. `Locked` at once for a live writer.
+        """
+
+    @abstractmethod
+    def complete_part(self, disk: Disk, root: Path, part: Part) -> None:
+        """Put in place, and sync, what a killed publisher has not. It may be tried as often as need be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What one run has committed."""
+
+    run: str
+    batch: Batch | None
+    target: Target
+    parts: tuple[Part, ...]
+
+
+def staging_directory(root: Path) -> Path:
+    return root / DIRECTORY / STAGING_DIRECTORY
+
+
+def staged_name(run: str, order: int, token: str, number: int) -> str:
+    """The name of the so manieth file that a task stages. `token` keeps the attempts at a task apart."""
+    return f"{run}.{order:06d}-{token}.{number:03x}.staged"
+
+
+def run_of(name: str) -> str | None:
+    """The run that a file in the staging directory belongs to, if it is one that may be left behind."""
+    match = _STAGED_NAME.fullmatch(name) or _TEMPORARY_NAME.fullmatch(name)
+    return None if match is None else match[1]
+
+
+def manifest_path(root: Path, run: str) -> Path:
+    return staging_directory(root) / f"{run}{MANIFEST_SUFFIX}"
+
+
+def write_manifest(disk: Disk, root: Path, manifest: Manifest) -> None:
+    """Commit. When that fails nothing has been put in place yet, so it is taken back, as far as the system lets us."""
+    path = manifest_path(root, manifest.run)
+    data = json.dumps({"version": _VERSION, "format": manifest.target.format, **asdict(manifest)}).encode()
+    try:
+        replace_file(disk, path, data, path.with_name(path.name + ".tmp"))
+    except BaseException:
+        with contextlib.suppress(LogwrightError):
+            disk.remove(path)
+            disk.sync_directory(path.parent)
+        raise
+
+
+def list_manifests(disk: Disk, root: Path) -> list[Manifest]:
+    """The batches of a root that are committed and not yet all in place."""
+    directory = staging_directory(root)
+    names = [name for name in disk.list_directory(directory) if name.endswith(MANIFEST_SUFFIX)]
+    return [read_manifest(disk, directory / name) for name in names]
+
+
+def read_manifest(disk: Disk, path: Path) -> Manifest:
+    """A manifest, whatever format it is of. Nothing in it leads out of the root."""
+    file = disk.open(path, "read")
+    try:
+        data = file.read_at(0, file.size())
+    finally:
+        file.close()
+    try:
+        found = json.loads(data)
+        if found["version"] != _VERSION:
+            raise ValueError(f"version {found['version']} is not known here")
+        target = _target(found["format"], found["target"])
+        parts = tuple(
+            Part(part["name"], int(part["start"]), tuple(StagedFile(**file) for file in part["files"]))
+            for part in found["parts"]
+        )
+        for part in parts:
+            target.check_name(part.name)
+        run = path.name.removesuffix(MANIFEST_SUFFIX)
+        staged = [_STAGED_NAME.fullmatch(file.name) for part in parts for file in part.files]
+        if found["run"] != run or any(match is None or match[1] != run for match in staged):
+            raise ValueError("it names files that are none of its own")
+        batch = None if found["batch"] is None else Batch(**found["batch"])
+        return Manifest(run, batch, target, parts)
+    except (ValueError, KeyError, TypeError, AttributeError, UnknownFormat) as error:
+        hint = "restore it from a copy: without it the files of the batch that wait beside it are not put in place"
+        raise DamagedJournal(path, 0, f"this manifest of a batch is damaged: {why_invalid(error)}; {hint}") from error
+
+
+def _target(format: str, fields: dict[str, Any]) -> Target:
+    kind = find_format(format).target
+    if kind is None:
+        raise ValueError(f"journals of the format {format} are not written this way")
+    return kind(**fields)
+
+
+def is_waiting(disk: Disk, root: Path, format: str, part: str) -> bool:
+    """Whether a batch is committed for a journal of a root, however much of it is in place there."""
+    if not disk.is_directory(staging_directory(root)):
+        return False
+    try:
+        manifests = list_manifests(disk, root)
+    except NotFound:  # completed while we looked
+        return True
+    return any(
+        manifest.target.format == format and part in (waiting.name for waiting in manifest.parts)
+        for manifest in manifests
+    )

@@ -1,0 +1,458 @@
+"""Restoring: journals put together out of what tables hold, and then in their places, all of them or none.
+
+Tables hold records, not bytes. Which bytes those were is known to the format: its `Restore` writes the files.
+
+A file is called what the tables call it, and gets the name that is printed so. Tables may come from anywhere, so a name
+that no file of such a journal can have is `WrongUse`, as is one that leads out of the directory.
+
+How journals come into their places:
+
+    OUT/.logwright/restore/lock             one restore at a time
+    OUT/.logwright/restore/RUN/…            what is being put together: nobody takes it for a journal
+    OUT/.logwright/restore/manifest.json    the commit: all of it is on the disk, and moves to where it belongs
+
+What a crash leaves: before the manifest nothing that looks like a journal, and the next restore removes it; behind it
+journals that are whole, or not there yet, and the next restore moves those first. A journal that is there is never
+touched.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import secrets
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar, Final, Protocol
+
+from ...errors import DamagedJournal, Locked, LogwrightError, NotFound, UnknownFormat, WrongUse
+from ..bytes.text import why_invalid
+from ..format import detect
+from ..io.disk import REAL_DISK, Disk, make_directories, remove_tree, replace_file
+from ..io.keep import DIRECTORY
+from ..io.lock import Lock
+from ..io.naming import name_of
+from ..read.chunk import POSITION_BITS
+from ..write.closing import Closing
+
+RESTORE_DIRECTORY: Final = "restore"
+MANIFEST_NAME: Final = "manifest.json"
+LOCK_NAME: Final = "lock"
+_JOURNALS: Final = "journals"
+_VERSION: Final = 1
+_RUN: Final = re.compile(r"[0-9a-f]{16}")
+_MOVED: Final = re.compile(rf"{_JOURNALS}/\d+(/[^/]+)?")
+
+
+# --- what a format offers -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A file that was written, with the records `first` <= n < `next`. Names are relative to the journal.
+
+    `beside` names what goes with it and holds no records, such as an index. `gaps` are records within it that are not
+    in the tables, each as the first one and the one behind the last; `problems` is what else did not come back as it
+    was, in words.
+    """
+
+    file: str
+    first: int
+    next: int
+    records: int
+    bytes: int
+    beside: tuple[str, ...] = ()
+    gaps: tuple[tuple[int, int], ...] = ()
+    problems: tuple[str, ...] = ()
+
+    @classmethod
+    def from_json(cls, found: dict[str, Any]) -> Written:
+        gaps = tuple((first, following) for first, following in found["gaps"])
+        lists = {name: tuple(found[name]) for name in ("beside", "problems")}
+        return cls(**{**found, **lists, "gaps": gaps})
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """Records `first` <= n < `next` of a part that were in the journal, and are not in the tables."""
+
+    part: str
+    first: int
+    next: int
+
+    @property
+    def records(self) -> int:
+        return self.next - self.first
+
+
+class FileWriter(Protocol):
+    """Writes one file of a journal below a directory that stands for the journal."""
+
+    def append_batch(self, batch: Any) -> None:
+        """Add rows of the table `events`, which must be of this file and in the order of their positions."""
+
+    def finish(self) -> list[Written]:
+        """What the file has become, durable; also without any rows."""
+
+    def discard(self) -> None:
+        """Close what is open, when the restore is given up."""
+
+
+class Restore(ABC):
+    """How journals of a format are written again from tables: the same bytes, or others that mean the same."""
+
+    renames_files: ClassVar[bool] = False
+    """Whether files get other names in their life, so that tables may know one file under several."""
+
+    @abstractmethod
+    def part_of(self, file: str) -> str:
+        """The part of a journal that a file belongs to."""
+
+    @abstractmethod
+    def writer(self, directory: Path, file: str, *, disk: Disk, listed: Sequence[str] = ()) -> FileWriter:
+        """Writes one file. In a format with `unit_of`, `listed` is what the table `files` has of the unit."""
+
+    def is_single_file(self, file: str) -> bool:
+        """Whether the journal is this very file, and not a directory that contains it."""
+        self.part_of(file)
+        return False
+
+    def settled(self, names: Iterable[tuple[str, int | None]]) -> dict[tuple[str, int | None], str]:
+        """The last name of each file, by each name and `sequence` that tables have of it."""
+        return {(file, sequence): file for file, sequence in names}
+
+    def unit_of(self, file: str) -> str | None:
+        """The writer that writes a file, in a format whose files can only be written one from the other.
+
+        `settled` answers the same; rows come to the writer by `sequence` and position.
+        """
+        return None
+
+    def missing(self, written: Sequence[Written], extents: Mapping[str, int]) -> list[Missing]:
+        """The records that are not in the tables; `extents` is {part: next} where it is known what there was."""
+        return numbered_missing(written, extents, self.part_of)
+
+    def write_consumers(
+        self, directory: Path, part: str, offsets: Mapping[str, int | None], *, disk: Disk = REAL_DISK
+    ) -> None:
+        """Write how far the consumers of a part have come; None for one that has not committed yet."""
+        if offsets:
+            raise WrongUse(f"{part or 'the journal'} has consumers in these tables, but its format knows none")
+
+
+def numbered_missing(
+    written: Sequence[Written], extents: Mapping[str, int], part_of: Callable[[str], str]
+) -> list[Missing]:
+    """What is missing within files, and behind the last record of a part whose only file ended further on."""
+    found = [Missing(part_of(one.file), *gap) for one in written for gap in one.gaps]
+    ends: dict[str, int] = {}
+    for one in written:
+        ends[part_of(one.file)] = max(one.next, ends.get(part_of(one.file), 0))
+    found += [
+        Missing(part, ends[part], end)
+        for part, end in extents.items()
+        if part in ends and ends[part] >> POSITION_BITS == end >> POSITION_BITS and ends[part] < end
+    ]
+    return sorted(found, key=lambda gap: (gap.part, gap.first))
+
+
+# --- what came of it ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class RestoredJournal:
+    """A journal that was restored.
+
+    `gaps` are records that it had and has no more, `missing_bytes` how much of its files is not in the tables (damage,
+    a torn tail, what was written after the tables), `problems` what else did not come back, in words.
+    """
+
+    format: str
+    journal: str
+    records: int
+    files: int
+    bytes: int
+    gaps: tuple[Missing, ...] = ()
+    missing_bytes: int = 0
+    problems: tuple[str, ...] = ()
+
+    @property
+    def whole(self) -> bool:
+        """Whether all that the journal had is there again."""
+        return not (self.gaps or self.missing_bytes or self.problems)
+
+    def as_json(self) -> dict[str, Any]:
+        return {**asdict(self), "whole": self.whole}
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """What a restore has put into place. `completed` says that an earlier one, which was interrupted, had begun it."""
+
+    out: str
+    journals: tuple[RestoredJournal, ...]
+    completed: bool = False
+
+    @property
+    def records(self) -> int:
+        return sum(journal.records for journal in self.journals)
+
+    @property
+    def files(self) -> int:
+        return sum(journal.files for journal in self.journals)
+
+    @property
+    def bytes(self) -> int:
+        return sum(journal.bytes for journal in self.journals)
+
+    @property
+    def whole(self) -> bool:
+        return all(journal.whole for journal in self.journals)
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "out": self.out,
+            "records": self.records,
+            "files": self.files,
+            "bytes": self.bytes,
+            "whole": self.whole,
+            "completed": self.completed,
+            "journals": [journal.as_json() for journal in self.journals],
+        }
+
+
+# --- names ----------------------------------------------------------------------------------------------------------
+
+
+def check_journals(names: Iterable[str], flat: Collection[str] = ()) -> None:
+    """Raise `WrongUse` for journals that cannot be put below one directory under these names.
+
+    Other journals may lie in the directory of one that is `flat`: there are no directories of its own in there.
+    """
+    known = set(names)
+    check_names(known)
+    for name in sorted(known):
+        for length in range(1, name.count("/") + 1):
+            above = "/".join(name.split("/")[:length])
+            if above in known and above not in flat:
+                raise WrongUse(f"the journal {name} lies within another one, {above}")
+
+
+def check_names(names: Iterable[str]) -> None:
+    """Raise `WrongUse` for what cannot be the name of a journal below a directory."""
+    for name in sorted(names):
+        parts = name.split("/")
+        if any(part in ("", ".", "..") or "\0" in part for part in parts) or parts[0] == DIRECTORY:
+            raise WrongUse(f"{name!r} cannot be the name of a journal: it is no path below a directory")
+
+
+# --- putting journals together --------------------------------------------------------------------------------------
+
+
+class Restoring(Closing):
+    """The hidden place below `out` where journals are put together, held by one restore at a time.
+
+    `request` says what this restore is about. `completed` is what an earlier one with the same request had committed
+    before it was interrupted, and is in place now: there is nothing left to do then. `directory` is for whoever writes
+    files: below it they may do as they like, and hand over what they have written with `take`.
+    """
+
+    def __init__(self, disk: Disk, out: Path, request: Any) -> None:
+        self.disk = disk
+        self.out = out
+        self._request = request
+        self._home = out / DIRECTORY / RESTORE_DIRECTORY
+        if disk.exists(self._home.parent):
+            disk.make_directory(self._home.parent)  # creates nothing, and refuses a link
+        make_directories(disk, self._home)
+        try:
+            self._lock = Lock.acquire(disk, self._home / LOCK_NAME)
+        except Locked as error:
+            raise Locked(f"{out}: another restore is at work here ({error})") from None
+        try:
+            self.completed = self._recover()
+            self.run = secrets.token_hex(8)
+            self.directory = self._home / self.run
+            make_directories(disk, self.directory / _JOURNALS)
+        except BaseException:
+            self._lock.release()
+            raise
+        self._numbers: dict[str, int] = {}
+        self._made: set[Path] = set()
+        self._may_be_committed = False
+
+    def close(self) -> None:
+        """Let another restore begin, and leave nothing of what was not committed. A second call does nothing."""
+        if not self._may_be_committed:
+            with contextlib.suppress(LogwrightError):  # what stays is removed by the next restore
+                remove_tree(self.disk, self.directory)
+        self._lock.release()
+
+    def refuse_existing(self, journals: Iterable[str]) -> None:
+        """Raise `WrongUse` for journals that are there, or that would get into another journal."""
+        self._refuse_existing(map(name_of, journals))
+
+    def _refuse_existing(self, names: Iterable[str]) -> None:
+        seen: set[Path] = set()
+        for name in names:
+            target = self.out / name
+            if self.disk.exists(target):
+                raise WrongUse(f"{target} is there already, and is not overwritten: restore to another directory")
+            for above in [self.out.joinpath(*name.split("/")[:length]) for length in range(name.count("/") + 1)]:
+                if above not in seen and self.disk.exists(above) and _is_closed(self.disk, above):
+                    raise WrongUse(f"{above} is a journal: {name} cannot be restored into it")
+                seen.add(above)
+
+    def home_of(self, journal: str) -> Path:
+        """The directory that stands for a journal until it is published."""
+        number = self._numbers.setdefault(journal, len(self._numbers))
+        return self.directory / _JOURNALS / str(number)
+
+    def take(self, journal: str, source: Path, written: Iterable[Written]) -> None:
+        """Take files over that were written below `source`."""
+        home = self.home_of(journal)
+        for one in written:
+            for name in (one.file, *one.beside):
+                target = home / name_of(name)
+                if self.disk.exists(target):
+                    raise DamagedJournal(journal, 0, f"the tables have two files that would both become {name}")
+                if target.parent not in self._made:
+                    make_directories(self.disk, target.parent)
+                    self._made.add(target.parent)
+                self.disk.rename(source / name, target)
+
+    # --- publishing -------------------------------------------------------------------------------------------------
+
+    def publish(self, journals: Mapping[str, RestoredJournal], single_files: Mapping[str, Sequence[str]]) -> Restored:
+        """Make it durable, commit it, and move it into place.
+
+        `single_files` has the journals that are no directories, each with the files that it has become: the first one
+        is the journal itself, and others, where records are missing, stand beside it.
+        """
+        moves: list[tuple[str, str]] = []
+        for name in journals:
+            home = self.home_of(name)
+            _sync_tree(self.disk, home)
+            source = home.relative_to(self.directory).as_posix()
+            if name in single_files:
+                target = name_of(name)
+                beside = target.rpartition("/")[0]
+                files = [name_of(file) for file in single_files[name]]
+                targets = [target, *(f"{beside}/{file}" if beside else file for file in files[1:])]
+                moves += [(f"{source}/{file}", to) for file, to in zip(files, targets, strict=True)]
+            else:
+                moves.append((source, name_of(name)))
+        self._refuse_existing(target for _, target in moves)
+        self.disk.sync_directory(self.directory / _JOURNALS)
+        manifest = {"version": _VERSION, "run": self.run, "request": self._request, "moves": moves}
+        manifest["journals"] = [asdict(journal) for journal in journals.values()]
+        self._commit(json.dumps(manifest).encode())
+        try:
+            self._finish(self.run, moves)
+        except BaseException as error:
+            error.add_note(
+                f"All was restored, but not all is in its place in {self.out}: restore again to complete it."
+            )
+            raise
+        return Restored(str(self.out), tuple(journals.values()))
+
+    def _commit(self, manifest: bytes) -> None:
+        path = self._home / MANIFEST_NAME
+        self._may_be_committed = True
+        try:
+            replace_file(self.disk, path, manifest, self.directory / MANIFEST_NAME)
+        except BaseException:
+            with contextlib.suppress(LogwrightError):  # nothing has moved yet, so it can be taken back
+                self.disk.remove(path)
+                self.disk.sync_directory(path.parent)
+                self._may_be_committed = False
+            raise
+
+    def _finish(self, run: str, moves: Iterable[Sequence[str]]) -> None:
+        """Move what is committed into place, as far as that has not been done, and forget the commit."""
+        sources = set()
+        for source, target in moves:
+            self._move(self._home / run / source, self.out / target)
+            sources.add((self._home / run / source).parent)
+        for directory in sorted(sources):
+            self.disk.sync_directory(directory)  # before the manifest goes, the old names must have
+        self.disk.remove(self._home / MANIFEST_NAME)
+        self.disk.sync_directory(self._home)
+        with contextlib.suppress(LogwrightError):  # what stays is removed by the next restore
+            remove_tree(self.disk, self._home / run)
+
+    def _move(self, source: Path, target: Path) -> None:
+        disk = self.disk
+        if disk.exists(source) and disk.identity(source) == disk.identity(target):
+            disk.remove(source)  # a file whose old name came back
+        elif disk.exists(source):
+            if disk.exists(target):
+                raise WrongUse(f"{target} is there already, and is not overwritten: move it away and restore again")
+            for directory in list(reversed(target.relative_to(self.out).parents))[1:]:
+                disk.make_directory(self.out / directory)  # never through a link
+                disk.sync_directory((self.out / directory).parent)
+            disk.rename(source, target)
+        elif not disk.exists(target):
+            raise NotFound(f"{target}: what was restored of it is gone from {source}")
+        disk.sync_directory(target.parent)
+
+    # --- after a crash ----------------------------------------------------------------------------------------------
+
+    def _recover(self) -> Restored | None:
+        """Complete what was committed, and remove what was not."""
+        completed = None
+        self.disk.sync_directory(self._home)  # a commit that was taken back must not come back without its files
+        if self.disk.exists(self._home / MANIFEST_NAME):
+            run, request, moves, journals = _read_manifest(self.disk, self._home / MANIFEST_NAME)
+            self._finish(run, moves)
+            if request == json.loads(json.dumps(self._request)):
+                completed = Restored(str(self.out), journals, completed=True)
+        for name in self.disk.list_directory(self._home):
+            if name != LOCK_NAME:
+                remove_tree(self.disk, self._home / name)
+        return completed
+
+
+def _is_closed(disk: Disk, path: Path) -> bool:
+    """Whether a path is a journal whose directory holds nothing else."""
+    try:
+        return not detect(path, disk=disk).flat
+    except (UnknownFormat, NotFound):
+        return False
+
+
+def _sync_tree(disk: Disk, directory: Path) -> None:
+    """Make all names below a directory durable."""
+    for name in disk.list_directory(directory):
+        if disk.is_directory(directory / name):
+            _sync_tree(disk, directory / name)
+    disk.sync_directory(directory)
+
+
+def _read_manifest(disk: Disk, path: Path) -> tuple[str, Any, list[list[str]], tuple[RestoredJournal, ...]]:
+    file = disk.open(path, "read")
+    try:
+        data = file.read_at(0, file.size())
+    finally:
+        file.close()
+    try:
+        found = json.loads(data)
+        if found["version"] != _VERSION:
+            raise ValueError(f"version {found['version']} is not known here")
+        moves = [[str(source), str(target)] for source, target in found["moves"]]
+        if not _RUN.fullmatch(found["run"]) or not all(_MOVED.fullmatch(source) for source, _ in moves):
+            raise ValueError("it speaks of files that are none of its own")
+        check_names(target for _, target in moves)
+        journals = tuple(_journal_of(journal) for journal in found["journals"])
+        return str(found["run"]), found["request"], moves, journals
+    except (ValueError, KeyError, TypeError) as error:  # WrongUse is a ValueError
+        hint = "restore again, into an empty directory"
+        raise DamagedJournal(path, 0, f"this manifest of a restore is damaged: {why_invalid(error)}; {hint}") from error
+
+
+def _journal_of(found: dict[str, Any]) -> RestoredJournal:
+    gaps = tuple(Missing(**gap) for gap in found["gaps"])
+    return replace(RestoredJournal(**found), gaps=gaps, problems=tuple(found["problems"]))

@@ -1,0 +1,117 @@
+"""Following: what the scanners have in common of formats whose files lie side by side in a directory.
+
+A scanner goes through what is there and waits for more, as long as it is told to. It follows one journal, or all of a
+directory, and those that appear later from their beginning. How one of them is read on is the format's: `follow` gives
+something with `read(mode)`, which gives what is there and was not given yet.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Final, Protocol
+
+from ...errors import Closed, NotFound
+from ..bytes.outcome import Damage, Mode, check_mode
+from ..format import Located
+from ..io.disk import REAL_DISK, Disk
+from ..io.watch import POLL_SECONDS
+from ..write.closing import Closing
+
+DEFAULT_TIMEOUT_SECONDS: Final = 1.0
+
+
+class Followed(Protocol):
+    """One journal, and how far it was read."""
+
+    def read(self, mode: Mode) -> Iterator[Located | Damage]: ...
+
+
+class FilesScanner(Closing):
+    """An iterator over the records from a number on, waiting for more.
+
+    `path` is one journal, or a directory of them. `start` is a number, for a directory one for each part by its name;
+    None, and a part that is not named, begins with the first record that there is. `timeout` is how long to wait for
+    the next record: None for ever, 0 not at all.
+    """
+
+    nothing_here: ClassVar[str]
+    """What to say where there is no journal."""
+
+    def __init__(
+        self,
+        path: Path | str,
+        start: int | Mapping[str, int] | None = None,
+        *,
+        timeout: float | None = DEFAULT_TIMEOUT_SECONDS,
+        mode: Mode = "failfast",
+        disk: Disk = REAL_DISK,
+    ) -> None:
+        self.path = Path(path).absolute()
+        self.timeout = timeout
+        self.mode = check_mode(mode)
+        self.disk = disk
+        self._is_directory = disk.is_directory(self.path)
+        self._starts: Mapping[str, int] = start if isinstance(start, Mapping) else {}
+        self._followed: dict[str, Followed] = {}
+        if self._is_directory:
+            names = self.names()
+            if not names:
+                raise NotFound(f"{path}: {self.nothing_here}")
+            if isinstance(start, int) and len(names) == 1:
+                self._starts = {names[0]: start}
+        else:
+            self._followed[""] = self.follow(self.path, start if isinstance(start, int) else None)
+        self._watch = disk.watch(self.path if self._is_directory else self.path.parent)
+        self._closed = False
+
+    # --- what a format has ------------------------------------------------------------------------------------------
+
+    def names(self) -> list[str]:
+        """The parts that the directory has now."""
+        raise NotImplementedError
+
+    def path_of(self, part: str) -> Path:
+        """The path of one part."""
+        raise NotImplementedError
+
+    def follow(self, path: Path, start: int | None) -> Followed:
+        """Begin to follow one journal from a number on, or from its first record."""
+        raise NotImplementedError
+
+    # --- what is the same -------------------------------------------------------------------------------------------
+
+    def __iter__(self) -> Iterator[Any]:
+        for item in self.located():
+            if not isinstance(item, Damage):
+                yield item.record
+
+    def located(self) -> Iterator[Located | Damage]:
+        """The records with their places, and in the mode `permissive` what is damaged."""
+        if self._closed:
+            raise Closed(f"{self.path}: this scanner is closed")
+        since = time.monotonic()
+        while True:
+            for item in self._poll():
+                yield item
+                since = time.monotonic()
+            left = POLL_SECONDS if self.timeout is None else since + self.timeout - time.monotonic()
+            if left <= 0:
+                return
+            self._watch.wait(min(left, POLL_SECONDS))
+
+    def _poll(self) -> Iterator[Located | Damage]:
+        """What is there now and was not given yet."""
+        if self._is_directory:
+            for name in self.names():
+                if name not in self._followed:
+                    self._followed[name] = self.follow(self.path_of(name), self._starts.get(name))
+        for followed in list(self._followed.values()):
+            yield from followed.read(self.mode)
+
+    def close(self) -> None:
+        """Stop watching. A second call does nothing."""
+        if not self._closed:
+            self._closed = True
+            self._watch.close()

@@ -1,0 +1,226 @@
+"""PartsReader: several journals under one path, read as one.
+
+A root of shards, a directory of queues or of stores: the verbs are those of every `Reader`, and go through the parts
+one after the other, in the order of their names. Record numbers hold within each part: a bound is one number for all,
+or one for each by its name, as `find_time` gives them. What a part tells of, records, damage and problems, is told with
+its place seen from the path.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+from ...errors import DamagedJournal
+from ..bytes.outcome import Damage, Mode, check_mode
+from ..format import Located, Reader
+from ..repair.losses import Loss
+from .report import SOUND_SO_FAR, Progress, Report, Summary
+
+Bound: TypeAlias = int | Mapping[str, int] | None
+
+
+class PartsReader(Reader):
+    """The journals under one path. A subclass says which they are by `parts`, and what a part is called by `part_name`.
+
+    `within` tells the file of a part as it is seen from the path.
+    """
+
+    part_name: str
+
+    def __init__(self) -> None:
+        self.torn_tails: list[Damage] = []
+
+    def parts(self) -> list[tuple[str, Any]]:
+        """The parts that there are now, each with its reader."""
+        raise NotImplementedError
+
+    def within(self, part: str, file: str) -> str:
+        """The name of a file of a part, relative to the path."""
+        return f"{part}/{file}" if part else file
+
+    @property
+    def torn_tail(self) -> Damage | None:
+        """The first of the torn tails that the last pass met; `torn_tails` has all of them."""
+        return self.torn_tails[0] if self.torn_tails else None
+
+    def all_torn_tails(self) -> list[Damage]:
+        return self.torn_tails
+
+    @property
+    def has_parts(self) -> bool:
+        return True
+
+    @property
+    def end(self) -> dict[str, int]:
+        return {name: part.end for name, part in self.parts()}
+
+    # --- going through them -----------------------------------------------------------------------------------------
+
+    def __iter__(self) -> Iterator[Any]:
+        for part, reader in self._each():
+            with self._naming(part):
+                yield from reader
+
+    def scan(
+        self,
+        start: Bound = None,
+        stop: Bound = None,
+        *,
+        mode: Mode = "failfast",
+        progress: Progress | None = None,
+    ) -> Iterator[Located | Damage]:
+        """Every record of every part with the place of its bytes."""
+        check_mode(mode)
+        share = self._shares(progress)
+        for part, reader in self._each():
+            with self._naming(part):
+                for item in reader.scan(bound_of(part, start), bound_of(part, stop), mode=mode, progress=share(part)):
+                    yield self._seen(part, item)
+
+    def _each(self) -> Iterator[tuple[str, Any]]:
+        """The parts one by one; the torn tail of each is noted once the next one is asked for."""
+        self.torn_tails = []
+        for part, reader in self.parts():
+            yield part, reader
+            if reader.torn_tail is not None:
+                self.torn_tails.append(self._seen(part, reader.torn_tail))
+
+    def _seen(self, part: str, item: Any) -> Any:
+        """A `Located`, `Damage` or `Problem` of a part, its file told from the path."""
+        file = self.within(part, item.file)
+        return item if file == item.file else _with_file(item, file)
+
+    @contextlib.contextmanager
+    def _naming(self, part: str) -> Iterator[None]:
+        """Let damage found in a part be told with the part's name."""
+        try:
+            yield
+        except DamagedJournal as error:
+            file = self.within(part, str(error.file))
+            if file == str(error.file):
+                raise
+            raise type(error)(file, error.position, error.reason) from error
+
+    def _shares(self, progress: Progress | None) -> Callable[[str], Progress | None]:
+        """What one part reports its progress to, so that the whole goes from nothing to all bytes once."""
+        if progress is None:
+            return lambda part: None
+        before: dict[str, int] = {}
+        total = 0
+        for part, reader in self.parts():
+            before[part] = total
+            total += reader.total_bytes()
+        return lambda part: lambda done, _: progress(before.get(part, total) + done, total)
+
+    def total_bytes(self) -> int:
+        """How large the files of all parts are together."""
+        total: int = sum(reader.total_bytes() for _, reader in self.parts())
+        return total
+
+    def count(
+        self,
+        start: Bound = None,
+        stop: Bound = None,
+        *,
+        progress: Progress | None = None,
+        on_damage: Callable[[Damage], None] | None = None,
+    ) -> int:
+        """How many whole records all parts have, in a range of their numbers; `on_damage` gets what is not one."""
+        share = self._shares(progress)
+        records = 0
+        for part, reader in self._each():
+            tell = None if on_damage is None else self._telling(part, on_damage)
+            first, end = bound_of(part, start), bound_of(part, stop)
+            records += reader.count(first, end, progress=share(part), on_damage=tell)
+        return records
+
+    def _telling(self, part: str, on_damage: Callable[[Damage], None]) -> Callable[[Damage], None]:
+        return lambda damage: on_damage(self._seen(part, damage))
+
+    def find_time(self, timestamp: int) -> dict[str, int]:
+        """For each part the number of its first record that is not earlier than `timestamp`."""
+        return {part: reader.find_time(timestamp) for part, reader in self._each()}
+
+    # --- what they are ----------------------------------------------------------------------------------------------
+
+    def summary(self) -> Summary:
+        """What this is, quickly; there is a line in it for each part."""
+        found = [(part, reader.summary()) for part, reader in self._each()]
+        counts = [summary.records for _, summary in found]
+        lines = {
+            part: {"records": summary.records, "bytes": summary.bytes, "health": summary.health}
+            for part, summary in found
+        }
+        return Summary(
+            format=self.format,
+            path=str(self.path),
+            files=sum(summary.files for _, summary in found),
+            bytes=sum(summary.bytes for _, summary in found),
+            records=None if None in counts else sum(count or 0 for count in counts),
+            first=self.outermost([self._shown(part, summary.first) for part, summary in found], min),
+            last=self.outermost([self._shown(part, summary.last) for part, summary in found], max),
+            health=worst_health([(part, summary.health) for part, summary in found]),
+            damaged=any(summary.damaged for _, summary in found),
+            losses=self._together((part, summary.losses) for part, summary in found),
+            details={f"{self.part_name}s": lines},
+        )
+
+    def _shown(self, part: str, record: dict[str, Any] | None) -> dict[str, Any] | None:
+        """A record of a part as its summary has it, with the part's name."""
+        return None if record is None else {**record, "file": self.within(part, record["file"]), self.part_name: part}
+
+    def outermost(self, records: list[dict[str, Any] | None], choose: Callable[..., Any]) -> dict[str, Any] | None:
+        """Of the first records of all parts the very first (`choose` is min), of the last ones the very last (max)."""
+        there = [record for record in records if record is not None]
+        return None if not there else there[0] if choose is min else there[-1]
+
+    def verify(self, *, progress: Progress | None = None) -> Report:
+        """Check every part."""
+        share = self._shares(progress)
+        whole = Report(self.format)
+        losses: list[tuple[str, list[Loss]]] = []
+        for part, reader in self._each():
+            report = reader.verify(progress=share(part))
+            whole.records += report.records
+            whole.bytes += report.bytes
+            whole.problems += [self._seen(part, problem) for problem in report.problems]
+            whole.anomalies += [self._seen(part, anomaly) for anomaly in report.anomalies]
+            losses.append((part, report.losses))
+        whole.losses = self._together(losses)
+        return whole
+
+    def losses(self) -> list[Loss]:
+        """What the parts are known to have lost."""
+        return self._together((part, reader.losses()) for part, reader in self._each())
+
+    def _together(self, losses: Iterable[tuple[str, list[Loss]]]) -> list[Loss]:
+        """The losses of all parts; one that concerns a whole directory of them is listed once."""
+        found: list[Loss] = []
+        for part, ours in losses:
+            seen = [self._seen(part, loss) for loss in ours]
+            found += [loss for loss in seen if loss not in found]
+        return found
+
+    def state(self, at: int | None = None) -> dict[str, Any]:
+        """The state of each part under its name."""
+        return {f"{self.part_name}s": {part: reader.state(at) for part, reader in self._each()}}
+
+
+def bound_of(part: str, bound: Bound) -> int | None:
+    """What a bound means for one part."""
+    return bound.get(part) if isinstance(bound, Mapping) else bound
+
+
+def _with_file(item: Any, file: str) -> Any:
+    return replace(item, file=file)
+
+
+def worst_health(healths: list[tuple[str, str]]) -> str:
+    """One word for all when they agree, else what is wrong with which part."""
+    kinds = {health for _, health in healths}
+    if len(kinds) <= 1:
+        return kinds.pop() if kinds else "empty"
+    return "; ".join(f"{part}: {health}" for part, health in healths if health != SOUND_SO_FAR)

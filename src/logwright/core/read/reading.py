@@ -1,0 +1,446 @@
+"""Reading: the verbs that the readers of all formats share, over the chunks that each format makes.
+
+A chunk holds whole records as they lie in a file. What is made of chunks (objects, places, columns, counts) is the same
+everywhere, and so is what becomes of damage by the mode of reading:
+
+    failfast        raise `DamagedJournal` where it is (the default)
+    permissive      go on behind it, with a `Damage` in the place of what is damaged
+    dropmalformed   go on behind it
+
+Records that the account of losses names (see `losses.py`) are no damage either: reading passes the place, with a line
+in the log, or in `permissive` with a `Damage` of the kind `lost`.
+
+A torn tail is no damage: it is what a crash leaves and what a writer's next open removes. Reading ends before it, and
+`torn_tail` tells about it (in `permissive` it also comes as a `Damage`).
+
+A format's reader is a `ChunkReader`, or a `FilesReader` where its records are numbered by file and position.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from abc import abstractmethod
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from importlib import import_module
+from itertools import chain
+from pathlib import Path
+from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar
+
+from ...errors import DamagedJournal, Gap, LogwrightError, NotFound, WrongUse
+from ..bytes.outcome import Damage, Mode, Span, check_mode
+from ..format import Located, Reader
+from ..repair.losses import Loss, read_losses
+from .chunk import POSITION_BITS
+from .report import SOUND_SO_FAR, Progress, Summary
+from .snapshot import Listed, Snapshot, snapshot
+
+logger = logging.getLogger("logwright")
+
+_PLACE: Final = re.compile(r"(.*?) ?@ ?([0-9]{1,20})", re.DOTALL)
+
+
+class AnyChunk(Protocol):
+    """What every format's chunk has."""
+
+    count: int
+
+    @property
+    def file(self) -> str: ...
+
+    def starts(self) -> Sequence[int]: ...
+
+
+C = TypeVar("C", bound=AnyChunk)
+
+
+class AnyCursor(Protocol):
+    """What goes through one file of a journal, chunk by chunk."""
+
+    position: int
+
+    def read(self) -> Any: ...
+
+
+class ChunkReader(Reader, Generic[C]):
+    """A journal opened for reading. It needs no lock, changes nothing, and works while a writer appends.
+
+    A subclass has `files`, `chunks` and `decoded`, and what only its format has.
+    """
+
+    counted_by: ClassVar[Mapping[str, Any]] = {}
+    """What `chunks` is told where records are counted and nobody looks at them."""
+    skimmed_by: ClassVar[Mapping[str, Any]] = {}
+    """What `chunks` is told where only the places of records matter."""
+    batched_by: ClassVar[Mapping[str, Any]] = {}
+    """What `chunks` is told where columns are made of the records."""
+    torn_tail: Damage | None = None
+
+    # --- what a format has ------------------------------------------------------------------------------------------
+
+    def files(self) -> Sequence[Listed]:
+        """The files that count, oldest first."""
+        raise NotImplementedError
+
+    def chunks(
+        self,
+        start: int | None = None,
+        stop: int | None = None,
+        *,
+        mode: Mode = "failfast",
+        progress: Progress | None = None,
+    ) -> Iterator[C | Damage]:
+        """Whole records as they lie in the files. A chunk's buffer is valid until the next one is asked for."""
+        raise NotImplementedError
+
+    def decoded(self, chunk: C) -> list[Any]:
+        """The records of a chunk."""
+        raise NotImplementedError
+
+    @property
+    @abstractmethod
+    def next(self) -> int:
+        """The number that the next record will get."""
+
+    @property
+    def end(self) -> int:
+        return self.next
+
+    # --- going through it -------------------------------------------------------------------------------------------
+
+    def __iter__(self) -> Iterator[Any]:
+        return self.records()
+
+    def records(
+        self, start: int | None = None, stop: int | None = None, *, mode: Mode = "failfast"
+    ) -> Iterator[Any | Damage]:
+        """The records with `start` <= number < `stop`; without `start` from the first there is."""
+        return chain.from_iterable(self._lists(start, stop, mode))
+
+    def _lists(self, start: int | None, stop: int | None, mode: Mode) -> Iterator[list[Any]]:
+        """The records chunk by chunk: a generator that is asked for each record costs a quarter more."""
+        for item in self.chunks(start, stop, mode=mode):
+            yield [item] if isinstance(item, Damage) else self.decoded(item)
+
+    def scan(
+        self,
+        start: int | None = None,
+        stop: int | None = None,
+        *,
+        mode: Mode = "failfast",
+        progress: Progress | None = None,
+    ) -> Iterator[Located | Damage]:
+        """Every record with the place of its bytes."""
+        for item in self.chunks(start, stop, mode=mode, progress=progress):
+            if isinstance(item, Damage):
+                yield item
+            else:
+                yield from located(item, self.decoded(item))
+
+    def batches(self, columns: Sequence[str] | None = None, **options: Any) -> Any:
+        """The records as Arrow record batches; see `logwright.arrow.batches`."""
+        return import_module("logwright.arrow").batches(self, columns, **options)
+
+    def to_arrow(self, columns: Sequence[str] | None = None, **options: Any) -> Any:
+        """The records as an Arrow table; see `logwright.arrow.to_arrow`."""
+        return import_module("logwright.arrow").to_arrow(self, columns, **options)
+
+    def count(
+        self,
+        start: int | None = None,
+        stop: int | None = None,
+        *,
+        progress: Progress | None = None,
+        on_damage: Callable[[Damage], None] | None = None,
+    ) -> int:
+        """How many whole records there are in a range of numbers; `on_damage` is called with what is not one."""
+        records = 0
+        for item in self.chunks(start, stop, mode="permissive", progress=progress, **self.counted_by):
+            if not isinstance(item, Damage):
+                records += item.count
+            elif on_damage is not None:
+                on_damage(item)
+        return records
+
+    def report(self, damage: Damage, mode: Mode) -> Iterator[Damage]:
+        """Tell of damage as `mode` has it."""
+        if damage.kind == "torn_tail":
+            self.torn_tail = damage
+        elif damage.kind == "lost":
+            if mode != "permissive":
+                logger.warning("%s: %s @ %d: %s", self.path, damage.file, damage.start, damage.reason)
+        elif mode == "failfast":
+            kind = Gap if damage.kind == "gap" else DamagedJournal
+            raise kind(damage.file, damage.start, damage.reason)
+        if mode == "permissive":
+            yield damage
+
+    # --- what it is -------------------------------------------------------------------------------------------------
+
+    def total_bytes(self) -> int:
+        """How large the files are together."""
+        return sum(self.disk.file_size(file.path) for file in self.files())
+
+    def summary(self) -> Summary:
+        """What this is, quickly: names, sizes, both ends; of what can only be read from its beginning on, not all."""
+        found = self.summarize()
+        try:
+            found.losses = self.losses()
+        except LogwrightError as error:
+            found.damaged, found.health = True, str(error)
+        if found.losses and found.health == SOUND_SO_FAR:
+            found.health = f"{SOUND_SO_FAR}, with known losses"
+        return found
+
+    @abstractmethod
+    def summarize(self) -> Summary:
+        """What `summary` says, without the losses."""
+
+    @property
+    def directory(self) -> Path:
+        """The journal's directory, which has `.logwright` in it."""
+        raise NotImplementedError
+
+    @property
+    def part(self) -> str:
+        """The name of this journal among those of its directory; empty when it is the only one."""
+        return ""
+
+    def losses(self) -> list[Loss]:
+        """What the journal is known to have lost, by its account; see `core/repair/losses.py`."""
+        return read_losses(self.disk, self.directory, self.part)
+
+
+class NumberedListed(Listed, Protocol):
+    """A file with the number of the record at its beginning; see `NumberedFile`."""
+
+    @property
+    def timestamp(self) -> int | None: ...
+
+    @property
+    def first_number(self) -> int: ...
+
+
+F = TypeVar("F", bound=NumberedListed)
+
+
+class FilesReader(ChunkReader[C], Generic[C, F]):
+    """A journal whose records are numbered by their file and their position in it: see `core/bytes/chunk.py`.
+
+    It is one of several in its directory, and `part` is its name: of a queue, of a store. A subclass has `file_chunks`.
+    """
+
+    part_name: ClassVar[str]
+    records_name: ClassVar[str] = "records"
+    first_position: ClassVar[int] = 0
+    """Where the first record of a file begins."""
+    _single: bool
+
+    @property
+    def part(self) -> str:
+        """The name of what this is the journal of."""
+        raise NotImplementedError
+
+    def files(self) -> list[F]:
+        """The files that count, oldest first."""
+        raise NotImplementedError
+
+    @property
+    def is_single_file(self) -> bool:
+        """Whether this is one file, and not a journal with all of its files."""
+        return self._single
+
+    @property
+    def directory(self) -> Path:
+        """The directory that the files are in."""
+        return self.path.parent
+
+    def snapshot(self) -> Any:
+        """The files as they are now, opened together; a context manager."""
+        return snapshot(self.disk, self.files, self.path)
+
+    # --- going through it -------------------------------------------------------------------------------------------
+
+    def chunks(
+        self,
+        start: int | None = None,
+        stop: int | None = None,
+        *,
+        mode: Mode = "failfast",
+        progress: Progress | None = None,
+        **how: Any,
+    ) -> Iterator[C | Damage]:
+        """Whole records as they lie in the files. A chunk's buffer is valid until the next one is asked for.
+
+        `how` is for `file_chunks`. Where that takes `load`, without it what is very large is not read: its chunk is
+        hollow.
+        """
+        check_mode(mode)
+        with self.snapshot() as files:
+            yield from self.snapshot_chunks(files, start, stop, mode, progress, **how)
+
+    def snapshot_chunks(
+        self,
+        files: Snapshot[F],
+        start: int | None,
+        stop: int | None,
+        mode: Mode,
+        progress: Progress | None = None,
+        **how: Any,
+    ) -> Iterator[C | Damage]:
+        """The chunks of files that are open."""
+        for _, source, report in self.files_between(files, start, stop, progress):
+            yield from self.file_chunks(source, files.file(source), start, stop, mode, report, **how)
+
+    def file_chunks(self, *what: Any, **how: Any) -> Iterator[Any]:
+        """The chunks of one file: `(source, file, start, stop, mode, report)`, and what only the format knows."""
+        raise NotImplementedError
+
+    def cursor_chunks(
+        self,
+        cursor: AnyCursor,
+        judge: Callable[[Any], tuple[Damage | None, bool]],
+        low: int,
+        high: int | None,
+        mode: Mode,
+        report: Callable[[int], None] | None = None,
+        **how: Any,
+    ) -> Iterator[C | Damage]:
+        """The chunks that a cursor reads, cut at positions; `how` is for its `read`.
+
+        Where that gives none, `judge` says what is wrong, None for nothing, and whether the cursor can go on.
+        """
+        read = partial(cursor.read, **how)
+        while high is None or cursor.position < high:
+            chunk = read()
+            if chunk is not None:
+                part = chunk.within(low, high)
+                if part is not None:
+                    yield part
+                if report is not None:
+                    report(cursor.position)
+                continue
+            damage, goes_on = judge(cursor)
+            if damage is not None and reaches(damage, low) and (high is None or damage.start < high):
+                yield from self.report(damage, mode)
+            if not goes_on:
+                return
+
+    def files_between(
+        self, files: Snapshot[F], start: int | None, stop: int | None, progress: Progress | None = None
+    ) -> Iterator[tuple[int, F, Callable[[int], None] | None]]:
+        """The files that may hold records with `start` <= number < `stop`, each with its index, and what to report to.
+
+        A file that may be closed again is, once the next one is asked for. The pass meets its own torn tail.
+        """
+        self.torn_tail = None
+        shares = Shares(progress, (files.size(source) for source in files.files) if progress else ())
+        for index, source in enumerate(files.files):
+            if stop is not None and source.first_number >= stop:
+                return
+            if start is None or start - source.first_number < 1 << POSITION_BITS:
+                yield index, source, shares.of(index)
+                files.done_with(source)
+
+    # --- finding a place --------------------------------------------------------------------------------------------
+
+    @property
+    def first(self) -> int:
+        """The number of the first record there is, or will be."""
+        files = self.files()
+        return files[0].first_number if files else 0
+
+    @property
+    def next(self) -> int:
+        """The number behind the last record: the one that the next record will get."""
+        with self.snapshot() as files:
+            return self.next_of(files)
+
+    def next_of(self, files: Snapshot[F]) -> int:
+        """The number behind the last record of files that are open."""
+        if not files.files:
+            return 0
+        source = files.files[-1]
+        if source.timestamp is not None:
+            return source.timestamp << POSITION_BITS
+        end = 0
+        for item in self.file_chunks(source, files.file(source), None, None, "dropmalformed", **self.skimmed_by):
+            end = item.end
+        return source.first_number + end
+
+    def last(self, count: int) -> list[Located]:
+        """The last `count` records, oldest first. Where there is no way back the last file is gone through."""
+        if count < 0:
+            raise WrongUse(f"cannot give the last {count} {self.records_name}")
+        self.torn_tail = None
+        found: list[Located] = []
+        with self.snapshot() as files:
+            for number in range(len(files.files) - 1, -1, -1):
+                if len(found) >= count:
+                    break
+                found = self.last_of(files, number, count - len(found)) + found
+                files.done_with(files.files[number])
+        return found
+
+    def last_of(self, files: Snapshot[F], number: int, count: int) -> list[Located]:
+        """The last records of one file."""
+        source = files.files[number]
+        found: deque[Located] = deque(maxlen=count)
+        for item in self.file_chunks(source, files.file(source), None, None, "failfast"):
+            found.extend(located(item, self.decoded(item)))
+        return list(found)
+
+    def number_of(self, located: Located) -> tuple[str, int]:
+        """The part that a record belongs to, and its number there."""
+        for source in self.files():
+            if source.name == located.file:
+                return self.part, source.first_number + located.span.start
+        return self.part, located.span.start  # its file has gone meanwhile
+
+    def find_place(self, text: str) -> int:
+        """The number that a place stands for: `FILE@POSITION`, or a position in the only file."""
+        match = _PLACE.fullmatch(text)
+        name, position = (match[1], match[2]) if match else ("", text)
+        files = self.files()
+        if not position.isascii() or not position.isdigit():
+            example = f"{files[-1].name if files else 'FILE'}@{self.first_position}"
+            raise WrongUse(f"{text!r} is no place: write FILE@POSITION, such as {example}, or a number")
+        if not name:
+            return int(position)
+        for source in files:
+            if source.name == name:
+                return source.first_number + int(position)
+        raise NotFound(f"{self.directory / name}: no such file of the {self.part_name} {self.part}".rstrip())
+
+
+# --- chunks to objects, and how far one has come ----------------------------------------------------------------------
+
+
+def located(chunk: AnyChunk, records: Iterable[Any]) -> Iterator[Located]:
+    """The records of a chunk with their places."""
+    starts = chunk.starts()
+    for row, record in enumerate(records):
+        yield Located(record, chunk.file, Span(starts[row], starts[row + 1]))
+
+
+def reaches(damage: Damage, position: int) -> bool:
+    """Whether damage is at a position or behind it; it may have no bytes."""
+    return damage.end > position or damage.start >= position
+
+
+class Shares:
+    """What each file reports its progress to, so that the whole goes from nothing to all bytes once."""
+
+    def __init__(self, progress: Progress | None, sizes: Iterable[int]) -> None:
+        self._progress = progress
+        self._sizes = list(sizes)
+
+    def of(self, index: int) -> Callable[[int], None] | None:
+        """What the file of this index reports its position to; an archive gives more bytes than it has."""
+        progress, sizes = self._progress, self._sizes
+        if progress is None:
+            return None
+        before, size, total = sum(sizes[:index]), sizes[index], sum(sizes)
+        return lambda position: progress(before + min(position, size), total)

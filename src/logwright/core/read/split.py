@@ -1,0 +1,157 @@
+"""Split: a part of a journal that one task reads, and how a journal is cut into them.
+
+A split begins and ends at record boundaries that were found in the file, never guessed. It is small, immutable and can
+be pickled: it names files and numbers, and whoever gets it opens the journal again. A journal that has grown since
+then gives the same records; one that has lost the file says so.
+
+A format's way of cutting its journals into splits is its `Splits`. Record numbers of a part rise, and no record ever
+gets the number that another one had; a format that cannot promise this overrides `mark` and `resume`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, Generic, TypeAlias, TypeVar
+
+from ..bytes.outcome import Damage, Mode
+from .inventory import Inventory
+
+T = TypeVar("T")
+R = TypeVar("R", contravariant=True)
+
+TARGET_BYTES: Final = 128 << 20
+"""What Spark gives a task of its own files. Before its first row a task costs as much as reading some 16 MiB."""
+
+Bound: TypeAlias = int | Mapping[str, int] | None
+"""A bound of record numbers: one for all parts of a journal, or one for each by its name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Times in nanoseconds since the epoch, both included; None is no bound. A record without a time is never meant."""
+
+    earliest: int | None = None
+    latest: int | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no time is meant."""
+        return self.earliest is not None and self.latest is not None and self.earliest > self.latest
+
+    def reach(self, smallest: int, largest: int) -> bool:
+        """Whether something between two times may be meant."""
+        late_enough = self.earliest is None or largest >= self.earliest
+        return late_enough and (self.latest is None or smallest <= self.latest)
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Records `start` to `stop` (not included) of a file, from `position` on, about `bytes` long.
+
+    `part` is the shard, or whatever else a journal consists of, that the file belongs to; empty where there is only
+    one. `before` and `behind` are what the plan has found to be wrong at the edges: records missing before the first
+    one, a torn tail behind the last. Who reads the split tells of it. `mark` is for the format to know its records by.
+    """
+
+    file: str
+    position: int
+    start: int
+    stop: int
+    bytes: int
+    part: str = ""
+    before: Damage | None = None
+    behind: Damage | None = None
+    mark: int | None = None
+
+
+def pack(items: Iterable[T], target_bytes: int, bytes_of: Callable[[T], int]) -> list[list[T]]:
+    """Items in groups of about `target_bytes`, in their order: many small files make few tasks."""
+    groups: list[list[T]] = []
+    used = 0
+    for item in items:
+        if not groups or used + bytes_of(item) > target_bytes:
+            groups.append([])
+            used = 0
+        groups[-1].append(item)
+        used += bytes_of(item)
+    return groups
+
+
+class Splits(ABC, Generic[R]):
+    """How the journals of a format are cut into splits, and how streams find their way in them.
+
+    `reader` is what the format opened: one journal, or several as parts of one. `prunes_numbers` says that the column
+    `sequence` on Spark is the record number that splits are planned by, `prunes_times` that `plan` uses `times`.
+    """
+
+    prunes_numbers: ClassVar[bool] = False
+    prunes_times: ClassVar[bool] = False
+
+    @abstractmethod
+    def plan(
+        self,
+        reader: R,
+        target_bytes: int = TARGET_BYTES,
+        start: Bound = None,
+        stop: Bound = None,
+        *,
+        resumed: bool = False,
+        times: Times | None = None,
+    ) -> list[Split]:
+        """The records with `start` <= number < `stop`, as they are now, in splits of about `target_bytes`.
+
+        What is appended later is in none of them. Bounds hold for every part, or for each by its name; parts without a
+        name are then left out. `resumed` says that everything before `start` was read earlier: damage that begins there
+        has been reported.
+
+        With `times` the plan may leave out whatever it knows to hold no record of these times. It must not guess, and
+        never leaves out a record that is meant: the reader of a split checks times again. Damage in what is left out
+        is not reported.
+        """
+
+    @abstractmethod
+    def chunks(self, reader: R, split: Split, mode: Mode = "failfast") -> Iterator[Any]:
+        """The records of a split as chunks for the format's `Collector`, and `Damage`.
+
+        The buffer of a chunk is valid until the next chunk is requested.
+        """
+
+    @abstractmethod
+    def extent(self, reader: R) -> dict[str, tuple[int, int]]:
+        """The first record number and the next one of every part. Only whole records count."""
+
+    @abstractmethod
+    def reach(self, reader: R, part: str, start: int, stop: int, max_bytes: int) -> tuple[int, int]:
+        """How far `max_bytes` go from the record `start`, but not beyond `stop`: where to stop, and the bytes to it.
+
+        At least one record is within reach, however large it is.
+        """
+
+    @abstractmethod
+    def inventory(self, reader: R) -> Inventory:
+        """The files of a journal and its consumers, without reading its records.
+
+        Files are named as in the column `file` of tables: relative to the journal, including the name of the part.
+        Temporary files are left out, and so is what is removed during the call. Damage is not reported.
+        """
+
+    def advance(self, reader: R, part: str, start: int, stop: int, most: int) -> tuple[int, int]:
+        """How far `most` records go from `start`, but not beyond `stop`: where to stop, and how many there are."""
+        return min(stop, start + most), min(stop - start, most)
+
+    def mark(self, reader: R, part: str, number: int) -> str:
+        """A short text about what lies right before a number; empty where records keep their numbers forever."""
+        return ""
+
+    def resume(self, reader: R, part: str, number: int, mark: str) -> tuple[int, str]:
+        """Where a stream continues that had come to `number` and noted `mark` there.
+
+        A reason, if there is one, says why that is another record.
+        """
+        return number, ""
+
+    def file_of(self, part: str, file: str) -> str:
+        """The name of a file of a part, as seen from the journal."""
+        return f"{part}/{file}" if part else file

@@ -1,0 +1,1 @@
+"""Plans of repairs, their log, undoing them, and the account of losses."""

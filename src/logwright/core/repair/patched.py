@@ -1,0 +1,82 @@
+"""PatchedFile: a file as it would be with some bytes put right, for whoever plans a repair and wants to read on."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from pathlib import Path
+
+from ...errors import WrongUse
+from ..io.disk import Buffer, File, behind_hole
+
+
+class PatchedFile:
+    """A `File` for reading with other bytes in some places. No patch is longer than `MOST_BYTES`."""
+
+    MOST_BYTES = 8
+
+    def __init__(self, file: File) -> None:
+        self.path: Path = file.path
+        self.file = file
+        self._patches: list[tuple[int, bytes]] = []
+
+    def add(self, position: int, data: bytes) -> None:
+        """Put other bytes at a position."""
+        if len(data) > self.MOST_BYTES:
+            raise WrongUse(f"{len(data)} bytes are more than one patch can have")
+        insort(self._patches, (position, data))
+
+    def with_patch(self, position: int, data: bytes) -> PatchedFile:
+        """Another one that has one more patch."""
+        other = PatchedFile(self.file)
+        other._patches = list(self._patches)
+        other.add(position, data)
+        return other
+
+    def read_at(self, position: int, size: int) -> bytes:
+        data = bytearray(self.file.read_at(position, size))
+        self._patch(position, memoryview(data))
+        return bytes(data)
+
+    def read_into(self, position: int, buffer: memoryview) -> int:
+        count = self.file.read_into(position, buffer)
+        self._patch(position, buffer[:count])
+        return count
+
+    def data_from(self, position: int) -> int:
+        found = behind_hole(self.file, position, self.size())
+        following = bisect_left(self._patches, (position - self.MOST_BYTES, b""))
+        return max(position, min([found, *(at for at, _ in self._patches[following : following + 1])]))
+
+    def _patch(self, position: int, view: memoryview) -> None:
+        end = position + len(view)
+        for number in range(bisect_left(self._patches, (position - self.MOST_BYTES, b"")), len(self._patches)):
+            at, data = self._patches[number]
+            if at >= end:
+                break
+            first, last = max(at, position), min(at + len(data), end)
+            if first < last:
+                view[first - position : last - position] = data[first - at : last - at]
+
+    def write_at(self, position: int, data: Buffer) -> int:
+        raise WrongUse(f"{self.path}: a file that is only imagined is for reading")
+
+    def truncate(self, size: int) -> None:
+        raise WrongUse(f"{self.path}: a file that is only imagined is for reading")
+
+    def size(self) -> int:
+        return self.file.size()
+
+    def identity(self) -> tuple[int, int]:
+        return self.file.identity()
+
+    def has_name(self) -> bool:
+        return self.file.has_name()
+
+    def sync(self) -> None:
+        """Nothing was written."""
+
+    def lock(self) -> None:
+        raise WrongUse(f"{self.path}: a file that is only imagined is for reading")
+
+    def close(self) -> None:
+        self.file.close()

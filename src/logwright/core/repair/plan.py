@@ -1,0 +1,915 @@
+"""Repair: a plan of small steps that can be shown, done, resumed after a crash, and taken back.
+
+A format looks at a damaged journal and makes a `Plan`; this module carries it out, the same way for every format:
+
+1. the locks that the plan names are taken, and it is checked that the journal still is what the plan was made for;
+2. every byte that is going to leave its place is copied to `.logwright/cut/`, and the copies are synced;
+3. `.logwright/cut/repair-TIME.json`, the log, is written and synced: the steps, where the copies are, how far it is;
+4. what the repair loses is added to the account of losses (see `losses.py`);
+5. the steps are done one after the other, each synced before the log counts it.
+
+A crash before 3 has changed nothing. After it the log says which step was under way; each step can be done again, or
+taken back, from any point of its own, so `apply` finishes an interrupted repair and `undo` takes it back. Steps look
+before they touch: bytes that are neither what the step expects nor what it leaves are somebody else's, and the repair
+stops with an error that names the file.
+
+`undo` takes back the latest repair that has not been taken back yet. It refuses when a file of the repair has changed
+since: what was written then would be lost. The copies stay where they are; the lines in the account of losses go.
+"""
+
+from __future__ import annotations
+
+import base64
+import errno
+import json
+import re
+import time
+import zlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+from ...errors import DamagedJournal, LogwrightError, NotFound, StorageFailed, WrongUse
+from ..bytes.outcome import Span
+from ..bytes.text import why_invalid
+from ..io.disk import REAL_DISK, Disk, File, replace_file, write_all
+from ..io.keep import DIRECTORY, cut_directory, keep_range, make_cut_directory
+from ..io.lock import Lock
+from ..read.report import Problem, Report
+from .losses import ACCOUNT_NAME, Loss, add_losses, read_losses, remove_losses
+
+_COPY_BYTES: Final = 1 << 20
+_LOG_NAME: Final = re.compile(r"repair-([0-9]{1,20})\.json")
+TEMPORARY_SUFFIX: Final = ".repairing"
+"""Of a file that is being put together; one that is left over means nothing."""
+
+APPLYING, DONE, UNDOING, UNDONE = "applying", "done", "undoing", "undone"
+_STATES: Final = (APPLYING, DONE, UNDOING, UNDONE)
+
+
+# --- the steps ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Shorten a file from `end` bytes to `start`."""
+
+    file: str
+    start: int
+    end: int
+    reason: str
+
+    def describe(self) -> str:
+        return f"{self.file} @ {self.start}: cut off {self.end - self.start} bytes: {self.reason}"
+
+    def as_json(self) -> dict[str, Any]:
+        return {"do": "cut", "file": self.file, "start": self.start, "end": self.end, "reason": self.reason}
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """Write `new` over the `old` bytes at a position; both have the same length. No two of a plan overlap."""
+
+    file: str
+    position: int
+    old: bytes
+    new: bytes
+    reason: str
+
+    def describe(self) -> str:
+        return f"{self.file} @ {self.position}: change {self.old.hex()} to {self.new.hex()}: {self.reason}"
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "do": "patch",
+            "file": self.file,
+            "position": self.position,
+            "old": self.old.hex(),
+            "new": self.new.hex(),
+            "reason": self.reason,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Zeros:
+    """Zeros in the place of lost bytes, so that the bytes after them keep their positions."""
+
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """Make a new file of ranges of another one and of zeros, in their order, followed by `data`.
+
+    `inserts` are bytes that stand between them, each with the number of the range that it precedes.
+    """
+
+    file: str
+    source: str
+    spans: tuple[Span | Zeros, ...]
+    reason: str
+    data: bytes = b""
+    inserts: tuple[tuple[int, bytes], ...] = ()
+
+    @property
+    def size(self) -> int:
+        return sum(span.size for span in self.spans) + sum(len(data) for _, data in self.inserts) + len(self.data)
+
+    def describe(self) -> str:
+        places = ", ".join(
+            f"@ {span.start} ({span.size} bytes)" if isinstance(span, Span) else f"{span.size} zeros"
+            for span in self.spans
+        )
+        origin = f" from {self.source} {places}" if self.spans else ""
+        return f"{self.file}: create with {self.size} bytes{origin}: {self.reason}"
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "do": "create",
+            "file": self.file,
+            "source": self.source,
+            "spans": [[span.start, span.end] if isinstance(span, Span) else [span.size] for span in self.spans],
+            "data": base64.b64encode(self.data).decode(),
+            "inserts": [[number, base64.b64encode(data).decode()] for number, data in self.inserts],
+            "reason": self.reason,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Remove:
+    """Take a file away; all of it is kept."""
+
+    file: str
+    reason: str
+
+    def describe(self) -> str:
+        return f"{self.file}: move away: {self.reason}"
+
+    def as_json(self) -> dict[str, Any]:
+        return {"do": "remove", "file": self.file, "reason": self.reason}
+
+
+@dataclass(frozen=True, slots=True)
+class Rename:
+    """Give a file another name in the same directory, which nothing has by then."""
+
+    file: str
+    target: str
+    reason: str
+
+    def describe(self) -> str:
+        return f"{self.file}: rename to {self.target}: {self.reason}"
+
+    def as_json(self) -> dict[str, Any]:
+        return {"do": "rename", "file": self.file, "target": self.target, "reason": self.reason}
+
+
+Step: TypeAlias = Cut | Patch | Create | Remove | Rename
+
+
+def _step_from_json(item: dict[str, Any]) -> Step:
+    file, reason = str(item["file"]), str(item["reason"])
+    match item["do"]:
+        case "cut":
+            return Cut(file, int(item["start"]), int(item["end"]), reason)
+        case "patch":
+            return Patch(file, int(item["position"]), bytes.fromhex(item["old"]), bytes.fromhex(item["new"]), reason)
+        case "create":
+            spans = tuple(Span(*map(int, at)) if len(at) == 2 else Zeros(*map(int, at)) for at in item["spans"])
+            data = base64.b64decode(item["data"], validate=True)
+            inserts = tuple((int(number), base64.b64decode(text)) for number, text in item.get("inserts", ()))
+            return Create(file, str(item["source"]), spans, reason, data, inserts)
+        case "remove":
+            return Remove(file, reason)
+        case "rename":
+            return Rename(file, str(item["target"]), reason)
+        case other:
+            raise ValueError(f"there is no step {other!r}")
+
+
+class Repairs(ABC):
+    """How journals of a format are repaired."""
+
+    @abstractmethod
+    def plan(self, path: Path | str, *, disk: Disk = REAL_DISK, accept_checksums: bool = False) -> Plan:
+        """What a repair would do. This changes nothing.
+
+        With `accept_checksums` the records of blocks that do not match their checksum are taken as they are.
+        """
+
+    @abstractmethod
+    def apply(self, path: Path | str, plan: Plan, *, disk: Disk = REAL_DISK) -> Repair | None:
+        """Carry out a plan, holding the locks of writers; None when there was nothing to do."""
+
+    @abstractmethod
+    def undo(self, path: Path | str, *, disk: Disk = REAL_DISK) -> Repair:
+        """Take back the latest repair, holding the locks of writers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a repair would do. Names are relative to the journal's directory, with forward slashes.
+
+    `losses` is the account of the records that it takes out, and of the fields that it restores by inference. `left`
+    says what is wrong and stays so. `locks` are the lock files to hold meanwhile. `derived` are files that can
+    be made again from the journal at any time, such as indexes: what became of them since is no obstacle to `undo`.
+    `interrupted` is set when this is the rest of a repair that was under way. `accounts` are the directories below
+    this one that have an account of their own: a loss in one of their files goes there.
+    """
+
+    format: str
+    steps: tuple[Step, ...] = ()
+    left: tuple[str, ...] = ()
+    locks: tuple[str, ...] = ()
+    derived: tuple[str, ...] = ()
+    interrupted: bool = False
+    losses: tuple[Loss, ...] = ()
+    accounts: tuple[str, ...] = ()
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to do. Losses without steps are of files that are gone: they are noted only."""
+        return not self.steps and not self.losses
+
+    @property
+    def costs_nothing(self) -> bool:
+        """Whether nothing is lost, inferred, or left as it is."""
+        return not self.losses and not self.left
+
+    @property
+    def kept_bytes(self) -> int:
+        """How many bytes leave the journal's files, apart from files that are removed whole."""
+        return sum(step.end - step.start for step in self.steps if isinstance(step, Cut))
+
+    def describe(self) -> list[str]:
+        """The account of losses, then a line for each step, and for each thing that cannot be repaired."""
+        lines = [step.describe() for step in self.steps]
+        if self.interrupted:
+            lines.insert(0, "finish the repair that was interrupted:")
+        lines = [loss.describe() for loss in self.losses] + lines
+        return lines + [f"cannot be repaired: {line}" for line in self.left]
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "format": self.format,
+            "losses": [loss.as_json() for loss in self.losses],
+            "steps": [step.as_json() for step in self.steps],
+            "left": list(self.left),
+            "interrupted": self.interrupted,
+        }
+
+    def __add__(self, other: Plan) -> Plan:
+        """Both plans as one, for journals of one format in one directory."""
+        return replace(
+            self,
+            steps=self.steps + other.steps,
+            left=self.left + other.left,
+            locks=self.locks + other.locks,
+            derived=self.derived + other.derived,
+            losses=self.losses + other.losses,
+            accounts=self.accounts + other.accounts,
+        )
+
+    def within(self, directory: str) -> Plan:
+        """The same plan seen from the directory above the journal's."""
+        return replace(
+            self,
+            steps=tuple(_step_within(step, directory) for step in self.steps),
+            left=tuple(f"{directory}/{line}" for line in self.left),
+            locks=tuple(f"{directory}/{name}" for name in self.locks),
+            derived=tuple(f"{directory}/{name}" for name in self.derived),
+            losses=tuple(replace(loss, file=f"{directory}/{loss.file}") for loss in self.losses),
+            accounts=(directory,),
+        )
+
+    def losses_by_account(self) -> dict[str, list[Loss]]:
+        """The losses by the directory whose account they go to, empty for this one; files are seen from there."""
+        found: dict[str, list[Loss]] = {"": [], **{name: [] for name in self.accounts}}
+        for loss in self.losses:
+            name = next((name for name in self.accounts if loss.file.startswith(f"{name}/")), "")
+            found[name].append(replace(loss, file=loss.file[len(name) + 1 :]) if name else loss)
+        return found
+
+
+def _step_within(step: Step, directory: str) -> Step:
+    moved = replace(step, file=f"{directory}/{step.file}")
+    if isinstance(moved, Create) and moved.source:
+        return replace(moved, source=f"{directory}/{moved.source}")
+    if isinstance(moved, Rename):
+        return replace(moved, target=f"{directory}/{moved.target}")
+    return moved
+
+
+# --- the log --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """A step with what was found out when the repair began: where its bytes are kept, and what a new file holds."""
+
+    step: Step
+    kept: str = ""
+    size: int = 0
+    crc: int = 0
+
+    def as_json(self) -> dict[str, Any]:
+        return {**self.step.as_json(), "kept": self.kept, "size": self.size, "crc": self.crc}
+
+    @classmethod
+    def from_json(cls, item: dict[str, Any]) -> _Entry:
+        kept = str(item["kept"])
+        if "/" in kept or kept in (".", ".."):
+            raise ValueError(f"{kept!r} is no name of a copy")
+        return cls(_step_from_json(item), kept, int(item["size"]), int(item["crc"]))
+
+
+@dataclass(slots=True)
+class Repair:
+    """A repair and how far it is: `done` of its steps are in place. `state`: applying, done, undoing, undone."""
+
+    log: Path
+    plan: Plan
+    entries: list[_Entry]
+    state: str = APPLYING
+    done: int = 0
+    after: dict[str, tuple[int, int] | None] = field(default_factory=dict)
+    _steps_text: str = ""
+
+    @property
+    def kept(self) -> list[Path]:
+        """The copies of what left its place, beside the log."""
+        return [self.log.parent / entry.kept for entry in self.entries if entry.kept]
+
+    def as_json(self) -> dict[str, Any]:
+        return {**self._progress(), "steps": [entry.as_json() for entry in self.entries]}
+
+    def _progress(self) -> dict[str, Any]:
+        return {
+            "version": 1,
+            "format": self.plan.format,
+            "state": self.state,
+            "done": self.done,
+            "locks": list(self.plan.locks),
+            "derived": list(self.plan.derived),
+            "left": list(self.plan.left),
+            "losses": [loss.as_json() for loss in self.plan.losses],
+            "accounts": list(self.plan.accounts),
+            "after": self.after,
+        }
+
+    def save(self, disk: Disk) -> None:
+        """Put the log in place, durably."""
+        if not self._steps_text:  # they stay the same, and there may be thousands
+            self._steps_text = ",\n".join(json.dumps(entry.as_json()) for entry in self.entries)
+        text = f'{json.dumps(self._progress(), indent=1)[:-2]},\n "steps": [\n{self._steps_text}\n]}}\n'
+        replace_file(disk, self.log, text.encode(), self.log.with_suffix(".tmp"))
+
+    @classmethod
+    def load(cls, disk: Disk, path: Path) -> Repair:
+        """The repair that a log tells of. `DamagedJournal` when the log cannot be read."""
+        file = disk.open(path, "read")
+        try:
+            text = file.read_at(0, file.size())
+        finally:
+            file.close()
+        try:
+            return cls._from_json(path, json.loads(text))
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            hint = "restore it from a copy, or move it away: then that repair cannot be finished or undone; run verify"
+            raise DamagedJournal(path, 0, f"this log of a repair is damaged: {why_invalid(error)}; {hint}") from None
+
+    @classmethod
+    def _from_json(cls, path: Path, content: dict[str, Any]) -> Repair:
+        if content["version"] != 1 or content["state"] not in _STATES:
+            raise ValueError("its version or state is not known here")
+        entries = [_Entry.from_json(item) for item in content["steps"]]
+        plan = Plan(
+            str(content["format"]),
+            tuple(entry.step for entry in entries),
+            left=tuple(map(str, content["left"])),
+            locks=tuple(map(str, content["locks"])),
+            derived=tuple(map(str, content["derived"])),
+            losses=tuple(map(Loss.from_json, content.get("losses", ()))),
+            accounts=tuple(map(str, content.get("accounts", ()))),
+        )
+        done = int(content["done"])
+        if not 0 <= done <= len(entries):
+            raise ValueError(f"{done} of {len(entries)} steps cannot have been done")
+        after = {
+            name: None if mark is None else (int(mark[0]), int(mark[1])) for name, mark in content["after"].items()
+        }
+        return cls(path, plan, entries, str(content["state"]), done, after)
+
+
+def _list_logs(disk: Disk, home: Path) -> list[tuple[int, Path]]:
+    """The logs of repairs and when each was begun, oldest first."""
+    directory = cut_directory(home)
+    names = disk.list_directory(directory) if disk.is_directory(directory) else []
+    matches = [match for match in map(_LOG_NAME.fullmatch, names) if match]
+    return sorted((int(match[1]), directory / match[0]) for match in matches)
+
+
+def list_repairs(disk: Disk, home: Path) -> list[Repair]:
+    """Every repair that the journal in a directory has seen, oldest first."""
+    return [Repair.load(disk, path) for _, path in _list_logs(disk, home)]
+
+
+def _latest(disk: Disk, home: Path) -> Repair | None:
+    """The latest repair that has not been taken back."""
+    for _, path in reversed(_list_logs(disk, home)):
+        repair = Repair.load(disk, path)
+        if repair.state != UNDONE:
+            return repair
+    return None
+
+
+def find_interrupted(disk: Disk, home: Path) -> Repair | None:
+    """The repair, or the undoing of one, that was begun and not finished."""
+    latest = _latest(disk, home)
+    return latest if latest is not None and latest.state in (APPLYING, UNDOING) else None
+
+
+def report_repairs(disk: Disk, home: Path, report: Report, part: str | None = None) -> None:
+    """Note what repairs have left: the losses of a journal, and as an anomaly a repair that was not finished."""
+    try:
+        report.losses += read_losses(disk, home, part)
+    except LogwrightError as error:
+        position, reason = (error.position, error.reason) if isinstance(error, DamagedJournal) else (0, str(error))
+        report.problems.append(Problem(f"{DIRECTORY}/{ACCOUNT_NAME}", position, "unreadable", reason))
+    try:
+        repair = find_interrupted(disk, home)
+    except LogwrightError as error:
+        report.anomalies.append(Problem("", 0, "repair", str(error)))
+        return
+    if repair is not None:
+        what = "taking a repair back" if repair.state == UNDOING else "a repair"
+        file = repair.log.relative_to(home).as_posix()
+        message = f"{what} was interrupted after {repair.done} of {len(repair.entries)} steps"
+        report.anomalies.append(Problem(file, 0, "repair", message))
+
+
+def refuse_half_repaired(disk: Disk, home: Path, what: str, concerns: Callable[[Plan], bool]) -> None:
+    """Raise `WrongUse` if a repair in a directory was interrupted that concerns what is to be opened for writing."""
+    repair = find_interrupted(disk, home)
+    if repair is not None and concerns(repair.plan):
+        raise WrongUse(f"{repair.log}: a repair of this {what} was interrupted; finish it, or undo it, first")
+
+
+def resume_plan(disk: Disk, home: Path) -> Plan | None:
+    """The plan of a repair that was interrupted, for `apply` to finish; None when there is none.
+
+    `WrongUse` when it was an undoing that was interrupted: only `undo` can finish that.
+    """
+    repair = find_interrupted(disk, home)
+    if repair is None:
+        return None
+    _refuse_half_undone(repair)
+    return replace(repair.plan, interrupted=True)
+
+
+def _refuse_half_undone(repair: Repair) -> None:
+    if repair.state == UNDOING:
+        raise WrongUse(f"{repair.log}: taking this repair back was interrupted; undo it again first")
+
+
+# --- doing it -------------------------------------------------------------------------------------------------------
+
+
+def apply(disk: Disk, home: Path, plan: Plan) -> Repair:
+    """Carry out a plan, or finish the same plan if it was interrupted. `WrongUse` when it does not fit any more."""
+    with _locked(disk, home, plan.locks):
+        repair = find_interrupted(disk, home)
+        if repair is None:
+            _check_fits(disk, home, plan)
+            repair = _prepare(disk, home, plan)
+        else:
+            _refuse_half_undone(repair)
+            if (repair.plan.steps, repair.plan.losses) != (plan.steps, plan.losses):
+                raise WrongUse(f"{repair.log}: this repair was interrupted; finish it, or undo it, before another one")
+        for name, losses in repair.plan.losses_by_account().items():
+            if losses:
+                add_losses(disk, _at(home, name) if name else home, losses, repair=repair.log.name)
+        while repair.done < len(repair.entries):
+            end = _end_of_run(repair.entries, repair.done)
+            _do(disk, home, repair.entries[repair.done : end])
+            repair.done = end
+            repair.save(disk)
+        repair.after = _look(disk, home, repair)
+        repair.state = DONE
+        repair.save(disk)
+    return repair
+
+
+def undo(disk: Disk, home: Path) -> Repair:
+    """Take back the latest repair. `NotFound` when there is none, `WrongUse` when the journal was changed since."""
+    repair = _latest(disk, home)
+    if repair is None:
+        raise NotFound(f"{home}: no repair of this journal is left to be taken back")
+    with _locked(disk, home, repair.plan.locks):
+        repair = Repair.load(disk, repair.log)
+        if repair.state == DONE:
+            _check_unchanged(disk, home, repair)
+        if repair.state == APPLYING:
+            repair.done = _end_of_run(repair.entries, repair.done)  # what is under way may be done, or half of it
+        repair.state = UNDOING
+        repair.save(disk)
+        while repair.done > 0:
+            start = _start_of_run(repair.entries, repair.done)
+            _take_back(disk, home, repair.entries[start : repair.done], repair.plan.derived)
+            repair.done = start
+            repair.save(disk)
+        for name in repair.plan.derived:
+            if name not in _removed(repair.plan):
+                disk.remove(_at(home, name))
+        for name in repair.plan.losses_by_account():
+            remove_losses(disk, _at(home, name) if name else home, repair.log.name)
+        repair.state = UNDONE
+        repair.save(disk)
+    return repair
+
+
+def _end_of_run(entries: list[_Entry], start: int) -> int:
+    """Up to where steps are done together: patches of one file, which cost one sync and one line in the log."""
+    end = min(start + 1, len(entries))
+    while end < len(entries) and _belong_together(entries[end - 1].step, entries[end].step):
+        end += 1
+    return end
+
+
+def _start_of_run(entries: list[_Entry], end: int) -> int:
+    start = end - 1
+    while start > 0 and _belong_together(entries[start - 1].step, entries[start].step):
+        start -= 1
+    return start
+
+
+def _belong_together(one: Step, other: Step) -> bool:
+    return isinstance(one, Patch) and isinstance(other, Patch) and one.file == other.file
+
+
+@contextmanager
+def _locked(disk: Disk, home: Path, names: tuple[str, ...]) -> Iterator[None]:
+    with ExitStack() as stack:
+        for name in names:
+            stack.enter_context(Lock.acquire(disk, _at(home, name)))
+        yield
+
+
+def _at(home: Path, name: str) -> Path:
+    """The path of a file of the journal. A name that could lead out of its directory is refused."""
+    parts = name.split("/")
+    if not all(parts) or any(part in (".", "..") or "\\" in part or "\0" in part for part in parts):
+        raise WrongUse(f"{name!r} is no name of a file within {home}")
+    return home.joinpath(*parts)
+
+
+def _changed(path: Path, what: str) -> WrongUse:
+    return WrongUse(f"{path} is not what this repair left or expected: {what}; nothing more was changed")
+
+
+def _removed(plan: Plan) -> set[str]:
+    return {step.file for step in plan.steps if isinstance(step, Remove)}
+
+
+# --- before the first change ----------------------------------------------------------------------------------------
+
+
+def _check_fits(disk: Disk, home: Path, plan: Plan) -> None:
+    """Raise `WrongUse` when the journal is not what the plan was made for, or the disk has no room for the copies."""
+    new = {step.file for step in plan.steps if isinstance(step, Create)}
+    needed = 0
+    for step in plan.steps:
+        path = _find_misfit(disk, home, step, new, _removed(plan))
+        if path is not None:
+            raise WrongUse(f"{path} is not what it was when this repair was planned; plan it again")
+        match step:
+            case Create():
+                needed += step.size
+            case Remove():
+                needed += disk.file_size(_at(home, step.file))
+            case Cut():
+                needed += step.end - step.start
+    free = disk.free_bytes(home)
+    if free < needed:
+        reason = f"{needed} bytes are needed for copies, {free} are free"
+        raise StorageFailed("repair", home, OSError(errno.ENOSPC, reason))
+
+
+def _find_misfit(disk: Disk, home: Path, step: Step, new: set[str], gone: set[str]) -> Path | None:
+    """The path that a step cannot be done with; None when it can be done. `new` and `gone` are made by the plan."""
+    path = _at(home, step.file)
+    match step:
+        case Create():
+            ends = [span.end for span in step.spans if isinstance(span, Span)]
+            if ends and max(ends) > _size(disk, home, step.source):
+                return _at(home, step.source)
+            return path if step.file not in gone and disk.exists(path) else None
+        case Rename():
+            target = _at(home, step.target)
+            return target if step.target not in gone and disk.exists(target) else None
+        case Remove():
+            return None if disk.exists(path) else path
+        case Cut():
+            return None if _size(disk, home, step.file) == step.end else path
+        case Patch():
+            fits = step.file in new or (disk.exists(path) and _holds(disk, path, step.position, step.old))
+            return None if fits else path
+
+
+def _size(disk: Disk, home: Path, name: str) -> int:
+    path = _at(home, name)
+    return disk.file_size(path) if disk.exists(path) else -1
+
+
+def _holds(disk: Disk, path: Path, position: int, expected: bytes) -> bool:
+    file = disk.open(path, "read")
+    try:
+        return file.read_at(position, len(expected)) == expected
+    finally:
+        file.close()
+
+
+def _prepare(disk: Disk, home: Path, plan: Plan) -> Repair:
+    """Keep every byte that will go, and write the log; from here on the repair can be finished or taken back."""
+    directory = make_cut_directory(disk, home)
+    entries = [_prepare_step(disk, home, step) for step in plan.steps]
+    newest = max((time_ns for time_ns, _ in _list_logs(disk, home)), default=0)
+    log = directory / f"repair-{max(time.time_ns(), newest + 1)}.json"
+    repair = Repair(log, replace(plan, interrupted=False), entries)
+    repair.save(disk)
+    return repair
+
+
+def _prepare_step(disk: Disk, home: Path, step: Step) -> _Entry:
+    if isinstance(step, Create):
+        size, crc = 0, 0
+        for data in _contents(disk, home, step):
+            size, crc = size + len(data), zlib.crc32(data, crc)
+        return _Entry(step, size=size, crc=crc)
+    if isinstance(step, Cut | Remove):
+        file = disk.open(_at(home, step.file), "read")
+        try:
+            start, end = (step.start, step.end) if isinstance(step, Cut) else (0, file.size())
+            return _Entry(step, keep_range(disk, home, file, start, end).name, end - start)
+        finally:
+            file.close()
+    return _Entry(step)
+
+
+def _contents(disk: Disk, home: Path, step: Create) -> Generator[bytes, None, None]:
+    """The bytes of a file that is to be made, piece by piece."""
+    if step.spans:
+        file = disk.open(_at(home, step.source), "read")
+        try:
+            for number, span in enumerate(step.spans):
+                yield from (data for before, data in step.inserts if before == number)
+                if isinstance(span, Span):
+                    yield from _pieces(file, span.start, span.end)
+                    continue
+                for at in range(0, span.size, _COPY_BYTES):
+                    yield bytes(min(_COPY_BYTES, span.size - at))
+        finally:
+            file.close()
+    if step.data:
+        yield step.data
+
+
+def _pieces(file: File, start: int, end: int) -> Generator[bytes, None, None]:
+    while start < end and (data := file.read_at(start, min(_COPY_BYTES, end - start))):
+        yield data
+        start += len(data)
+
+
+# --- one step forward -----------------------------------------------------------------------------------------------
+
+
+def _do(disk: Disk, home: Path, entries: list[_Entry]) -> None:
+    """Do a step, or a run of patches, that has not been done, has been done in part, or is done already."""
+    entry = entries[0]
+    step = entry.step
+    path = _at(home, step.file)
+    match step:
+        case Cut():
+            with _opened(disk, path) as file:
+                size = file.size()
+                if size not in (step.start, step.end) or not _is_kept(disk, home, entry, file, step.start, size):
+                    raise _changed(path, f"it has {size} bytes")
+                file.truncate(step.start)
+                file.sync()
+        case Patch():
+            _overwrite(disk, path, [(one.step, one.step.new) for one in entries if isinstance(one.step, Patch)])
+        case Create():
+            if not disk.exists(path):
+                _put(disk, path, _contents(disk, home, step))
+            elif _mark(disk, path, entry.size) != (entry.size, entry.crc):
+                raise _changed(path, "a file of this name has come up")
+        case Remove():
+            if disk.exists(path):
+                with _opened(disk, path) as file:
+                    if file.size() != entry.size or not _is_kept(disk, home, entry, file, 0, entry.size):
+                        raise _changed(path, "it has other contents than were kept")
+                disk.remove(path)
+            disk.sync_directory(path.parent)
+        case Rename():
+            _rename(disk, path, _at(home, step.target))
+
+
+def _overwrite(disk: Disk, path: Path, patches: list[tuple[Patch, bytes]]) -> None:
+    """Write the old or the new bytes of patches. A write that was torn may have left a mixture of both."""
+    with _opened(disk, path) as file:
+        for step, _ in patches:
+            now = file.read_at(step.position, len(step.old))
+            known = zip(now, step.old, step.new, strict=False)
+            if len(now) < len(step.old) or any(byte not in (old, new) for byte, old, new in known):
+                raise _changed(path, f"{now.hex()} is at {step.position}")
+        for step, data in patches:
+            write_all(file, step.position, data)
+        file.sync()
+
+
+def _rename(disk: Disk, path: Path, target: Path) -> None:
+    if disk.exists(path):
+        if disk.exists(target):
+            raise _changed(target, "a file of this name has come up")
+        disk.rename(path, target)
+    elif not disk.exists(target):
+        raise _changed(path, "it is gone")
+    disk.sync_directory(target.parent)
+
+
+def _put(disk: Disk, path: Path, pieces: Generator[bytes, None, None]) -> None:
+    """Make a file of these bytes, whole or not at all, durably."""
+    temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
+    disk.remove(temporary)
+    file = disk.open(temporary, "create")
+    try:
+        position = 0
+        with closing(pieces):
+            for data in pieces:
+                write_all(file, position, data)
+                position += len(data)
+        file.sync()
+    finally:
+        file.close()
+    disk.rename(temporary, path)
+    disk.sync_directory(path.parent)
+
+
+@contextmanager
+def _opened(disk: Disk, path: Path) -> Iterator[File]:
+    """A file of the journal, which must be there, to be changed."""
+    if not disk.exists(path):
+        raise _changed(path, "it is gone")
+    file = disk.open(path, "update")
+    try:
+        yield file
+    finally:
+        file.close()
+
+
+def _is_kept(disk: Disk, home: Path, entry: _Entry, file: File, start: int, end: int) -> bool:
+    """Whether a range of a file is the beginning of what was kept for a step."""
+    copy = disk.open(cut_directory(home) / entry.kept, "read")
+    try:
+        position = 0
+        for data in _pieces(file, start, end):
+            if copy.read_at(position, len(data)) != data:
+                return False
+            position += len(data)
+        return position == end - start
+    finally:
+        copy.close()
+
+
+# --- one step back --------------------------------------------------------------------------------------------------
+
+
+def _take_back(disk: Disk, home: Path, entries: list[_Entry], derived: tuple[str, ...]) -> None:
+    """Undo a step, or a run of patches, that was done, was done or taken back in part, or was never begun."""
+    entry = entries[0]
+    step = entry.step
+    path = _at(home, step.file)
+    match step:
+        case Cut():
+            _restore_tail(disk, home, entry, step)
+        case Patch():
+            _overwrite(disk, path, [(one.step, one.step.old) for one in entries if isinstance(one.step, Patch)])
+        case Create():
+            if disk.exists(path):
+                if not _same_contents(disk, home, path, step):
+                    raise _changed(path, "it was written to")
+                disk.remove(path)
+            disk.remove(path.with_name(path.name + TEMPORARY_SUFFIX))
+            disk.sync_directory(path.parent)
+        case Remove():
+            if disk.exists(path) and step.file not in derived:
+                with _opened(disk, path) as file:
+                    if file.size() != entry.size or not _is_kept(disk, home, entry, file, 0, entry.size):
+                        raise _changed(path, "a file of this name has come up")
+            _put(disk, path, _kept_pieces(disk, home, entry))
+        case Rename():
+            if not disk.exists(path):
+                _rename(disk, _at(home, step.target), path)
+
+
+def _restore_tail(disk: Disk, home: Path, entry: _Entry, step: Cut) -> None:
+    """Put a file together again from what is left of it and what was cut off.
+
+    Not by writing behind its end: a power cut might leave noise there, and the next try could not tell that from what
+    somebody has appended.
+    """
+    path = _at(home, step.file)
+    with _opened(disk, path) as file:
+        size = file.size()
+        if size not in (step.start, step.end) or not _is_kept(disk, home, entry, file, step.start, size):
+            raise _changed(path, f"it has {size} bytes, and others than were cut off")
+        if size < step.end:
+            _put(disk, path, _rejoined(disk, home, entry, file, step.start))
+
+
+def _rejoined(disk: Disk, home: Path, entry: _Entry, file: File, end: int) -> Generator[bytes, None, None]:
+    yield from _pieces(file, 0, end)
+    yield from _kept_pieces(disk, home, entry)
+
+
+def _kept_pieces(disk: Disk, home: Path, entry: _Entry) -> Generator[bytes, None, None]:
+    copy = disk.open(cut_directory(home) / entry.kept, "read")
+    try:
+        if copy.size() != entry.size:
+            raise DamagedJournal(copy.path, copy.size(), f"this copy had {entry.size} bytes when it was made")
+        yield from _pieces(copy, 0, entry.size)
+    finally:
+        copy.close()
+
+
+def _same_contents(disk: Disk, home: Path, path: Path, step: Create) -> bool:
+    """Whether a file that was made holds nothing but what is elsewhere again."""
+    file = disk.open(path, "read")
+    try:
+        position = 0
+        with closing(_contents(disk, home, step)) as pieces:
+            for data in pieces:
+                if file.read_at(position, len(data)) != data:
+                    return False
+                position += len(data)
+        return position == file.size()
+    finally:
+        file.close()
+
+
+# --- has it changed since? ------------------------------------------------------------------------------------------
+
+
+def _mark(disk: Disk, path: Path, most: int | None = None) -> tuple[int, int] | None:
+    """Size and CRC-32 of a file, of its first `most` bytes if so many are there; None when it is gone."""
+    if not disk.exists(path):
+        return None
+    file = disk.open(path, "read")
+    try:
+        size = file.size() if most is None else min(most, file.size())
+        crc = 0
+        for data in _pieces(file, 0, size):
+            crc = zlib.crc32(data, crc)
+        return size, crc
+    finally:
+        file.close()
+
+
+def _look(disk: Disk, home: Path, repair: Repair) -> dict[str, tuple[int, int] | None]:
+    """What the files of a repair are now, apart from those that can be made again."""
+    names = {step.file for step in repair.plan.steps}
+    names |= {step.target for step in repair.plan.steps if isinstance(step, Rename)}
+    marks = {name: _mark(disk, _at(home, name)) for name in sorted(names.difference(repair.plan.derived))}
+    for entry in repair.entries:
+        made = marks.get(entry.step.file) if isinstance(entry.step, Create) else None
+        if made is not None:
+            marks[entry.step.file] = (entry.size, made[1])  # written to while interrupted: then it has changed
+    return marks
+
+
+def _check_unchanged(disk: Disk, home: Path, repair: Repair) -> None:
+    for name, mark in repair.after.items():
+        if _mark(disk, _at(home, name)) != mark:
+            raise WrongUse(
+                f"{_at(home, name)} was changed since the repair in {repair.log.name}; taking that back would lose it"
+            )
+
+
+# --- what a checksum can settle -------------------------------------------------------------------------------------
+
+
+def find_flipped_bit(size: int, difference: int, polynomial: int) -> tuple[int, int] | None:
+    """Which single bit of `size` bytes, flipped, changes a reflected CRC by `difference`: its byte and its mask.
+
+    None when no single one does. For CRC32C and up to 2^31 bits no two bits have the same difference, and no two flips
+    together look like one; of wholly different bytes one in 2^32 / (8 * size) does.
+    """
+    state = polynomial
+    for bit in range(8 * size - 1, -1, -1):
+        if state == difference:
+            return bit // 8, 1 << (bit % 8)
+        state = (state >> 1) ^ (polynomial if state & 1 else 0)
+    return None

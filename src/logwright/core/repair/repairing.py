@@ -1,0 +1,147 @@
+"""Repairing: the verbs that the modules `repair` share of formats whose files lie side by side in a directory.
+
+A format says how to plan the repair of one journal. Most of them do that `FileByFile`: a salvage goes through a file
+(`walk`), and says what to do (`steps`), what is lost (`losses`) and what stays wrong (`left`). `PiecesSalvage` is for
+those that rebuild a file from what is whole. A module gives the verbs on:
+
+    _REPAIR = SideBySideRepair("yeltsin", ..., FileByFile("yeltsin", ...))
+    plan, apply, undo = _REPAIR.plan, _REPAIR.apply, _REPAIR.undo
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from ...errors import LogwrightError, NotFound, is_refusal
+from ..bytes.outcome import Span
+from ..io.disk import REAL_DISK, Disk, File, make_directories
+from ..io.keep import DIRECTORY
+from ..read.reading import FilesReader
+from . import plan as repair
+from .losses import Loss
+from .plan import Create, Cut, Plan, Remove, Rename, Repair, Repairs, Step
+
+
+class Salvage(Protocol):
+    """One file that is being gone through: what it has lost, and what stays wrong with it."""
+
+    left: list[str]
+    losses: list[Loss]
+
+    def walk(self) -> None: ...
+
+    def steps(self) -> Sequence[Step]: ...
+
+
+@dataclass(slots=True)
+class PiecesSalvage:
+    """A file gone through: the stretches of whole records. For a salvage."""
+
+    reader: Any
+    source: Any
+    file: File
+    pieces: list[Span] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)
+    losses: list[Loss] = field(default_factory=list)
+    reason: str = ""
+    size: int = 0
+
+    def steps_to_pieces(self, replacement: str, records: str) -> list[Step]:
+        """The steps that leave the pieces only. What is not at the end goes by a `replacement` of the file."""
+        name = self.source.name
+        if len(self.pieces) == 1:
+            end = self.pieces[0].end
+            return [Cut(name, end, self.size, self.reason)] if end < self.size else []
+        spans = tuple(piece for piece in self.pieces if piece.size)
+        return [
+            Create(replacement, name, spans, f"the whole {records} before and behind the damage"),
+            Remove(name, self.reason),
+            Rename(replacement, name, "it takes the place of the damaged file"),
+        ]
+
+
+@dataclass(frozen=True)
+class SideBySideRepair(Repairs):
+    """The verbs of one format. `path` is one journal, a directory of them, or a lone file."""
+
+    format: str
+    names: Callable[[Disk, Path], list[str]]
+    """The journals of a directory."""
+    nothing_here: str
+    """What to say where there are none."""
+    readers: Callable[[Path, Disk], Sequence[FilesReader[Any, Any]]]
+    """The readers of what is at a path; `WrongUse` for a part of something that is to be repaired as a whole."""
+    plan_journal: Callable[[Any], Plan]
+    """The plan for what one of these readers reads."""
+
+    def plan(self, path: Path | str, *, disk: Disk = REAL_DISK, accept_checksums: bool = False) -> Plan:
+        """What a repair would do. Changes nothing.
+
+        There are no checksums to accept: `accept_checksums` is what other formats have.
+        """
+        path = Path(path)
+        interrupted = repair.resume_plan(disk, self._home(path, disk))
+        if interrupted is not None:
+            return interrupted
+        whole = Plan(self.format)
+        for reader in self.readers(path, disk):
+            whole += self.plan_journal(reader)
+        return whole
+
+    def apply(self, path: Path | str, plan: Plan, *, disk: Disk = REAL_DISK) -> Repair | None:
+        """Carry out a plan, holding the writers' locks; None when there was nothing to do."""
+        if plan.empty:
+            return None
+        home = self._home(Path(path), disk)
+        make_directories(disk, home / DIRECTORY)
+        return repair.apply(disk, home, plan)
+
+    def undo(self, path: Path | str, *, disk: Disk = REAL_DISK) -> Repair:
+        """Take back the latest repair of the directory, holding the writers' locks."""
+        return repair.undo(disk, self._home(Path(path), disk))
+
+    def _home(self, path: Path, disk: Disk) -> Path:
+        """The directory that the names of a plan are relative to."""
+        if disk.is_directory(path):
+            if not self.names(disk, path) and repair.find_interrupted(disk, path) is None:
+                raise NotFound(f"{path}: {self.nothing_here}")
+            return path
+        return path.parent
+
+
+@dataclass(frozen=True)
+class FileByFile:
+    """Plans for journals whose files can be repaired one by one."""
+
+    format: str
+    salvage: Callable[[Any, Any, File], Salvage]
+    """Given a reader, one of its files, and that file opened."""
+    lock_name: Callable[[str], str]
+    """The lock of a journal by its name, relative to the directory."""
+    missing: Callable[[Any, Any], list[str]] = lambda reader, files: []
+    """Given a reader and a snapshot of its files: which files are missing among them."""
+
+    def __call__(self, reader: FilesReader[Any, Any]) -> Plan:
+        steps: list[Step] = []
+        left: list[str] = []
+        losses: list[Loss] = []
+        with reader.snapshot() as files:
+            left += self.missing(reader, files)
+            for source in files.files:
+                try:
+                    salvage = self.salvage(reader, source, files.file(source))
+                    salvage.walk()
+                    steps += salvage.steps()
+                except LogwrightError as error:
+                    if is_refusal(error):
+                        raise
+                    left.append(f"{source.name} @ 0: {error}")
+                    continue
+                left += salvage.left
+                losses += [replace(loss, part=reader.part) for loss in salvage.losses]
+                files.done_with(source)
+        locks = (self.lock_name(reader.part),) if steps and not reader.is_single_file else ()
+        return Plan(self.format, tuple(steps), tuple(left), locks, losses=tuple(losses))

@@ -1,0 +1,231 @@
+"""Appending: what every writer of a journal does apart from its bytes.
+
+A writer gathers records in a buffer and gives them to the system (`flush`), then to the disk (`sync`), when its policy
+or its caller says so. What is the same for all formats is here: the policies, threads that share a sync, the background
+thread of `interval`, a failure that is final, a fork that must not write, and the order of closing.
+
+A failed write or sync is final: the kernel may drop what it could not write and report success the next time. So the
+writer takes nothing more (`Poisoned`), and what was acknowledged before stays. The failure is raised where it happens,
+or, when it happened in the background, by the next call or by `close`.
+
+A call that is interrupted, by an exception that a signal handler raises inside it, is done or not done. Where it could
+be neither, the writer is poisoned as well: what was appended and not yet flushed may be lost. The next call says so, or
+`close`. What only makes durable what was written may be interrupted and done again.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+
+from ...errors import Closed, LogwrightError, Poisoned, WrongUse
+from ..io.durability import ALWAYS, GroupCommit, IntervalSync, SyncLike, parse_sync
+from .closing import Closing, is_failure
+
+_writers: weakref.WeakSet[Appending] = weakref.WeakSet()
+
+
+class Appending(Closing):
+    """The base of a writer, named before the buffer that it appends to.
+
+    A subclass calls `_prepare` before anything can fail and `_start` when it is open. It has `_write_out`, which writes
+    what has gathered to the files; `_to_sync`, which gives what makes that durable; and `_release`, which closes files
+    and gives the lock back. `refusing` is the buffer's: while it is set, every append calls `_refuse`.
+    """
+
+    refusing: bool
+    _resumes = False
+    """Whether `_write_out` can be called again after an interrupt, and writes then what it has not written."""
+
+    _sync_resumes = True
+    """The same for what makes it durable: by default that is a sync of the file, and the next one does it all."""
+
+    def _prepare(self, path: Path, sync: SyncLike) -> None:
+        self._name = path
+        self.policy = parse_sync(sync)
+        self._always = self.policy == ALWAYS
+        self._writing = threading.Lock()
+        self._syncing = threading.Lock()
+        self._failure: BaseException | None = None
+        self._failure_told = False
+        self._closed = False
+        self._is_finished = False
+        """Whether all was written and synced for closing, or cannot be."""
+        self._is_released = False
+        """Whether the files are closed, which is the last step of closing."""
+        self._process = os.getpid()
+        self._interval: IntervalSync | None = None
+        _writers.add(self)
+
+    def _start(self) -> None:
+        self._group = GroupCommit(self.sync)
+        if self.policy.name == "interval":
+            self._interval = IntervalSync(self.policy.interval_ms, self._sync_in_background)
+
+    def _end_sync(self) -> None:
+        """End the thread of `_start`, if there is one."""
+        if self._interval is not None:
+            self._interval.close()
+
+    # --- what a subclass has ----------------------------------------------------------------------------------------
+
+    def _write_out(self) -> None:
+        """Write what has gathered. `_writing` is held."""
+        raise NotImplementedError
+
+    def _to_sync(self) -> Callable[[], None]:
+        """What makes durable everything that was written by now; called with `_writing`, done with `_syncing` held."""
+        raise NotImplementedError
+
+    def _release(self) -> None:
+        """Close the files, and give the lock back last."""
+        raise NotImplementedError
+
+    # --- writing ----------------------------------------------------------------------------------------------------
+
+    def _attend(self) -> None:
+        """The buffer has something that should be written."""
+        if self._always:
+            self._group.wait()
+        elif not self._closed:  # else `close` is writing it
+            self.flush()
+
+    def flush(self) -> None:
+        """Give everything appended so far to the operating system."""
+        self._check_process()
+        with self._writing:
+            if self.refusing:
+                self._refuse()
+            self._write_gathered()
+
+    def sync(self) -> None:
+        """Make everything appended so far durable: it is on the disk when this returns."""
+        if self.refusing:
+            self._refuse()
+        self._sync()
+
+    def _sync(self) -> None:
+        self._check_process()
+        with self._writing:
+            if self._failure is not None:
+                self._refuse()
+            self._write_gathered()
+            make_durable = self._to_sync()
+        # Outside of the lock, so that others can append and write meanwhile.
+        with self._syncing:
+            if self._failure is not None:
+                self._refuse()  # another thread's sync failed meanwhile: ours could succeed and mean nothing
+            if not self._is_released:  # else it was closed meanwhile, and synced for that
+                self._or_poison(make_durable, resumes=self._sync_resumes)
+
+    def _sync_in_background(self) -> None:
+        try:
+            self.sync()
+        except BaseException:
+            self._failure_told = False  # nobody saw it: the next call, or close, will tell
+            raise
+
+    def _check_process(self) -> None:
+        """Refuse in a forked child: it shares the file and the lock with its parent, and would write over it."""
+        if os.getpid() != self._process:
+            raise WrongUse(f"{self._name}: this writer belongs to another process; open one after the fork")
+
+    def _be_in_child(self) -> None:
+        """In a forked child: the threads that held these locks are not there, and would never give them back."""
+        self._writing = threading.Lock()
+        self._syncing = threading.Lock()
+        self._group = GroupCommit(self.sync)
+        self._interval = None
+
+    def _write_gathered(self) -> None:
+        """Write what has gathered. `_writing` is held."""
+        try:
+            self._or_poison(self._write_out, resumes=self._resumes)
+        except BaseException as error:
+            if self._failure is error:
+                self._poison(error, loses=True)
+            raise
+
+    def _or_poison(self, action: Callable[[], None], *, resumes: bool = False) -> None:
+        """Do something to the files; whatever fails, fails this writer for good.
+
+        So does an interrupt, unless the action `resumes` where it was when it is called again.
+        """
+        try:
+            action()
+        except BaseException as error:
+            if not resumes or is_failure(error):
+                self._poison(error)
+            raise
+
+    def _poison(self, error: BaseException, *, loses: bool = False) -> None:
+        """Take nothing more from now on; this error is being raised.
+
+        If it `loses` what was appended and is not written, an interrupt does not say so: the next call or `close` does.
+        """
+        self._failure = error
+        self._failure_told = not loses or is_failure(error)
+        self.refusing = True
+
+    def _refuse(self) -> None:
+        if self._failure is not None:
+            self._failure_told = True
+            raise Poisoned(f"{self._name}: {_reason(self._failure)}") from self._failure
+        raise Closed(f"{self._name}: this writer is closed")
+
+    # --- closing ----------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Flush, sync, and release the lock. A second call does nothing, unless the first one was interrupted.
+
+        Appends from now on raise `Closed`. `Poisoned` where a call, this one or an earlier one, was interrupted
+        half-way and nothing has said so yet.
+        """
+        with self._writing:
+            if self._is_released:
+                self._report_failure()
+                return
+            self._closed = self.refusing = True  # what is in the buffer now is all that will ever be
+        self._end_sync()
+        try:
+            if not self._is_finished:
+                self._finish()
+        except BaseException as error:
+            self._is_finished = is_failure(error) or self._failure is not None  # there is nothing more to be done
+            raise
+        finally:
+            if self._is_finished:
+                with self._writing, self._syncing:
+                    if not self._is_released:
+                        self._release()
+                        self._is_released = True
+
+    def _finish(self) -> None:
+        if self._failure is None:
+            self._sync()
+        self._report_failure()
+        self._is_finished = True
+
+    def _report_failure(self) -> None:
+        if self._failure is not None and not self._failure_told:
+            self._refuse()
+
+
+def _reason(failure: BaseException) -> str:
+    if isinstance(failure, LogwrightError | OSError):
+        return f"this writer failed earlier ({failure})"
+    return (
+        f"a call was interrupted half-way ({failure!r}): records that were not flushed yet may be lost; open it again"
+    )
+
+
+def _after_fork() -> None:
+    for writer in _writers:
+        writer._be_in_child()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,165 @@
+"""What the bytes of a Kestrel journal are: the ruler, the names, the limits. Nothing here reads or writes.
+
+An operation is one byte that says which, and what follows it; all integers little-endian:
+
+    0    1       5              5+4+d
+    | 0  | size  | expires (s) | data |                               ADD, size = 4 + d
+    | 2  | size  | added (ms) | expires (ms) | data |                 ADDX, size = 16 + d
+    | 1 |                                                             REMOVE
+    | 3 |                                                             REMOVE_TENTATIVE
+    | 4  | xid |                                                      SAVE_XID
+    | 5  | xid |                                                      UNREMOVE
+    | 6  | xid |                                                      CONFIRM_REMOVE
+    | 7  | xid | size | added (ms) | expires (ms) | data |            ADD_XID, size = 16 + d
+    | 8  | xid | count |                                              STATE_DUMP, in the dialect `documented`
+    | 8  | xid | size | added (ms) | expires (ms) | data |            CONTINUE, in the dialect `kestrel2`
+    | 9  | xid |                                                      REMOVE_TENTATIVE_XID, in `kestrel2` only
+
+`size`, `xid`, `count` and the seconds are i32, times in milliseconds i64. A size counts what follows it, not itself. An
+expiry of 0 means never.
+
+The files of the queue `cars` in its directory:
+
+    cars                the newest, which is appended to
+    cars.904            rotated; the number is milliseconds since the epoch; replayed in its order, before `cars`
+    cars.950.pack       the state of every rotated file up to 950: those are dead, and the suffix is about to go
+    cars~~951           temporary: whatever has `~~` in its name does not count
+    .logwright/cars.lck ours: the writer's lock
+    .logwright/cars.packed  ours: which files the latest pack stands for
+    .logwright/cars.rotated ours: which rotated files there are
+    .logwright/cut/     ours: copies of what was cut
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from typing import Final
+
+from ...errors import WrongUse
+
+ADD, REMOVE, ADDX, REMOVE_TENTATIVE, SAVE_XID, UNREMOVE, CONFIRM_REMOVE, ADD_XID, STATE_DUMP = range(9)
+REMOVE_TENTATIVE_XID: Final = 9
+CONTINUE: Final = 10
+"""Operations by number. In a file a CONTINUE is an 8, like a STATE_DUMP: which one is a question of the dialect."""
+CONTINUE_BYTE: Final = 8
+
+DOCUMENTED, KESTREL2, UNDECIDED = range(3)
+"""Dialects by number. In the third an 8 or a 9 is no answer yet: a walk stops there."""
+
+XID: Final = struct.Struct("<i")
+SIZE: Final = struct.Struct("<i")
+ADD_HEAD: Final = struct.Struct("<Bii")
+"""opcode, size, expires in seconds"""
+ADDX_HEAD: Final = struct.Struct("<Biqq")
+"""opcode, size, added, expires"""
+ADD_XID_HEAD: Final = struct.Struct("<Biiqq")
+"""opcode, xid, size, added, expires"""
+STATE_DUMP_HEAD: Final = struct.Struct("<Bii")
+"""opcode, xid, count"""
+XID_HEAD: Final = struct.Struct("<Bi")
+"""opcode, xid"""
+
+LEAST_SIZE: Final = {ADD: 4, ADDX: 16, ADD_XID: 16, CONTINUE: 16}
+"""What `size` counts when there is no data."""
+DATA_HEAD_BYTES: Final = {
+    ADD: ADD_HEAD.size,
+    ADDX: ADDX_HEAD.size,
+    ADD_XID: ADD_XID_HEAD.size,
+    CONTINUE: ADD_XID_HEAD.size,
+}
+"""The operations that add an item, and how many bytes of each come before its data."""
+LONGEST_HEAD_BYTES: Final = ADD_XID_HEAD.size
+MAX_SIZE: Final = 2**31 - 1
+MAX_DATA_BYTES: Final = MAX_SIZE - 16
+
+FIRST_PLAUSIBLE_MS: Final = 946_684_800_000
+LAST_PLAUSIBLE_MS: Final = 4_102_444_800_000
+"""The years 2000 to 2100: when an item can have been added, for whoever looks for one among bad bytes."""
+
+PACK_SUFFIX: Final = ".pack"
+TEMPORARY: Final = "~~"
+HOME_DIRECTORY: Final = ".logwright"
+LOCK_SUFFIX: Final = ".lck"
+NOTE_SUFFIX: Final = ".packed"
+ROTATED_SUFFIX: Final = ".rotated"
+PARKED_SUFFIX: Final = "_parked"
+
+MAX_NAME_BYTES: Final = 255 - len(".99999999999999999999.pack")
+"""How long the name of a queue can be, so that file systems take the longest name of one of its files."""
+
+_ROTATED_NAME: Final = re.compile(r"([^./~\x00][^./\x00]*)\.([0-9]{1,20})(\.pack)?", re.DOTALL)
+_NEWEST_NAME: Final = re.compile(r"[^./~\x00][^./\x00]*", re.DOTALL)
+_QUEUE_NAME: Final = re.compile(r"[^./~+\x00]+(?:\+[^./~+\x00]+)?", re.DOTALL)
+
+assert ADD_HEAD.size == 9
+assert ADDX_HEAD.size == 21
+assert ADD_XID_HEAD.size == 25
+assert STATE_DUMP_HEAD.size == 9
+assert XID_HEAD.size == 5
+
+
+def check_queue_name(name: object) -> None:
+    """Raise `WrongUse` for what a new queue cannot be called; as a path it might lead out of the directory."""
+    if not isinstance(name, str):
+        raise WrongUse(f"{name!r} is no name of a queue: it is no text")
+    if _QUEUE_NAME.fullmatch(name) is None:
+        raise WrongUse(f"{name!r} is no name of a queue: none of / ~ + . may be in it, but for one + within")
+    try:
+        size = len(name.encode("utf-8", "surrogateescape"))  # as a file is called, which need not be text
+    except UnicodeEncodeError:
+        raise WrongUse(f"{name!r} is no name of a queue: no file can be called that") from None
+    if size > MAX_NAME_BYTES:
+        raise WrongUse(f"{name[:40]!r}… is too long for the name of a queue: {MAX_NAME_BYTES} bytes at most")
+
+
+def is_queue_name(name: object) -> bool:
+    """Whether a new queue may have this name: none of `/ ~ + .` in it, apart from one `+` of a fan-out queue."""
+    try:
+        check_queue_name(name)
+    except WrongUse:
+        return False
+    return True
+
+
+PLACEHOLDER_ADDED: Final = 0
+PLACEHOLDER_EXPIRES: Final = 1
+"""The times in milliseconds of an item that a repair puts where another one was lost: it has expired."""
+
+
+def parse_name(name: str) -> tuple[str, int | None, bool] | None:
+    """The queue that a file belongs to, the number that it was rotated under, and whether it is a pack.
+
+    The number is None for a queue's newest file. None for a name that is no file of a queue's.
+    """
+    if TEMPORARY in name:
+        return None
+    if _NEWEST_NAME.fullmatch(name):
+        return name, None, False
+    match = _ROTATED_NAME.fullmatch(name)
+    return (match[1], int(match[2]), match[3] is not None) if match else None
+
+
+def rotated_name(queue: str, timestamp_ms: int) -> str:
+    """The name of a file that was rotated at this time."""
+    return f"{queue}.{timestamp_ms}"
+
+
+def parked_name(queue: str) -> str:
+    """Where the items of a queue are parked that have failed too often, unless it says otherwise."""
+    return f"{queue.replace('+', '-')}{PARKED_SUFFIX}"  # without the +: it would be a child of the parent, and get all
+
+
+def lock_name(queue: str) -> str:
+    """The path of a queue's lock, relative to its directory."""
+    return f"{HOME_DIRECTORY}/{queue}{LOCK_SUFFIX}"
+
+
+def rotated_note_name(queue: str) -> str:
+    """The path of the note of a queue's rotated files, relative to its directory."""
+    return f"{HOME_DIRECTORY}/{queue}{ROTATED_SUFFIX}"
+
+
+def note_name(queue: str) -> str:
+    """The path of the note of a queue's latest pack, relative to its directory."""
+    return f"{HOME_DIRECTORY}/{queue}{NOTE_SUFFIX}"

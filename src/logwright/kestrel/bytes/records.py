@@ -1,0 +1,152 @@
+"""What the bytes of a Kestrel journal mean: the operation on a queue.
+
+add                     add an item at the tail; without the time when it was added (Starling's, of 2007)
+addx                    add an item at the tail
+remove                  remove the head
+remove_tentative        reserve the head under the next transaction id
+remove_tentative_xid    reserve the head under this id                                 (kestrel2)
+save_xid                the last used transaction id is this
+unremove                the reserved item goes back to the head
+confirm_remove          the reserved item is done with
+add_xid                 add an item at the tail, to be reserved under this id
+continue                the reserved item is done with, and this one is added          (kestrel2)
+state_dump              state for who reads behind: `count` add_xid follow             (documented)
+
+Which of them a journal can hold is a question of its dialect: `documented` is what the original describes, `kestrel2`
+what its releases write.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final, Literal, TypeAlias
+
+from ...errors import TooLarge, WrongUse
+from .layout import (
+    ADD,
+    ADD_XID,
+    ADDX,
+    CONFIRM_REMOVE,
+    CONTINUE,
+    DOCUMENTED,
+    KESTREL2,
+    MAX_DATA_BYTES,
+    REMOVE,
+    REMOVE_TENTATIVE,
+    REMOVE_TENTATIVE_XID,
+    SAVE_XID,
+    STATE_DUMP,
+    UNDECIDED,
+    UNREMOVE,
+)
+
+Dialect: TypeAlias = Literal["documented", "kestrel2", "auto"]
+DIALECTS: Final[dict[str, int]] = {"documented": DOCUMENTED, "kestrel2": KESTREL2, "auto": UNDECIDED}
+
+OPS: Final[dict[str, int]] = {
+    "add": ADD,
+    "remove": REMOVE,
+    "addx": ADDX,
+    "remove_tentative": REMOVE_TENTATIVE,
+    "save_xid": SAVE_XID,
+    "unremove": UNREMOVE,
+    "confirm_remove": CONFIRM_REMOVE,
+    "add_xid": ADD_XID,
+    "state_dump": STATE_DUMP,
+    "remove_tentative_xid": REMOVE_TENTATIVE_XID,
+    "continue": CONTINUE,
+}
+"""The names of the operations, and their numbers."""
+OP_NAMES: Final = tuple(sorted(OPS, key=lambda name: OPS[name]))
+"""The names by number."""
+
+_OF_ITEMS: Final = ("added", "expires", "data")
+FIELDS: Final[dict[str, tuple[str, ...]]] = {
+    "add": ("expires", "data"),
+    "remove": (),
+    "addx": _OF_ITEMS,
+    "remove_tentative": (),
+    "save_xid": ("xid",),
+    "unremove": ("xid",),
+    "confirm_remove": ("xid",),
+    "add_xid": ("xid", *_OF_ITEMS),
+    "state_dump": ("xid", "count"),
+    "remove_tentative_xid": ("xid",),
+    "continue": ("xid", *_OF_ITEMS),
+}
+"""Which fields an operation has."""
+DIALECT_OF: Final[dict[str, Dialect]] = {
+    "state_dump": "documented",
+    "remove_tentative_xid": "kestrel2",
+    "continue": "kestrel2",
+}
+"""The operations that only one dialect has."""
+
+
+def check_dialect(dialect: str) -> Dialect:
+    """The dialect of this name, or `WrongUse`."""
+    if dialect not in DIALECTS:
+        raise WrongUse(f"dialect {dialect!r} is none of {', '.join(DIALECTS)}")
+    return dialect  # type: ignore[return-value]
+
+
+def check_xid(xid: int) -> None:
+    """Raise `WrongUse` for a transaction id that does not fit its field."""
+    if not -(2**31) <= xid < 2**31:
+        raise WrongUse(f"transaction id {xid} does not fit 32 bits")
+
+
+def check_item(data_bytes: int, added: int | None, expires: int | None) -> None:
+    """Raise `WrongUse` or `TooLarge` for an item that the format cannot hold."""
+    if data_bytes > MAX_DATA_BYTES:
+        raise TooLarge(f"an item of {data_bytes} bytes is more than the {MAX_DATA_BYTES} that a journal can hold")
+    if added is not None and not -(2**63) <= added < 2**63:
+        raise WrongUse(f"the time {added} does not fit 64 bits of milliseconds")
+    if expires is not None and (expires == 0 or not -(2**63) <= expires < 2**63):
+        raise WrongUse(f"an item cannot expire at {expires}: that is milliseconds since the epoch, or None for never")
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One operation of a journal. Fields that it does not have are None; times are milliseconds since the epoch.
+
+    `expires` is None as well for an item that never does. The `expires` of an `add` is a whole number of seconds.
+    """
+
+    op: str
+    xid: int | None = None
+    count: int | None = None
+    added: int | None = None
+    expires: int | None = None
+    data: bytes | None = None
+
+    @property
+    def number(self) -> int:
+        """The number of the operation, which only for `continue` differs from the byte in the file."""
+        return OPS[self.op]
+
+    def validate(self) -> None:
+        """Raise `WrongUse` or `TooLarge` for what the format cannot hold."""
+        if self.op not in OPS:
+            raise WrongUse(f"there is no operation {self.op!r}; there are {', '.join(OPS)}")
+        fields = FIELDS[self.op]
+        for name in ("xid", "count", "added", "expires", "data"):
+            value = getattr(self, name)
+            if value is not None and name not in fields:
+                raise WrongUse(f"the operation {self.op} has no {name}")
+            if value is None and name in fields and name != "expires":
+                raise WrongUse(f"the operation {self.op} needs {name}")
+        if self.xid is not None:
+            check_xid(self.xid)
+        if self.count is not None and not 0 <= self.count < 2**31:
+            raise WrongUse(f"a count of {self.count} is not within 0 and 2^31 - 1")
+        if self.data is not None:
+            check_item(len(self.data), self.added, self.expires)
+        if self.op == "add" and self.expires is not None:
+            seconds, rest = divmod(self.expires, 1000)
+            if rest or not -(2**31) <= seconds < 2**31:
+                raise WrongUse(f"the expiry of an add is in whole seconds of 32 bits, not {self.expires} ms")
+
+    def as_json(self) -> dict[str, Any]:
+        """Name and fields; `data` stays bytes."""
+        return {"op": self.op, **{name: getattr(self, name) for name in FIELDS[self.op]}}

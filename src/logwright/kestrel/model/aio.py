@@ -1,0 +1,406 @@
+"""AsyncQueue: a queue for the tasks of an event loop. What its calls mean and promise is said in `queue.py`.
+
+    async with AsyncQueue("spool", "orders", sync="always") as queue:
+        await queue.put(b"an order")
+        item = await queue.open(timeout=5)
+        await queue.confirm(item.xid)
+
+With `sync="always"` all tasks that call at the same time share one sync, which is done in a thread while the loop goes
+on. The memory is changed at once, and in the order of the calls.
+
+A task that is cancelled loses no item. While it waits for one it takes none. If it is cancelled while its call is being
+synced, what a `put`, `confirm` or `abort` does is done; an item that an `open` has reserved goes back to the head, and
+that counts as an attempt; so does one that a `get` has removed (see `Engine.give_back`).
+
+A queue belongs to the event loop in which it was opened. Other loops get `WrongUse`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from types import TracebackType
+from typing import Generic, NamedTuple, NoReturn, Self, TypeVar, Unpack
+
+from ...core.bytes.buffers import Buffer, as_bytes
+from ...core.bytes.outcome import Damage
+from ...core.io.disk import REAL_DISK, Disk
+from ...core.io.durability import ALWAYS, AsyncGroupCommit, SyncLike, parse_sync
+from ...core.write.tasks import opened, to_the_end
+from ...errors import Closed, LogwrightError, WrongUse
+from ..bytes.layout import check_queue_name
+from ..bytes.records import Dialect
+from .engine import Engine, Hand
+from .hub import Handle, Settings
+from .items import Item, as_item, xids_of
+from .limits import Expires, Limits, Options, check_count, check_timeout
+from .queue import describe
+from .shelf import Entry
+from .stats import Stats, stats_of
+
+Found = TypeVar("Found")
+
+
+class Wish(NamedTuple, Generic[Found]):
+    """What somebody wants of a queue: how to get it, and what to do with it when nobody wants it any more."""
+
+    attempt: Callable[[], Found | None]
+    give_back: Callable[[Found], None]
+
+
+class AsyncQueue:
+    """The queue `name` in a directory, opened by `async with`. The options are those of `Queue`."""
+
+    def __init__(
+        self,
+        directory: Path | str,
+        name: str,
+        *,
+        sync: SyncLike = "none",
+        buffer_bytes: int = 0,
+        dialect: Dialect = "auto",
+        background: bool = True,
+        clock: Callable[[], float] | None = None,
+        disk: Disk = REAL_DISK,
+        **options: Unpack[Options],
+    ) -> None:
+        self.policy = parse_sync(sync)
+        check_queue_name(name)
+        self.name = name
+        self.path = Path(directory).absolute() / name
+        settings = Settings(
+            sync=self.policy, buffer_bytes=buffer_bytes, dialect=dialect, background=background, clock=clock, disk=disk
+        )
+        limits = Limits(**options)
+        self._open_handle = lambda: Handle(Path(directory), name, limits, settings).open()
+        self._handle: Handle | None = None
+        self._groups: dict[Engine, AsyncGroupCommit] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._is_always = self.policy == ALWAYS
+
+    def __repr__(self) -> str:
+        return describe(type(self), self.path, None if self._handle is None else self._handle.engine)
+
+    @property
+    def handle(self) -> Handle:
+        """The queue beneath. `Closed` unless this one is open."""
+        if self._handle is None:
+            self._refuse_closed()
+        return self._handle
+
+    def _refuse_closed(self) -> NoReturn:
+        raise Closed(f"{self.path}: this queue is not open")
+
+    def _handle_here(self) -> Handle:
+        """The queue beneath, for the tasks of its loop."""
+        handle = self.handle
+        if asyncio.get_running_loop() is not self._loop:
+            raise WrongUse(f"{self.path}: this queue belongs to another event loop: open it in the one that uses it")
+        return handle
+
+    def _engine_here(self) -> Engine:
+        return self._handle_here().engine
+
+    @property
+    def recovered(self) -> Damage | None:
+        """The torn tail that was cut off the journal on opening; None when it was whole."""
+        return self.handle.engine.recovered
+
+    @property
+    def kept(self) -> Path | None:
+        """Where the torn tail is kept."""
+        return self.handle.engine.kept
+
+    async def _commit(self, engine: Engine) -> None:
+        if not self._is_always:
+            return
+        if self._handle is None:  # it is being closed, and so are the groups
+            await asyncio.to_thread(engine.commit)
+            return
+        group = self._groups.get(engine)
+        if group is None:
+            group = self._groups[engine] = AsyncGroupCommit(engine.commit)
+        await group.wait()
+
+    # --- putting ----------------------------------------------------------------------------------------------------
+
+    async def put(self, data: Buffer, expires: Expires | None = None) -> None:
+        """Add an item at the tail; see `Queue.put`."""
+        handle = self._handle_here()
+        if handle.has_children:
+            await self._put_to_all(handle, [as_bytes(data)], expires)
+            return
+        engine = handle.engine
+        engine.put(data, expires)
+        if self._is_always:
+            await self._commit(engine)
+        if engine.moves:
+            await asyncio.to_thread(engine.try_moves)
+
+    async def put_many(self, items: Iterable[Buffer], expires: Expires | None = None) -> int:
+        """Add items at the tail, all of them or none; how many those were."""
+        contents = [as_bytes(data) for data in items]
+        await self._put_to_all(self._handle_here(), contents, expires)
+        return len(contents)
+
+    async def _put_to_all(self, handle: Handle, contents: Sequence[bytes], expires: Expires | None) -> None:
+        family = await asyncio.to_thread(handle.put_to_all, contents, expires)
+        await asyncio.gather(*(self._commit(engine) for engine in family))
+        for engine in family:
+            if engine.moves:
+                await asyncio.to_thread(engine.try_moves)
+
+    # --- taking -----------------------------------------------------------------------------------------------------
+
+    async def get(self, timeout: float | None = 0) -> bytes | None:
+        """Remove the head and return its data; None when there is nothing."""
+        if timeout != 0:
+            check_timeout(timeout)
+        engine = self._engine_here()
+        if not self._is_always and not engine.can_move:  # then nothing is waited for once there is an item
+            data = engine.get()
+            if data is not None:
+                return data
+        found = await self._taken(engine, _removing(engine, 1), timeout)
+        return found[0][0] if found else None
+
+    async def get_many(self, most: int, timeout: float | None = 0) -> list[bytes]:
+        """Remove up to so many items from the head on; waits for the first one only."""
+        check_count(most)
+        check_timeout(timeout)
+        engine = self._engine_here()
+        found = await self._taken(engine, _removing(engine, most), timeout)
+        return [entry[0] for entry in found or ()]
+
+    async def peek(self) -> bytes | None:
+        """The data of the head, which stays; None when there is nothing."""
+        engine = self._engine_here()
+        item = await self._settled(engine, Wish(engine.peek, lambda item: None), 0)
+        return None if item is None else item.data
+
+    async def open(self, timeout: float | None = 0) -> Item | None:
+        """Reserve the head; see `Queue.open`."""
+        found = await self.open_many(1, timeout)
+        return found[0] if found else None
+
+    async def open_many(self, most: int, timeout: float | None = 0) -> list[Item]:
+        """Reserve up to so many items from the head on; waits for the first one only."""
+        check_count(most)
+        check_timeout(timeout)
+        engine = self._engine_here()
+        return await self._taken(engine, _reserving(engine, most), timeout) or []
+
+    async def confirm(self, *items: Item | int) -> None:
+        """Finish items that were reserved; see `Queue.confirm`."""
+        engine = self._engine_here()
+        engine.confirm(xids_of(items))
+        await self._commit(engine)
+
+    async def abort(self, *items: Item | int) -> None:
+        """Put items that were reserved back to the head; see `Queue.abort`."""
+        engine = self._engine_here()
+        engine.abort(xids_of(items))
+        await self._commit(engine)
+        if engine.moves:
+            await asyncio.to_thread(engine.finish_moves)
+
+    @asynccontextmanager
+    async def reserved(self, timeout: float | None = 0) -> AsyncIterator[Item | None]:
+        """The head for the length of a block: confirmed at its end, aborted if that is an exception.
+
+        None when there is nothing. What the block has confirmed or aborted itself is left at that.
+        """
+        item = await self.open(timeout)
+        try:
+            yield item
+        except BaseException:
+            if item is not None and self._engine_here().is_open(item.xid):
+                await to_the_end(self.abort(item))
+            raise
+        if item is not None and self._engine_here().is_open(item.xid):
+            await self.confirm(item)
+
+    async def _taken(self, engine: Engine, wish: Wish[Found], timeout: float | None) -> Found | None:
+        """What is wished for, taken durably; None when there is nothing."""
+        found = await self._settled(engine, wish, timeout)
+        if found is not None and self._is_always:
+            await self._holding(engine, found, wish, self._commit(engine))
+        return found
+
+    async def _settled(self, engine: Engine, wish: Wish[Found], timeout: float | None) -> Found | None:
+        """Move what has expired or failed too often, and wait for an item if there is none."""
+        found = wish.attempt()
+        while found is None and engine.moves:
+            await asyncio.to_thread(engine.finish_moves)
+            found = wish.attempt()
+        if engine.moves and found is not None:
+            await self._holding(engine, found, wish, asyncio.to_thread(engine.try_moves))
+        if found is None and timeout != 0:
+            return await self._wait(engine, wish, timeout)
+        return found
+
+    async def _holding(self, engine: Engine, found: Found, wish: Wish[Found], work: Awaitable[object]) -> None:
+        """Wait for something with items in the hand. If we are cancelled meanwhile they go back, durably."""
+        try:
+            await work
+        except asyncio.CancelledError:
+            with suppress(LogwrightError):
+                wish.give_back(found)
+                await to_the_end(self._commit(engine))
+            raise
+
+    async def _wait(self, engine: Engine, wish: Wish[Found], timeout: float | None) -> Found | None:
+        loop = asyncio.get_running_loop()
+        deadline = None if timeout is None else loop.time() + timeout
+        while True:
+            woken: asyncio.Future[None] = loop.create_future()
+            wake = partial(_wake, loop, woken)
+            engine.wait_for(wake)
+            try:
+                found = await self._settled(engine, wish, 0)
+                left = None if deadline is None else max(0.0, deadline - loop.time())
+                is_over = found is None and not (await asyncio.wait([woken], timeout=left))[0]
+                if self._handle is None and found is None:  # the engine may go on: see `Queue.close`
+                    self._refuse_closed()
+            except BaseException:
+                if not engine.stop_waiting(wake):
+                    engine.pass_on()
+                raise
+            was_woken = not engine.stop_waiting(wake)
+            if found is None:
+                found = await self._settled(engine, wish, 0)
+            elif was_woken:
+                engine.pass_on()
+            if found is not None or is_over:
+                return found
+
+    # --- all of them ------------------------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        """How many items wait. Those that are open do not."""
+        self.handle.engine.check_process()
+        return self.handle.engine.items
+
+    def __bool__(self) -> bool:
+        """A queue is a queue, even when it is empty."""
+        return True
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        """The data of all items that wait, from head to tail, as they are when this begins."""
+        async for entry in self._entries():
+            yield entry[0]
+
+    async def items(self) -> AsyncIterator[Item]:
+        """All items that wait, from head to tail, as they are when this begins. Nothing is removed."""
+        async for entry in self._entries():
+            yield as_item(entry)
+
+    async def _entries(self) -> AsyncIterator[Entry]:
+        entries = await asyncio.to_thread(self._engine_here().iterate)
+        while batch := await asyncio.to_thread(_next_of, entries):
+            for entry in batch:
+                yield entry
+
+    async def flush(self) -> int:
+        """Remove all items that wait; how many those were. Those that are open stay."""
+        engine = self._engine_here()
+        count = await asyncio.to_thread(engine.flush_all)
+        await self._commit(engine)
+        return count
+
+    async def sweep(self) -> int:
+        """Remove items that have expired at the head, or let them move; how many those were."""
+        engine = self._engine_here()
+        count = await asyncio.to_thread(engine.sweep)
+        await self._commit(engine)
+        return count
+
+    async def unpark(self, most: int | None = None) -> int:
+        """Put items that were parked back, at the tail and with no attempts counted; how many those were."""
+        return await asyncio.to_thread(self._engine_here().unpark, most)
+
+    def stats(self) -> Stats:
+        """What there is to know about the queue at this moment."""
+        return stats_of(self.handle.engine)
+
+    # --- durability, and the end --------------------------------------------------------------------------------------
+
+    async def flush_buffer(self) -> None:
+        """Give all operations so far to the operating system."""
+        await asyncio.to_thread(self._engine_here().flush)
+
+    async def sync(self) -> None:
+        """Make all operations so far durable."""
+        await asyncio.to_thread(self._engine_here().sync)
+
+    async def delete(self) -> None:
+        """Remove the queue with all its items and files, and close it."""
+        await self._end(self._handle_here().delete)
+
+    async def close(self) -> None:
+        """Sync, and let others open the queue. A second call does nothing.
+
+        Whoever waits for an item gets `Closed`, and so does every call from now on.
+        """
+        if self._handle is not None:
+            if self._loop is not None and not self._loop.is_closed():
+                self._handle_here()
+            await self._end(self._handle.close)
+
+    async def _end(self, end: Callable[[], None]) -> None:
+        self._handle = None
+        await to_the_end(self._ended(end))
+
+    async def _ended(self, end: Callable[[], None]) -> None:
+        groups, self._groups = self._groups, {}
+        try:
+            if self._loop is asyncio.get_running_loop():  # else it has ended, and all that was under way in it
+                for group in groups.values():
+                    await group.close()
+        finally:
+            await asyncio.to_thread(end)
+
+    async def __aenter__(self) -> Self:
+        if self._handle is None:
+            self._handle = await opened(self._open_handle)
+            self._loop = asyncio.get_running_loop()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+def _removing(engine: Engine, most: int) -> Wish[Hand]:
+    """Up to so many items, and gone."""
+    return Wish(lambda: engine.take_many(most, Hand()) or None, engine.give_back)
+
+
+def _reserving(engine: Engine, most: int) -> Wish[list[Item]]:
+    """Up to so many items, reserved."""
+    return Wish(
+        lambda: engine.reserve_many(most) or None,
+        lambda items: engine.put_back_unseen(xids_of(items)),
+    )
+
+
+def _wake(loop: asyncio.AbstractEventLoop, woken: asyncio.Future[None]) -> None:
+    """Called by whoever puts an item, from any thread."""
+    try:
+        loop.call_soon_threadsafe(_set, woken)
+    except RuntimeError:  # the loop has ended, and whoever waited in it
+        return
+
+
+def _set(woken: asyncio.Future[None]) -> None:
+    if not woken.done():
+        woken.set_result(None)
+
+
+def _next_of(entries: Iterable[Entry], most: int = 1000) -> list[Entry]:
+    return list(islice(entries, most))

@@ -1,0 +1,741 @@
+"""Engine: a queue, its memory and its journal kept in step. Nothing here waits, and nothing here syncs.
+
+Every method that changes the queue holds the mutex while it checks, sends its operation on its way, and changes what is
+in memory, so the journal tells the same story in the same order. Whether an operation is durable is the affair of the
+caller, who syncs when the mutex is free again, so that many callers share one sync.
+
+An item that has to move to another queue, because it has expired or has failed too often, is reserved here, put there,
+made durable there, and then confirmed here (`finish_moves`). A crash in between leaves it in both: it is reserved here,
+so it comes back, and moves again.
+
+Which files there are, and when they are rotated, rewritten and packed, is in `care.py`; who waits is in `waiting.py`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from ...core.io.disk import Disk
+from ...core.io.durability import ALWAYS, IntervalSync, Sync, SyncLike
+from ...core.io.threads import Flag
+from ...errors import Closed, Full, LogwrightError, TooLarge, WrongUse
+from ..bytes.ids import following
+from ..bytes.layout import (
+    CONFIRM_REMOVE,
+    KESTREL2,
+    MAX_DATA_BYTES,
+    REMOVE,
+    REMOVE_TENTATIVE,
+    REMOVE_TENTATIVE_XID,
+    UNREMOVE,
+    XID_HEAD,
+)
+from ..bytes.records import Dialect
+from .items import Item, as_item
+from .limits import Limits, check_count, check_targets, deadline_ms, park_of
+from .shelf import NO_LIMIT, Entry
+from .waiting import Waiting
+
+logger = logging.getLogger("logwright.kestrel")
+
+_REMOVE: Final = bytes([REMOVE])
+_RESERVE: Final = bytes([REMOVE_TENTATIVE])
+_MOST_MOVES: Final = 1000
+"""How many items are reserved for another queue before they are put there."""
+_SWEPT_AT_ONCE: Final = 10_000
+"""How many items are looked at by a sweep before others have their turn."""
+
+
+class Move(NamedTuple):
+    """An item that is reserved until it is in another queue."""
+
+    target: str
+    xid: int
+    entry: Entry
+    has_expired: bool
+
+
+class Hand(list[Entry]):
+    """Items that were removed for a caller. `serial` is that of the last removal if nothing came between them."""
+
+    serial = -1
+
+
+class Engine(Waiting):
+    """One queue of a directory. `borrow` opens another one of the same directory, for items that move there."""
+
+    def __init__(
+        self,
+        path: Path,
+        limits: Limits,
+        *,
+        sync: SyncLike = "none",
+        dialect: Dialect = "auto",
+        buffer_bytes: int = 0,
+        background: bool = True,
+        clock: Callable[[], float] | None = None,
+        borrow: Callable[[str], Engine] | None = None,
+        is_open: Callable[[Engine], None] = lambda engine: None,
+        disk: Disk,
+    ) -> None:
+        self.holders: set[object] = set()
+        self.handle: object | None = None
+        self.disk = disk
+        self.moves: list[Move] = []
+        self.expired = self.discarded = self.moved = 0
+        self.waiters = deque()
+        self._borrow = borrow
+        self._clock_seconds = clock
+        self.limits = limits
+        self._moving: set[int] = set()
+        self._moves_under_way = threading.Lock()
+        self._is_over = Flag()
+        """Set when closing is done, and with it the last sync."""
+        self._caretaker = None
+        self._interval = None
+        try:
+            self._open_cared(path, sync, dialect, buffer_bytes, background, disk)
+            is_open(self)  # the last step: an engine that no caller knows could not be closed
+        except BaseException:
+            self._let_go()
+            raise
+
+    def _let_go(self) -> None:
+        """Give everything back when opening fails."""
+        if self._caretaker is not None:
+            self._caretaker.stop()
+        self._end_sync()
+        if hasattr(self, "_lock"):
+            self._release()
+
+    def _configure(self) -> None:
+        self.configure(self.limits)
+
+    def configure(self, limits: Limits) -> None:
+        """Take these limits from now on."""
+        check_targets(self.path, limits)
+        with self.mutex:  # items that move here may be let in at this moment
+            self.limits = limits
+            self._limit()
+        self.max_memory_bytes, self.max_memory_items = limits.max_memory_bytes, limits.max_memory_items
+        self.max_age = limits.max_age_ms
+        self.max_attempts = 2**31 - 1 if limits.max_attempts is None else limits.max_attempts
+        clock = self._clock_seconds
+        self.clock = None if clock is None else lambda: int(clock() * 1000)
+        self.set_thresholds()
+        if limits.sweep_seconds is not None and self._caretaker is not None:
+            self._caretaker.repeat(limits.sweep_seconds, self.sweep)
+
+    def _limit(self) -> None:
+        """Let no more in than the limits say."""
+        limits = self.limits
+        self.max_items = NO_LIMIT if limits.max_items is None else limits.max_items
+        self.max_bytes = NO_LIMIT if limits.max_bytes is None else limits.max_bytes
+        self.max_item_bytes = MAX_DATA_BYTES if limits.max_item_bytes is None else limits.max_item_bytes
+
+    def keep_promises(self, policy: Sync, buffer_bytes: int) -> None:
+        """Be as durable as this policy asks for: somebody else, who asked for less, may have opened the engine."""
+        self._always = self._always or policy == ALWAYS
+        if policy.name == "interval" and self._interval is None:
+            self._interval = IntervalSync(policy.interval_ms, self._sync_in_background)
+        if not buffer_bytes and policy != ALWAYS and not self._writes_through:
+            with self.mutex:
+                self._check()
+                self.settled(self._write_at_once, gathers=False)
+
+    def _write_at_once(self) -> None:
+        self._pour()
+        self._writes_through = True
+        self._rewire()
+
+    @property
+    def can_move(self) -> bool:
+        """Whether there are items at all that move to other queues."""
+        return self.limits.expire_to is not None or self.limits.max_attempts is not None
+
+    @property
+    def is_closing(self) -> bool:
+        return self._is_closing or self._closed
+
+    def check_process(self) -> None:
+        """Raise `WrongUse` in a fork: the queue is the parent's, who goes on with it."""
+        self._check_process()
+
+    def _refuse(self) -> None:
+        self._check_process()
+        super()._refuse()
+
+    @property
+    def park(self) -> str:
+        """The queue that items move to which have failed too often."""
+        return park_of(self.queue, self.limits)
+
+    def _deadline(self, expires: Any, now: int) -> int:
+        return deadline_ms(expires, now)
+
+    # --- putting ----------------------------------------------------------------------------------------------------
+
+    def prepare_to_put(self) -> None:
+        """Care for the journal if that is due, and note where what is put from now on begins. The mutex is held."""
+        if self.position > self.care_bytes:
+            self._care()
+        self.began = self.position
+
+    def put_many_held(self, contents: Sequence[bytes], added: int, expires: int) -> None:
+        """Add items at the tail that there is room for; the mutex is held."""
+
+        def put() -> None:
+            for data in contents:
+                self.put_held(data, added, expires)
+
+        self.settled(put)
+
+    def check_room(self, contents: Sequence[bytes]) -> None:
+        """Raise what adding these would raise. The mutex is held."""
+        self._check()
+        for data in contents:
+            if len(data) > self.max_item_bytes:
+                raise TooLarge(
+                    f"an item of {len(data)} bytes is more than the {self.max_item_bytes} that this queue takes"
+                )
+        if self.limits.discard_old_when_full:
+            return
+        size = sum(map(len, contents))
+        if self._is_too_much(len(contents), size):
+            self._ready()  # what has expired makes room
+            if self._is_too_much(len(contents), size):
+                self._refuse_more()
+
+    def _is_too_much(self, items: int, size: int) -> bool:
+        return self.items + items > self.max_items or self.data_bytes + size > self.max_bytes
+
+    def _make_room(self, size: int) -> None:
+        self._ready()
+        if self.limits.discard_old_when_full and size <= self.max_bytes:
+            if not self.unsettled:  # until the new one is in: `put_held` sees to that
+                self.unsettled = True
+                self.began = self.position
+            while self.items and self._is_too_much(1, size):
+                if not self.memory_items:
+                    self._refill()
+                self.emit(_REMOVE)
+                self.pop()
+                self.discarded += 1
+        if self._is_too_much(1, size):
+            self._refuse_more()
+
+    def _refuse_more(self) -> None:
+        raise Full(f"{self.path}: {self.items} items of {self.data_bytes} bytes wait, and more are not taken")
+
+    def put_moved(self, items: Sequence[Item], arrived: list[Item], *, within_limits: bool) -> None:
+        """Add items that come from another queue, all of them or none, and make that durable. Then they have `arrived`.
+
+        They keep the time when they were added, and do not expire. The limits are for what is new. An item that moves
+        by itself has been accepted before: if it had to wait here for room it would be in the way where it is. So it
+        is taken in any case; the oldest make room for it if that is how this queue does it.
+        """
+
+        def put() -> None:
+            for item in items:
+                size = len(item.data)
+                discards = self.limits.discard_old_when_full and size <= min(self.max_bytes, self.max_item_bytes)
+                with contextlib.nullcontext() if within_limits or discards else self._unlimited():
+                    self.put_held(item.data, item.added or self.now(), 0)
+
+        with self.mutex:
+            self._check()
+            if within_limits:
+                self.check_room([item.data for item in items])
+            self.settled(put)
+            arrived += items
+        self.sync()
+
+    @contextlib.contextmanager
+    def _unlimited(self) -> Iterator[None]:
+        """Let items in, whatever the limits are. The mutex is held."""
+        self.max_items = self.max_bytes = NO_LIMIT
+        self.max_item_bytes = MAX_DATA_BYTES
+        try:
+            yield
+        finally:
+            self._limit()
+
+    # --- what is at the head ----------------------------------------------------------------------------------------
+
+    def _ready(self) -> bool:
+        return self._is_deliverable() or self._reach(NO_LIMIT)
+
+    def _reach(self, most: int) -> bool:
+        """Take away up to so many items that may not be handed out; whether one is at the head then that may."""
+
+        def reach(most: int) -> bool:
+            while self.items and len(self.moves) < _MOST_MOVES:
+                if not self.memory_items:
+                    self._refill()
+                if self._is_deliverable():
+                    return True
+                if most <= 0:
+                    return False
+                self._drop_head()
+                most -= 1
+            return False
+
+        has_reached = self.settled(lambda: reach(most))
+        self.care_if_refilled()
+        return has_reached
+
+    def _is_deliverable(self) -> bool:
+        """Whether there is something at the head that may be handed out."""
+        if not self.memory_items:
+            return False
+        head = self.head()
+        return head[3] < self.max_attempts and not self._is_expired(head)
+
+    def _is_expired(self, entry: Entry) -> bool:
+        _, added, expires, _, _ = entry
+        if not expires and not self.max_age:
+            return False
+        now = self.now()
+        return bool(expires and expires <= now) or bool(self.max_age and (added or self.opened) + self.max_age <= now)
+
+    def _drop_head(self) -> None:
+        """Take away what has expired, or let it move where it belongs."""
+        has_expired = self._is_expired(self.head())
+        target = self.limits.expire_to if has_expired else self.park
+        if target is None:
+            self.emit(_REMOVE)
+            self.pop()
+            self.expired += 1
+        else:
+            xid = self._reserve_head()
+            self._moving.add(xid)
+            self.moves.append(Move(target, xid, self.open_items[xid], has_expired))
+
+    def peek(self) -> Item | None:
+        """The head, which stays."""
+        with self.mutex:
+            self._check()
+            return as_item(self.head()) if self._ready() else None
+
+    def take_many(self, most: int, hand: Hand) -> Hand:
+        """Remove up to `most` items from the head on; all that is known of them. Then they are in the `hand`."""
+
+        def take() -> None:
+            while len(found) < most and self._another(found):
+                serials.append(self.serial)
+                self.emit(_REMOVE)
+                found.append(self.pop())
+            if found and self.serial - serials[0] == len(found):
+                hand.serial = self.serial
+
+        found: list[Entry] = []
+        serials: list[int] = []
+        with self.mutex:
+            self._check()
+            self.settled(take)
+            hand += found  # no call: an interrupt comes before the end of `settled` or after this
+            self.taken += len(found)
+            self.care_if_due()
+        return hand
+
+    def hand(self) -> Hand:
+        """The item that this thread holds by `hand_out`; it is in the hand then."""
+        hand, held = Hand(), self.held()
+        if held is not None:
+            entry, hand.serial = held
+            hand.append(entry)
+            self.holds = False
+        return hand
+
+    def _another(self, found: Sequence[object]) -> bool:
+        """Whether there is one more behind those that were found. What cannot be read is told by the next call."""
+        try:
+            return self._ready()
+        except LogwrightError:
+            if self.refusing or not found:
+                raise
+            return False  # these have been removed or reserved: whoever asked must get them
+
+    def give_back(self, hand: Hand) -> None:
+        """Put items back to the head that were removed for a caller that did not get them.
+
+        There is always room for them. A journal cannot say that, so the removals are cut off its end. If others have
+        used the queue since then, or the journal has another file, it is rewritten. Where that fails or takes too long
+        the items go to the tail. If the queue was interrupted so badly that it is poisoned, it is closed, and its
+        journal opened once more for this.
+        """
+        with self.mutex:
+            if not self.refusing and not self.unsettled:
+                self._return(hand)
+                self.taken -= len(hand)
+                return
+        if self._failure is not None and not isinstance(self._failure, LogwrightError):
+            self._give_to_another(hand)
+        else:
+            lost = "items were removed for tasks that were cancelled as the queue was closed, and are lost"
+            logger.warning("%s: %d %s", self.path, len(hand), lost)
+
+    def _return(self, hand: Hand) -> None:
+        def take_back() -> None:
+            self._take_back(len(hand))
+            for entry in reversed(hand):
+                self.put_back(entry)
+
+        def put() -> None:
+            with self._unlimited():
+                for data, added, expires, _, _ in hand:
+                    self.put_held(data, added or self.now(), expires)
+
+        if hand.serial == self.serial:
+            self.settled(take_back, gathers=False)
+        elif not self.restate_with(hand):
+            logger.warning("%s: a call was interrupted, and its %d items go to the tail", self.path, len(hand))
+            self.settled(put)
+            self.added_before += len(hand)
+        for _ in hand:
+            if self.waiting:
+                self._wake()
+
+    def _give_to_another(self, hand: Hand) -> None:
+        self.close()
+        again = Engine(self.path, Limits(), sync=self.policy, background=False, disk=self.disk)
+        try:
+            hand.serial = -1
+            again.give_back(hand)
+        finally:
+            again.close()
+
+    def flush_all(self) -> int:
+        """Remove all items that wait; how many those were."""
+
+        def remove() -> None:
+            for start in range(0, count, 1 << 16):
+                self.emit(_REMOVE * min(1 << 16, count - start))
+            self.clear()
+            self.end_behind()
+
+        with self.mutex:
+            self._check()
+            count = self.items
+            self.settled(remove)
+            self.care_if_due()
+        return count
+
+    # --- reserving --------------------------------------------------------------------------------------------------
+
+    def reserve(self) -> Item | None:
+        """Reserve the head; the item with its transaction id, None when there is nothing."""
+        found = self.reserve_many(1)
+        return found[0] if found else None
+
+    def reserve_many(self, most: int, hand: list[int] | None = None, *, for_other: bool = False) -> list[Item]:
+        """Reserve up to `most` items from the head on; `for_other` queues, which alone can finish them.
+
+        Then their ids are in the `hand`.
+        """
+
+        def reserve() -> None:
+            while len(found) < most and self._another(found):
+                xid = self._reserve_head()
+                found.append(as_item(self.open_items[xid], xid))
+                xids.append(xid)
+                if for_other:
+                    self._moving.add(xid)
+
+        found: list[Item] = []
+        xids: list[int] = []
+        with self.mutex:
+            self._check()
+            self.settled(reserve, gathers=most > 1)
+            if hand is not None:
+                hand += xids
+            self.care_if_due()
+        return found
+
+    def _reserve_head(self) -> int:
+        """Reserve the head as a replay of the journal will: under the id that it is named by, else the next one."""
+        name = self.head()[4]
+        if self.dialect != KESTREL2 and name and name not in self.open_items:
+            xid = name
+        else:
+            xid = following(self.xid)
+            while xid in self.open_items:
+                xid = following(xid)
+            self.xid = xid
+        self.emit(XID_HEAD.pack(REMOVE_TENTATIVE_XID, xid) if self.dialect == KESTREL2 else _RESERVE)
+        entry = self.open_items[xid] = self.pop()
+        self.open_bytes += len(entry[0])
+        return xid
+
+    def confirm(self, xids: Sequence[int]) -> None:
+        """Finish reserved items."""
+        with self.mutex:
+            self._check_open(xids)
+            self._confirm(xids)
+            self.care_if_due()
+
+    def _confirm(self, xids: Sequence[int]) -> None:
+        operations = b"".join(XID_HEAD.pack(CONFIRM_REMOVE, xid) for xid in xids)
+        before = self.began = self.position
+        self.unsettled = True
+        try:
+            self.emit(operations)
+            self._close_items(xids)
+        except BaseException:
+            if not self.refusing:
+                if self.position > before:  # the journal says it, so it is done
+                    self._close_items(xids)
+                self.unsettled = False
+            raise
+        self.unsettled = False
+        self.taken += len(xids)
+
+    def _close_items(self, xids: Sequence[int]) -> None:
+        for xid in xids:
+            if xid in self.open_items:
+                self._close_item(xid)
+
+    def abort(self, xids: Sequence[int]) -> None:
+        """Put reserved items back to the head, the one with the lowest id first. Those that failed too often move."""
+
+        def put_back() -> None:
+            failed = [xid for xid in xids if self.open_items[xid][3] + 1 >= self.max_attempts]
+            self._moving.update(failed)
+            self.moves += [Move(self.park, xid, self.open_items[xid], False) for xid in failed]
+            self._put_back(xid for xid in xids if xid not in self._moving)
+
+        with self.mutex:
+            self._check_open(xids)
+            self.settled(put_back)
+            self.care_if_due()
+
+    def put_back_unseen(self, xids: Sequence[int]) -> None:
+        """Put items back to the head that were reserved in this order for a caller that did not get them."""
+        with self.mutex:
+            if not self.refusing and not self.unsettled:
+                self._put_back_as_listed([xid for xid in xids if self.is_open(xid)])
+
+    def is_open(self, xid: int) -> bool:
+        """Whether an item is reserved under this id, by somebody who may confirm or abort it."""
+        return xid in self.open_items and xid not in self._moving
+
+    def _put_back(self, xids: Iterable[int]) -> None:
+        self._put_back_as_listed(sorted(xids))
+
+    def _put_back_as_listed(self, xids: Sequence[int]) -> None:
+        def put_back() -> None:
+            for xid in reversed(xids):
+                self.emit(XID_HEAD.pack(UNREMOVE, xid))
+                data, added, expires, attempts, _ = self._close_item(xid)
+                self.put_back((data, added, expires, attempts + 1, 0))
+                if self.waiting:
+                    self._wake()
+
+        self.settled(put_back)
+
+    def _check_open(self, xids: Sequence[int]) -> None:
+        self._check()
+        for xid in xids:
+            if not self.is_open(xid):
+                raise WrongUse(
+                    f"{self.path}: no transaction {xid} is open: it was confirmed or aborted before, or there was none"
+                )
+        if len(set(xids)) < len(xids):
+            raise WrongUse(f"{self.path}: a transaction is named twice among {', '.join(map(str, xids))}")
+
+    def _close_item(self, xid: int) -> Entry:
+        entry = self.open_items.pop(xid)
+        self.open_bytes -= len(entry[0])
+        return entry
+
+    # --- moving to other queues -------------------------------------------------------------------------------------
+
+    def finish_moves(self) -> None:
+        """Put what was reserved for other queues there, and finish it here. The mutex is free."""
+        while self.moves:
+            with self._moves_under_way:
+                moves = list(self.moves)
+                with contextlib.ExitStack() as stack:  # what fails for one target does not stop the others
+                    for target in dict.fromkeys(move.target for move in moves):
+                        stack.callback(self._move_to, target, [move for move in moves if move.target == target])
+                if self._always and moves:
+                    self.commit()
+
+    def try_moves(self) -> None:
+        """The same for a call that has done its work: what fails is told in the log, and to whoever finds nothing."""
+        try:
+            self.finish_moves()
+        except LogwrightError as error:
+            if self._failure is not None:
+                raise
+            logger.warning("%s: items that expired or failed too often could not be moved: %s", self.path, error)
+
+    def _move_to(self, target: str, moves: list[Move]) -> None:
+        xids = [move.xid for move in moves]
+        arrived: list[Item] = []
+        try:
+            if self._borrow is None:
+                raise WrongUse(f"{self.path}: there is no way to the queue {target}")
+            other = self._borrow(target)
+            other.put_moved([as_item(move.entry) for move in moves], arrived, within_limits=False)
+            self._finish_moves(moves)
+        except BaseException as error:
+            if arrived and not isinstance(error, LogwrightError):
+                other.sync()
+                self._finish_moves(moves)
+                raise
+            with self.mutex:
+                self._end_moves(xids)
+                if not self.refusing and not self.unsettled:
+                    self._put_back(xid for xid in xids if xid in self.open_items)
+            raise
+
+    def _end_moves(self, xids: Sequence[int]) -> None:
+        """These are no longer on their way."""
+        ended = set(xids)
+        self.moves = [move for move in self.moves if move.xid not in ended]
+        self._moving -= ended
+
+    def _finish_moves(self, moves: Sequence[Move]) -> None:
+        """The items have arrived where they belong. May be called again after an interrupt."""
+        with self.mutex:
+            left = [move for move in moves if move.xid in self.open_items]
+            self._end_moves([move.xid for move in moves])
+            self._check()
+            self._confirm([move.xid for move in left])
+            self.taken -= len(left)
+            self.moved += len(left)
+            self.expired += sum(move.has_expired for move in left)  # not earlier: one that is returned is tried again
+            self.care_if_due()
+
+    def unpark(self, most: int | None) -> int:
+        """Put parked items back, at the tail; how many those were."""
+        self._check_process()
+        if most is not None:
+            check_count(most)
+        if self._borrow is None:
+            raise WrongUse(f"{self.path}: there is no way to the queue {self.park}")
+        return self.take_over(self._borrow(self.park), most)
+
+    def take_over(self, parked: Engine, most: int | None) -> int:
+        """Move items from the head of another queue to the tail of this one; how many those were.
+
+        A crash in between leaves items that are here already reserved there, on the disk: so they come back there with
+        an attempt counted, which is what tells them apart. Whoever closes one of the two queues meanwhile waits for the
+        items that are on their way, or does not touch them.
+        """
+        count = 0
+        while most is None or count < most:
+            with self._moves_under_way:  # closing this queue lets go of the other one, and waits for this
+                moved = self._take_some(parked, _MOST_MOVES if most is None else min(_MOST_MOVES, most - count))
+            if not moved:
+                break
+            count += moved
+        return count
+
+    def _take_some(self, parked: Engine, most: int) -> int:
+        xids: list[int] = []
+        arrived: list[Item] = []
+        try:
+            items = parked.reserve_many(most, xids, for_other=True)
+            if not items:
+                return 0
+            parked.sync()
+            self.put_moved(items, arrived, within_limits=True)
+            parked._give_away(xids)
+            return len(items)
+        except BaseException as error:
+            if arrived and not isinstance(error, LogwrightError):
+                self.sync()
+                parked._give_away(xids)
+                raise
+            with parked.mutex:
+                parked._moving.difference_update(xids)
+                if not parked.refusing and not parked.unsettled:
+                    parked._put_back(xid for xid in xids if xid in parked.open_items)
+            raise
+
+    def _give_away(self, xids: Sequence[int]) -> None:
+        """Items that were reserved for another queue have arrived there. May be called again after an interrupt."""
+        with self.mutex:
+            left = [xid for xid in xids if xid in self.open_items]
+            self._moving.difference_update(xids)
+            self._check()
+            self._confirm(left)
+            self.care_if_due()
+        self.sync()
+
+    def sweep(self) -> int:
+        """Drop what has expired at the head, or let it move; how many items that were."""
+        before = self.expired
+        while self.sweep_some(_SWEPT_AT_ONCE) or self.moves:
+            self.finish_moves()
+        return self.expired - before
+
+    def sweep_some(self, most: int) -> bool:
+        """The same for up to so many items, but for `finish_moves`; whether there is more to be done."""
+        with self.mutex:
+            self._check()
+            has_reached = self._is_deliverable() or self._reach(most)
+            self.care_if_due()
+            return not has_reached and self.items > 0
+
+    def commit(self) -> None:
+        """Make durable what this thread has done; threads that call at the same time share one sync.
+
+        If the queue is closed meanwhile, the sync of that will do.
+        """
+        try:
+            self._group.wait()
+        except Closed:
+            self._is_over.wait()
+            if self._failure is not None:
+                self._refuse()
+
+    def iterate(self) -> Iterator[Entry]:
+        """The items that wait, from head to tail, as they are now. What has expired is left out."""
+        return (entry for entry in self.waiting_entries() if not self._is_expired(entry))
+
+    # --- the end ----------------------------------------------------------------------------------------------------
+
+    def release(self) -> None:
+        """Whoever had opened the queue is gone, and others still need the engine: nothing is open, and nobody waits."""
+        with self.mutex:
+            if not self.refusing and not self.unsettled:
+                self._put_back([xid for xid in self.open_items if self.is_open(xid)])
+            while self.waiting:
+                self._wake()
+
+    def close(self) -> None:
+        """Let items that are on their way to other queues get there, or come back; then close.
+
+        In a fork nothing is done but to let go of the files: the queue is the parent's, who goes on with it.
+        """
+        if os.getpid() == self._process:
+            self._end(super().close)
+        elif not self._closed:
+            self._closed = True
+            self._release()
+
+    def delete(self) -> None:
+        """Remove all items and all files, and close."""
+        self._check_process()
+        self._end(super().delete)
+
+    def _end(self, end: Callable[[], None]) -> None:
+        self._is_closing = True
+        if self._caretaker is not None:
+            self._caretaker.stop()
+        with self._moves_under_way:
+            try:
+                end()
+            finally:
+                if self._is_released or self._failure is not None:
+                    self._is_over.set()

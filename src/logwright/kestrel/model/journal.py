@@ -1,0 +1,160 @@
+"""The journal as a whole: recognising one, opening it for reading and for writing, recovering it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+from ...core.bytes.outcome import Mode
+from ...core.format import Evidence
+from ...core.format import Reader as AnyReader
+from ...core.io.disk import REAL_DISK, Disk
+from ...core.io.keep import Recovery
+from ...core.read.side_by_side import one_or_all
+from ...errors import LogwrightError, NotFound
+from ..bytes import codec, kernel
+from ..bytes.layout import DOCUMENTED, KESTREL2, TEMPORARY, lock_name, parse_name
+from ..bytes.records import Dialect
+from ..files.files import list_files, list_queues
+from ..files.queues import QueuesReader
+from ..files.reader import Reader
+from ..files.scanner import Scanner
+from ..files.writer import Writer
+
+_LOOKED_AT_BYTES: Final = 64 << 10
+_ENOUGH_OPERATIONS: Final = 8
+"""So many operations in a row are no accident, whatever follows them."""
+_ENOUGH_NEIGHBOURS: Final = 16
+
+
+def looks_like(disk: Disk, path: Path) -> Evidence | None:
+    """Whether a path is a queue's journal, a file of one, or a directory of queues.
+
+    There is no mark to go by: nearly any name will do, so the bytes must begin with operations, or those of other files
+    beside it. What the system does not let us see is its error, not a "no".
+    """
+    try:
+        if disk.is_directory(path):
+            return _directory_looks_like(disk, path)
+        if TEMPORARY in path.name:
+            return None
+        return _file_looks_like(disk, path)
+    except NotFound:  # removed while we looked
+        return None
+
+
+def _directory_looks_like(disk: Disk, path: Path) -> Evidence | None:
+    """Of the files that have the name of one and are not empty, half at least must be one: some may be damaged."""
+    good: list[str] = []
+    empty: list[str] = []
+    bad: list[str] = []
+    for queue in list_queues(disk, path):
+        for file in list_files(disk, path, queue).files:
+            if disk.is_directory(file.path):
+                continue
+            count = _operations_in(disk, file.path)
+            (bad if count is None else good if count else empty).append(file.name)
+    if len(good) < len(bad):
+        return None
+    if not good:
+        named = [name for name in empty if "." in name or disk.exists(path / lock_name(name))]
+        return Evidence(1, f"{named[0]} is named like a queue's file") if named else None
+    if len(good) == 1:
+        return Evidence(2, f"{good[0]} begins with operations of a queue")
+    return Evidence(3, f"{len(good)} files begin with operations of a queue")
+
+
+def _file_looks_like(disk: Disk, path: Path) -> Evidence | None:
+    """What a file is by its bytes, or by what is beside it: it may be empty, damaged from its beginning on, or gone.
+
+    A crash can leave a queue without its newest file: its name still stands for the rotated ones.
+    """
+    count = _operations_in(disk, path)
+    if count:
+        return Evidence(2, "it begins with operations of a queue")
+    parsed = parse_name(path.name)
+    if parsed is None:
+        return None
+    queue = parsed[0]
+    others = [file for file in list_files(disk, path.parent, queue).files if file.name != path.name]
+    if names_journal(disk, path) and not disk.exists(path):
+        return Evidence(1, "its newest file is missing, and rotated ones are there")
+    is_locked = disk.exists(path.parent / lock_name(queue))
+    if count == 0:
+        return Evidence(1, "it is empty, and other files of the queue are beside it") if is_locked or others else None
+    if is_locked or any(_operations_in(disk, file.path) for file in others):
+        return Evidence(1, "it is damaged, and other files of the queue are beside it")
+    return Evidence(1, "it is damaged, and queues are beside it") if _has_neighbours(disk, path, queue) else None
+
+
+def names_journal(disk: Disk, path: Path) -> bool:
+    """Whether a path is the name of a queue that has rotated files, whether or not its newest one is there."""
+    parsed = parse_name(path.name)
+    if parsed is None or parsed[1] is not None:
+        return False
+    try:
+        listed = list_files(disk, path.parent, parsed[0]).files
+    except NotFound:
+        return False
+    return any(_operations_in(disk, file.path) is not None for file in listed if not file.is_newest)
+
+
+def _has_neighbours(disk: Disk, path: Path, queue: str) -> bool:
+    """Whether most of the other files that are named like a queue's are one: then a file that shows nothing is, too."""
+    good = bad = 0
+    for other in list_queues(disk, path.parent):
+        if other != queue:
+            for file in list_files(disk, path.parent, other).files:
+                count = None if disk.is_directory(file.path) else _operations_in(disk, file.path)
+                good, bad = good + bool(count), bad + (count is None)
+        if good + bad >= _ENOUGH_NEIGHBOURS:
+            break
+    return good > bad
+
+
+def _operations_in(disk: Disk, path: Path) -> int | None:
+    """With how many operations a file begins; 0 for an empty one, None when it begins with something else."""
+    try:
+        file = disk.open(path, "read")
+        try:
+            data = file.read_at(0, _LOOKED_AT_BYTES)
+            size = file.size()
+        finally:
+            file.close()
+    except LogwrightError:
+        return None
+    if not data:
+        return 0
+    found = 0
+    for dialect in (DOCUMENTED, KESTREL2):
+        _, count, ending, _ = kernel.walk(data, 0, len(data), dialect)
+        if ending == codec.INCOMPLETE and count == 0:
+            claimed = codec.claimed_size(data, 0, len(data), dialect)
+            count = 1 if claimed is not None and len(data) < claimed <= size else 0
+        if ending == codec.MALFORMED and count < _ENOUGH_OPERATIONS:
+            count = 0
+        found = max(found, count)
+    return found or None
+
+
+def journal_of(name: str) -> str:
+    """The name of the queue that a file belongs to: with it all files of the queue are opened."""
+    parsed = parse_name(name)
+    return name if parsed is None else parsed[0]
+
+
+def open_reader(path: Path, *, disk: Disk = REAL_DISK) -> AnyReader:
+    """A reader of a queue, of one file, or of all queues of a directory."""
+    return one_or_all(QueuesReader(path, disk=disk)) if disk.is_directory(path) else Reader(path, disk=disk)
+
+
+def follow(path: Path, ends: Any, *, timeout: float | None, mode: Mode) -> Scanner:
+    """A scanner of a queue from a number on, or of all queues of a directory, from a number of each."""
+    return Scanner(path, ends, timeout=timeout, mode=mode)
+
+
+def recover(path: Path | str, *, dialect: Dialect = "auto", disk: Disk = REAL_DISK) -> Recovery:
+    """Bring a journal into the state that a writer leaves: lock it, cut a torn tail off, keep that, and say so."""
+    Reader(path, dialect=dialect, disk=disk)
+    with Writer(path, dialect=dialect, disk=disk) as writer:
+        return Recovery(writer.recovered, writer.kept)

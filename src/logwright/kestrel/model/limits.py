@@ -1,0 +1,187 @@
+"""What a queue can be told: its limits, and how its journal is kept. `Options` are the names, `Limits` the values."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Final, TypeAlias, TypedDict
+
+from ...errors import WrongUse
+from ..bytes.layout import MAX_DATA_BYTES, PARKED_SUFFIX, check_queue_name, parked_name
+from .packing import MOST_ATTEMPTS
+
+Seconds: TypeAlias = float | timedelta
+Expires: TypeAlias = float | timedelta | datetime
+"""When an item expires: in so many seconds, after a time, or at one."""
+
+DEFAULT_JOURNAL_BYTES: Final = 16 << 20
+MAX_JOURNAL_BYTES: Final = 1 << 30
+MAX_MEMORY_BYTES: Final = 128 << 20
+_MEMORY_BYTES_OF_ITEM: Final = 128
+"""An item in memory costs at least so much beside its data. So there is one for every so many bytes, at most."""
+_FEW_ITEMS: Final = 1024
+
+
+class Options(TypedDict, total=False):
+    """The names of the limits, for `Queue(directory, name, **options)`. `Limits` says what they mean."""
+
+    max_items: int | None
+    max_bytes: int | None
+    max_item_bytes: int | None
+    discard_old_when_full: bool
+    max_age: Seconds | None
+    expire_to: str | None
+    sweep_seconds: float | None
+    max_attempts: int | None
+    park: str | None
+    max_memory_bytes: int
+    default_journal_bytes: int
+    max_journal_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How large a queue and its journal may become, and what becomes of items that nobody wants.
+
+    max_items, max_bytes    no more wait than this, in items and in bytes of their data; more raise `Full`
+    max_item_bytes          no item is larger than this; a larger one raises `TooLarge`
+    discard_old_when_full   instead of raising `Full`, the oldest items are removed until there is room
+    max_age                 items expire when they are so old, even if they were put without an expiry
+    expire_to               the queue, in the same directory, that expired items move to; else they are removed
+    sweep_seconds           look for expired items at the head so often, not only when somebody asks for an item
+    max_attempts            an item that was put back so often is parked
+    park                    where: the queue, in the same directory, that such items move to; by default NAME_parked
+    max_memory_bytes        more data than this is not held in memory: the queue reads behind
+    default_journal_bytes   a journal so large is erased when the queue is empty
+    max_journal_bytes       a journal larger than this is rewritten, once that makes it half as large or less
+
+    Items that expire elsewhere or are parked, and so move here by themselves, are taken whatever the first three say.
+    """
+
+    max_items: int | None = None
+    max_bytes: int | None = None
+    max_item_bytes: int | None = None
+    discard_old_when_full: bool = False
+    max_age: Seconds | None = None
+    expire_to: str | None = None
+    sweep_seconds: float | None = None
+    max_attempts: int | None = None
+    park: str | None = None
+    max_memory_bytes: int = MAX_MEMORY_BYTES
+    default_journal_bytes: int = DEFAULT_JOURNAL_BYTES
+    max_journal_bytes: int = MAX_JOURNAL_BYTES
+
+    def __post_init__(self) -> None:
+        for name in ("max_items", "max_bytes", "max_item_bytes", "max_attempts"):
+            if getattr(self, name) is not None:
+                _check_number(name, getattr(self, name))
+        for name in ("max_memory_bytes", "default_journal_bytes", "max_journal_bytes"):
+            _check_number(name, getattr(self, name))
+        for name in ("max_age", "sweep_seconds"):
+            seconds = getattr(self, name)
+            if seconds is not None and not (_is_duration(seconds) and 0 < as_seconds(seconds) < 2**50):
+                raise WrongUse(f"{name} cannot be {seconds!r}")
+        for name in ("expire_to", "park"):
+            if getattr(self, name) is not None:
+                _check_target(name, getattr(self, name))
+        if self.max_attempts is not None and self.max_attempts > MOST_ATTEMPTS:
+            raise WrongUse(f"max_attempts is {self.max_attempts}, and no more than {MOST_ATTEMPTS} are remembered")
+        if self.max_item_bytes is not None and self.max_item_bytes > MAX_DATA_BYTES:
+            raise WrongUse(f"max_item_bytes is {self.max_item_bytes}, and the format has at most {MAX_DATA_BYTES}")
+        if self.park is not None and self.max_attempts is None:
+            raise WrongUse("park is where items go after max_attempts, and that is not given")
+
+    @property
+    def max_age_ms(self) -> int:
+        """0 for none."""
+        return 0 if self.max_age is None else max(1, round(as_seconds(self.max_age) * 1000))
+
+    @property
+    def max_memory_items(self) -> int:
+        """How many items are held in memory at most, however small they are."""
+        return max(_FEW_ITEMS, self.max_memory_bytes // _MEMORY_BYTES_OF_ITEM)
+
+
+def _check_target(name: str, queue: object) -> None:
+    try:
+        check_queue_name(queue)
+    except WrongUse as error:
+        raise WrongUse(f"{name}: {error}") from None
+
+
+def park_of(queue: str, limits: Limits) -> str:
+    """The queue that items of a queue move to which have failed too often."""
+    return limits.park or parked_name(queue)
+
+
+def targets_of(queue: str, limits: Limits) -> list[str]:
+    """The queues that items of a queue may move to."""
+    found = [limits.expire_to, None if limits.max_attempts is None else park_of(queue, limits)]
+    return [target for target in found if target is not None]
+
+
+def is_like_park(queue: str) -> bool:
+    """Whether a queue is called as one is that items are parked in, where no other name was given."""
+    return queue.endswith(PARKED_SUFFIX)
+
+
+def check_targets(path: Path, limits: Limits) -> None:
+    """Raise `WrongUse` for a queue that the items of the one at a path could not move to, before one has to."""
+    queue = path.name
+    for target in targets_of(queue, limits):
+        if target == queue:
+            raise WrongUse(f"{path}: the items of a queue cannot move to the queue itself")
+        if target.startswith(f"{queue}+"):  # which is opened with the same limits
+            raise WrongUse(f"{path}: the items of a queue cannot move to {target}, which gets all of them")
+        check_queue_name(target)  # that of parked items is longer than the queue's own
+
+
+def check_count(most: object) -> None:
+    """Raise `WrongUse` for what is no number of items."""
+    if not isinstance(most, int) or isinstance(most, bool) or most < 0:
+        raise WrongUse(f"cannot take {most!r} items")
+
+
+def check_timeout(timeout: object) -> None:
+    """Raise `WrongUse` for what is no time to wait: seconds, or None for ever."""
+    if timeout is not None and not (isinstance(timeout, int | float) and _is_duration(timeout)):
+        raise WrongUse(f"cannot wait {timeout!r} seconds")
+
+
+def _is_duration(value: object) -> bool:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool) and not math.isnan(value)
+    return is_number or isinstance(value, timedelta)
+
+
+def _check_number(name: str, value: object) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 < value < 2**62:
+        raise WrongUse(f"{name} cannot be {value!r}")
+
+
+def as_seconds(duration: Seconds) -> float:
+    """A duration in seconds."""
+    return duration.total_seconds() if isinstance(duration, timedelta) else duration
+
+
+def deadline_ms(expires: Expires, now: int) -> int:
+    """When an item expires, in milliseconds since the epoch; `now` is such a time as well.
+
+    A time without a zone is one of this machine's clock on the wall, as everywhere in Python.
+    """
+    if isinstance(expires, datetime):
+        try:
+            found = int(expires.astimezone(UTC).timestamp() * 1000)
+        except (ValueError, OverflowError):  # another zone's first or last day, which is out of the calendar here
+            raise WrongUse(f"an item cannot expire at {expires}") from None
+    elif _is_duration(expires):
+        seconds = as_seconds(expires)
+        if not -(2**50) < seconds < 2**50:
+            raise WrongUse(f"an item cannot expire in {expires} seconds")
+        found = now + round(seconds * 1000)
+    else:
+        raise WrongUse(f"{expires!r} is not when an item can expire: give seconds, a timedelta or a datetime")
+    if not -(2**63) <= found < 2**63:
+        raise WrongUse(f"an item cannot expire at {found} ms")
+    return found or 1  # 0 would be never

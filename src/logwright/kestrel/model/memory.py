@@ -1,0 +1,452 @@
+"""Memory: a queue's journal opened for writing, and as much of the queue as fits in memory beside it.
+
+On opening the files are gone through once, before anything is cut (see `survey.py`). Then the first items are loaded,
+those that were reserved by someone who is gone are put back, and the rest is read when it is needed: the queue reads
+behind. Damage in a file stops the opening and leaves the files as they are, but for a torn tail of the newest.
+
+An operation is written as soon as it is made, unless `buffer_bytes` lets them gather.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Final, TypeVar
+
+from ...core.io.disk import Disk, write_all
+from ...core.io.durability import SyncLike
+from ...core.io.threads import Flag
+from ...core.write.closing import is_failure
+from ...errors import DamagedJournal, LogwrightError, Poisoned, StorageFailed, WrongUse
+from ..bytes.layout import DOCUMENTED, KESTREL2, UNDECIDED, UNREMOVE, XID_HEAD, rotated_name
+from ..bytes.records import Dialect, Operation
+from ..files.cursor import Cursor
+from ..files.files import JournalFile, Listing, OpenFiles
+from ..files.reader import Reader
+from ..files.writing import QueueFiles
+from . import quick
+from .behind import ReadBehind
+from .shelf import NO_LIMIT, Entry
+from .survey import Survey, turns_of
+
+Result = TypeVar("Result")
+
+GATHER_BYTES: Final = 1 << 20
+"""How much a call that makes many operations gathers before it is written."""
+
+
+class Memory(QueueFiles, quick.Shelf):
+    """The journal and the memory of a queue. `xid` is the last used id, `open_items` what is reserved, by its id."""
+
+    def _open_journal(self, path: Path, sync: SyncLike, dialect: Dialect, buffer_bytes: int, disk: Disk) -> None:
+        if not isinstance(buffer_bytes, int) or not 0 <= buffer_bytes < 2**62:
+            raise WrongUse(f"a buffer of {buffer_bytes} bytes makes no sense")
+        self.xid = 0
+        self.added_before = 0
+        """How many items had been added before this was opened."""
+        self.open_items: dict[int, Entry] = {}
+        self.open_bytes = 0
+        self._rotated: dict[int, int] = {}
+        """The sizes of the rotated files by their numbers."""
+        self._odd_names: dict[int, str] = {}
+        """The names of those that are not called as we would call them: a number may have zeros before it."""
+        self._behind: ReadBehind | None = None
+        self._survey: Survey | None = None
+        self._surveying = contextlib.ExitStack()
+        self._is_gathering = False
+        self._told_bytes = 0
+        """How much of the newest file those know of who made the operations in it; what is behind it they wait for."""
+        self._names_in_order = Flag()
+        """Not set while a file that counts has another name than it will have."""
+        self._names_in_order.set()
+        with self._surveying:
+            self._open_files(path, sync, dialect, disk)
+            gathers = buffer_bytes > 0 or self._always  # many callers share the sync, so let them share the write
+            self._told_bytes = self._file_size
+            quick.Shelf.__init__(self, self._file_size, buffer_bytes or GATHER_BYTES, self._dialect)
+            self._writes_through = not gathers
+            self._begin()
+            self._survey = None
+            try:
+                self._surveying.close()
+            except BaseException:  # it is open by now, and nobody would close it
+                with contextlib.suppress(LogwrightError):
+                    self.close()
+                raise
+
+    def _configure(self) -> None:
+        """Set the limits: called when the shelf is there, and before anything is put on it."""
+
+    # --- opening ----------------------------------------------------------------------------------------------------
+
+    def _examine(self, listing: Listing) -> None:
+        for file in listing.files:
+            if file.timestamp is not None:
+                self._rotated[file.timestamp] = self._disk.file_size(file.path)
+                if file.name != rotated_name(self.queue, file.timestamp):
+                    self._odd_names[file.timestamp] = file.name
+        if not listing.files:
+            return
+        reader = Reader(self.path, dialect=self._asked_dialect, disk=self._disk)
+        files = self._surveying.enter_context(reader.snapshot())
+        try:
+            self._survey = Survey(reader, files)
+        except DamagedJournal as damage:
+            raise self._explained(damage) from None
+
+    def _check_rotated(self, listing: Listing) -> None:
+        """All files were gone through already."""
+
+    def _choose_dialect(self, found: int, wanted: int) -> int:
+        """The dialect of the journal. A queue that shows none, such as a new one, is safe in the releases of Kestrel.
+
+        From 2.1 on they replay every REMOVE_TENTATIVE as transaction 0, so that of two open reads one would be lost.
+        """
+        if wanted != UNDECIDED:
+            return super()._choose_dialect(found, wanted)
+        survey = self._survey  # all files were read
+        if survey is None or (survey.dialect == UNDECIDED and not survey.reserves_by_position):
+            return KESTREL2
+        return DOCUMENTED if survey.dialect == UNDECIDED else survey.dialect
+
+    def _start(self) -> None:
+        with self._or_released():
+            self._configure()
+            self._rewire()
+            self.opened = self.now()
+            """When that was, in milliseconds: an item of unknown age is as old as this."""
+            if self._survey is not None:
+                self._load(self._survey)
+                if self._always:
+                    self._sync()
+        super()._start()
+
+    def _load(self, survey: Survey) -> None:
+        tally = survey.tally
+        self.xid = tally.xid
+        self.added = self.added_before = tally.added
+        front, reserved = tally.front(), tally.open()
+        loaded = survey.load([item for item, _ in front] + [item for _, item, _ in reserved])
+        for item, attempts in reversed(front):
+            self.put_back(_entry(loaded[item], attempts))
+
+        def put_back() -> None:
+            for xid, item, attempts in sorted(reserved, reverse=True):  # the lowest id ends at the head
+                self.emit(XID_HEAD.pack(UNREMOVE, xid))
+                self.put_back(_entry(loaded[item], attempts + 1))
+
+        self.settled(put_back)
+        self._load_run(survey)
+
+    def _load_run(self, survey: Survey) -> None:
+        """Load the rest of the queue if it fits, else remember where it begins."""
+        tally = survey.tally
+        if tally.first == tally.added:
+            return
+        place = survey.find(tally.first)
+        timestamp = survey.files.files[place.file].timestamp
+        if timestamp is None and self._is_ended:  # a state dump was in it, so it was rotated
+            timestamp = self._last_timestamp
+        self._behind = self._reader_at(timestamp, place.position)
+        self.items += tally.added - tally.first
+        self.data_bytes += tally.added_bytes - place.bytes_before
+        if self.items <= self.max_memory_items and self.data_bytes <= self.max_memory_bytes:
+            while self._behind is not None:
+                self._refill()
+
+    # --- writing ----------------------------------------------------------------------------------------------------
+
+    def _rewire(self) -> None:
+        """The newest file is another one, or it is time to write to it at once again."""
+        self.write = self._file.write_at if self._writes_through and not self._is_gathering else None
+
+    def _check(self) -> None:
+        """Raise if nothing is taken any more. The mutex is held."""
+        if self.refusing or self.unsettled:
+            self._refuse()
+
+    def settled(self, work: Callable[[], Result], *, gathers: bool = True) -> Result:
+        """Do something that is done or not done, its operations written together if it `gathers`. The mutex is held.
+
+        What is refused half-way is done as far as it has come. If anything else is raised, such as an exception of
+        a signal handler, none of its operations counts, and the queue is poisoned: memory is not what it was.
+        """
+        if self.unsettled:  # it is a part of something larger
+            return work()
+        self.unsettled = True
+        self.began = self.position
+        gathers = gathers and self._writes_through and not self._is_gathering
+        try:
+            try:
+                if gathers:
+                    self._is_gathering = True
+                    self._told_bytes = self._file_size
+                    self._rewire()
+                result = work()
+            except LogwrightError:
+                if self._failure is None:
+                    self._settle(gathers)
+                raise
+            self._settle(gathers)
+            return result
+        except BaseException as error:
+            if self.unsettled:
+                self.refusing = True
+                self._interrupted(error)
+            raise
+
+    def _settle(self, gathers: bool) -> None:
+        if gathers:
+            self._is_gathering = False
+            self._pour()
+            self._rewire()
+        self.unsettled = False
+
+    def _interrupted(self, error: BaseException) -> None:
+        """Take nothing more, and leave nothing in the journal of a call that has not come to its end."""
+        if is_failure(self._failure):
+            return
+        self._poison(error)
+        with contextlib.suppress(LogwrightError), self._writing:
+            buffer, used = self.take()
+            before = self.began - self._file_size  # what others had done and is not written yet
+            if 0 < before <= used:
+                write_all(self._file, self._file_size, memoryview(buffer)[:before])
+            if self._file.size() > self.began:
+                self._file.truncate(self.began)
+
+    def _refuse(self) -> None:
+        if self._failure is None and self.unsettled:
+            raise Poisoned(f"{self.path}: a call was interrupted half-way; open the queue again")
+        super()._refuse()
+
+    def gather(self) -> None:
+        """Let the operations of all callers gather until `pour`, so that they are written together."""
+        with self.mutex:
+            if self._writes_through and not self._is_gathering:
+                self._is_gathering = True
+                self._told_bytes = self._file_size
+                self._rewire()
+
+    def pour(self) -> None:
+        """Write what has gathered since `gather`, and write at once from now on."""
+        with self.mutex:
+            self._check()
+            if self._writes_through and self._is_gathering:
+                self._is_gathering = False
+                try:
+                    self._pour()
+                finally:
+                    self._rewire()
+
+    def _pour(self) -> None:
+        """Write what has gathered."""
+        with self._writing:
+            if self._failure is not None:
+                self._refuse()
+            self._write_gathered()
+
+    _resumes = True
+
+    def _write_out(self) -> None:
+        is_left = True
+        while is_left:
+            is_left = self.leaving is not None  # the call that was about to write it was interrupted
+            buffer, used = self.take()
+            written = 0
+            with memoryview(buffer) as view:
+                try:
+                    while written < used:
+                        written += self._file.write_at(self._file_size + written, view[written:used])
+                except StorageFailed:
+                    self._roll_back(view, written)
+                    raise
+            self._file_size += used
+            self.leaving = None
+
+    def _take_back(self, size: int) -> None:
+        """Remove the last bytes of the journal again: operations of which no one knows. The mutex is held."""
+        self._pour()
+        with self._writing:
+            self._file.truncate(self._file_size - size)
+            self._file_size = self.position = self._file_size - size
+            self._told_bytes = min(self._told_bytes, self._file_size)
+            self.serial += 1
+
+    def _attend(self) -> None:
+        self._pour()
+
+    def _write_failed(self, error: BaseException) -> None:
+        self._failure = error
+        self._failure_told = True
+        self.refusing = True
+
+    def _write_rest(self, data: bytes, done: int) -> None:
+        with memoryview(data) as view:
+            try:
+                while done < len(data):
+                    done += self._file.write_at(self._file_size + done, view[done:])
+            except BaseException as error:
+                if isinstance(error, StorageFailed):
+                    self._cut_back(self._file_size)
+                self._write_failed(error)
+                raise
+
+    def _roll_back(self, view: memoryview, written: int) -> None:
+        """Leave nothing of operations that fail: an item that was removed, and that nobody got, would be lost.
+
+        But what gathers in a buffer that somebody wanted was told long ago, so as much of that stays as can.
+        """
+        if self._writes_through or self._always:
+            self._cut_back(self._told_bytes)
+        else:
+            super()._roll_back(view, written)
+
+    def _cut_back(self, size: int) -> None:
+        with contextlib.suppress(LogwrightError):
+            self._file.truncate(size)
+
+    def _to_sync(self) -> Callable[[], None]:
+        self._told_bytes = self._file_size
+        return super()._to_sync()
+
+    def _rotate(self) -> None:
+        size = self._file_size
+        super()._rotate()
+        self.serial += 1
+        self._told_bytes = 0
+        self._rotated[self._last_timestamp] = size
+        if self._behind is not None and self._behind.timestamp is None:
+            self._behind.timestamp = self._last_timestamp
+        self._rewire()
+
+    def _open_replaced(self) -> None:
+        super()._open_replaced()
+        self.serial += 1
+        self._told_bytes = self._file_size
+        self._rewire()
+
+    # --- reading behind ---------------------------------------------------------------------------------------------
+
+    @property
+    def behind_items(self) -> int:
+        """How many items are not in memory."""
+        return self.items - self.memory_items
+
+    @property
+    def journal_files(self) -> int:
+        """How many files the journal has."""
+        return 1 + len(self._rotated)
+
+    def path_of(self, timestamp: int | None) -> Path:
+        """The path of the file of this number."""
+        if timestamp is None:
+            return self.path
+        return self.directory / (self._odd_names.get(timestamp) or rotated_name(self.queue, timestamp))
+
+    def _file_behind(self, timestamp: int) -> int | None:
+        """The number of the file behind one; None for the newest."""
+        return min((other for other in self._rotated if other > timestamp), default=None)
+
+    def _reader_at(self, timestamp: int | None, position: int) -> ReadBehind:
+        places = self._file_behind, self.path_of
+        return ReadBehind(self._disk, self.queue, self._dialect, *places, timestamp, position)
+
+    def _fall_behind(self, position: int) -> None:
+        self._behind = self._reader_at(None, position)
+
+    def end_behind(self) -> None:
+        """All items are in memory, or gone."""
+        behind, self._behind = self._behind, None
+        if behind is not None:
+            behind.close()
+
+    def _refill(self) -> None:
+        """Put the next items into memory; there are some that are not."""
+        self.settled(self._stock_shelf, gathers=False)
+
+    def _stock_shelf(self) -> None:
+        assert self._behind is not None
+        before, is_flushed = self.memory_items, False
+        while self.memory_items == before:
+            if self._behind.stock(self.stock, self.max_memory_items, self.max_memory_bytes):
+                continue
+            if is_flushed:
+                reason = f"{self.behind_items} more items were to be here; was the file changed by another program?"
+                raise DamagedJournal(self.path, self._behind.position, reason)
+            self._pour()
+            is_flushed = True
+        if not self.behind_items:
+            self.end_behind()
+
+    def head_added(self) -> int:
+        """When the head was added, in milliseconds; 0 if nothing waits, or nobody knows. The mutex is held."""
+        if not self.memory_items and self.behind_items and not self.refusing:
+            with contextlib.suppress(LogwrightError):  # whoever asks for an item will be told
+                self._refill()
+        return self.head()[1] if self.memory_items else 0
+
+    # --- looking at all of it ---------------------------------------------------------------------------------------
+
+    def waiting_entries(self) -> Iterator[Entry]:
+        """The items that wait, from head to tail, as they are at this moment."""
+        self._names_in_order.wait()
+        with self.mutex:
+            self._check()
+            entries, behind = self.entries(), self._behind
+            if behind is None:
+                return iter(entries)
+            self._pour()
+            files = OpenFiles(self._disk, [self._source_of(number) for number in self._numbers_from(behind.timestamp)])
+            files.open_all()
+            return chain(entries, _entries_of(files, behind.position, self.behind_items, self._dialect))
+
+    def _numbers_from(self, timestamp: int | None) -> list[int | None]:
+        rotated = sorted(self._rotated) if timestamp is not None else []
+        return [*(number for number in rotated if timestamp is not None and number >= timestamp), None]
+
+    def _source_of(self, timestamp: int | None) -> JournalFile:
+        path = self.path_of(timestamp)
+        return JournalFile(self.queue, path.name, path, timestamp)
+
+    def _release(self) -> None:
+        with contextlib.ExitStack() as stack:
+            stack.callback(super()._release)
+            stack.callback(self.end_behind)
+
+
+def _entries_of(files: OpenFiles, position: int, count: int, dialect: int) -> Iterator[Entry]:
+    """So many items that were added from a position of the first file on. The files are closed then."""
+    shelf = quick.Shelf(0, 1, dialect)
+    try:
+        for source in files.files:
+            cursor = Cursor(files.file(source), source, position, dialect=dialect)
+            position = 0
+            while count and (chunk := cursor.read()) is not None:
+                kinds, numbers, positions, end, is_last = turns_of(chunk)
+                shelf.stock(chunk.data, chunk.base, kinds, numbers, positions, end, NO_LIMIT, NO_LIMIT)
+                entries = shelf.entries()[:count]
+                shelf.clear()
+                count -= len(entries)
+                yield from entries
+                if is_last:
+                    break
+            files.done_with(source)
+    finally:
+        files.close()
+
+
+def _entry(operation: Operation, attempts: int) -> Entry:
+    return operation.data or b"", operation.added or 0, operation.expires or 0, attempts, 0
+
+
+def operations_of(entries: Sequence[Entry]) -> list[Operation]:
+    """The operations that add some items."""
+    return [
+        Operation("add_xid", name, added=added, expires=expires or None, data=data)
+        if name
+        else Operation("addx", added=added, expires=expires or None, data=data)
+        for data, added, expires, _, name in entries
+    ]

@@ -1,0 +1,260 @@
+"""Packing: the state of a queue in place of the files that led to it, crash safe at every step.
+
+The rotated files up to the number T become one. What a crash right after each step leaves:
+
+    1. `NAME~~T` is written and synced                  the old files, and a temporary one that does not count
+    2. which files it replaces is noted, synced         the same (see `note.py`)
+    3. it becomes `NAME.T.pack`, and that is synced     the pack counts, and the files up to T are dead
+    4. the dead files before T are removed, synced      the same, with fewer of them
+    5. the pack becomes `NAME.T`                        the pack alone, under the one name or the other
+
+A dead file that was not noted is moved to `.logwright/cut/` in the place of step 4: the pack comes from elsewhere.
+
+At each point the files that count stand for the same queue. Step 4 comes before step 5, and is synced before it: a dead
+file beside a pack that has lost its suffix would count again.
+
+A pack begins with what rebuilds the state. In the dialect `documented`: SAVE_XID; for every reserved item ADD_XID and
+REMOVE_TENTATIVE; then every item of the queue. In `kestrel2`: for every reserved item ADDX and REMOVE_TENTATIVE_XID,
+which moves the last used id, so SAVE_XID comes behind these; then every item.
+
+How often an item was put back is said as the journal always says it: it is reserved and put back so often. Such items
+are at the head of the queue. All of them are reserved, one after the other, and then put back, the last one first; the
+rest of the queue follows. Most of a queue is copied as it is, piece by piece, so packing needs little memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from array import array
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from pathlib import Path
+from typing import Final
+
+from ...core.io.disk import Disk, File, write_all
+from ...core.io.keep import keep_file
+from ...core.read.snapshot import snapshot
+from ...errors import LogwrightError
+from ..bytes import codec
+from ..bytes.ids import preceding
+from ..bytes.layout import KESTREL2, PACK_SUFFIX, TEMPORARY, rotated_name
+from ..bytes.records import Operation
+from ..files.files import Listing, known_dead, list_files
+from ..files.note import note_rotated, write_note
+from ..files.reader import Reader
+from . import quick
+from .survey import Survey
+
+logger = logging.getLogger("logwright.kestrel")
+
+_PIECE_BYTES: Final = 1 << 20
+MOST_ATTEMPTS: Final = 1000
+"""How many times of putting an item back a pack remembers: an item that fails for ever must not fill it."""
+
+
+def next_timestamp(last: int) -> int:
+    """The number for a file that is rotated now: greater than any before it, also when the clock has gone back."""
+    return max(time.time_ns() // 1_000_000, last + 1)
+
+
+@dataclass(slots=True)
+class Packed:
+    """A pack that was written: its number, its size, and where some of its items of the run begin."""
+
+    timestamp: int
+    size_bytes: int = 0
+    run_items: int = 0
+    _items: array[int] = field(default_factory=lambda: array("q"))
+    _positions: array[int] = field(default_factory=lambda: array("q"))
+
+    def begin_piece(self) -> None:
+        """The next item of the run begins here."""
+        self._items.append(self.run_items)
+        self._positions.append(self.size_bytes)
+
+    def near(self, item: int) -> tuple[int, int]:
+        """A place that is not far before an item of the run: which item is there, and its position."""
+        piece = bisect_right(self._items, item) - 1
+        return self._items[piece], self._positions[piece]
+
+
+def pack(disk: Disk, reader: Reader, upto: int) -> bool:
+    """Put the state of all rotated files up to a number in their place; False when there is nothing to be gained.
+
+    The caller holds the queue's lock. Damage in one of the files is raised, and nothing is changed.
+    """
+    if write_pack(disk, reader, upto) is None:
+        return False
+    finish_pack(disk, reader.directory, list_files(disk, reader.directory, reader.queue))
+    return True
+
+
+def write_pack(
+    disk: Disk,
+    reader: Reader,
+    upto: int,
+    first: Sequence[tuple[Operation, int]] = (),
+    *,
+    go_on: Callable[[], None] = lambda: None,
+) -> Packed | None:
+    """The first three steps; None when there is nothing to pack. The files that are dead now are still there.
+
+    `first` are items, with their attempts, that are at the head although the files do not say so.
+    `go_on` is called every now and then; what it raises ends this, and nothing has changed then.
+    """
+    directory, queue = reader.directory, reader.queue
+    listing = list_files(disk, directory, queue)
+    if listing.pack is not None:
+        finish_pack(disk, directory, listing)
+        listing = list_files(disk, directory, queue)
+    packed = [file for file in listing.files if file.timestamp is not None and file.timestamp <= upto]
+    if not packed:
+        return None
+    found = Packed(packed[-1].timestamp or 0)
+    temporary = directory / f"{queue}{TEMPORARY}{found.timestamp}"
+    with snapshot(disk, lambda: packed, directory / queue) as files:
+        survey = Survey(reader, files, go_on)
+        write_temporary(disk, temporary, _state_of(survey, found, first, go_on))
+    write_note(disk, directory, queue, found.timestamp, found.size_bytes, (file.name for file in packed))
+    disk.rename(temporary, directory / (rotated_name(queue, found.timestamp) + PACK_SUFFIX))
+    disk.sync_directory(directory)
+    return found
+
+
+def finish_pack(disk: Disk, directory: Path, listing: Listing) -> None:
+    """Remove what a pack has replaced, and let it have its name. What it is not known to hold is kept."""
+    pack = listing.pack
+    if pack is None or pack.timestamp is None:
+        return
+    name = rotated_name(pack.queue, pack.timestamp)
+    known = known_dead(disk, directory, listing)
+    for dead in listing.dead:
+        if dead not in known and disk.file_size(directory / dead):
+            kept = keep_file(disk, directory, directory / dead)
+            logger.warning("%s: a pack from elsewhere stands for %s, which is kept in %s", pack.path, dead, kept)
+        elif dead != name:  # the pack takes its place at once
+            disk.remove(directory / dead)
+    disk.sync_directory(directory)
+    size = disk.file_size(pack.path)
+    disk.rename(pack.path, directory / name)
+    note_rotated(disk, directory, pack.queue, name, size, upto=pack.timestamp)
+
+
+def remove_temporary(disk: Disk, directory: Path, listing: Listing) -> None:
+    """Remove what a crash has left under a temporary name."""
+    for name in listing.temporary:
+        if not disk.is_directory(directory / name):
+            disk.remove(directory / name)
+
+
+def write_temporary(disk: Disk, path: Path, pieces: Iterable[bytes]) -> None:
+    """Write a file that does not count yet, and sync it. It is removed again if that fails."""
+    disk.remove(path)
+    file = disk.open(path, "create")
+    try:
+        _write_pieces(file, pieces)
+        file.sync()
+    except BaseException:
+        with contextlib.suppress(LogwrightError):
+            disk.remove(path)
+        raise
+    finally:
+        file.close()
+
+
+def _write_pieces(file: File, pieces: Iterable[bytes]) -> None:
+    position = 0
+    waiting = bytearray()
+    for piece in pieces:
+        waiting += piece
+        if len(waiting) >= _PIECE_BYTES:
+            write_all(file, position, waiting)
+            position += len(waiting)
+            waiting = bytearray()
+    write_all(file, position, waiting)
+
+
+def _state_of(
+    survey: Survey, packed: Packed, first: Sequence[tuple[Operation, int]], go_on: Callable[[], None]
+) -> Iterator[bytes]:
+    """The operations that rebuild the queue after the operations of some files, piece by piece."""
+    tally = survey.tally
+    reserved, front = tally.open(), tally.front()
+    loaded = survey.load([item for _, item, _ in reserved] + [item for item, _ in front])
+    operations = state_operations(
+        tally.xid,
+        [(xid, loaded[item], attempts) for xid, item, attempts in reserved],
+        [one for one in first if one[1]] + [(loaded[item], attempts) for item, attempts in front],
+        survey.dialect,
+    )
+    # Of an empty queue the original leaves an empty pack; in our own dialect a pack says at least that it is one.
+    mark = [] if tally.xid or survey.dialect == KESTREL2 else [codec.encode(Operation("save_xid", 0))]
+    untried = [codec.encode(item) for item, attempts in first if not attempts]
+    for piece in chain(mark, operations, untried):
+        packed.size_bytes += len(piece)
+        yield piece
+    for chunk, turns in survey.run():
+        go_on()
+        packed.begin_piece()
+        copied, count = quick.copy_adds(chunk.data, chunk.base, turns.kinds, turns.positions, turns.end, 0)
+        packed.size_bytes += len(copied)
+        packed.run_items += count
+        yield copied
+
+
+def state_operations(
+    xid: int, reserved: list[tuple[int, Operation, int]], front: list[tuple[Operation, int]], dialect: int
+) -> Iterator[bytes]:
+    """The bytes of operations that lead to this state, in a queue that is empty.
+
+    `reserved` are the open transactions: id, the item, its attempts. `front` are the items that were put back, from the
+    head on, with their attempts.
+    """
+    comes_last = dialect == KESTREL2  # there a reservation moves the last used id
+    if xid and not comes_last:
+        yield codec.encode(Operation("save_xid", xid))
+    for name, item, attempts in reserved:
+        yield _reserve(dialect, name, item, attempts)
+        comes_last |= attempts > 0
+    names = _unused({name for name, _, _ in reserved}, len(front))
+    for name, (item, attempts) in zip(names, front, strict=True):
+        yield _reserve(dialect, name, item, attempts - 1)
+        comes_last |= attempts > 1
+    for name in reversed(names):
+        yield codec.encode(Operation("unremove", name))
+    if comes_last and (xid or reserved or front):
+        yield codec.encode(Operation("save_xid", xid))
+
+
+def _reserve(dialect: int, xid: int, item: Operation, attempts: int) -> bytes:
+    """The operations that add an item to an empty queue and reserve it under an id, after so many attempts."""
+    if dialect == KESTREL2:
+        added, reserve = plain(item), [Operation("remove_tentative_xid", xid)]
+        again = [Operation("unremove", xid), *reserve]
+    else:
+        added = Operation("add_xid", xid, added=item.added or 0, expires=item.expires, data=item.data)
+        reserve = [Operation("remove_tentative")]
+        # Once put back it has no name any more, and gets the next id: let that be the same one.
+        again = [Operation("unremove", xid), Operation("save_xid", preceding(xid)), *reserve]
+    first, repeated = (b"".join(map(codec.encode, operations)) for operations in ([added, *reserve], again))
+    return first + repeated * min(attempts, MOST_ATTEMPTS)
+
+
+def plain(operation: Operation) -> Operation:
+    """The item of an operation as an item without an id. One of `add` stays what it is: nobody knows when it came."""
+    return operation if operation.op == "add" else replace(operation, op="addx", xid=None)
+
+
+def _unused(taken: set[int], count: int) -> list[int]:
+    """So many ids that are not taken."""
+    found: list[int] = []
+    xid = 0
+    while len(found) < count:
+        xid += 1
+        if xid not in taken:
+            found.append(xid)
+    return found

@@ -1,0 +1,1 @@
+"""Records and tables: Arrow columns, splits, the sink and restoring."""

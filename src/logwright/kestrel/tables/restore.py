@@ -1,0 +1,102 @@
+"""Restoring queues from tables: the same operations in the same files.
+
+The bytes of an operation follow from its name and its fields, whatever the dialect, and a file is nothing but
+operations, one behind the other. So a journal that was whole comes back byte for byte, with its rotated files, its
+empty ones, and what follows a state dump. What was damaged is not in the tables: the operations behind it come right
+behind those before it, which is how a replay that goes on behind damage sees them, so the queue is in the same state.
+
+Tables that grew by increments may have the operations of a file under two names, that of the newest file and the one
+it was rotated to. `settled` says which it has now: the number of the file behind it is in every operation of that one.
+
+A journal is always a directory: a queue that was found as a file by itself comes back in a directory of that name, with
+its files in it. Locks and what was cut off and kept (`.logwright/`) are not restored. Queues have no consumers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from ...core.io.disk import REAL_DISK, Disk
+from ...core.publish.refilling import RefilledFile
+from ...core.publish.restore import Restore
+from ...errors import WrongUse
+from ..bytes import kernel
+from ..bytes.codec import Columns
+from ..bytes.layout import DOCUMENTED, KESTREL2, TEMPORARY, parse_name, rotated_name
+from ..bytes.records import DIALECT_OF, OPS
+from ..files.writer import BUFFER_BYTES
+
+_OF_KESTREL2: Final = bytes(OPS[op] for op, dialect in DIALECT_OF.items() if dialect == "kestrel2")
+_MAX_NAME_BYTES: Final = 255
+
+
+def part_of(file: str) -> str:
+    """The queue that a file belongs to."""
+    parsed = parse_name(file)
+    if parsed is not None:
+        return parsed[0]
+    if not file or file.startswith(".") or {"/", "\0"} & set(file) or TEMPORARY in file:
+        raise WrongUse(f"{file!r} cannot be the name of a file of a queue")
+    return file
+
+
+class FileWriter(RefilledFile):
+    """Writes one file of a queue."""
+
+    records_name = "operations"
+
+    def __init__(self, directory: Path, file: str, *, disk: Disk = REAL_DISK) -> None:
+        part_of(file)
+        if len(file.encode()) > _MAX_NAME_BYTES:
+            raise WrongUse(f"{file!r} is longer than a file's name can be")
+        super().__init__(directory, file, disk=disk)
+
+    def _encoded(self, batch: Any) -> Iterator[bytes]:
+        from .tables import operations
+
+        columns = operations(batch)
+        return _packed(columns)
+
+
+def _packed(columns: list[Columns]) -> Iterator[bytes]:
+    for part in columns:
+        kinds = bytes(part.kinds or b"")[: part.count]
+        dialect = KESTREL2 if any(kind in _OF_KESTREL2 for kind in kinds) else DOCUMENTED
+        row = 0
+        while row < part.count:
+            data, _, row = kernel.pack(part, row, BUFFER_BYTES, dialect, 0)
+            yield data
+
+
+class QueueRestore(Restore):
+    """Files of queues."""
+
+    renames_files = True
+
+    def part_of(self, file: str) -> str:
+        return part_of(file)
+
+    def writer(self, directory: Path, file: str, *, disk: Disk, listed: Sequence[str] = ()) -> FileWriter:
+        return FileWriter(directory, file, disk=disk)
+
+    def settled(self, names: Iterable[tuple[str, int | None]]) -> dict[tuple[str, int | None], str]:
+        """The name of each file by one that it had, and the number of the file before it, which never changes."""
+        by_queue: dict[str, dict[int, set[str]]] = {}
+        found: dict[tuple[str, int | None], str] = {}
+        for name, before in names:
+            found[name, before] = name
+            if before is not None:
+                by_queue.setdefault(part_of(name), {}).setdefault(before, set()).add(name)
+        for queue, files in by_queue.items():
+            numbers = sorted(files)
+            for before, following in zip(numbers, [*numbers[1:], None], strict=True):
+                rotated = [name for name in files[before] if name != queue]
+                name = queue if following is None else rotated_name(queue, following)
+                for each in files[before]:
+                    found[each, before] = max(rotated, default=name)
+        return found
+
+
+RESTORE: Final = QueueRestore()

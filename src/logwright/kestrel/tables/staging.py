@@ -1,0 +1,227 @@
+"""Batches of items that many tasks write and one place publishes: `core.publish.staging` for the queues of a directory.
+
+A task encodes its items into files of its own, one for each queue: an ADDX each, which both dialects read the same. Of
+those for one queue the publisher makes one file, if there are several, before it commits; then a batch is put in place
+by giving each file its name, and takes no more space: one rotated file for each batch and queue.
+
+Rotated files are replayed before the newest one. So that the items of a batch come behind those that were there, the
+newest file, unless it is empty, is rotated first, under the queue's lock:
+
+    cars.904    cars                        ->      cars.904    cars.950            cars.951        cars
+                (items, removals)                               (what was cars)     (the batch)     (empty, or missing)
+
+951 is greater than every number before it, also when the clock has gone back. Rotating changes nothing about a queue,
+so it may be done before the commit, and for a batch that is never committed.
+
+What is in place after a crash: a staged file is gone once it has its name; where a power cut has left both names, they
+are the same file. What is not yet in place gets a new number then, behind whatever was written in the meantime.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from ...core.io.disk import REAL_DISK, Disk, File, make_directories, write_all
+from ...core.io.lock import Lock
+from ...core.publish.manifest import FilesOf, OpenedParts, Part, StagedFile, Target
+from ...core.publish.renaming import bytes_to_put_together, give_name, has_name, put_together
+from ...core.publish.staging import PackedFile, StageFiles, lock_to_publish
+from ...errors import WrongUse
+from ..bytes import kernel
+from ..bytes.codec import Columns
+from ..bytes.layout import DOCUMENTED, HOME_DIRECTORY, check_queue_name, lock_name, parse_name, rotated_name
+from ..files.files import list_files
+from ..files.writer import BUFFER_BYTES, Writer
+from ..model.packing import next_timestamp
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_COPY_BYTES: Final = 1 << 20
+
+
+# --- where they go --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class QueuesTarget(Target):
+    """How the queues of a directory are written. Items that name no queue go to `queue`."""
+
+    format: ClassVar[str] = "kestrel"
+    options: ClassVar = {"queue": ("queue", "text")}
+
+    queue: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.queue is not None:
+            check_queue_name(self.queue)
+
+    def check_name(self, part: str) -> None:
+        """Raise `WrongUse` for what cannot be the name of a queue."""
+        check_queue_name(part)
+
+    def check_root(self, disk: Disk, root: Path) -> None:
+        """A directory has room for any queue."""
+
+    def needed_bytes(self, files_of: FilesOf) -> int:
+        """Only what has to be put together is copied."""
+        return bytes_to_put_together(files_of)
+
+    @contextlib.contextmanager
+    def open_parts(self, disk: Disk, root: Path, run: str, files_of: FilesOf) -> Iterator[OpenedParts]:
+        """The queues, locked, with nothing in their newest files, and for each of them one file that is to be renamed.
+
+        A queue that is not there yet comes into being after the commit.
+        """
+        make_directories(disk, root / HOME_DIRECTORY)
+        with contextlib.ExitStack() as stack:
+            locks = {queue: stack.enter_context(_lock(disk, root, queue)) for queue in files_of}
+            starts = {queue: _make_way(disk, root, queue, lock) for queue, lock in locks.items()}
+            parts = put_together(disk, root, run, files_of, starts, lambda files, path: _as_one(disk, files, path))
+
+            def put(part: Part) -> None:
+                for staged in part.files:
+                    give_name(disk, root, staged, root / rotated_name(part.name, part.start))
+
+            yield parts, put
+
+    def complete_part(self, disk: Disk, root: Path, part: Part) -> None:
+        """Give the file its name unless it has it."""
+        make_directories(disk, root / HOME_DIRECTORY)
+        with _lock(disk, root, part.name) as lock:
+            for staged in part.files:
+                if not has_name(disk, root, staged, _paths(disk, root, part.name)):
+                    number = _make_way(disk, root, part.name, lock)
+                    give_name(disk, root, staged, root / rotated_name(part.name, number))
+            disk.sync_directory(root)  # whoever gave it the name may have been killed before that
+
+    def refuse_live_writers(self, root: Path, *, disk: Disk) -> None:
+        """Raise what publishing into the target's own queue would raise now: better before the work than behind it.
+
+        Which other queues a batch is for, only its rows can tell.
+        """
+        queue = self.queue
+        if queue is not None and disk.exists(root / lock_name(queue)):
+            _lock(disk, root, queue).release()
+
+    def check_writable(self, schema: pa.Schema) -> None:
+        from .tables import check_writable
+
+        check_writable(schema, self)
+
+    def writable(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        from .tables import writable
+
+        return writable(batch)
+
+    def stage(self, root: Path, run: str, order: int, *, disk: Disk = REAL_DISK) -> Stage:
+        return Stage(root, run, order, self, disk=disk)
+
+
+def _lock(disk: Disk, root: Path, queue: str) -> Lock:
+    return lock_to_publish(disk, root / lock_name(queue), root / queue)
+
+
+# --- staging, in a task ---------------------------------------------------------------------------------------------
+
+
+class _StageFile(PackedFile):
+    """The items for one queue, as a file of its journal."""
+
+    def append(self, parts: list[Columns]) -> None:
+        now = time.time_ns() // 1_000_000
+        for part in parts:
+            row = 0
+            while row < part.count:
+                data, count, row = kernel.pack(part, row, BUFFER_BYTES, DOCUMENTED, now)
+                self.write(data, count)
+
+
+class Stage(StageFiles[_StageFile]):
+    """What one task writes: see `core.publish.staging`."""
+
+    def __init__(self, root: Path | str, run: str, order: int, target: QueuesTarget, *, disk: Disk = REAL_DISK) -> None:
+        super().__init__(root, run, order, _StageFile, disk)
+        self._target = target
+
+    def append_batch(self, batch: Any) -> None:
+        """Take the rows of an Arrow record batch, each an item for its queue.
+
+        Columns: `data`, and if present `queue`, `added` and `expires`, as `Writer.append_batch` takes them.
+        """
+        from . import columns
+
+        for queue, rows in columns.by_queue(batch, self._target.queue or ""):
+            if not queue and self._target.queue is None:
+                raise WrongUse("a row names no queue: give each one in the column queue, or say option('queue', NAME)")
+            check_queue_name(queue)
+            if rows.num_rows:
+                self._file_of(queue).append(columns.from_arrow(rows))
+
+
+# --- what becomes of the files ----------------------------------------------------------------------------------------
+
+
+class _WayMaker(Writer):
+    """A writer of whoever publishes, who has the lock, keeps it, and knows of all manifests that there are."""
+
+    def __init__(self, disk: Disk, path: Path, lock: Lock) -> None:
+        self._held = lock
+        super().__init__(path, disk=disk)
+
+    def _take_lock(self) -> Lock:
+        return self._held
+
+    def _release(self) -> None:
+        if hasattr(self, "_file"):  # unless opening failed before there was one
+            self._file.close()
+
+
+def _make_way(disk: Disk, root: Path, queue: str, lock: Lock) -> int:
+    """The number for a file that is to be replayed behind all that there is. The newest file is empty then, or none."""
+    listing = list_files(disk, root, queue)
+    last, newest = listing.last_timestamp, listing.newest
+    if listing.pack is not None or (newest is not None and disk.file_size(newest.path)):
+        with _WayMaker(disk, root / queue, lock) as writer:  # also cuts a torn tail off, which only the newest may have
+            last = writer.rotate()
+    timestamp = next_timestamp(last)
+    if parse_name(rotated_name(queue, timestamp)) is None:
+        raise WrongUse(f"{root / rotated_name(queue, last)}: there is no greater number for a file behind this one")
+    return timestamp
+
+
+def _as_one(disk: Disk, files: Sequence[StagedFile], path: Path) -> int:
+    """Make a file with the items of all, durable but for its name; how large it is."""
+    file = disk.open(path, "create")
+    try:
+        size = 0
+        for staged in files:
+            size += _copy(disk, path.with_name(staged.name), file, size)
+        file.sync()
+    finally:
+        file.close()
+    return size
+
+
+def _copy(disk: Disk, path: Path, target: File, start: int) -> int:
+    """Write the bytes of a file to another one; how many those were."""
+    file = disk.open(path, "read")
+    try:
+        position = 0
+        while data := file.read_at(position, _COPY_BYTES):
+            write_all(target, start + position, data)
+            position += len(data)
+        return position
+    finally:
+        file.close()
+
+
+def _paths(disk: Disk, root: Path, queue: str) -> list[Path]:
+    """All files of a queue, also those that a pack has replaced."""
+    listing = list_files(disk, root, queue)
+    return [*(file.path for file in listing.files), *(root / name for name in listing.dead)]

@@ -1,0 +1,189 @@
+"""kestrel on Spark: its typed columns, and the same operations in the columns that all formats share.
+
+    queue STRING, op STRING, xid INT, count INT, added TIMESTAMP, expires TIMESTAMP, data BINARY
+
+What an operation does not have is null, and so is a time that 64 bits of microseconds cannot hold. Of the shared ones
+`op` is the name of the operation, `value` its item, `timestamp` when that was added, `detail` the rest of it in JSON:
+queue, xid, count, expires in milliseconds, and `added` in milliseconds where `timestamp_ns` cannot hold it.
+
+The number of an operation is `sequence` times 2^64 plus `position`, because no BIGINT holds it as a whole. `sequence`
+is the number in the name of the file before its own. So operations of a queue are in order by (`sequence`, `position`),
+also those that were read before their file was rotated and got another name. It is null beyond 63 bits.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...core.arrow.columns import BATCH_BYTES, left_out
+from ...core.arrow.tables import OwnColumns, details, microseconds, named_detail, number_detail, scaled, sizes
+from ...errors import WrongUse
+from ..bytes.codec import Columns
+from ..bytes.records import FIELDS
+from . import columns
+from .columns import by_queue, from_arrow
+
+if TYPE_CHECKING:
+    from .staging import QueuesTarget
+
+TYPED: Final = pa.schema(
+    [
+        ("queue", pa.string()),
+        ("op", pa.string()),
+        ("xid", pa.int32()),
+        ("count", pa.int32()),
+        ("added", pa.timestamp("us", tz="UTC")),
+        ("expires", pa.timestamp("us", tz="UTC")),
+        ("data", pa.binary()),
+    ]
+)
+
+_SOURCES: Final = {
+    "value": ("data",),
+    "timestamp": ("added",),
+    "timestamp_ns": ("added",),
+    "detail": ("queue", "xid", "count", "added", "expires"),
+    "sequence": ("before",),
+}
+"""From which of the format's own columns a column is made, where those have other names."""
+_OWN: Final = ("queue", "op", "xid", "count", "added", "expires", "data", "file", "position", "size", "before")
+_DETAILS: Final = pa.struct(
+    [("queue", pa.string()), ("xid", pa.int32()), ("count", pa.int32()), ("expires", pa.int64()), ("added", pa.int64())]
+)
+
+
+_WRITTEN: Final = ("queue", "data", "added", "expires")
+"""What becomes an item of a queue, by a sink."""
+_TIMED: Final = pa.array([op for op, fields in FIELDS.items() if "added" in fields], pa.string())
+
+
+class QueueColumns(OwnColumns):
+    """The columns of the operations of queues."""
+
+    typed = TYPED
+    own = _OWN
+    made_from = _SOURCES
+
+    def schema(self, names: Sequence[str] | None = None, *, sharded: bool = False) -> pa.Schema:
+        return columns.schema(names, sharded=sharded)
+
+    def collector(
+        self, names: Sequence[str] | None = None, *, sharded: bool = False, batch_bytes: int | None = None
+    ) -> columns.Collector:
+        return columns.Collector(names, sharded=sharded, batch_bytes=batch_bytes or BATCH_BYTES)
+
+    def column(self, batch: pa.RecordBatch, name: str) -> pa.Array | None:
+        """One column for Spark out of a batch of `columns.py`; None for what a queue's journal does not have."""
+        if name == "detail":
+            return _detail(batch)
+        data = self.first(batch, name)
+        if data is None:
+            return None
+        if name in ("queue", "op", "file"):
+            return data.cast(pa.string())
+        if name in ("added", "expires", "timestamp"):
+            return microseconds(data, 1000)
+        if name == "timestamp_ns":
+            return scaled(data, 1_000_000)
+        if name == "position":
+            return data.view(pa.int64())
+        if name == "size":
+            return sizes(data, "an operation")
+        return data
+
+    def check(self, batch: pa.RecordBatch) -> None:
+        columns.from_arrow(batch)
+
+    def as_messages(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        return columns.as_messages(batch)
+
+    def left_out(self, messages: pa.RecordBatch) -> dict[str, int]:
+        return left_out(messages, "key", "type", "fraction of a millisecond")
+
+
+COLUMNS: Final = QueueColumns()
+
+
+def _detail(batch: pa.RecordBatch) -> pa.Array:
+    numbers = {"xid": batch.column("xid"), "count": batch.column("count")}
+    numbers["expires"] = batch.column("expires").view(pa.int64())
+    added = batch.column("added").view(pa.int64())
+    lost = pc.and_(pc.is_valid(added), pc.is_null(scaled(batch.column("added"), 1_000_000)))
+    if pc.any(lost).as_py():
+        numbers["added"] = pc.if_else(lost, added, pa.scalar(None, pa.int64()))
+    fields = [number_detail(name, found) for name, found in numbers.items()]
+    return details([named_detail("queue", batch.column("queue")), *fields])
+
+
+# --- restoring ------------------------------------------------------------------------------------------------------
+
+
+def operations(batch: pa.RecordBatch) -> list[Columns]:
+    """The rows of a batch in the columns that all formats share, as operations again."""
+    for name in ("op", "position", "size", "detail"):
+        if batch.column(name).null_count:
+            raise WrongUse(f"column {name} is null in a row that is to become an operation")
+    found = parsed(batch.column("detail"))
+    exact = pc.divide(batch.column("timestamp_ns"), 1_000_000)
+    added = pc.coalesce(found.field("added"), exact)
+    # What has no time of its own is given any; an item that needs one must have it.
+    missing = pc.and_(pc.is_null(added), pc.is_in(batch.column("op"), _TIMED))
+    if pc.any(missing).as_py():
+        raise WrongUse(f"row {pc.index(missing, True).as_py()} does not say when its item was added")
+    return from_arrow(
+        pa.RecordBatch.from_arrays(
+            [
+                batch.column("op"),
+                found.field("xid"),
+                found.field("count"),
+                added,
+                found.field("expires"),
+                batch.column("value"),
+            ],
+            names=["op", "xid", "count", "added", "expires", "data"],
+        )
+    )
+
+
+def parsed(column: pa.Array) -> pa.StructArray:
+    """What the column `detail` says, as `_detail` has written it."""
+    try:
+        found = [json.loads(text) for text in column.to_pylist()]
+        if any(type(each) is not dict or type(each.get("queue")) is not str for each in found):
+            raise ValueError("there is one that does not name a queue")
+        return pa.array(found, _DETAILS)
+    except (ValueError, TypeError, pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise WrongUse(f"the details of these rows are none of operations: {error}") from None
+
+
+# --- writing ------------------------------------------------------------------------------------------------------
+
+
+def check_writable(schema: pa.Schema, target: QueuesTarget) -> None:
+    """Raise `WrongUse` for columns that cannot be written, before there are any rows."""
+    unknown = [name for name in schema.names if name not in _WRITTEN]
+    if unknown:
+        known = "queue, data, added and expires"
+        raise WrongUse(f"an item of a queue has no {', '.join(unknown)}: select {known}, as far as you have them")
+    if "data" not in schema.names:
+        raise WrongUse("there is no column data, which is what an item holds")
+    if "queue" not in schema.names and target.queue is None:
+        raise WrongUse("say which queue the items are for: in a column queue, or by option('queue', NAME)")
+    empty = writable(pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema))
+    for _, rows in [("", empty), *by_queue(empty, "")]:
+        from_arrow(rows)
+
+
+def writable(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """A batch of Spark's as `Stage.append_batch` takes it. What expires at the epoch would never: it is refused."""
+    if "expires" in batch.schema.names and pa.types.is_timestamp(batch.schema.field("expires").type):
+        at_epoch = pc.equal(pc.floor_temporal(batch.column("expires"), unit="millisecond").cast(pa.int64()), 0)
+        if pc.any(at_epoch).as_py():
+            row = pc.index(at_epoch, True).as_py()
+            raise WrongUse(f"row {row}: an item cannot expire at 1970-01-01 00:00:00, which in a journal means never")
+    return batch

@@ -1,0 +1,484 @@
+"""Checking a sej journal: `verify` looks at every byte, `summarize` at names, sizes and both ends.
+
+A problem is something that costs messages or a consumer's place: bytes that are no message, missing offsets, a block
+that does not match its checksum, an offset file that cannot be read. An anomaly is odd and costs nothing: the journal
+stays sound. What is wrong in one place never hides the next: reading goes on behind it.
+
+    problems    torn_tail malformed unexpected_offset gap overlap checksum offset_file unreadable
+    anomalies   timestamp empty_segment doubled_name index checksum_file consumer_ahead consumer_behind side_file
+                leftover foreign_file lock_file repair
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from operator import gt
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...core.bytes.outcome import Damage, Span
+from ...core.checksum import CheckedFile, checksum_path
+from ...core.format import Located
+from ...core.io.disk import Disk, File
+from ...core.io.keep import kept_bytes
+from ...core.read.look import MOST_SHOWN_BYTES, Look
+from ...core.read.report import Problem, Progress, Report, Summary
+from ...errors import LogwrightError, NotFound, StorageFailed, is_refusal
+from ..bytes import codec, kernel
+from ..bytes.layout import HEAD, INDEX_DIRECTORY, MAX_KEY_BYTES, NO_TIMESTAMP, VALUE_SIZE
+from ..bytes.records import Message
+from ..model.replay import Extent, read_consumers
+from .ending import End, find_end, plausible_last
+from .index import ENTRY_BYTES, HEADER_BYTES, Entry, Index, Stretch, header_of, index_path, last_timestamp
+from .segment import Chunk, Cursor, Segment, judge, message_span, open_segment, step_back, unchecked
+from .surroundings import check_surroundings
+
+if TYPE_CHECKING:
+    from .reader import Reader
+
+
+# --- every byte -----------------------------------------------------------------------------------------------------
+
+
+def verify(reader: Reader, *, progress: Progress | None = None) -> Report:
+    """Check every byte of every segment, and what is around them.
+
+    Whatever is there, the answer is a report; where we may not look there is none (`StorageFailed`).
+    """
+    report = Report("sej")
+    segments = reader.segments()
+    sizes = [_size_or_nothing(reader, segment) for segment in segments]
+    report.bytes = sum(sizes)
+    expected: int | None = None
+    times = _Times(report)
+    for number, segment in enumerate(segments):
+        following = segments[number + 1] if number + 1 < len(segments) else None
+        _check_transition(reader, report, segments, number, expected)
+        if following is not None and sizes[number] == 0:
+            message = "no message is in it, and another segment follows"
+            report.anomalies.append(Problem(segment.name, 0, "empty_segment", message))
+        check = _SegmentCheck(reader, report, times, segment, following)
+        expected = check.run(progress, sum(sizes[:number]), report.bytes)
+    if not reader.is_single_file:
+        check_surroundings(reader.disk, reader.directory, segments, expected, report)
+    return report
+
+
+def _size_or_nothing(reader: Reader, segment: Segment) -> int:
+    """The size of a segment; 0 where it cannot be told, which reading it will."""
+    try:
+        return reader.disk.file_size(segment.path)
+    except LogwrightError:
+        return 0
+
+
+def _check_transition(
+    reader: Reader, report: Report, segments: list[Segment], number: int, expected: int | None
+) -> None:
+    """Whether a segment continues where the preceding one has ended. What the account of losses names is no problem."""
+    segment = segments[number]
+    first = segment.first_offset
+    if number and segments[number - 1].first_offset == first:
+        message = f"it stands for the same offset as {segments[number - 1].name}"
+        report.anomalies.append(Problem(segment.name, 0, "doubled_name", message))
+    if expected is None or first == expected:
+        return
+    if first > expected:
+        if reader.gap_before(segment, expected).kind == "lost":
+            return
+        message = f"the segment begins with offset {first} where {expected} was expected: {_lost(expected, first)}"
+        report.problems.append(Problem(segment.name, 0, "gap", message))
+    else:
+        message = f"the segment begins with offset {first}, but the one before it goes up to {expected - 1}"
+        report.problems.append(Problem(segment.name, 0, "overlap", message))
+
+
+def _lost(first: int, after: int) -> str:
+    """The messages between two offsets, in words."""
+    if after <= first:
+        return "no message is missing"
+    return f"message {first} is missing" if after == first + 1 else f"messages {first} to {after - 1} are missing"
+
+
+class _SegmentCheck:
+    """One segment: its messages, its index, its checksums."""
+
+    def __init__(
+        self, reader: Reader, report: Report, times: _Times, segment: Segment, following: Segment | None
+    ) -> None:
+        self._reader = reader
+        self._report = report
+        self._times = times
+        self._segment = segment
+        self._following = following
+        self._torn_at: int | None = None
+
+    def run(self, progress: Progress | None, before: int, total: int) -> int:
+        """Check it; the offset that the next segment should begin with."""
+        segment = self._segment
+        position = 0
+        expected = segment.first_offset
+        try:
+            file = self._reader.open_file(segment)
+            try:
+                plain = unchecked(file)
+                index = _IndexCheck(self._reader, self._report, segment, plain)
+                cursor = Cursor(plain, segment, 0, expected)
+                goes_on = True
+                while goes_on:
+                    while (chunk := cursor.read()) is not None:
+                        position, expected = cursor.position, cursor.expected
+                        self._report.records += chunk.count
+                        self._times.note(chunk)
+                        index.note(chunk)
+                        if progress is not None:
+                            progress(before + position, total)
+                    goes_on, expected = self._pass(cursor, index)
+                index.finish(cursor, plain.size())
+                self._check_sums(file)
+            finally:
+                file.close()
+        except (StorageFailed, NotFound) as error:
+            if is_refusal(error):
+                raise
+            hint = "its messages were not checked: make the file readable, then run this again"
+            self._problem(position, "unreadable", f"{error}; {hint}")
+            expected = self._following.first_offset if self._following is not None else expected
+        self._times.finish(segment)
+        return expected
+
+    def _pass(self, cursor: Cursor, index: _IndexCheck) -> tuple[bool, int]:
+        """What to do where the cursor stopped: whether it goes on, and the offset that is expected next."""
+        expected = cursor.expected
+        if cursor.ending == codec.CLEAN:
+            return False, expected
+        if self._following is None and cursor.ending == codec.INCOMPLETE and _has_grown(cursor):
+            return True, expected
+        damage, goes_on_at = judge(cursor, self._following)
+        index.lose_track()
+        if damage.kind == "torn_tail":
+            self._torn_at = damage.start
+            self._problem(damage.start, "torn_tail", f"{damage.reason}; the last {damage.size} bytes are a torn tail")
+            return False, expected
+        if goes_on_at is None:
+            self._problem(damage.start, damage.kind, f"{damage.reason}; {self._rest_lost(expected)}")
+            return False, self._following.first_offset if self._following is not None else expected
+        lost = _lost(expected, goes_on_at)
+        where = "" if damage.kind == "gap" else f"; the next whole message is at {damage.end}"
+        self._problem(damage.start, damage.kind, f"{damage.reason}; {lost}{where}")
+        return True, goes_on_at
+
+    def _rest_lost(self, expected: int) -> str:
+        """What is lost when nothing more of this segment can be read."""
+        if self._following is None:
+            return f"whatever comes from offset {expected} on is missing"
+        return f"nothing whole follows in this file: {_lost(expected, self._following.first_offset)}"
+
+    def _check_sums(self, file: File) -> None:
+        if not isinstance(file, CheckedFile):
+            return
+        for block in file.bad_blocks(0, file.size()):
+            if self._torn_at is None or block.end <= self._torn_at:
+                message = f"the checksum of the block of {block.size} bytes does not match"
+                self._problem(block.start, "checksum", message)
+        name = checksum_path(self._segment.path).name
+        folder = self._segment.name.rpartition("/")[0]
+        for note in file.notes():
+            side_name = f"{folder}/{name}" if folder else name
+            self._report.anomalies.append(Problem(side_name, note.position, "checksum_file", note.message))
+
+    def _problem(self, position: int, kind: str, message: str) -> None:
+        self._report.problems.append(Problem(self._segment.name, position, kind, message))
+
+
+def _has_grown(cursor: Cursor) -> bool:
+    """Whether a writer has completed by now what was incomplete when the cursor came to it."""
+    head = cursor.file.read_at(cursor.position, HEAD.size + MAX_KEY_BYTES + VALUE_SIZE.size)
+    size = codec.claimed_size(head, 0, len(head))
+    return size is not None and cursor.position + size <= cursor.file.size()
+
+
+@dataclass(slots=True)
+class _Times:
+    """Looks for timestamps that go back, and tells of them once for each segment."""
+
+    report: Report
+    _previous: int = NO_TIMESTAMP
+    _count: int = 0
+    _position: int = 0
+
+    def note(self, chunk: Chunk) -> None:
+        columns = kernel.columns(chunk.data, chunk.start, chunk.stop, chunk.count, codec.TIMESTAMPS)
+        assert columns.timestamps is not None
+        stamps: Any = memoryview(columns.timestamps).cast("q")[: chunk.count]
+        if columns.untimed:
+            stamps = [stamp for stamp in stamps if stamp != NO_TIMESTAMP]
+        if not stamps:
+            return
+        back = int(self._previous > stamps[0]) + sum(map(gt, stamps[:-1], stamps[1:]))
+        if back and not self._count:
+            self._position = self._first_back(chunk)
+        self._count += back
+        self._previous = stamps[-1]
+
+    def _first_back(self, chunk: Chunk) -> int:
+        """Where the first message of a chunk is that is earlier than the one before."""
+        previous = self._previous
+        starts = kernel.spans(chunk.data, chunk.start, chunk.stop, chunk.count)
+        for start in starts[:-1]:
+            timestamp: int = HEAD.unpack_from(chunk.data, start)[1]
+            if timestamp != NO_TIMESTAMP:
+                if timestamp < previous:
+                    return chunk.base + start
+                previous = timestamp
+        return chunk.position
+
+    def finish(self, segment: Segment) -> None:
+        if self._count:
+            message = f"{self._count} messages are earlier than the one before them, the first of them here"
+            if self._count == 1:
+                message = "the message is earlier than the one before it"
+            self.report.anomalies.append(Problem(segment.name, self._position, "timestamp", message))
+        self._count = 0
+
+
+# --- the index ------------------------------------------------------------------------------------------------------
+
+
+class _IndexCheck:
+    """Compares a segment's index with the messages as they are passed."""
+
+    def __init__(self, reader: Reader, report: Report, segment: Segment, file: File) -> None:
+        self._stretch: Stretch | None = Stretch()  # None behind damage: nobody knows what was there
+        self._report = report
+        self._name = f"{INDEX_DIRECTORY}/{index_path(segment).name}"
+        self._entries: list[Entry] = []
+        self._next = 0
+        self._wrong: list[int] = []
+        path = index_path(segment)
+        if reader.is_single_file or not reader.disk.exists(path):
+            return
+        index_bytes = reader.disk.file_size(path)  # before the segment's own: a writer is in the segment first
+        index = Index.load(reader.disk, segment, file.size())
+        self._entries = [] if index is None else index.entries
+        if not _begins_with(reader.disk, path, header_of(segment)):
+            self._anomaly(0, "this is no index of the segment")
+        elif len(self._entries) < (index_bytes - HEADER_BYTES) // ENTRY_BYTES:
+            at = HEADER_BYTES + ENTRY_BYTES * len(self._entries)
+            self._anomaly(at, "the entries from here on are damaged, out of order, or beyond the end of the segment")
+
+    def lose_track(self) -> None:
+        """Damage was passed: what the next entry says of the times before it cannot be compared."""
+        self._stretch = None
+
+    def note(self, chunk: Chunk) -> None:
+        at, offset, after = chunk.start, chunk.first_offset, chunk.first_offset + chunk.count
+        while self._next < len(self._entries) and self._entries[self._next].offset < after:
+            entry = self._entries[self._next]
+            if entry.offset >= offset and not entry.is_end:
+                at, offset = self._compare(chunk, at, offset, entry), entry.offset
+            elif self._stretch is not None or entry.is_end:
+                self._wrong.append(self._next)
+            self._next += 1
+        if self._stretch is not None:
+            self._stretch.add(*kernel.walk(chunk.data, at, chunk.stop, offset)[3:])
+
+    def _compare(self, chunk: Chunk, at: int, offset: int, entry: Entry) -> int:
+        """Go on to an entry's message, and compare; where that message is in the chunk."""
+        at, _, _, smallest, largest = kernel.walk(chunk.data, at, chunk.stop, offset, entry.offset - offset)
+        position, timestamp = chunk.base + at, HEAD.unpack_from(chunk.data, at)[1]
+        if self._stretch is None:
+            found = entry._replace(position=position, timestamp=timestamp)
+        else:
+            self._stretch.add(smallest, largest)
+            found = self._stretch.end_at(entry.offset, position, timestamp)
+        if found != entry:
+            self._wrong.append(self._next)
+        self._stretch = Stretch(position)
+        return at
+
+    def finish(self, cursor: Cursor, size: int) -> None:
+        """The segment has been passed: what the index says of its end, and beyond."""
+        if self._stretch is not None and self._next < len(self._entries):
+            end = self._stretch.end_at(cursor.expected, size, last_timestamp(cursor.file, size), is_end=True)
+            self._wrong += [n for n in range(self._next, len(self._entries)) if self._entries[n] != end]
+        if self._wrong:
+            first = self._wrong[0]
+            message = f"{len(self._wrong)} of {len(self._entries)} entries do not agree with the segment"
+            self._anomaly(HEADER_BYTES + ENTRY_BYTES * first, f"{message}, the first of them here")
+
+    def _anomaly(self, position: int, message: str) -> None:
+        self._report.anomalies.append(Problem(self._name, position, "index", message))
+
+
+def _begins_with(disk: Disk, path: Path, header: bytes) -> bool:
+    try:
+        file = disk.open(path, "read")
+    except LogwrightError:
+        return False
+    try:
+        return file.read_at(0, len(header)) == header
+    finally:
+        file.close()
+
+
+# --- names, sizes, and both ends ------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Look(Look):
+    """What a quick look at the segments has found."""
+
+    bytes: int = 0
+    following: int = 0
+
+
+def summarize(reader: Reader) -> Summary:
+    """What this is, quickly: looks at the names, at the sizes, and at both ends of each segment.
+
+    The value of a first or last message that is larger than `MOST_SHOWN_BYTES` is not read, and None in its place.
+    """
+    segments = reader.segments()
+    look = _look(reader, segments)
+    first_offset = segments[0].first_offset if segments else 0
+    details: dict[str, Any] = {
+        "segments": len(segments),
+        "first_offset": first_offset,
+        "next_offset": look.following,
+        "consumers": read_consumers(reader),
+        "indexes": sum(reader.disk.exists(index_path(segment)) for segment in segments),
+        "checksums": sum(reader.disk.exists(checksum_path(segment.path)) for segment in segments),
+        "kept_bytes": kept_bytes(reader.disk, reader.directory),
+    }
+    return Summary(
+        format="sej",
+        path=str(reader.path),
+        files=len(segments),
+        bytes=look.bytes,
+        records=None if look.damage is not None else look.following - first_offset,
+        first=_if_readable(_first_record, reader, segments),
+        last=_if_readable(_last_record, reader, segments),
+        health=look.health,
+        damaged=look.damage is not None,
+        details=details,
+    )
+
+
+def _look(reader: Reader, segments: list[Segment]) -> _Look:
+    look = _Look()
+    for number, segment in enumerate(segments):
+        following = segments[number + 1] if number + 1 < len(segments) else None
+        with look.reading(segment.name):
+            look.following = _look_at(reader, look, segment, following)
+    return look
+
+
+def _look_at(reader: Reader, look: _Look, segment: Segment, following: Segment | None) -> int:
+    """Look at both ends of a segment; the offset behind its last message."""
+    file = open_segment(reader.disk, segment)
+    try:
+        size = file.size()
+        look.bytes += size
+        head = file.read_at(0, HEAD.size)
+        if following is None:
+            end = find_end(reader.disk, segment, file)
+            look.torn, look.damage = end.torn, look.damage or end.damage
+            reader.torn_tail = end.torn
+        else:
+            last = plausible_last(file, size, segment)
+            end = End(size, segment.first_offset if last is None else last + 1)
+            is_joined = end.next_offset == following.first_offset
+            if not is_joined and reader.gap_before(following, end.next_offset).kind != "lost":
+                reason = f"its messages do not lead to offset {following.first_offset}, where the next one begins"
+                look.damage = look.damage or Damage(segment.name, size, size, reason)
+        if end.position and len(head) == HEAD.size and HEAD.unpack(head)[0] != segment.first_offset:
+            reason = f"the offset is {HEAD.unpack(head)[0]} where {segment.first_offset} was expected"
+            look.damage = look.damage or Damage(segment.name, 0, 0, reason)
+        return end.next_offset
+    finally:
+        file.close()
+
+
+def _first_record(reader: Reader, segments: list[Segment]) -> dict[str, Any] | None:
+    for segment in segments:
+        file = open_segment(reader.disk, segment)
+        try:
+            size = file.size()
+            if size:
+                head = file.read_at(0, HEAD.size + MAX_KEY_BYTES + VALUE_SIZE.size)
+                if (codec.claimed_size(head, 0, len(head)) or 0) <= MOST_SHOWN_BYTES:
+                    break
+                found = message_span(file, 0, size)
+                return _without_value(reader, segment, file, found, segment.first_offset)
+        finally:
+            file.close()
+    first = reader.first
+    for item in reader.scan(first, first + 1):
+        if isinstance(item, Located):
+            return reader.as_json(item)
+    return None
+
+
+def _last_record(reader: Reader, segments: list[Segment]) -> dict[str, Any] | None:
+    following: Segment | None = None
+    for segment in reversed(segments):
+        file = open_segment(reader.disk, segment)
+        try:
+            end = find_end(reader.disk, segment, file)
+            found = step_back(file, end.position)
+            if found is not None and found[1].size > MOST_SHOWN_BYTES:
+                if following is not None and (end.torn is not None or end.next_offset != following.first_offset):
+                    return None
+                return _without_value(reader, segment, file, found, end.next_offset - 1)
+            if end.position:
+                break
+        finally:
+            file.close()
+        following = segment
+    return next((reader.as_json(item) for item in reader.last(1)), None)
+
+
+def _without_value(
+    reader: Reader, segment: Segment, file: File, found: tuple[int, Span] | None, expected: int
+) -> dict[str, Any] | None:
+    """A large message as JSON, without its value; None when it is not the one that should be there."""
+    if found is None or found[0] != expected:
+        return None
+    span = found[1]
+    head = file.read_at(span.start, HEAD.size + MAX_KEY_BYTES)
+    offset, timestamp, type_, key_size = HEAD.unpack_from(head)
+    key = head[HEAD.size : HEAD.size + key_size]
+    message = Message(offset, None if timestamp == NO_TIMESTAMP else timestamp, type_, key, b"")
+    return {**reader.as_json(Located(message, segment.name, span)), "value": None}
+
+
+def _if_readable(
+    record: Callable[[Reader, list[Segment]], dict[str, Any] | None], reader: Reader, segments: list[Segment]
+) -> dict[str, Any] | None:
+    """A record that a summary shows, None where damage is in its place."""
+    try:
+        return record(reader, segments)
+    except LogwrightError as error:
+        if is_refusal(error):
+            raise
+        return None
+
+
+# --- for `state` ----------------------------------------------------------------------------------------------------
+
+
+def measure(reader: Reader) -> list[Extent]:
+    """Which messages each segment holds, found from its end. `DamagedJournal` never: damage is `verify`'s to tell."""
+    segments = reader.segments()
+    extents = []
+    for segment in segments:
+        file = open_segment(reader.disk, segment)
+        try:
+            end = find_end(reader.disk, segment, file)
+        finally:
+            file.close()
+        if segment is segments[-1]:
+            reader.torn_tail = end.torn
+        extents.append(Extent(segment.name, segment.first_offset, end.next_offset, end.position))
+    return extents

@@ -1,0 +1,120 @@
+"""Where a segment's messages end: found from the back in constant time, or else by walking.
+
+Three answers are possible for the last segment of a journal:
+- the last message is whole: writing can go on behind it, whatever is wrong further up;
+- it is not, and nothing valid follows the last whole message: a torn tail, which a writer cuts off and keeps;
+- it is not, but valid messages follow some bad bytes, or the file is text: damage, which nothing cuts.
+
+The last message is looked at from the back, by its trailing size. A value may itself hold the bytes of a message, and a
+tail may be torn right behind it; so the messages before it must go back in step, and when they do not the segment is
+walked from its last index entry, or from its beginning. A writer walks in any case where that is not far: a value may
+hold many messages that are in step.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from ...core.bytes.outcome import Damage
+from ...core.io.disk import Disk, File
+from ..bytes.codec import CLEAN
+from ..bytes.layout import MAX_TIMESTAMP, NO_TIMESTAMP, OVERHEAD
+from .index import Index
+from .segment import Cursor, Segment, is_in_value, judge, step_back
+
+STEPS_BACK: Final = 16
+"""How many messages must go back in step before the last one is believed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Walked:
+    """From where on messages were walked over, up to the end, and the smallest and largest timestamp of these."""
+
+    position: int
+    smallest: int
+    largest: int
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """Where to go on writing. `torn` is the tail to be cut first; `damage` forbids to write at all.
+
+    `walked` tells what was learned on the way, where there was one and nothing was wrong on it.
+    """
+
+    position: int
+    next_offset: int
+    torn: Damage | None = None
+    damage: Damage | None = None
+    walked: Walked | None = None
+
+
+def find_end(disk: Disk, segment: Segment, file: File, *, walk_bytes: int = 0) -> End:
+    """Where the messages of the last segment end.
+
+    `walk_bytes` is how much is walked rather than looked at from the back: no value can deceive a walk.
+    """
+    size = file.size()
+    if size == 0:
+        return End(0, segment.first_offset)
+    cursor = cursor_before_end(disk, segment, file, size) if walk_bytes else None
+    if cursor is None or size - cursor.position > walk_bytes:
+        last_offset = plausible_last(file, size, segment)
+        if last_offset is not None and _in_step(file, size, segment):
+            return End(size, last_offset + 1)
+    return _walk_to_end(cursor or cursor_before_end(disk, segment, file, size), size)
+
+
+def plausible_last(file: File, size: int, segment: Segment) -> int | None:
+    """The offset of a whole message that ends where the file ends, if it can be one of this segment's."""
+    found = step_back(file, size)
+    if found is None:
+        return None
+    offset, span = found
+    ahead = offset - segment.first_offset
+    return offset if 0 <= ahead * OVERHEAD <= span.start else None
+
+
+def _in_step(file: File, end: int, segment: Segment) -> bool:
+    """Whether the last messages count down one by one, up to the beginning of the file if it is near."""
+    expected: int | None = None
+    for _ in range(STEPS_BACK):
+        found = step_back(file, end)
+        if found is None or (expected is not None and found[0] != expected):
+            return False
+        offset, span = found
+        if span.start == 0:
+            return offset == segment.first_offset
+        expected, end = offset - 1, span.start
+    return True
+
+
+def cursor_before_end(disk: Disk, segment: Segment, file: File, size: int) -> Cursor:
+    """A cursor at the last message that the index knows, or at the beginning."""
+    index = Index.load(disk, segment, size)
+    entry = index.last(file) if index is not None else None
+    if entry is None:
+        return Cursor(file, segment, 0, segment.first_offset, end=size)
+    return Cursor(file, segment, entry.position, entry.offset, end=size)
+
+
+def _walk_to_end(cursor: Cursor, size: int) -> End:
+    damage: Damage | None = None
+    doubt: Damage | None = None  # where what follows may be the value of a message that was cut short
+    start, smallest, largest = cursor.position, MAX_TIMESTAMP, NO_TIMESTAMP
+    while True:
+        while (chunk := cursor.read()) is not None:
+            smallest, largest = min(smallest, chunk.smallest_timestamp), max(largest, chunk.largest_timestamp)
+        if cursor.ending == CLEAN:
+            walked = Walked(start, smallest, largest) if damage is None else None
+            return End(size, cursor.expected, damage=doubt, walked=walked)
+        position, next_offset = cursor.position, cursor.expected
+        found, goes_on_at = judge(cursor, None)
+        if found.kind == "torn_tail":
+            return End(position, next_offset, torn=found, damage=damage)
+        if goes_on_at is None:
+            return End(position, next_offset, damage=damage or found)
+        if is_in_value(cursor.file, position, next_offset, cursor.position):
+            doubt = doubt or found
+        damage = damage or found

@@ -1,0 +1,422 @@
+"""Reader: a sej journal opened for reading. It needs no lock, changes nothing, and works while a writer appends.
+
+Three ways through the same chunks: `messages` for objects, `scan` for objects with their places, `chunks` for whoever
+makes columns of them. What happens at damage, and at a torn tail of the last segment, is told in
+`core/read/reading.py`.
+
+Where a segment has checksums, a block that does not match is damage: none of the messages that touch it are given.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
+from typing import Any
+
+from ...core.bytes.outcome import Damage, Mode, Span, check_mode
+from ...core.checksum import CheckedFile, Checksums
+from ...core.format import Located
+from ...core.io.disk import REAL_DISK, Disk, File
+from ...core.read.reading import ChunkReader, Shares
+from ...core.read.reading import located as located_in
+from ...core.read.report import Progress, Report, Summary
+from ...errors import DamagedJournal, NotFound, WrongUse
+from ..bytes import codec, kernel
+from ..bytes.layout import CHECKSUM_SUFFIX, HEAD, NO_TIMESTAMP, OVERHEAD, SEGMENT_DIRECTORY, parse_segment_name
+from ..bytes.records import Message
+from .ending import End, find_end
+from .index import Index, build_entries
+from .lost import are_known, messages_between
+from .segment import (
+    CheckedSegment,
+    Chunk,
+    Cursor,
+    Segment,
+    judge,
+    list_segments,
+    message_span,
+    open_segment,
+    step_back,
+    unchecked,
+)
+
+
+class Reader(ChunkReader[Chunk]):
+    """A journal, or one segment file of it, opened for reading.
+
+    `path` is the journal's directory (the one that has `jnl/` in it) or a `.jnl` file. With `check_sums` (the default)
+    every block that has a checksum beside its segment is checked when it is read.
+    """
+
+    format = "sej"
+
+    def summarize(self) -> Summary:
+        from .check import summarize
+
+        return summarize(self)
+
+    def verify(self, *, progress: Progress | None = None) -> Report:
+        from .check import verify
+
+        return verify(self, progress=progress)
+
+    def __init__(self, path: Path | str, *, disk: Disk = REAL_DISK, check_sums: bool = True) -> None:
+        self.path = Path(path)
+        self.disk = disk
+        self._check_sums = check_sums
+        self._single = parse_segment_name(self.path.name) if not disk.is_directory(self.path) else None
+        if self._single is None and not disk.is_directory(self.path):
+            raise NotFound(f"{self.path}: no sej journal is here")
+        self._built: dict[Segment, Index] = {}
+        self.segments()
+
+    @property
+    def is_single_file(self) -> bool:
+        """Whether this is one segment file, and not a journal's directory."""
+        return self._single is not None
+
+    @property
+    def directory(self) -> Path:
+        """The journal's directory; of a lone segment file the one that it is in."""
+        if self._single is None:
+            return self.path
+        folder = self.path.parent
+        return folder.parent if folder.name == SEGMENT_DIRECTORY else folder
+
+    def segments(self) -> list[Segment]:
+        """The segment files as they are now, oldest first."""
+        if self._single is not None:
+            return [Segment(self._single, self.path.name, self.path)]
+        return list_segments(self.disk, self.path)
+
+    def files(self) -> list[Segment]:
+        """The same, as every reader calls it."""
+        return self.segments()
+
+    def open_file(self, segment: Segment) -> File:
+        """A segment's file, checked against its checksums where it has some."""
+        file: File = open_segment(self.disk, segment)
+        if not self._check_sums:
+            return file
+        try:
+            sums = Checksums.load(self.disk, segment.path.with_name(segment.path.name + CHECKSUM_SUFFIX))
+        except BaseException:
+            file.close()
+            raise
+        return file if sums is None else CheckedSegment(self.disk, segment, file, sums)
+
+    # --- going through it -------------------------------------------------------------------------------------------
+
+    def messages(
+        self, start: int | None = None, stop: int | None = None, *, mode: Mode = "failfast"
+    ) -> Iterator[Message | Damage]:
+        """The messages with `start` <= offset < `stop`; without `start` from the first there is."""
+        return self.records(start, stop, mode=mode)
+
+    def decoded(self, chunk: Chunk) -> list[Message]:
+        """The messages of a chunk."""
+        return kernel.messages(chunk.data, chunk.start, chunk.stop, chunk.count)
+
+    def chunks(
+        self,
+        start: int | None = None,
+        stop: int | None = None,
+        *,
+        mode: Mode = "failfast",
+        progress: Progress | None = None,
+    ) -> Iterator[Chunk | Damage]:
+        """Whole messages as they lie in the files. A chunk's buffer is valid until the next one is asked for."""
+        check_mode(mode)
+        self.torn_tail = None
+        segments = self.segments()
+        begin = self._segment_of(segments, start)
+        shares = Shares(progress, (self.disk.file_size(segment.path) for segment in segments) if progress else ())
+        expected: int | None = None
+        for number in range(begin, len(segments)):
+            segment = segments[number]
+            following = segments[number + 1] if number + 1 < len(segments) else None
+            if stop is not None and segment.first_offset >= stop:
+                return
+            if expected is not None and expected != segment.first_offset:
+                yield from self.report(self.gap_before(segment, expected), mode)
+            expected = yield from self.segment_chunks(segment, following, start, stop, mode, shares.of(number))
+
+    def segment_chunks(
+        self,
+        segment: Segment,
+        following: Segment | None,
+        start: int | None,
+        stop: int | None,
+        mode: Mode,
+        report: Callable[[int], None] | None = None,
+        *,
+        at: int | None = None,
+        near: int | None = None,
+    ) -> Generator[Chunk | Damage, None, int]:
+        """The chunks of one segment; returns the offset that the next one should begin with.
+
+        `at` is where the message `start`, or one before it, is believed to begin, and `near` where `stop` is.
+        """
+        file = self.open_file(segment)
+        try:
+            cursor = self._cursor_at(file, segment, start, at)
+            cursor.near = near
+            while True:
+                if stop is not None and cursor.expected >= stop:
+                    return cursor.expected
+                chunk = cursor.read(-1 if stop is None else stop - cursor.expected)
+                if chunk is not None:
+                    yield from self._from(chunk, start)
+                    if report is not None:
+                        report(cursor.position)
+                    continue
+                if cursor.ending == codec.CLEAN:
+                    return cursor.expected
+                damage, goes_on_at = judge(cursor, following)
+                yield from self.report(damage, mode)
+                if goes_on_at is None:
+                    return following.first_offset if following is not None else cursor.expected
+        finally:
+            file.close()
+
+    def gap_before(self, segment: Segment, expected: int) -> Damage:
+        """What to report of a segment that should have begun with the offset `expected`: a gap, or a known loss."""
+        first = segment.first_offset
+        if self._is_known_loss(expected, first):
+            reason = f"{messages_between(expected, first)} passed: lost, as the account of losses says"
+            return Damage(segment.name, 0, 0, reason, "lost")
+        return Damage(
+            segment.name, 0, 0, f"the segment begins with offset {first} where {expected} was expected", "gap"
+        )
+
+    def _is_known_loss(self, first: int, after: int) -> bool:
+        try:
+            return first < after and are_known(self.losses(), first, after)
+        except DamagedJournal:  # the account cannot be read: `verify` reports that, and nothing is known
+            return False
+
+    def _from(self, chunk: Chunk, start: int | None) -> Iterator[Chunk]:
+        """A chunk without the messages before `start`."""
+        if start is not None and chunk.first_offset < start:
+            skipped = min(start - chunk.first_offset, chunk.count)
+            at = kernel.walk(chunk.data, chunk.start, chunk.stop, chunk.first_offset, skipped)[0]
+            chunk.position += at - chunk.start
+            chunk.start = at
+            chunk.first_offset += skipped
+            chunk.count -= skipped
+        if chunk.count:
+            yield chunk
+
+    # --- finding a place --------------------------------------------------------------------------------------------
+
+    def _segment_of(self, segments: list[Segment], offset: int | None) -> int:
+        """The number of the segment that an offset is in, or would be in."""
+        begin = 0
+        for number, segment in enumerate(segments):
+            if offset is not None and segment.first_offset <= offset:
+                begin = number
+        return begin
+
+    def _cursor_at(self, file: File, segment: Segment, offset: int | None, at: int | None = None) -> Cursor:
+        """A cursor at an offset, or at the last message boundary before it that is known: `at`, or by the index."""
+        if offset is None or offset <= segment.first_offset:
+            return Cursor(file, segment, 0, segment.first_offset)
+        plain = unchecked(file)
+        hint = message_span(plain, at, plain.size()) if at is not None else None
+        if at is not None and hint is not None and hint[0] <= offset:
+            return Cursor(file, segment, at, hint[0])
+        index = Index.load(self.disk, segment, plain.size())
+        entry = index.before_offset(plain, offset) if index is not None else None
+        if entry is None or entry.is_end:
+            cursor = Cursor(plain, segment, 0, segment.first_offset)
+        else:
+            cursor = Cursor(plain, segment, entry.position, entry.offset)
+        if plain is not file:
+            cursor.skip_to(offset)  # what nobody asked for need not match its checksums
+            cursor = Cursor(file, segment, cursor.position, cursor.expected)
+        return cursor
+
+    @property
+    def first(self) -> int:
+        """The offset of the first message there is, or will be."""
+        segments = self.segments()
+        return segments[0].first_offset if segments else 0
+
+    @property
+    def next(self) -> int:
+        """The offset that the next message will get."""
+        segments = self.segments()
+        if not segments:
+            return 0
+        file = open_segment(self.disk, segments[-1])
+        try:
+            return find_end(self.disk, segments[-1], file).next_offset
+        finally:
+            file.close()
+
+    def find_time(self, timestamp: int) -> int:
+        """The offset of the first message that is not earlier than `timestamp` (ns); `next` when all are earlier.
+
+        Exact, also where clocks went back, for segments that have an index, and within every segment. A finished
+        segment without one is taken to be no later than its last message and the first message behind it.
+        """
+        segments = self.segments()
+        for number, segment in enumerate(segments):
+            file = open_segment(self.disk, segment)
+            try:
+                if number + 1 < len(segments) and self._all_earlier(file, segment, segments[number + 1 :], timestamp):
+                    continue
+                found = self._find_time_in(file, segment, timestamp)
+            finally:
+                file.close()
+            if found is not None:
+                return found
+        return self.next
+
+    def _all_earlier(self, file: File, segment: Segment, following: list[Segment], timestamp: int) -> bool:
+        index = Index.load(self.disk, segment, file.size())
+        times = index.times(file) if index is not None else None
+        if times is not None:
+            return times[1] < timestamp
+        last = self._last_timestamp(file, segment)
+        if last is not None and last >= timestamp:
+            return False
+        for later in following:
+            first = self._first_timestamp(later)
+            if first is not None:
+                return first < timestamp
+        return False
+
+    def _last_timestamp(self, file: File, segment: Segment) -> int | None:
+        found = step_back(file, find_end(self.disk, segment, file).position)
+        timestamp = NO_TIMESTAMP if found is None else HEAD.unpack(file.read_at(found[1].start, HEAD.size))[1]
+        return None if timestamp == NO_TIMESTAMP else timestamp
+
+    def _first_timestamp(self, segment: Segment) -> int | None:
+        file = open_segment(self.disk, segment)
+        try:
+            head = file.read_at(0, HEAD.size)
+        finally:
+            file.close()
+        if len(head) < HEAD.size or HEAD.unpack(head)[0] != segment.first_offset:
+            return None
+        timestamp: int = HEAD.unpack(head)[1]
+        return None if timestamp == NO_TIMESTAMP else timestamp
+
+    def _find_time_in(self, file: File, segment: Segment, timestamp: int) -> int | None:
+        index = Index.load(self.disk, segment, file.size()) or self._built.get(segment)
+        if index is None and file.size() > 64 * OVERHEAD:
+            entries = build_entries(file, segment, file.size(), finished=False)
+            index = self._built[segment] = Index(segment, entries)
+        entry = index.before_time(file, timestamp) if index is not None else None
+        if entry is not None and entry.is_end:
+            return None
+        position, expected = (entry.position, entry.offset) if entry is not None else (0, segment.first_offset)
+        cursor = Cursor(file, segment, position, expected)
+        while True:
+            chunk = cursor.read()
+            if chunk is None:
+                if cursor.ending == codec.CLEAN or judge(cursor, None)[1] is None:
+                    return None
+                continue  # behind the damage: who reads from there on is told of it
+            if chunk.largest_timestamp < timestamp:
+                continue
+            for message in kernel.messages(chunk.data, chunk.start, chunk.stop, chunk.count):
+                if message.timestamp is not None and message.timestamp >= timestamp:
+                    return message.offset
+
+    def last(self, count: int) -> list[Located]:
+        """The last `count` messages, oldest first, read backwards by their trailing sizes."""
+        if count < 0:
+            raise WrongUse(f"cannot give the last {count} messages")
+        found: list[Located] = []
+        segments = self.segments()
+        for number in range(len(segments) - 1, -1, -1):
+            if len(found) >= count:
+                break
+            found.extend(self._last_of(segments, number, count - len(found)))
+        found.reverse()
+        return found
+
+    def _last_of(self, segments: list[Segment], number: int, count: int) -> list[Located]:
+        """The last messages of one segment, newest first."""
+        segment = segments[number]
+        found: list[Located] = []
+        checked = self.open_file(segment)
+        file = unchecked(checked)
+        try:
+            ending = find_end(self.disk, segment, file)
+            if number == len(segments) - 1:
+                self.torn_tail = ending.torn
+            else:
+                self._check_joined(segment, ending, segments[number + 1])
+            end, expected, checked_from = ending.position, ending.next_offset - 1, ending.position
+            while len(found) < count and end > 0:
+                answer = step_back(file, end)
+                if answer is None or answer[0] != expected:
+                    reason = f"no message with offset {expected} ends here"
+                    raise DamagedJournal(segment.name, end, reason)
+                span = answer[1]
+                if isinstance(checked, CheckedFile) and span.start < checked_from:
+                    checked_from = _check_blocks(checked, segment, Span(span.start, checked_from), ending)
+                data = file.read_at(span.start, span.size)
+                (message,) = kernel.messages(data, 0, len(data), 1)
+                found.append(Located(message, segment.name, span))
+                end, expected = span.start, expected - 1
+        finally:
+            file.close()
+        return found
+
+    def _check_joined(self, segment: Segment, ending: End, following: Segment) -> None:
+        """Raise what is wrong between the last message of a segment and the first one of the next."""
+        if ending.torn is not None:
+            raise DamagedJournal(segment.name, ending.torn.start, ending.torn.reason)
+        if ending.next_offset != following.first_offset:
+            for _ in self.report(self.gap_before(following, ending.next_offset), "failfast"):
+                pass
+
+    # --- what it is -------------------------------------------------------------------------------------------------
+
+    def state(self, at: int | None = None) -> dict[str, Any]:
+        """First and next offset, segments, and committed offsets of the consumers; `at` an offset cuts it there."""
+        from ..model.replay import read_state
+
+        return read_state(self, at).as_json()
+
+    def number_of(self, located: Located) -> tuple[str, int]:
+        """The part that a record belongs to, of which there is only one here, and its number in that."""
+        return "", located.record.offset
+
+    def as_json(self, located: Located) -> dict[str, Any]:
+        """A message as `dump --json` prints it."""
+        return message_as_json(located)
+
+
+def _check_blocks(file: CheckedFile, segment: Segment, span: Span, ending: End) -> int:
+    """Raise `DamagedJournal` for bytes in a bad block, unless a torn tail begins in it; where the checked begins."""
+    for block in file.bad_blocks(span.start, span.end):
+        if ending.torn is None or block.end <= ending.position:
+            reason = f"the checksum of the block of {block.size} bytes at {block.start} does not match"
+            raise DamagedJournal(segment.name, span.start, reason)
+    return span.start - span.start % file.checksums.block_bytes
+
+
+def message_as_json(located: Located) -> dict[str, Any]:
+    """A message and its place, ready to be printed as JSON; bytes are base64."""
+    message: Message = located.record
+    return {
+        "file": located.file,
+        "position": located.span.start,
+        "size": located.span.size,
+        "offset": message.offset,
+        "timestamp": message.timestamp,
+        "type": message.type,
+        "key": base64.b64encode(message.key).decode(),
+        "value": base64.b64encode(message.value).decode(),
+    }
+
+
+def located(chunk: Chunk) -> Iterator[Located]:
+    """The messages of a chunk with their places."""
+    return located_in(chunk, kernel.messages(chunk.data, chunk.start, chunk.stop, chunk.count))

@@ -1,0 +1,358 @@
+"""Repairing a sej journal: what to do about each kind of damage. `core.repair` does it, and takes it back.
+
+    a torn tail                     is cut off
+    one wrong field of a message    is restored, where exactly one change of one byte explains all that follows (see
+                                    `fixes`), or where a checksum proves the change
+    one flipped bit                 is flipped back, where a checksum shows which (see `find_flipped_bit`)
+    other bad bytes                 the file is split: what precedes them stays, the whole messages after them move to
+                                    a new segment, named by their first offset as usual; the bad bytes go
+    a block that does not match     gets a new checksum, where another program has cut the segment there and appended,
+      its checksum                  or where the caller accepts it; else it is left
+    messages missing between files  nothing is changed: they are lost
+    a damaged offset file           is moved away: the consumer begins again, where its program says
+    wrong indexes, orphaned ones    are moved away, and rebuilt
+    a file with messages of another is left as it is: only its owner knows which name was meant
+
+Every byte that goes is kept in `.logwright/cut/`. Nothing is invented: messages that are lost leave a gap, and the
+account of losses has its offsets, so that readers and consumers pass it (see `lost`). What was restored is in the
+account as well.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Container
+from pathlib import Path
+from typing import Final
+
+from ...core.bytes.outcome import Span
+from ...core.checksum import ENTRY, HEADER, checksum_path
+from ...core.io.disk import REAL_DISK, Disk
+from ...core.io.lock import Lock
+from ...core.read.report import Problem, Report
+from ...core.repair import plan as core
+from ...core.repair.losses import Loss
+from ...core.repair.plan import Create, Cut, Patch, Plan, Remove, Rename, Repair, Repairs, Step
+from ...errors import Locked, NotFound, WrongUse
+from ..bytes.layout import (
+    CHECKSUM_SUFFIX,
+    INDEX_DIRECTORY,
+    LOCK_NAME,
+    OFFSET_DIRECTORY,
+    OFFSET_LOCK_SUFFIX,
+    OFFSET_SUFFIX,
+    OVERHEAD,
+    SEGMENT_DIRECTORY,
+    segment_name,
+)
+from .ending import find_end
+from .index import Index, build_entries, index_path, write_index
+from .lost import lost_messages, messages_between, restored
+from .reader import Reader
+from .salvage import Piece, Salvage, find_other_beginning
+from .segment import Segment, list_segments, open_segment
+from .shard import find_shards
+
+__all__ = ["Plan", "Repair", "apply", "plan", "rebuild", "undo"]
+
+_REPLACEMENT_SUFFIX: Final = ".replacement"
+
+
+# --- the verbs ------------------------------------------------------------------------------------------------------
+
+
+def plan(path: Path | str, *, disk: Disk = REAL_DISK, accept_checksums: bool = False) -> Plan:
+    """What a repair of the journal, of the shards below a root, or of a lone segment file would do. Changes nothing.
+
+    With `accept_checksums` blocks that do not match their checksum and cannot be repaired get a new checksum: the
+    messages in them are taken as they are, and the account names them.
+    """
+    path = Path(path)
+    home = _home(path, disk)
+    interrupted = core.resume_plan(disk, home)
+    if interrupted is not None:
+        return interrupted
+    if not disk.is_directory(path) or disk.is_directory(path / SEGMENT_DIRECTORY):
+        return _Planner(Reader(path, disk=disk), accept_checksums).plan()
+    whole = Plan("sej")
+    for shard in find_shards(disk, path):
+        if core.find_interrupted(disk, shard.path) is not None:
+            raise WrongUse(f"{shard.path}: a repair of this shard was interrupted; finish it, or undo it, first")
+        whole += _Planner(Reader(shard.path, disk=disk), accept_checksums).plan().within(shard.name)
+    return whole
+
+
+def apply(path: Path | str, plan: Plan, *, disk: Disk = REAL_DISK) -> Repair | None:
+    """Carry out a plan, holding the writer's lock; None when there was nothing to do."""
+    if plan.empty:
+        return None
+    home = _home(Path(path), disk)
+    repair = core.apply(disk, home, plan)
+    indexes = {home / name for name in plan.derived}
+    for directory in sorted({path.parent.parent for path in indexes}):
+        rebuild(directory, only=indexes, disk=disk)
+    return repair
+
+
+def undo(path: Path | str, *, disk: Disk = REAL_DISK) -> Repair:
+    """Take back the latest repair, holding the writer's lock."""
+    return core.undo(disk, _home(Path(path), disk))
+
+
+def rebuild(path: Path | str, *, only: Container[Path] | None = None, disk: Disk = REAL_DISK) -> list[str]:
+    """Make the indexes that are missing, all or only those at some paths; their names.
+
+    The last segment's is left to its writer if there is one at work.
+    """
+    home = Path(path)
+    segments = list_segments(disk, home)
+    made = []
+    for segment in segments:
+        if only is not None and index_path(segment) not in only:
+            continue
+        if segment is not segments[-1]:
+            made.append(_rebuild(disk, segment, finished=True))
+            continue
+        with contextlib.suppress(Locked), Lock.acquire(disk, home / LOCK_NAME):
+            made.append(_rebuild(disk, segment, finished=False))
+    return [name for name in made if name]
+
+
+def _rebuild(disk: Disk, segment: Segment, *, finished: bool) -> str:
+    """Make the index of a segment unless there is one that can be used; its name, empty when nothing was done."""
+    file = open_segment(disk, segment)
+    try:
+        size = file.size()
+        index = Index.load(disk, segment, size)
+        if index is not None and (index.end(file) if finished else index.last(file)) is not None:
+            return ""
+        entries = build_entries(file, segment, size, finished=finished)
+    finally:
+        file.close()
+    if not entries:
+        return ""
+    write_index(disk, segment, entries)
+    return f"{INDEX_DIRECTORY}/{index_path(segment).name}"
+
+
+def _home(path: Path, disk: Disk) -> Path:
+    """The directory that the names of a plan are relative to."""
+    if not disk.exists(path):
+        raise NotFound(f"{path}: no such file or directory")
+    if disk.is_directory(path):
+        if not disk.is_directory(path / SEGMENT_DIRECTORY) and not find_shards(disk, path):
+            raise NotFound(f"{path}: no sej journal is here")
+        return path
+    if path.parent.name == SEGMENT_DIRECTORY:
+        raise WrongUse(f"{path} is a part of the journal {path.parent.parent}: repair that")
+    return path.parent
+
+
+# --- planning -------------------------------------------------------------------------------------------------------
+
+
+class _Planner:
+    """Makes the plan of one journal, or of a lone segment."""
+
+    def __init__(self, reader: Reader, accept_checksums: bool) -> None:
+        self._reader = reader
+        self._disk = reader.disk
+        self._accept_checksums = accept_checksums
+        self._steps: list[Step] = []
+        self._left: list[str] = []
+        self._losses: list[Loss] = []
+        self._locks: list[str] = [] if reader.is_single_file else [LOCK_NAME]
+        self._derived: list[str] = []
+
+    def plan(self) -> Plan:
+        report = self._reader.verify()
+        segments = self._reader.segments()
+        for number, segment in enumerate(segments):
+            following = segments[number + 1] if number + 1 < len(segments) else None
+            found = [problem for problem in report.problems if problem.file == segment.name]
+            if found:
+                preceding = segments[number - 1] if number else None
+                self._plan_segment(preceding, segment, following, found, segments[-1])
+        self._plan_surroundings(report)
+        locks = tuple(self._locks) if self._steps or self._losses else ()
+        losses = tuple(self._losses)
+        return Plan("sej", tuple(self._steps), tuple(self._left), locks, tuple(self._derived), losses=losses)
+
+    def _plan_segment(
+        self,
+        preceding: Segment | None,
+        segment: Segment,
+        following: Segment | None,
+        problems: list[Problem],
+        last: Segment,
+    ) -> None:
+        for problem in problems:
+            if (problem.kind == "overlap" and problem.position == 0) or problem.kind == "unreadable":
+                self._leave(segment.name, problem.message, problem.position)
+            elif problem.kind == "gap" and problem.position == 0 and preceding is not None:
+                self._lose_between(preceding, segment, problem.message)
+        if any(problem.kind == "unreadable" for problem in problems):
+            return
+        if following is not None and following.first_offset == segment.first_offset:
+            self._leave(segment.name, f"{following.name} stands for the same offset, and only you know which counts")
+            return
+        file = open_segment(self._disk, segment)
+        try:
+            most = last.first_offset + self._disk.file_size(last.path) // OVERHEAD
+            other = find_other_beginning(file, segment, following, most)
+            if other is not None:
+                reason = f"it begins with message {other}, which belongs elsewhere: its name may be another file's"
+                self._leave(segment.name, reason)
+                return
+            salvage = Salvage(self._disk, file, segment, following)
+            salvage.flip_back()
+            salvage.walk()
+            self._split(salvage)
+            self._leave_checksums(salvage)
+        finally:
+            file.close()
+
+    def _leave(self, file: str, message: str, position: int = 0) -> None:
+        self._left.append(f"{file} @ {position}: {message}")
+
+    def _lose_between(self, preceding: Segment, segment: Segment, message: str) -> None:
+        """Messages between two segments are missing, and so is the file that they were in."""
+        file = open_segment(self._disk, preceding)
+        try:
+            end = find_end(self._disk, preceding, file)
+        finally:
+            file.close()
+        if end.torn is None and end.damage is None and end.next_offset < segment.first_offset:
+            lost = {"first": end.next_offset, "after": segment.first_offset}
+            self._losses.append(lost_messages(segment.name, 0, 0, f"{message}; so is the file that had them", **lost))
+
+    # --- the steps for one segment ----------------------------------------------------------------------------------
+
+    def _split(self, salvage: Salvage) -> None:
+        """The steps that leave whole messages only: in this file, and in a new one for each stretch behind damage."""
+        segment, pieces = salvage.segment, salvage.pieces
+        for position, reason in salvage.left:
+            self._leave(segment.name, reason, position)
+        self._losses += salvage.losses
+        kept, moved = pieces[0], pieces[1:]
+        replaced = bool(moved) and moved[0].first_offset == segment.first_offset
+        folder = segment.name.removesuffix(segment.path.name)
+        for piece in moved:
+            name = folder + segment_name(piece.first_offset)
+            if piece.first_offset == segment.first_offset:
+                name = segment.name + _REPLACEMENT_SUFFIX
+            self._steps.append(Create(name, segment.name, (piece.span,), "the whole messages after the damage"))
+            self._patch(salvage, piece, name)
+        if replaced:
+            self._steps.append(Remove(segment.name, salvage.reason))
+            reason = "it begins with the offset that the name stands for"
+            self._steps.append(Rename(segment.name + _REPLACEMENT_SUFFIX, segment.name, reason))
+        else:
+            self._patch(salvage, kept, segment.name)
+            if kept.span.end < salvage.size:
+                self._steps.append(Cut(segment.name, kept.span.end, salvage.size, salvage.reason))
+        self._fit_checksums(salvage, folder, replaced)
+        if len(pieces) > 1 or kept.span.end < salvage.size:
+            self._fit_index(salvage, replaced)
+        for piece in moved if not self._reader.is_single_file else ():
+            self._derived.append(f"{INDEX_DIRECTORY}/{piece.first_offset:016x}.idx")
+
+    def _patch(self, salvage: Salvage, piece: Piece, name: str) -> None:
+        for fix in sorted(salvage.fixes, key=lambda fix: fix.position):
+            if piece.span.start <= fix.position < piece.span.end:
+                at = fix.position - piece.span.start
+                self._steps.append(Patch(name, at, fix.old, fix.new, fix.reason))
+
+    def _fit_index(self, salvage: Salvage, replaced: bool) -> None:
+        """An index that speaks of what is no longer there goes, and is made again."""
+        path = index_path(salvage.segment)
+        if self._reader.is_single_file or not self._disk.exists(path):
+            return
+        index = Index.load(self._disk, salvage.segment, salvage.size)
+        end = salvage.pieces[0].span.end
+        if replaced or (index is not None and any(entry.position >= end for entry in index.entries)):
+            self._remove_derived(f"{INDEX_DIRECTORY}/{path.name}", "it speaks of bytes that go")
+
+    def _remove_derived(self, name: str, reason: str) -> None:
+        if name not in self._derived:
+            self._derived.append(name)
+            self._steps.append(Remove(name, reason))
+
+    # --- checksums --------------------------------------------------------------------------------------------------
+
+    def _fit_checksums(self, salvage: Salvage, folder: str, replaced: bool) -> None:
+        """Let the side file speak of what stays, and give new segments theirs."""
+        if salvage.sums is None:
+            return
+        side = salvage.segment.name + CHECKSUM_SUFFIX
+        for piece in salvage.pieces[1:]:
+            name = folder + segment_name(piece.first_offset)
+            own_name = piece.first_offset == salvage.segment.first_offset
+            target = side if own_name else name + CHECKSUM_SUFFIX
+            if own_name:
+                self._steps.append(Remove(side, "the segment is replaced"))
+            data = salvage.side_file(piece.span)
+            self._steps.append(Create(target, "", (), "the checksums of the new segment", data))
+        end = salvage.pieces[0].span.end
+        if replaced or end == salvage.size:
+            return
+        entry = salvage.lowered(end)
+        if entry is not None:
+            self._steps.append(Patch(side, *entry, "the block is shorter now"))
+        entries_end = HEADER.size + ENTRY.size * -(-end // salvage.sums.block_bytes)
+        side_bytes = self._disk.file_size(checksum_path(salvage.segment.path))
+        if side_bytes > entries_end:
+            self._steps.append(Cut(side, entries_end, side_bytes, "they speak of bytes that go"))
+
+    def _leave_checksums(self, salvage: Salvage) -> None:
+        rewritten = salvage.rewritten_blocks()
+        for block in salvage.bad_blocks:
+            if block in rewritten:
+                self._accept(salvage, block, "another program has cut the segment here and appended to it")
+            elif block.end > salvage.pieces[0].span.end:
+                reason = "the block does not match its checksum; what is left of it has no checksum any more"
+                self._leave(salvage.segment.name, reason, block.start)
+            elif self._accept_checksums:
+                self._accept(salvage, block, "the block does not match its checksum and is taken as it is")
+            else:
+                reason = "the block does not match its checksum, and more than one bit of it is wrong"
+                hint = "repair --accept-checksums takes it as it is"
+                self._leave(salvage.segment.name, f"{reason}; {hint}", block.start)
+
+    def _accept(self, salvage: Salvage, block: Span, reason: str) -> None:
+        """Give a block a new checksum; that its messages are what was written is then proven by nothing."""
+        name = salvage.segment.name
+        self._steps.append(Patch(name + CHECKSUM_SUFFIX, *salvage.accepted(block), reason))
+        first, after = salvage.messages_in(block)
+        what = f"{messages_between(first, after)}, taken as they are, with a new checksum"
+        fields = {"first": first, "next": after, "proven": False}
+        self._losses.append(restored(name, block.start, block.size, what, reason, **fields))
+
+    # --- around the segments ----------------------------------------------------------------------------------------
+
+    def _plan_surroundings(self, report: Report) -> None:
+        for problem in report.problems:
+            if problem.kind == "offset_file":
+                self._steps.append(Remove(problem.file, problem.message))
+                self._locks.append(problem.file.removesuffix(OFFSET_SUFFIX) + OFFSET_LOCK_SUFFIX)
+            elif problem.kind == "unreadable" and problem.file.startswith(OFFSET_DIRECTORY + "/"):
+                self._leave(problem.file, problem.message)
+        for anomaly in report.anomalies:
+            if anomaly.kind == "index":
+                self._remove_derived(anomaly.file, anomaly.message)
+            elif anomaly.kind == "side_file":
+                self._steps.append(Remove(anomaly.file, anomaly.message))
+
+
+class _SejRepairs(Repairs):
+    def plan(self, path: Path | str, *, disk: Disk = REAL_DISK, accept_checksums: bool = False) -> Plan:
+        return plan(path, disk=disk, accept_checksums=accept_checksums)
+
+    def apply(self, path: Path | str, plan: Plan, *, disk: Disk = REAL_DISK) -> Repair | None:
+        return apply(path, plan, disk=disk)
+
+    def undo(self, path: Path | str, *, disk: Disk = REAL_DISK) -> Repair:
+        return undo(path, disk=disk)
+
+
+REPAIRS: Final = _SejRepairs()

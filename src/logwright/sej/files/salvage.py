@@ -1,0 +1,372 @@
+"""Salvage: one damaged segment as it would be after a repair.
+
+It goes through the segment with a list of fixes that grows: bits that a checksum says were flipped, then the fields of
+single messages (see `fixes`). What is left are stretches of whole messages, and the damage between them, which is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import takewhile
+from typing import Final
+
+from ...core.bytes.outcome import Damage, Span
+from ...core.checksum import ENTRY, HEADER, MAGIC, VERSION, CheckedFile, Checksums, checksum_path, crc32c
+from ...core.io.disk import Disk, File
+from ...core.repair.losses import Loss
+from ...core.repair.patched import PatchedFile
+from ...core.repair.plan import find_flipped_bit
+from ..bytes import codec
+from ..bytes.layout import HEAD, NO_TIMESTAMP, OFFSET, OVERHEAD, TRAILER, VALUE_SIZE
+from .ahead import Ahead, Stretch, ends_file
+from .fixes import Fix, find_fixes, is_plausible
+from .lost import lost_messages, may_have_changed, messages_between, restored
+from .segment import Cursor, Segment, is_in_value, judge, message_span, most_behind, step_back
+
+_POLYNOMIAL: Final = 0x82F63B78
+"""Of CRC32C, reflected."""
+
+
+def find_other_beginning(file: File, segment: Segment, following: Segment | None, most: int) -> int | None:
+    """The offset of the first message if it is one of another part of the journal, as when files changed their names.
+
+    Then the offset is no wrong field: the message behind it goes on from it, or there is none. `most` is the largest
+    offset that the journal can have.
+    """
+    found = message_span(file, 0, file.size())
+    if found is None:
+        return None
+    offset, span = found
+    is_later = following is not None and following.first_offset <= offset <= most
+    if not 0 <= offset < segment.first_offset and not is_later:
+        return None
+    behind = file.read_at(span.end, OFFSET.size)
+    return offset if not behind or behind == OFFSET.pack(offset + 1) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A stretch of whole messages."""
+
+    span: Span
+    first_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """Whole messages on the way: where they begin, after which damage, and the offset that was expected there."""
+
+    start: int
+    first_offset: int
+    damage: Damage | None = None
+    lost_from: int = 0
+
+
+@dataclass(slots=True)
+class Salvage:
+    """A segment gone through with every fix in place: the fixes, the stretches of whole messages, what is lost."""
+
+    disk: Disk
+    file: File
+    segment: Segment
+    following: Segment | None
+    bad_blocks: list[Span] = field(default_factory=list)
+    fixes: list[Fix] = field(default_factory=list)
+    pieces: list[Piece] = field(default_factory=list)
+    losses: list[Loss] = field(default_factory=list)
+    left: list[tuple[int, str]] = field(default_factory=list)
+    reason: str = ""
+    size: int = 0
+    sums: Checksums | None = None
+    view: PatchedFile = field(init=False)
+    _ahead: Ahead = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.view = PatchedFile(self.file)
+        self._ahead = Ahead(self.view, self.segment)
+        self.size = self.file.size()
+        self.sums = Checksums.load(self.disk, checksum_path(self.segment.path))
+        if self.sums is not None and not len(self.sums):
+            self.sums = None
+
+    def walk(self) -> None:
+        """Go through the segment, restoring the fields that are settled."""
+        cursor = Cursor(self.view, self.segment, 0, self.segment.first_offset)
+        piece = _Begun(0, cursor.expected)
+        while True:
+            while cursor.read() is not None:
+                pass
+            position, expected = cursor.position, cursor.expected
+            if cursor.ending == codec.CLEAN or self._overlaps(position, expected):
+                self._end_piece(piece, self.size, expected)
+                break
+            fix = self._find_fix(position, expected)
+            if fix is not None:
+                self._restore(fix, expected)
+                cursor = Cursor(self.view, self.segment, position, expected)
+                continue
+            is_last = ends_file(cursor)
+            damage, goes_on_at = self._judge(cursor)
+            self.reason = self.reason or damage.reason
+            if goes_on_at is None:
+                self._end_piece(piece, position, expected, None if is_last else damage)
+                self._note(damage, expected, None)
+                break
+            self._end_piece(piece, position, expected, damage, goes_on_at)
+            piece = _Begun(cursor.position, goes_on_at, damage, expected)
+        torn_at = self.pieces[-1].span.end if self.following is None else self.size
+        self.bad_blocks = [
+            block
+            for block in self.bad_blocks
+            if not self._matches(block) and (torn_at == self.size or block.end <= torn_at)
+        ]
+
+    def _judge(self, cursor: Cursor) -> tuple[Damage, int | None]:
+        """What is wrong where a cursor stopped, and the offset at which messages continue that are the journal's.
+
+        The cursor is moved there.
+        """
+        start, expected = cursor.position, cursor.expected
+        damage, goes_on_at = judge(cursor, self.following)
+        if goes_on_at is None:
+            return damage, None
+        most = most_behind(expected, self.following)
+        found = self._ahead.find(start, expected, most, partial(self._is_near, start, expected))
+        if found is None:
+            cursor.position = self.size
+            return replace(damage, end=self.size, kind="malformed"), None
+        if found.start > cursor.position:
+            damage = replace(damage, end=found.start, kind="malformed")
+        cursor.position, cursor.expected = found.start, found.first
+        return damage, found.first
+
+    def _is_near(self, start: int, expected: int, stretch: Stretch) -> bool:
+        """Whether bad bytes can have held the messages up to a stretch, or it has more messages than one.
+
+        A message by itself, further ahead than that, has a wrong offset, or others were cut out before it.
+        """
+        can_have_held = (stretch.first - expected) * OVERHEAD <= stretch.start - start
+        is_confirmed = self.following is not None and self.following.first_offset == stretch.next
+        return can_have_held or is_confirmed or stretch.next > stretch.first + 1
+
+    def _end_piece(
+        self, piece: _Begun, end: int, next_offset: int, damage: Damage | None = None, goes_on_at: int | None = None
+    ) -> None:
+        """A stretch of whole messages has come to its end, and damage follows: what was lost before it is settled."""
+        self.pieces.append(Piece(Span(piece.start, end), piece.first_offset))
+        if piece.damage is None:
+            return
+        self._note(piece.damage, piece.lost_from, piece.first_offset)
+        if end > piece.start and self._may_be_value(piece, next_offset, damage, goes_on_at):
+            which = messages_between(piece.first_offset, next_offset)
+            what = f"{which}: they follow damage, and may be bytes of the value of message {piece.lost_from}"
+            reason = "look at them before you rely on them"
+            fields = {"first": piece.first_offset, "next": next_offset, "proven": False}
+            self.losses.append(restored(self.segment.name, piece.start, end - piece.start, what, reason, **fields))
+
+    def _may_be_value(self, piece: _Begun, next_offset: int, damage: Damage | None, goes_on_at: int | None) -> bool:
+        """Whether messages between damages may lie in the value of a message whose head and whose trailer are damaged.
+
+        Then the bad bytes on both sides have held all messages from there up to where messages continue.
+        """
+        assert piece.damage is not None
+        following = self.following.first_offset if self.following is not None else None
+        if is_in_value(self.view, piece.damage.start, piece.lost_from, piece.start):
+            return next_offset != following
+        if damage is None:
+            return False
+        after = following if goes_on_at is None else goes_on_at
+        room = max(0, piece.damage.size - HEAD.size - VALUE_SIZE.size) // OVERHEAD
+        room += max(0, damage.size - TRAILER.size) // OVERHEAD
+        return after is None or after - 1 - piece.lost_from <= room
+
+    def _overlaps(self, position: int, expected: int) -> bool:
+        """Whether the next segment has begun already: what is wrong here is not ours to cut."""
+        if self.following is None or expected <= self.following.first_offset:
+            return False
+        self.left.append((position, f"{self.following.name} begins before this, so nothing is changed here"))
+        return True
+
+    def _note(self, damage: Damage, expected: int, goes_on_at: int | None) -> None:
+        """Which messages the journal has lost, unless they were never whole in it."""
+        after, later = goes_on_at, None
+        if after is not None:
+            later = self._timestamp(damage.end)
+        elif self.following is not None:
+            after = self.following.first_offset
+        if after is None and damage.kind != "torn_tail":
+            what = f"whatever there was from message {expected} on"
+            fields: dict[str, int | None] = {"first": expected, "next": None}
+            if damage.start and message_span(self.view, damage.start, self.size) is not None:
+                what += may_have_changed(expected - 1)  # no byte is bad, so some may have been cut out
+                fields["suspect"] = expected - 1
+            self.losses.append(
+                Loss(self.segment.name, damage.start, damage.size, 0, None, what, damage.reason, fields=fields)
+            )
+        if after is None or after <= expected:
+            return
+        before = step_back(self.view, damage.start)
+        earlier = self._timestamp(before[1].start) if before is not None else None
+        suspect = expected - 1 if damage.start == damage.end and damage.start else None
+        self.losses.append(
+            lost_messages(
+                self.segment.name, damage.start, damage.end, damage.reason,
+                first=expected, after=after, earlier=earlier, later=later, suspect=suspect,
+            )
+        )  # fmt: skip
+
+    def _timestamp(self, position: int) -> int | None:
+        timestamp: int = HEAD.unpack(self.view.read_at(position, HEAD.size))[1]
+        return None if timestamp == NO_TIMESTAMP else timestamp
+
+    # --- single fields ----------------------------------------------------------------------------------------------
+
+    def _find_fix(self, position: int, expected: int) -> Fix | None:
+        """The change that a checksum proves; or the only one of one field that explains everything to the end."""
+        explaining = []
+        for fix in find_fixes(self.view, position, expected, self.following):
+            if self._settles(fix):
+                return fix
+            if self._leads_to_end(Cursor(self._with(fix), self.segment, position, expected), least=2):
+                explaining.append(fix)
+        if len(explaining) != 1 or not is_plausible(self.view, explaining[0]):
+            return None
+        return explaining[0]
+
+    def _leads_to_end(self, cursor: Cursor, least: int = 1) -> bool:
+        """Whether all is whole up to the next segment, or in the last one up to a torn tail, after some messages."""
+        first = cursor.expected
+        while cursor.read(load=False) is not None:
+            pass
+        if self.following is not None:
+            return cursor.ending == codec.CLEAN and cursor.expected == self.following.first_offset
+        return cursor.expected - first >= least and (cursor.ending == codec.CLEAN or judge(cursor, None)[1] is None)
+
+    def _with(self, fix: Fix) -> PatchedFile:
+        return self.view.with_patch(fix.position, fix.new)
+
+    def _restore(self, fix: Fix, offset: int) -> None:
+        self._add(fix)
+        what = f"the {fix.field} of message {offset}"
+        fields = {"offset": offset, "field": fix.field}
+        self.losses.append(restored(self.segment.name, fix.position, len(fix.old), what, fix.reason, **fields))
+
+    def _add(self, fix: Fix) -> None:
+        self.fixes.append(fix)
+        self.view.add(fix.position, fix.new)
+
+    # --- checksums --------------------------------------------------------------------------------------------------
+
+    def _block(self, index: int) -> Span:
+        """What the checksum of a block covers."""
+        assert self.sums is not None
+        start = index * self.sums.block_bytes
+        return Span(start, start + self.sums.entry(index)[1])
+
+    def _crc(self, block: Span) -> int:
+        """The checksum that is on record for a block."""
+        assert self.sums is not None
+        return self.sums.entry(block.start // self.sums.block_bytes)[0]
+
+    def _matches(self, block: Span, view: File | None = None) -> bool:
+        return crc32c((view or self.view).read_at(block.start, block.size)) == self._crc(block)
+
+    def flip_back(self) -> None:
+        """Of each bad block, flip a bit back if it is the only one that is wrong."""
+        if self.sums is None:
+            return
+        self.bad_blocks = CheckedFile(self.file, self.sums).bad_blocks(0, self.size)
+        for block in self.bad_blocks:
+            data = self.view.read_at(block.start, block.size)
+            found = find_flipped_bit(len(data), crc32c(data) ^ self._crc(block), _POLYNOMIAL)
+            if found is not None:
+                at, mask = found
+                reason = f"with bit {mask.bit_length() - 1} flipped back the block at {block.start} is what it was"
+                position = block.start + at
+                self._add(Fix(position, position, data[at : at + 1], bytes([data[at] ^ mask]), "bit", reason))
+                what = f"bit {mask.bit_length() - 1} of the byte at {position}, by the checksum of its block"
+                self.losses.append(restored(self.segment.name, position, 1, what, reason, block=block.start))
+
+    def _settles(self, fix: Fix) -> bool:
+        """Whether a block that does not match would match with a fix."""
+        if self.sums is None:
+            return False
+        block = self._block(fix.position // self.sums.block_bytes)
+        return block in self.bad_blocks and self._matches(block, self._with(fix))
+
+    def _trusted(self, start: int, end: int) -> bool:
+        """Whether every byte of a range is covered by a checksum that matches."""
+        assert self.sums is not None
+        size = self.sums.block_bytes
+        for index in range(start // size, -(-end // size)):
+            block = self._block(index)
+            if block.end < min(end, (index + 1) * size) or not self._matches(block):
+                return False
+        return True
+
+    def side_file(self, span: Span) -> bytes:
+        """The side file of a new segment that is made of a range: it covers what was covered and matched."""
+        assert self.sums is not None
+        parts = [HEADER.pack(MAGIC, self.sums.block_bytes, VERSION)]
+        for start in range(span.start, span.end, self.sums.block_bytes):
+            end = min(start + self.sums.block_bytes, span.end)
+            trusted = self._trusted(start, end)
+            parts.append(self._entry(start, end) if trusted else ENTRY.pack(0, 0))
+        return b"".join(parts)
+
+    def _entry(self, start: int, end: int) -> bytes:
+        return ENTRY.pack(crc32c(self.view.read_at(start, end - start)), end - start)
+
+    def lowered(self, end: int) -> tuple[int, bytes, bytes] | None:
+        """Position, old and new bytes of the entry that must not cover bytes behind `end`; None when none does."""
+        assert self.sums is not None
+        block = self._block(end // self.sums.block_bytes)
+        if block.start == end or block.end <= end:
+            return None
+        is_good = block.end <= self.size and self._matches(block)
+        return self._replaced(block, self._entry(block.start, end) if is_good else ENTRY.pack(0, 0))
+
+    def accepted(self, block: Span) -> tuple[int, bytes, bytes]:
+        """Position, old and new bytes of the entry of a block that is to be taken as it is."""
+        return self._replaced(block, self._entry(block.start, block.end))
+
+    def messages_in(self, span: Span) -> tuple[int, int]:
+        """The offsets of the messages that a range touches: the first, and the one after the last."""
+        first, after = None, self.segment.first_offset
+        for start, end, offset in self._places():
+            if first is None and end > span.start:
+                first = offset
+            if start < span.end:
+                after = offset + 1
+        return after if first is None else first, after
+
+    def rewritten_blocks(self) -> list[Span]:
+        """The bad blocks at the end of what is covered, if another program has cut the segment there and appended.
+
+        That shows where the covered bytes end: when the checksums were written it was a message's end, and now it lies
+        within a message. Everything else must be whole.
+        """
+        if self.sums is None or not self.bad_blocks or len(self.pieces) != 1:
+            return []
+        covered = [index for index in range(len(self.sums)) if self.sums.entry(index)[1]]
+        bad = {block.start // self.sums.block_bytes for block in self.bad_blocks}
+        run = list(takewhile(bad.__contains__, reversed(covered)))
+        end = self._block(covered[-1]).end
+        if not run or any(place[1] == end for place in self._places()):
+            return []
+        return [self._block(index) for index in reversed(run)]
+
+    def _places(self) -> Iterator[tuple[int, int, int]]:
+        """Where each whole message begins and ends, and its offset."""
+        cursor = Cursor(self.view, self.segment, 0, self.segment.first_offset)
+        while (chunk := cursor.read()) is not None:
+            starts = chunk.starts()
+            for row in range(chunk.count):
+                yield starts[row], starts[row + 1], chunk.first_offset + row
+
+    def _replaced(self, block: Span, new: bytes) -> tuple[int, bytes, bytes]:
+        assert self.sums is not None
+        index = block.start // self.sums.block_bytes
+        return HEADER.size + index * ENTRY.size, ENTRY.pack(*self.sums.entry(index)), new

@@ -1,0 +1,414 @@
+"""One segment file: going through it forwards, stepping back from its end, and finding the way past damage.
+
+A `Cursor` hands out chunks: a buffer and a range of it that holds only whole, valid messages. Objects, columns, counts
+and checks are all made from chunks, so there is one place that judges what is valid. Files are read into a buffer that
+is used again and again, never mapped: a map of a file that another process cuts short ends this one with SIGBUS.
+
+Where a segment has checksums, messages that touch a block whose checksum does not match are not handed out. There is
+one exception: a power cut may keep the checksum of bytes that it has taken. So a block in which the messages end, with
+nothing valid behind, is not judged: what is wrong with it is that torn tail. Only the last segment can have one.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from ...core.bytes.outcome import Damage, Ending, Span, Tail
+from ...core.bytes.text import LOOKED_AT_BYTES, is_text
+from ...core.checksum import CheckedFile, Checksums
+from ...core.io.disk import Disk, File
+from ...errors import NotFound
+from ..bytes import codec, kernel
+from ..bytes.layout import (
+    HEAD,
+    MAX_KEY_BYTES,
+    MAX_OFFSET,
+    MAX_TIMESTAMP,
+    NO_TIMESTAMP,
+    OVERHEAD,
+    SEGMENT_DIRECTORY,
+    TRAILER,
+    VALUE_SIZE,
+    parse_segment_name,
+)
+
+READ_BYTES: Final = 256 * 1024
+"""Small enough to stay in a processor's second cache between being read and being decoded."""
+_SEARCH_BYTES: Final = 1 << 20
+_LOST_OFFSETS: Final = 1 << 40
+"""How far offsets may jump over damage: beyond this a number is noise and no offset."""
+
+BAD_CHECKSUM: Final = codec.UNEXPECTED_OFFSET + 1
+"""One more way for a cursor to end: the next message touches a block whose checksum does not match."""
+
+_ENDINGS: Final = {
+    codec.CLEAN: Ending.CLEAN,
+    codec.INCOMPLETE: Ending.INCOMPLETE,
+    codec.MALFORMED: Ending.MALFORMED,
+    codec.UNEXPECTED_OFFSET: Ending.MALFORMED,
+    BAD_CHECKSUM: Ending.MALFORMED,
+}
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Segment:
+    """A file of the journal. `name` is its path relative to the journal, with forward slashes."""
+
+    first_offset: int
+    name: str
+    path: Path
+
+
+def list_segments(disk: Disk, directory: Path) -> list[Segment]:
+    """The segments of a journal, in order of their offsets. Names that do not parse are no segments."""
+    folder = directory / SEGMENT_DIRECTORY
+    found = []
+    for name in disk.list_directory(folder):
+        first_offset = parse_segment_name(name)
+        if first_offset is not None:
+            found.append(Segment(first_offset, f"{SEGMENT_DIRECTORY}/{name}", folder / name))
+    return sorted(found)
+
+
+class CheckedSegment(CheckedFile):
+    """A segment's file with its checksums, which knows whether the segment is still the last one."""
+
+    def __init__(self, disk: Disk, segment: Segment, file: File, checksums: Checksums) -> None:
+        super().__init__(file, checksums)
+        self._disk = disk
+        self._segment = segment
+
+    def is_followed(self) -> bool:
+        """Whether a later segment is beside it: then its writer has finished it."""
+        names = self._disk.list_directory(self._segment.path.parent)
+        return any((parse_segment_name(name) or 0) > self._segment.first_offset for name in names)
+
+
+@dataclass(slots=True)
+class Chunk:
+    """Whole messages: `data[start:stop]` holds `count` of them from `first_offset` on.
+
+    `position` is where `start` is in the file. The smallest and the largest timestamp are those of the messages that
+    have one. The buffer is valid until the cursor reads again.
+    """
+
+    segment: Segment
+    data: memoryview
+    start: int
+    stop: int
+    position: int
+    first_offset: int
+    count: int
+    smallest_timestamp: int
+    largest_timestamp: int
+
+    @property
+    def file(self) -> str:
+        """The name of its file, relative to the journal."""
+        return self.segment.name
+
+    @property
+    def base(self) -> int:
+        """Where the buffer's first byte is in the file."""
+        return self.position - self.start
+
+    def starts(self) -> list[int]:
+        """Where the messages begin in the file, and where the last one ends."""
+        base = self.base
+        return [base + start for start in kernel.spans(self.data, self.start, self.stop, self.count)]
+
+
+class Cursor:
+    """Goes through one segment from a message boundary on. After the file has grown it can go on.
+
+    A `CheckedFile` is read without raising: `ending` is `BAD_CHECKSUM` and `bad_block` the block that does not match.
+    `file` is the plain one in any case. Set `near` to where the messages that are asked for are believed to end: as
+    long as that holds, no more is read.
+    """
+
+    def __init__(self, file: File, segment: Segment, position: int, expected: int, *, end: int | None = None) -> None:
+        self.file = unchecked(file)
+        self.segment = segment
+        self.position = position
+        self.expected = expected
+        self.ending = codec.CLEAN
+        self.reason = ""
+        self.bad_block: Span | None = None
+        self.near: int | None = None
+        self._checked = file if isinstance(file, CheckedFile) else None
+        self._is_finished = False  # as far as we know: another segment follows, and nobody writes to this one
+        self._end = end
+        self._seen: int | None = None
+        self._buffer = memoryview(bytearray(READ_BYTES))
+
+    def read(self, most: int = -1, *, load: bool = True) -> Chunk | None:
+        """The next whole messages, at most `most`; None when there are none, and `ending` says why.
+
+        Without `load` a message that is larger than the buffer is passed by its sizes: its chunk is hollow.
+        """
+        room = self._buffer
+        if self.near is not None and self.position < self.near:
+            room = room[: self.near - self.position]
+        while True:
+            if self._end is not None:
+                room = room[: max(0, self._end - self.position)]
+            have, bad = self._fill(room)
+            self._seen = self.position + have if have < len(room) else self._end
+            good = have if bad is None else max(0, bad.start - self.position)
+            stop, count, ending, smallest, largest = self._walk(room, good, most)
+            if count:
+                chunk = Chunk(self.segment, room, 0, stop, self.position, self.expected, count, smallest, largest)
+                self.position += stop
+                self.expected += count
+                return chunk
+            if self.near is not None:
+                self.near, room = None, self._buffer  # they end elsewhere: judge by all there is
+                continue
+            if bad is not None and ending in (codec.CLEAN, codec.INCOMPLETE):
+                if not self._is_finished and self._has_successor():
+                    self._is_finished = True  # it may have been written to since it was read: once more
+                    continue
+                if not self._is_finished and self._is_torn_in(bad):
+                    self._checked = None
+                    continue
+                self.ending, self.bad_block = BAD_CHECKSUM, bad
+                self.reason = f"the checksum of the block of {bad.size} bytes at {bad.start} does not match"
+                return None
+            if ending == codec.INCOMPLETE and have == len(room):
+                size = self._size_beyond(room, have)
+                found = None if size is None else message_span(self.file, self.position, self.position + size)
+                if size is not None and found is not None:
+                    if not load and found[0] == self.expected:
+                        chunk = Chunk(self.segment, room[:0], 0, 0, self.position, self.expected, 1, 0, 0)
+                        self.position += size
+                        self.expected += 1
+                        return chunk
+                    room = memoryview(bytearray(size))
+                    continue
+                if size is not None:
+                    self.ending, self.reason = codec.MALFORMED, f"no size of {size} is at the end of so many bytes"
+                    return None
+            self.ending = ending
+            self.reason = "" if ending == codec.CLEAN else codec.explain(room, 0, have, self.expected)
+            return None
+
+    def seen_size(self) -> int:
+        """How large the file was when `read` came to its end: a writer may be adding to it at this moment."""
+        size = self.file.size()
+        return size if self._seen is None else min(self._seen, size)
+
+    def _fill(self, room: memoryview) -> tuple[int, Span | None]:
+        """Read the next bytes; how many there were, and the first block of them that does not match its checksum."""
+        if not room:
+            return 0, None
+        if self._checked is not None:
+            return self._checked.read_and_check(self.position, room)
+        return self.file.read_into(self.position, room), None
+
+    def _has_successor(self) -> bool:
+        return isinstance(self._checked, CheckedSegment) and self._checked.is_followed()
+
+    def _is_torn_in(self, block: Span) -> bool:
+        """Whether the messages end for good within a block: its checksum may be about bytes that a crash has taken."""
+        plain = Cursor(self.file, self.segment, self.position, self.expected)
+        while plain.position < block.end:
+            if plain.read() is not None:
+                continue
+            if plain.ending == codec.CLEAN:
+                return False
+            size, most = self.file.size(), min(MAX_OFFSET, plain.expected + _LOST_OFFSETS)
+            found = find_following(self.file, plain.position, size, plain.expected, most)
+            if found is None:
+                return True
+            plain.position, plain.expected = found[1].start, found[0]
+        return False
+
+    def _walk(self, room: memoryview, have: int, most: int) -> tuple[int, int, int, int, int]:
+        """Walk over what was read. No more messages than bytes, and none behind the last offset that there can be."""
+        left = MAX_OFFSET + 1 - self.expected
+        if left <= 0:
+            return 0, 0, codec.MALFORMED if have else codec.CLEAN, MAX_TIMESTAMP, NO_TIMESTAMP
+        return kernel.walk(room, 0, have, self.expected, min(have if most < 0 else most, have, left))
+
+    def _size_beyond(self, room: memoryview, have: int) -> int | None:
+        """The size of a message that is larger than our buffer, if all of it is in the file."""
+        size = codec.claimed_size(room, 0, have)
+        limit = self.file.size() if self._end is None else min(self._end, self.file.size())
+        return None if size is None or size <= len(room) or self.position + size > limit else size
+
+    def skip_to(self, offset: int) -> bool:
+        """Move to the message with this offset; False when the whole messages end before it."""
+        while self.expected < offset:
+            if self.read(offset - self.expected) is None:
+                return False
+        return True
+
+    def tail(self) -> Tail:
+        """How the messages end here, after `read` has answered None."""
+        return Tail(self.position, _ENDINGS[self.ending], self.reason)
+
+
+def message_span(file: File, position: int, size_of_file: int) -> tuple[int, Span] | None:
+    """Offset and span of the message at a position if its sizes agree and all of it is there; reads no key or value."""
+    head = file.read_at(position, HEAD.size + MAX_KEY_BYTES + VALUE_SIZE.size)
+    size = codec.claimed_size(head, 0, len(head))
+    if size is None or position + size > size_of_file:
+        return None
+    trailer = file.read_at(position + size - TRAILER.size, TRAILER.size)
+    if len(trailer) < TRAILER.size or TRAILER.unpack(trailer)[0] != size:
+        return None
+    return HEAD.unpack_from(head)[0], Span(position, position + size)
+
+
+def step_back(file: File, end: int) -> tuple[int, Span] | None:
+    """Offset and span of the message that ends at `end`, None if none does."""
+    if end < OVERHEAD:
+        return None
+    trailer = file.read_at(end - TRAILER.size, TRAILER.size)
+    if len(trailer) < TRAILER.size:
+        return None
+    (size,) = TRAILER.unpack(trailer)
+    if not OVERHEAD <= size <= end:
+        return None
+    found = message_span(file, end - size, end)
+    return found if found is not None and found[1].end == end else None
+
+
+def find_valid(
+    file: File,
+    start: int,
+    size_of_file: int,
+    least: int,
+    most: int,
+    accepts: Callable[[int, Span], bool] = lambda offset, span: True,
+) -> tuple[int, Span] | None:
+    """The first valid message from `start` on with an offset within `least` and `most`; its offset and span.
+
+    A message counts when the next one goes on from it, or the file ends within or right behind it; and when `accepts`,
+    given its offset and span, says so.
+    """
+    position = start
+    while least <= most and position + OVERHEAD <= size_of_file:
+        window = file.read_at(position, min(_SEARCH_BYTES, size_of_file - position))
+        at = kernel.find_head(window, 0, len(window), least, most, size_of_file - position)
+        while at >= 0:
+            found = message_span(file, position + at, size_of_file)
+            if found is not None and _goes_on(file, found[0], found[1].end, size_of_file) and accepts(*found):
+                return found
+            at = kernel.find_head(window, at + 1, len(window), least, most, size_of_file - position)
+        if position + len(window) >= size_of_file or len(window) <= OVERHEAD:
+            return None
+        position += len(window) - (HEAD.size + VALUE_SIZE.size - 1)
+    return None
+
+
+def _goes_on(file: File, offset: int, end: int, size_of_file: int) -> bool:
+    if size_of_file - end < HEAD.size:
+        return True
+    following: int = HEAD.unpack(file.read_at(end, HEAD.size))[0]
+    return following == offset + 1
+
+
+def find_following(file: File, start: int, size_of_file: int, expected: int, most: int) -> tuple[int, Span] | None:
+    """Where valid messages go on behind bad bytes at `start`, where the message `expected` should have been.
+
+    What lies within the message that an intact head announces is its value, and a value may hold messages. Such a one
+    counts only if its offset is one that so many bytes can have led to.
+    """
+
+    def accepts(offset: int, span: Span) -> bool:
+        lost_at_most = (span.start - start) // OVERHEAD
+        return 0 < offset - expected <= lost_at_most or not is_in_value(file, start, expected, span.start)
+
+    return find_valid(file, start, size_of_file, expected, most, accepts)
+
+
+def is_in_value(file: File, start: int, expected: int, position: int) -> bool:
+    """Whether a position is within the value that the head of the message at `start` announces.
+
+    Not if the size right before it says that the message ends there: then it is the head that is damaged.
+    """
+    head = file.read_at(start, HEAD.size + MAX_KEY_BYTES + VALUE_SIZE.size)
+    size = codec.claimed_size(head, 0, len(head))
+    if size is None or HEAD.unpack_from(head)[0] != expected or not start < position < start + size:
+        return False
+    if position - start < OVERHEAD:
+        return True
+    trailing_size: int = TRAILER.unpack(file.read_at(position - TRAILER.size, TRAILER.size))[0]
+    return trailing_size != position - start
+
+
+def judge(cursor: Cursor, following: Segment | None) -> tuple[Damage, int | None]:
+    """What is wrong where a cursor stopped short of the end of its file, and the offset at which valid messages go on.
+
+    When nothing valid follows in the last file it is a torn tail, whether cut short, zeros or noise; but a file that is
+    text from its first byte on was put there by something else than a writer. The cursor is moved to where reading can
+    continue.
+    """
+    if cursor.ending == BAD_CHECKSUM:
+        return _pass_bad_block(cursor, following)
+    file, start, expected = cursor.file, cursor.position, cursor.expected
+    size = cursor.seen_size()
+    most = most_behind(expected, following)
+    found = find_following(file, start, size, expected, most)
+    name = cursor.segment.name
+    if found is None or found == (expected, Span(start, found[1].end)):  # or whole since the cursor looked
+        cursor.position = size
+        if following is not None:
+            return Damage(name, start, size, cursor.reason, "malformed"), None
+        if start == 0 and is_text(file.read_at(0, LOOKED_AT_BYTES)):
+            return Damage(name, start, size, f"{cursor.reason}: this is text, and no segment", "malformed"), None
+        return Damage(name, start, size, cursor.reason, "torn_tail"), None
+    offset, span = found
+    cursor.position, cursor.expected = span.start, offset
+    if span.start == start:
+        return Damage(name, start, start, f"the offset is {offset} where {expected} was expected", "gap"), offset
+    kind = "unexpected_offset" if cursor.ending == codec.UNEXPECTED_OFFSET else "malformed"
+    return Damage(name, start, span.start, cursor.reason, kind), offset
+
+
+def most_behind(expected: int, following: Segment | None) -> int:
+    """The largest offset that a message behind damage can have."""
+    return following.first_offset - 1 if following is not None else min(MAX_OFFSET, expected + _LOST_OFFSETS)
+
+
+def _pass_bad_block(cursor: Cursor, following: Segment | None) -> tuple[Damage, int | None]:
+    """The messages that touch a block whose checksum does not match; the cursor is moved to the first one behind it.
+
+    Whether a message ends within the block is taken from its sizes: they agree, and the next one goes on.
+    """
+    assert cursor.bad_block is not None
+    start, block = cursor.position, cursor.bad_block
+    plain = Cursor(cursor.file, cursor.segment, start, cursor.expected)
+    while plain.position < block.end:
+        chunk = plain.read()
+        if chunk is not None and plain.position > block.end:
+            starts = kernel.spans(chunk.data, chunk.start, chunk.stop, chunk.count)
+            row = bisect_left(starts, block.end - chunk.base)
+            plain.position, plain.expected = chunk.base + starts[row], chunk.first_offset + row
+        if chunk is None:
+            size, most = plain.file.size(), most_behind(plain.expected, following)
+            found = find_following(plain.file, plain.position, size, plain.expected, most)
+            if found is None:
+                cursor.position = size
+                return Damage(cursor.segment.name, start, size, cursor.reason, "checksum"), None
+            plain.position, plain.expected = found[1].start, found[0]
+    cursor.position, cursor.expected = plain.position, plain.expected
+    return Damage(cursor.segment.name, start, plain.position, cursor.reason, "checksum"), plain.expected
+
+
+def unchecked(file: File) -> File:
+    """The file itself, where its bytes would be checked against checksums."""
+    return file.file if isinstance(file, CheckedFile) else file
+
+
+def open_segment(disk: Disk, segment: Segment) -> File:
+    """Open a segment for reading; `NotFound` names it."""
+    try:
+        return disk.open(segment.path, "read")
+    except NotFound:
+        raise NotFound(f"{segment.path}: the segment is gone") from None

@@ -1,0 +1,320 @@
+"""Writer: appends to a sej journal, alone and safely.
+
+What an append guarantees when it returns, by the sync policy:
+
+    none            the message is in the writer's buffer; `flush` gives it to the system, `sync` to the disk
+    interval(ms)    the same, and a background thread syncs that often
+    always          the message is on the disk; threads that append at the same time share one sync
+
+What a crash leaves: a prefix of what was appended, byte for byte, and at most one message cut short behind it, which
+the next writer cuts off and keeps (`recovered`, `kept`). A segment is synced before the next one is created, so only
+the last can ever be torn. A batch that was committed, and whose publisher was killed before all of it was in place, is
+completed before the writer takes anything: see `staging.py`.
+
+A failed write or sync is final: the writer takes nothing more (`Poisoned`), the partial message is rolled back, and
+what was acknowledged before stays. Open a new writer to continue. The same happens if another program removes the lock
+file while this writer holds its lock, as a closing Go writer may (see `core/io/lock.py`): whatever was acknowledged by
+then was written alone, and nothing more is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...core.bytes.outcome import Damage
+from ...core.checksum import ChecksumWriter, checksum_path
+from ...core.io.disk import REAL_DISK, Disk, File, make_directories
+from ...core.io.durability import SyncLike
+from ...core.io.keep import cut_tail
+from ...core.io.lock import Lock
+from ...core.publish.staging import lock_journal
+from ...core.repair.plan import Plan, refuse_half_repaired
+from ...core.write.appending import Appending
+from ...core.write.closing import is_failure
+from ...errors import DamagedJournal, LogwrightError, StorageFailed, TooLarge, WrongUse
+from ..bytes import kernel
+from ..bytes.layout import DEFAULT_SEGMENT_BYTES, HEAD, LOCK_NAME, MAX_OFFSET, SEGMENT_DIRECTORY, segment_name
+from .ending import End, find_end
+from .index import STRIDE_BYTES, Index, IndexWriter
+from .manifest import find_waiting
+from .segment import Cursor, Segment, list_segments
+from .shard import parse_shard_name
+
+if TYPE_CHECKING:
+    from ..bytes.codec import Columns
+
+logger = logging.getLogger("logwright.sej")
+
+BUFFER_BYTES = 256 * 1024
+"""How much is gathered before it is written: few enough calls, and still in the processor's cache."""
+_WALK_BYTES = 16 * STRIDE_BYTES
+"""How much of a segment is walked on opening: to find its end beyond doubt, and to go on with its index."""
+
+
+class Writer(Appending, kernel.AppendBuffer):
+    """Appends messages to the journal in a directory, creating it when there is none.
+
+    One writer at a time: a second one gets `Locked` at once, also from another program. Safe to use from many threads.
+    `recovered` tells what was cut off the end on opening, None when it was whole; `kept` is where those bytes are now.
+    """
+
+    format = "sej"
+
+    def __init__(
+        self,
+        directory: Path | str,
+        *,
+        sync: SyncLike = "none",
+        segment_size: int = DEFAULT_SEGMENT_BYTES,
+        checksums: bool = False,
+        buffer_bytes: int = BUFFER_BYTES,
+        disk: Disk = REAL_DISK,
+    ) -> None:
+        for name, size in (("segment size", segment_size), ("buffer", buffer_bytes)):
+            if not isinstance(size, int) or not 0 < size < 2**62:
+                raise WrongUse(f"a {name} of {size} bytes makes no sense")
+        self.directory = Path(directory).absolute()  # so that a change of directory changes nothing
+        self._prepare(self.directory, sync)
+        self.recovered: Damage | None = None
+        self.kept: Path | None = None
+        self._disk = disk
+        self._want_checksums = checksums
+        self._checksums: ChecksumWriter | None = None
+        self._index: IndexWriter | None = None
+        make_directories(disk, self.directory / SEGMENT_DIRECTORY)
+        self._lock = self._take_lock()
+        try:
+            self._refuse_half_repaired()
+            end = self._open_last_segment()
+            attention_bytes = 1 if self._always else buffer_bytes
+            kernel.AppendBuffer.__init__(self, end.next_offset, end.position, segment_size, attention_bytes)
+            self._start()
+        except BaseException as error:
+            self._failure = error
+            self._end_sync()
+            self._release()
+            raise
+
+    # --- opening ----------------------------------------------------------------------------------------------------
+
+    def _take_lock(self) -> Lock:
+        """Lock the journal. A batch that a killed publisher has left half in place here is completed first."""
+        find = partial(find_waiting, self._disk, self.directory)
+        return lock_journal(self._disk, self.directory / LOCK_NAME, find)
+
+    def _refuse_half_repaired(self) -> None:
+        """A repair of this journal, or of the root whose shard it is, must be finished or undone first."""
+        homes = [(self.directory, "")]
+        if parse_shard_name(self.directory.name) is not None:
+            homes.append((self.directory.parent, f"{self.directory.name}/"))
+        for home, prefix in homes:
+            refuse_half_repaired(self._disk, home, "journal", partial(_is_changed_by, prefix))
+
+    def _open_last_segment(self) -> End:
+        """Open the last segment where its messages end, cutting off a torn tail; that end."""
+        segments = list_segments(self._disk, self.directory)
+        if not segments:
+            self._create_segment(0)
+            return End(0, 0)
+        segment = segments[-1]
+        file = self._file = self._disk.open(segment.path, "update")
+        end = find_end(self._disk, segment, file, walk_bytes=_WALK_BYTES)
+        if end.damage is not None:
+            follow = "valid messages follow, so " if end.position > end.damage.start else ""
+            reason = f"{end.damage.reason}; {follow}nothing is cut off (see logwright repair)"
+            raise DamagedJournal(segment.path, end.damage.start, reason)
+        if end.next_offset > MAX_OFFSET:
+            raise TooLarge(f"{segment.path}: the journal has used up its 64-bit offsets")
+        if end.torn is not None:
+            self.recovered = end.torn
+            self.kept = cut_tail(self._disk, self.directory, file, end.position)
+            logger.warning("%s: cut off a torn tail, kept in %s", end.torn, self.kept)
+        else:
+            file.sync()  # whoever wrote it may have been killed before that: what we add must not become durable first
+        self._disk.sync_directory(segment.path.parent)  # and so may have been whoever gave it its name
+        self._segment, self._file_size = segment, end.position
+        self._resume_index(segment, file, end)
+        self._open_checksums(end.position)
+        return end
+
+    def _resume_index(self, segment: Segment, file: File, end: End) -> None:
+        """Go on with the segment's index where that takes a short walk only, over messages that are all whole."""
+        if end.position <= _WALK_BYTES:
+            writer = self._index = IndexWriter.create(self._disk, segment)
+            cursor = Cursor(file, segment, 0, segment.first_offset, end=end.position)
+        else:
+            index = Index.load(self._disk, segment, end.position)
+            last = index.last(file) if index is not None else None
+            if index is None or last is None or end.position - last.position > _WALK_BYTES:
+                return
+            writer = self._index = IndexWriter.resume(self._disk, segment, index, last)
+            cursor = Cursor(file, segment, last.position, last.offset, end=end.position)
+        if writer is None:
+            return
+        while (chunk := cursor.read()) is not None:
+            messages = chunk.data[chunk.start : chunk.stop]
+            writer.note(messages, chunk.position, chunk.smallest_timestamp, chunk.largest_timestamp)
+        if cursor.position != end.position:
+            writer.close()  # damage further up: nobody knows the times that it hides
+            self._index = None
+
+    def _create_segment(self, first_offset: int) -> None:
+        folder = self.directory / SEGMENT_DIRECTORY
+        name = segment_name(first_offset)
+        self._segment = Segment(first_offset, f"{SEGMENT_DIRECTORY}/{name}", folder / name)
+        self._file = self._disk.open(self._segment.path, "create")
+        self._file_size = 0
+        self._disk.sync_directory(folder)
+        self._index = IndexWriter.create(self._disk, self._segment)
+        self._open_checksums(0)
+
+    def _open_checksums(self, size: int) -> None:
+        """Go on with the segment's checksums. Where they are not wanted, let old ones speak of nothing beyond `size`:
+        what comes there now is not what they are about.
+        """
+        if self._want_checksums:
+            self._checksums = ChecksumWriter.open_at(self._disk, self._file, size)
+        elif self._disk.exists(checksum_path(self._segment.path)):
+            ChecksumWriter.open_at(self._disk, self._file, size).close()
+
+    # --- appending --------------------------------------------------------------------------------------------------
+
+    def append_batch(self, batch: Any) -> int:
+        """Append the rows of an Arrow record batch or table; the offset of the first one.
+
+        Columns: `value` (binary or string), and if present `key`, `type`, `timestamp` (an Arrow timestamp, or
+        nanoseconds as int64; null for none). Other columns, `offset` among them, are ignored: offsets are given anew.
+        Everything is checked before anything is written. The offsets are consecutive unless other threads append too.
+        """
+        from ..tables.columns import from_arrow
+
+        columns = from_arrow(batch)
+        return self.append_columns(columns)
+
+    def append_columns(self, parts: list[Columns]) -> int:
+        """Append messages that are columns of plain buffers; the offset of the first one. See `append_batch`."""
+        for part in parts:
+            kernel.check_columns(part)
+        first = self.next_offset
+        now = time.time_ns()
+        left = sum(part.count for part in parts)
+        try:
+            for part in parts:
+                row = 0
+                while row < part.count:
+                    left += row
+                    row = self.extend(part, row, now, BUFFER_BYTES)
+                    left -= row
+                    if self.buffered_bytes >= BUFFER_BYTES:
+                        self.flush()
+        except BaseException as error:
+            if left and self.next_offset != first and not is_failure(error):
+                self._poison(error, loses=True)  # an interrupt: some rows may have been appended, and others not
+            raise
+        if self._always:
+            self._group.wait()
+        return first
+
+    # --- writing ----------------------------------------------------------------------------------------------------
+
+    def _to_sync(self) -> Callable[[], None]:
+        file, checksums = self._file, self._checksums
+        held = None if checksums is None else checksums.held()
+
+        def sync() -> None:
+            if file is self._file:  # else it was rolled over by now, which has synced it
+                file.sync()
+                self._lock.check()
+                if checksums is not None and held is not None:
+                    checksums.publish(held)
+
+        return sync
+
+    def _write_out(self) -> None:
+        buffer, used, cuts, *times = self.take()
+        start = 0
+        with memoryview(buffer) as view:
+            for position, next_offset, *times_before in cuts:
+                self._write_piece(view, start, position, *times_before)
+                self._roll(next_offset)
+                start = position
+            self._write_piece(view, start, used, *times)
+
+    def _write_piece(self, view: memoryview, start: int, stop: int, smallest: int, largest: int) -> None:
+        if start == stop:
+            return
+        self._lock.check()
+        written = start
+        try:
+            while written < stop:
+                written += self._file.write_at(self._file_size + written - start, view[written:stop])
+        except StorageFailed:
+            self._roll_back(view, start, written)
+            raise
+        if self._checksums is not None:
+            self._checksums.hold(self._file_size, view[start:stop])
+        if self._index is not None:
+            self._index.note(view[start:stop], self._file_size, smallest, largest)
+        self._file_size += stop - start
+
+    def _roll_back(self, view: memoryview, start: int, written: int) -> None:
+        """After a write that failed half-way: leave whole messages only, as far as the system lets us."""
+        first_offset = HEAD.unpack_from(view, start)[0]
+        whole = kernel.walk(view, start, written, first_offset)[0]
+        with contextlib.suppress(LogwrightError):
+            self._file.truncate(self._file_size + whole - start)
+
+    def _roll(self, next_offset: int, first_offset: int | None = None) -> None:
+        """Finish this segment and begin the next. Synced first: once the next one exists, this one is never torn.
+
+        `first_offset` is where the next one begins if messages between are lost.
+        """
+        with self._syncing:
+            self._or_poison(lambda: self._begin_next(next_offset, first_offset or next_offset))
+
+    def _begin_next(self, next_offset: int, first_offset: int) -> None:
+        self._file.sync()
+        self._lock.check()
+        if self._checksums is not None:
+            self._checksums.sync()
+            self._checksums.close()
+            self._checksums = None
+        if self._index is not None:
+            self._index.finish(next_offset, self._file_size)
+        self._file.close()
+        self._create_segment(first_offset)
+
+    # --- closing ----------------------------------------------------------------------------------------------------
+
+    def _release(self) -> None:
+        with contextlib.ExitStack() as stack:
+            stack.callback(self._lock.release)
+            if hasattr(self, "_file"):  # unless opening failed before there was one
+                stack.callback(self._file.close)
+            if self._index is not None:
+                stack.callback(self._index.close)
+            if self._checksums is not None:
+                stack.callback(self._close_checksums, self._checksums)
+
+    def _close_checksums(self, checksums: ChecksumWriter) -> None:
+        try:
+            if self._failure is None:
+                checksums.sync()
+        finally:
+            self._checksums = None  # first: a second call after an interrupt must not use closed checksums
+            checksums.close()
+
+    @property
+    def _sync_resumes(self) -> bool:  # type: ignore[override]
+        return self._checksums is None
+
+
+def _is_changed_by(prefix: str, plan: Plan) -> bool:
+    """Whether a repair changes files of a sej journal whose names begin so."""
+    return plan.format == "sej" and any(step.file.startswith(prefix) for step in plan.steps)

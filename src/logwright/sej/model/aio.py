@@ -1,0 +1,452 @@
+"""The journal in asyncio: AsyncWriter, AsyncScanner and AsyncConsumer. Nothing here blocks the event loop on a disk.
+
+    async with AsyncWriter("orders", sync="always") as writer:
+        offset = await writer.append(b"value", key=b"key")
+
+    async with AsyncScanner("orders", offset=42, timeout=None) as scanner:
+        async for message in scanner:
+            ...
+
+    async with AsyncConsumer("orders", "billing", handle) as consumer:
+        await consumer.run()
+
+With `sync="always"` all tasks that wait for an append share one sync, done in a thread; meanwhile the loop goes on, and
+what is appended then goes with the next. A task that is cancelled while it waits has still appended its message.
+
+A scanner reads in a thread and hands over batches, so that a large journal does not starve other tasks, and a task that
+is cancelled while it waits loses no message: what had been read comes with the next call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
+
+from ...core.bytes.buffers import Buffer
+from ...core.bytes.outcome import Damage, Mode
+from ...core.io.disk import REAL_DISK, Disk
+from ...core.io.durability import ALWAYS, NONE, AsyncGroupCommit, SyncLike, parse_sync
+from ...core.io.watch import POLL_SECONDS, Watch
+from ...core.write.closing import at_the_end_of_a_block
+from ...core.write.tasks import opened, to_the_end
+from ...errors import Closed, LogwrightError, WrongUse
+from ..bytes import kernel
+from ..bytes.layout import DEFAULT_SEGMENT_BYTES
+from ..bytes.records import NOW, Message, Now
+from ..files.reader import Reader
+from ..files.scanner import DEFAULT_TIMEOUT_SECONDS, Scanner
+from ..files.writer import BUFFER_BYTES, Writer
+from .consumer import (
+    ATTEMPTS,
+    BACKOFF_MS,
+    COMMIT_MESSAGES,
+    COMMIT_MS,
+    MOST_BACKOFF_MS,
+    Delivery,
+    count_done,
+    not_done,
+)
+from .offset import Ahead, Default
+
+_MOST_BUFFERED_BYTES: Final = 64 << 20
+"""More than this is written at once, in the loop if need be: tasks that do not wait must not fill the memory."""
+_UNWATCHED_SECONDS: Final = 0.01
+"""How often to look where the system gives no notice of changes."""
+
+
+Result = TypeVar("Result")
+
+
+# --- writing --------------------------------------------------------------------------------------------------------
+
+
+class AsyncWriter:
+    """A `Writer` for the tasks of one event loop; see there for the options and for what a sync policy guarantees.
+
+    It is opened by `async with`, or by `await AsyncWriter.open(...)` and closed by `await writer.close()`.
+    """
+
+    def __init__(
+        self,
+        directory: Path | str,
+        *,
+        sync: SyncLike = "none",
+        segment_size: int = DEFAULT_SEGMENT_BYTES,
+        checksums: bool = False,
+        disk: Disk = REAL_DISK,
+    ) -> None:
+        self.directory = Path(directory)
+        self.policy = parse_sync(sync)
+        self._open_writer = partial(
+            Writer,
+            directory,
+            sync=NONE if self.policy == ALWAYS else self.policy,
+            segment_size=segment_size,
+            checksums=checksums,
+            buffer_bytes=_MOST_BUFFERED_BYTES,
+            disk=disk,
+        )
+        self._writer: Writer | None = None
+        self._group: AsyncGroupCommit | None = None
+        self._making_room = asyncio.Lock()
+
+    @classmethod
+    async def open(cls, directory: Path | str, **options: Any) -> Self:
+        """Open the journal for writing; `Locked` when another writer has it."""
+        return await cls(directory, **options).__aenter__()
+
+    @property
+    def writer(self) -> Writer:
+        """The writer beneath: `next_offset`, `recovered`, `kept`. `Closed` unless this one is open."""
+        if self._writer is None:
+            raise Closed(f"{self.directory}: this writer is not open")
+        return self._writer
+
+    async def append(self, value: Buffer, key: Buffer = b"", type: int = 0, timestamp: int | Now | None = NOW) -> int:
+        """Add one message at the end; its offset. With `sync="always"` it is on the disk when this returns."""
+        writer = self.writer
+        offset = writer.append(value, key, type, timestamp)
+        if self._group is not None:
+            await self._group.wait()
+        elif writer.buffered_bytes >= BUFFER_BYTES:
+            await self._make_room(writer)
+        return offset
+
+    async def append_batch(self, batch: Any) -> int:
+        """Append the rows of an Arrow record batch or table; see `Writer.append_batch`."""
+        first = await asyncio.to_thread(self.writer.append_batch, batch)
+        if self._group is not None:
+            await self._group.wait()
+        return first
+
+    async def _make_room(self, writer: Writer) -> None:
+        async with self._making_room:
+            if writer.buffered_bytes >= BUFFER_BYTES:
+                await asyncio.to_thread(writer.flush)
+
+    async def flush(self) -> None:
+        """Give everything appended so far to the operating system."""
+        await asyncio.to_thread(self.writer.flush)
+
+    async def sync(self) -> None:
+        """Make everything appended so far durable."""
+        if self._group is not None:
+            await self._group.wait()
+        else:
+            await asyncio.to_thread(self.writer.sync)
+
+    async def close(self) -> None:
+        """Flush, sync, and release the lock. A second call does nothing."""
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            await to_the_end(self._close(writer))
+
+    async def _close(self, writer: Writer) -> None:
+        group, self._group = self._group, None
+        try:
+            if group is not None:
+                await group.close()
+        finally:
+            await asyncio.to_thread(writer.close)
+
+    async def __aenter__(self) -> Self:
+        if self._writer is None:
+            self._writer = await opened(self._open_writer)
+            self._group = AsyncGroupCommit(self._writer.sync) if self.policy == ALWAYS else None
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with at_the_end_of_a_block(error):
+            await self.close()
+
+
+def _wake(woken: asyncio.Future[None]) -> None:
+    if not woken.done():
+        woken.set_result(None)
+
+
+async def changed(watch: Watch, most_seconds: float) -> None:
+    """Wait for a watch to wake up, at most so long."""
+    descriptor = watch.descriptor()
+    if descriptor is None:
+        await asyncio.sleep(min(most_seconds, _UNWATCHED_SECONDS))
+        return
+    loop = asyncio.get_running_loop()
+    woken: asyncio.Future[None] = loop.create_future()
+    loop.add_reader(descriptor, _wake, woken)
+    try:
+        await asyncio.wait([woken], timeout=most_seconds)
+    finally:
+        loop.remove_reader(descriptor)
+
+
+# --- following ------------------------------------------------------------------------------------------------------
+
+
+class AsyncScanner:
+    """A `Scanner` for `async for`; see there for offset, timeout and mode. `read_batch` gives many messages at once."""
+
+    def __init__(
+        self,
+        directory: Path | str,
+        offset: int | None = None,
+        *,
+        timeout: float | None = DEFAULT_TIMEOUT_SECONDS,
+        mode: Mode = "failfast",
+        disk: Disk = REAL_DISK,
+    ) -> None:
+        self.directory = Path(directory)
+        self.timeout = timeout
+        self._scanner = Scanner(directory, offset, timeout=timeout, mode=mode, disk=disk)
+        # One thread: what a cancelled task has begun to read is finished before anything else is read.
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="logwright-scan")
+        self._pending: deque[Message | Damage] = deque()
+        self._waiting = asyncio.Lock()
+        self._closed = False
+
+    @classmethod
+    async def from_time(
+        cls,
+        directory: Path | str,
+        timestamp: int,
+        *,
+        timeout: float | None = DEFAULT_TIMEOUT_SECONDS,
+        mode: Mode = "failfast",
+        disk: Disk = REAL_DISK,
+    ) -> Self:
+        """A scanner from the first message on that is not earlier than `timestamp` (nanoseconds since the epoch)."""
+        offset = await asyncio.to_thread(lambda: Reader(directory, disk=disk).find_time(timestamp))
+        return cls(directory, offset, timeout=timeout, mode=mode, disk=disk)
+
+    @property
+    def offset(self) -> int:
+        """The offset of the next message that the iteration will give."""
+        for item in self._pending:
+            if isinstance(item, Message):
+                return item.offset
+        return self._scanner.offset
+
+    def __aiter__(self) -> AsyncIterator[Message | Damage]:
+        return self
+
+    async def __anext__(self) -> Message | Damage:
+        if not self._pending and not await self._wait():
+            raise StopAsyncIteration
+        return self._pending.popleft()
+
+    async def read_batch(self) -> list[Message | Damage]:
+        """The next messages in one list, waiting for them as the iteration does; empty after the timeout."""
+        if not self._pending:
+            await self._wait()
+        batch = list(self._pending)
+        self._pending.clear()
+        return batch
+
+    async def _wait(self) -> bool:
+        """Wait for messages; False after the timeout."""
+        async with self._waiting:
+            loop = asyncio.get_running_loop()
+            deadline = None if self.timeout is None else time.monotonic() + self.timeout
+            while not self._closed:
+                remaining = POLL_SECONDS if deadline is None else deadline - time.monotonic()
+                self._scanner.watch.drain()  # before looking: what changes from now on wakes us up again
+                await loop.run_in_executor(self._thread, self._fetch, remaining <= 0 and bool(self.timeout))
+                if self._pending:
+                    return True
+                if remaining <= 0:
+                    return False
+                await changed(self._scanner.watch, min(remaining, POLL_SECONDS))
+        raise Closed(f"{self.directory}: this scanner is closed")
+
+    def _fetch(self, stalled: bool) -> None:
+        item = self._scanner.poll(stalled=stalled)
+        if isinstance(item, Damage):
+            self._pending.append(item)
+        elif item is not None:
+            self._pending.extend(kernel.messages(item.data, item.start, item.stop, item.count))
+
+    async def close(self) -> None:
+        """Close the files, once a task that waits has noticed. A second call does nothing."""
+        self._closed = True
+        async with self._waiting:
+            await to_the_end(asyncio.to_thread(self._close))
+
+    def _close(self) -> None:
+        self._thread.shutdown()
+        self._scanner.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+# --- consuming ------------------------------------------------------------------------------------------------------
+
+
+class AsyncConsumer:
+    """A `Consumer` whose handler, and `on_failure`, are coroutine functions; see there for everything else.
+
+    It is opened by `async with`. When `run` is cancelled, what is done is committed, and the message whose handler was
+    interrupted is not done.
+    """
+
+    def __init__(
+        self,
+        directory: Path | str,
+        name: str,
+        handler: Callable[[Any], Awaitable[Any]],
+        *,
+        default: Default = "first",
+        batch_messages: int | None = None,
+        commit_messages: int = COMMIT_MESSAGES,
+        commit_ms: float = COMMIT_MS,
+        attempts: int = ATTEMPTS,
+        backoff_ms: float = BACKOFF_MS,
+        most_backoff_ms: float = MOST_BACKOFF_MS,
+        on_failure: Callable[[Message, Exception], Awaitable[object]] | None = None,
+        timeout: float | None = DEFAULT_TIMEOUT_SECONDS,
+        mode: Mode = "failfast",
+        ahead: Ahead = "refuse",
+        disk: Disk = REAL_DISK,
+    ) -> None:
+        self.name = name
+        self.timeout = timeout
+        self._handler = handler
+        self._on_failure = on_failure
+        self._stopped = False
+        self._running = asyncio.Lock()
+        self._runner: asyncio.Task[Any] | None = None
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="logwright-consume")
+        self._delivery: Delivery | None = None
+        self._open_delivery = partial(
+            Delivery,
+            directory,
+            name,
+            default=default,
+            batch_messages=batch_messages,
+            commit_messages=commit_messages,
+            commit_ms=commit_ms,
+            attempts=attempts,
+            backoff_ms=backoff_ms,
+            most_backoff_ms=most_backoff_ms,
+            sets_aside=on_failure is not None,
+            mode=mode,
+            ahead=ahead,
+            disk=disk,
+        )
+
+    @property
+    def delivery(self) -> Delivery:
+        """What is on its way: `next`, `missed`, `offset.value`. `Closed` unless the consumer is open."""
+        if self._delivery is None:
+            raise Closed(f"the consumer {self.name} is not open")
+        return self._delivery
+
+    async def run(self) -> int:
+        """Handle messages until there are none for `timeout` seconds, or `stop` is called; how many were done."""
+        if self._running.locked():
+            raise WrongUse(f"the consumer {self.name} is running already")
+        async with self._running:
+            self._runner = asyncio.current_task()
+            delivery = self.delivery
+            before = delivery.handled
+            try:
+                while not self._stopped and await self._wait(delivery):
+                    await self._advance(delivery, delivery.waiting())
+            except BaseException as error:
+                await self._commit_after(delivery, error)
+                raise
+            finally:
+                self._runner = None
+            await to_the_end(self._in_thread(delivery.commit))
+            return delivery.handled - before
+
+    def stop(self) -> None:
+        """Let `run` return after the call of the handler that is under way; final."""
+        self._stopped = True
+
+    async def _in_thread(self, work: Callable[[], Result]) -> Result:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+    async def _commit_after(self, delivery: Delivery, error: BaseException) -> None:
+        try:
+            await to_the_end(self._in_thread(delivery.commit))
+        except LogwrightError as other:
+            error.add_note(f"and what was done before it could not be committed: {other}")
+
+    async def _commit_if_due(self, delivery: Delivery) -> None:
+        if delivery.must_commit():
+            await self._in_thread(delivery.commit)
+
+    async def _wait(self, delivery: Delivery) -> bool:
+        """Wait for messages; False after the timeout, or when it is time to stop."""
+        if delivery.is_full:
+            return True
+        watch = delivery.scanner.watch
+        deadline = None if self.timeout is None else time.monotonic() + self.timeout
+        while not self._stopped:
+            remaining = POLL_SECONDS if deadline is None else deadline - time.monotonic()
+            watch.drain()
+            if await self._in_thread(partial(delivery.fetch, stalled=remaining <= 0 and bool(self.timeout))):
+                return True
+            if remaining <= 0:
+                return False
+            await self._commit_if_due(delivery)
+            await changed(watch, min(remaining, POLL_SECONDS))
+        return False
+
+    async def _advance(self, delivery: Delivery, messages: list[Message]) -> None:
+        """Call the handler once, and do what follows from it. Messages that are not done will come again."""
+        outcome = await self._attempt(messages, delivery.batch_messages is not None)
+        if isinstance(outcome, int):
+            delivery.done(outcome)
+        else:
+            pause_seconds = delivery.failed(messages, outcome)
+            if pause_seconds is None:
+                assert self._on_failure is not None
+                await self._on_failure(messages[0], outcome)
+                delivery.done(1)
+            else:
+                await asyncio.sleep(pause_seconds)
+        await self._commit_if_due(delivery)
+
+    async def _attempt(self, messages: list[Message], in_batches: bool) -> int | Exception:
+        try:
+            answer = await self._handler(messages if in_batches else messages[0])
+        except Exception as error:
+            return error
+        return count_done(answer, messages, in_batches) or not_done(messages[0])
+
+    async def close(self) -> None:
+        """Stop, wait for `run` to return, and let another consumer of this name begin. A second call does nothing."""
+        if self._runner is not None and self._runner is asyncio.current_task():
+            raise WrongUse("a handler cannot close its consumer; call stop() instead")
+        self.stop()
+        async with self._running:
+            delivery, self._delivery = self._delivery, None
+            if delivery is not None:
+                await to_the_end(self._in_thread(delivery.close))
+            self._thread.shutdown(wait=False)
+
+    async def __aenter__(self) -> Self:
+        if self._delivery is None:
+            self._delivery = await opened(self._open_delivery)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()

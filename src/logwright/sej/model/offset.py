@@ -1,0 +1,329 @@
+"""Offset: how far a consumer has come, kept in the journal's directory.
+
+    ofs/NAME.ofs        8 bytes, big-endian: the offset of the next message that the consumer wants
+    ofs/NAME.lck        its lock: one holder at a time, the original's programs included
+
+A commit writes `NAME.ofs.tmp`, syncs it, renames it and syncs the directory, so that a crash leaves the old offset or
+the new one. An empty file stands for a consumer that has not committed yet, and so for its default. Any other length
+than 8 is damage.
+
+Reading an offset needs no lock and changes nothing.
+
+A consumer may be ahead of its journal: the end of the journal was lost after the consumer had read it. The messages
+that are appended now get the lost offsets again, and the consumer would skip them. So opening is refused (`Truncated`),
+unless `ahead="end"` says to continue with the next message that the journal gets.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import operator
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, Literal, TypeAlias
+
+from ...core.io.disk import REAL_DISK, Disk, make_directories, replace_file
+from ...core.io.lock import Lock
+from ...core.write.closing import Closing
+from ...errors import Closed, DamagedJournal, Locked, NotFound, Poisoned, Truncated, WrongUse
+from ..bytes.layout import (
+    OFFSET,
+    OFFSET_DIRECTORY,
+    OFFSET_LOCK_SUFFIX,
+    OFFSET_SUFFIX,
+    OFFSET_TEMPORARY_SUFFIX,
+    SEGMENT_DIRECTORY,
+)
+from ..bytes.records import check_offset
+from ..files.reader import Reader
+
+logger = logging.getLogger("logwright.sej")
+
+Default: TypeAlias = Literal["first", "last"]
+Ahead: TypeAlias = Literal["refuse", "end"]
+_NAME: Final = re.compile(r"[a-zA-Z0-9_-][a-zA-Z0-9_.-]{0,199}")
+
+
+def check_name(name: str) -> None:
+    """Raise `WrongUse` for a name that is not letters, digits, `_`, `-` and `.`, or that begins with a dot."""
+    if not _NAME.fullmatch(name):
+        raise WrongUse(
+            f"consumer name {name!r} must be 1 to 200 letters, digits, '_', '-' and '.', and not begin with a dot"
+        )
+
+
+def check_default(default: str) -> None:
+    """Raise `WrongUse` for a default that is neither of the two there are."""
+    if default not in ("first", "last"):
+        raise WrongUse(f"default {default!r} is neither 'first' nor 'last'")
+
+
+def offset_path(directory: Path, name: str) -> Path:
+    """Where the offset of a consumer is."""
+    return directory / OFFSET_DIRECTORY / (name + OFFSET_SUFFIX)
+
+
+# --- reading --------------------------------------------------------------------------------------------------------
+
+
+def stored_offset(disk: Disk, directory: Path, name: str) -> int | None:
+    """The offset that a consumer has committed, None when it has not yet. `NotFound` when there is no such consumer."""
+    path = offset_path(directory, name)
+    try:
+        file = disk.open(path, "read")
+    except NotFound:
+        raise NotFound(f"{directory}: there is no consumer {name!r}") from None
+    try:
+        data = file.read_at(0, OFFSET.size + 1)
+    finally:
+        file.close()
+    if not data:
+        return None
+    if len(data) != OFFSET.size:
+        size = len(data) if len(data) < OFFSET.size else disk.file_size(path)
+        raise DamagedJournal(
+            f"{OFFSET_DIRECTORY}/{path.name}", 0, f"an offset file has 0 or {OFFSET.size} bytes, this one has {size}"
+        )
+    value: int = OFFSET.unpack(data)[0]
+    return value
+
+
+def list_consumers(disk: Disk, directory: Path) -> list[str]:
+    """The names of all consumers of a journal, in order, also of those that another program has named its own way."""
+    try:
+        names = disk.list_directory(directory / OFFSET_DIRECTORY)
+    except NotFound:
+        return []
+    return [name.removesuffix(OFFSET_SUFFIX) for name in names if name.endswith(OFFSET_SUFFIX)]
+
+
+def list_offsets(disk: Disk, directory: Path) -> dict[str, int | None]:
+    """The committed offset of every consumer of a journal, None for one that has not committed yet."""
+    return {name: stored_offset(disk, directory, name) for name in list_consumers(disk, directory)}
+
+
+def read_offset(directory: Path | str, name: str, default: Default = "first", *, disk: Disk = REAL_DISK) -> int:
+    """Where a consumer is, without its lock; its default when it has not committed yet."""
+    check_name(name)
+    stored = stored_offset(disk, Path(directory), name)
+    return default_offset(Path(directory), default, disk=disk) if stored is None else stored
+
+
+def default_offset(directory: Path, default: Default, *, disk: Disk = REAL_DISK) -> int:
+    """The offset of the first message there is, or the one that the next message will get."""
+    check_default(default)
+    reader = Reader(directory, disk=disk)
+    return reader.first if default == "first" else reader.next
+
+
+# --- committing -----------------------------------------------------------------------------------------------------
+
+
+def hold(disk: Disk, directory: Path, name: str) -> Lock:
+    """Take a consumer's lock, or raise `Locked`."""
+    try:
+        return Lock.acquire(disk, directory / OFFSET_DIRECTORY / (name + OFFSET_LOCK_SUFFIX))
+    except Locked:
+        raise Locked(f"{directory}: the consumer {name!r} is running elsewhere") from None
+
+
+def store(disk: Disk, directory: Path, name: str, value: int) -> None:
+    """Replace what is stored for a consumer whose lock is held."""
+    temporary = directory / OFFSET_DIRECTORY / (name + OFFSET_TEMPORARY_SUFFIX)
+    replace_file(disk, offset_path(directory, name), OFFSET.pack(value), temporary)
+
+
+def _whole(value: int) -> int:
+    """An offset as a plain integer, or `WrongUse` for what is none."""
+    try:
+        value = operator.index(value)
+    except TypeError:
+        raise WrongUse(f"an offset is a whole number, not {value!r}") from None
+    check_offset(value)
+    return value
+
+
+class Offset(Closing):
+    """A consumer's committed position, held by this object alone until it is closed (`Locked` for a second one).
+
+    Opening registers the consumer, so that retention knows of it. `value` is the offset of the next message to
+    consume. After a commit has failed nothing more can be committed (`Poisoned`): what the disk holds is the old value
+    or the new one, and opening again shows which. `ahead` says what to do if the journal has lost messages that were
+    consumed: see above.
+    """
+
+    def __init__(
+        self,
+        directory: Path | str,
+        name: str,
+        default: Default = "first",
+        *,
+        ahead: Ahead = "refuse",
+        disk: Disk = REAL_DISK,
+    ) -> None:
+        check_name(name)
+        check_default(default)
+        if ahead not in ("refuse", "end"):
+            raise WrongUse(f"ahead {ahead!r} is neither 'refuse' nor 'end'")
+        self.directory = Path(directory).absolute()
+        self.name = name
+        self._disk = disk
+        self._path = offset_path(self.directory, name)
+        self._failure: BaseException | None = None
+        self._is_durable = False
+        self._lock: Lock | None = None
+        if not disk.is_directory(self.directory / SEGMENT_DIRECTORY):
+            raise NotFound(f"{directory}: no sej journal is here")
+        make_directories(disk, self._path.parent)
+        self._lock = hold(disk, self.directory, name)
+        try:
+            self._stored = self._register()
+            if self._stored is None:
+                self._value = default_offset(self.directory, default, disk=disk)
+            else:
+                self._value = self._within_journal(self._stored, ahead)
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def _register(self) -> int | None:
+        try:
+            return stored_offset(self._disk, self.directory, self.name)
+        except NotFound:
+            self._disk.open(self._path, "create").close()
+            self._disk.sync_directory(self._path.parent)
+            return None
+
+    def _within_journal(self, offset: int, ahead: Ahead) -> int:
+        """The offset, unless the journal ends before it."""
+        end = Reader(self.directory, disk=self._disk).next
+        if offset <= end:
+            return offset
+        reason = (
+            f"{self.directory}: the consumer {self.name} had come to offset {offset}, but the journal ends with {end}: "
+            f"its last messages were lost"
+        )
+        if ahead == "refuse":
+            hint = f"`logwright reset {self.directory} {self.name} last`, or open it with ahead='end'"
+            raise Truncated(f"{reason}, and new ones would be skipped. To continue with the next message: {hint}")
+        logger.warning("%s; it continues with the next message", reason)
+        return end
+
+    @property
+    def value(self) -> int:
+        """The offset of the next message to consume."""
+        return self._value
+
+    @property
+    def committed(self) -> bool:
+        """Whether the value is on the disk: False before the first commit, while the value is the default."""
+        return self._stored is not None
+
+    def commit(self, value: int) -> None:
+        """Keep `value` as the offset of the next message to consume; it is on the disk when this returns."""
+        value = _whole(value)
+        if self._failure is not None:
+            raise Poisoned(f"{self._path}: an earlier commit failed ({self._failure})") from self._failure
+        if self._lock is None:
+            raise Closed(f"{self._path}: this offset is closed")
+        if value == self._stored and self._is_durable:
+            return
+        try:
+            self._lock.check()
+            if value == self._stored:
+                self._disk.sync_directory(self._path.parent)  # whoever stored it may have been killed before that
+            else:
+                store(self._disk, self.directory, self.name, value)
+        except BaseException as error:
+            self._failure = error
+            raise
+        self._stored = self._value = value
+        self._is_durable = True
+
+    def close(self) -> None:
+        """Let another consumer of this name begin. Commits nothing; a second call does nothing."""
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            lock.release()
+
+
+def reset(
+    directory: Path | str,
+    name: str,
+    to: int | Default | None = None,
+    *,
+    time: int | None = None,
+    create: bool = False,
+    disk: Disk = REAL_DISK,
+) -> int:
+    """Move a consumer that is not running: to an offset, to `"first"` or `"last"`, or to a time; where it is now.
+
+    `time` is nanoseconds since the epoch: the consumer goes on with the first message that is not earlier. An offset
+    beyond the end would make it skip messages that are still to come, and is refused. With `create` the consumer need
+    not be there.
+    """
+    (value,) = reset_all([directory], name, to, time=time, create=create, disk=disk)
+    return value
+
+
+def reset_all(
+    directories: Sequence[Path | str],
+    name: str,
+    to: int | Default | None = None,
+    *,
+    time: int | None = None,
+    create: bool = False,
+    disk: Disk = REAL_DISK,
+) -> list[int]:
+    """Move a consumer of several journals, such as the shards of a root; where it is now in each.
+
+    Everything is looked up and every lock taken before anything is moved, so that what is refused in one journal leaves
+    the consumer where it was in all of them.
+    """
+    homes = [Path(directory) for directory in directories]
+    values = [plan_reset(home, name, to, time=time, create=create, disk=disk) for home in homes]
+    with contextlib.ExitStack() as locks:
+        for home in homes:
+            make_directories(disk, home / OFFSET_DIRECTORY)
+            locks.enter_context(hold(disk, home, name))
+        for home, value in zip(homes, values, strict=True):
+            # Not by an Offset: what is stored now may be damaged, and this is the way out of it.
+            store(disk, home, name, value)
+    return values
+
+
+def plan_reset(
+    directory: Path | str,
+    name: str,
+    to: int | Default | None = None,
+    *,
+    time: int | None = None,
+    create: bool = False,
+    disk: Disk = REAL_DISK,
+) -> int:
+    """Where `reset` would move a consumer, without moving it."""
+    check_name(name)
+    if (to is None) == (time is None):
+        raise WrongUse("say either where to reset to, or the time")
+    home = Path(directory)
+    if not create:
+        _require(disk, home, name)
+    reader = Reader(home, disk=disk)
+    if time is not None:
+        return reader.find_time(time)
+    if isinstance(to, int):
+        check_offset(to)
+        if to > reader.next:
+            raise WrongUse(f"offset {to} lies beyond the end of {home}: the next message gets {reader.next}")
+        return to
+    if to == "first" or to == "last":
+        return default_offset(home, to, disk=disk)
+    raise WrongUse(f"cannot reset to {to!r}: neither an offset nor 'first' nor 'last'")
+
+
+def _require(disk: Disk, directory: Path, name: str) -> None:
+    if not disk.exists(offset_path(directory, name)):
+        known = ", ".join(list_consumers(disk, directory)) or "none"
+        raise NotFound(f"{directory}: there is no consumer {name!r}; there are: {known}")

@@ -1,0 +1,285 @@
+"""Batches of messages that many tasks write and one place publishes: `core.publish.staging` for the shards of a root.
+
+A task encodes its messages into files of its own, one for each shard, numbered from 0. The manifest says at which
+offset each shard goes on, and the messages are appended through `Writer`, so that the bytes in the journals, their
+segments and their indexes are what a writer makes of these messages.
+
+How much of a batch is in place after a crash is found by comparing the journal, from the offset on that the manifest
+names, with what was staged; the rest is appended. What a program that knows nothing of manifests adds in that state
+does no harm, unless it is, by chance, the very message that is missing.
+
+A batch needs its space twice for a while.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Generator, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from ...core.bytes.outcome import Damage
+from ...core.io.disk import REAL_DISK, Disk, File, make_directories
+from ...core.io.keep import cut_tail
+from ...core.io.lock import Lock
+from ...core.publish.manifest import FilesOf, OpenedParts, Part, Target, staging_directory
+from ...core.publish.staging import PackedFile, StageFiles, lock_to_publish
+from ...errors import DamagedJournal, WrongUse
+from ..bytes import kernel
+from ..bytes.codec import CLEAN, Columns
+from ..bytes.layout import DEFAULT_SEGMENT_BYTES, LOCK_NAME, SEGMENT_DIRECTORY
+from ..files.reader import Reader
+from ..files.segment import Chunk, Cursor, Segment, list_segments
+from ..files.shard import find_shards, parse_shard_name, shard_name
+from ..files.shard_writer import refuse_other_bits, split_batch, stable_indexes
+from ..files.writer import BUFFER_BYTES, Writer
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_NO_LIMIT: Final = 2**62
+
+
+# --- where they go --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ShardsTarget(Target):
+    """How the journals of a root are written: see `ShardedWriter`."""
+
+    format: ClassVar[str] = "sej"
+    options: ClassVar = {
+        "prefix": ("prefix", "text"),
+        "shardBit": ("bit", "number"),
+        "segmentSize": ("segment_size", "bytes"),
+        "checksums": ("checksums", "flag"),
+    }
+
+    prefix: str = ""
+    bit: int = 0
+    segment_size: int = DEFAULT_SEGMENT_BYTES
+    checksums: bool = False
+
+    def __post_init__(self) -> None:
+        shard_name(self.prefix, self.bit, 0)  # says what is wrong with them
+        if self.segment_size < 1:
+            raise WrongUse(f"a segment size of {self.segment_size} bytes makes no sense")
+
+    def shard(self, index: int) -> str:
+        """The name of a shard, empty for the root itself."""
+        return shard_name(self.prefix, self.bit, index)
+
+    def check_name(self, part: str) -> None:
+        """Raise `WrongUse` for what is no shard of this target."""
+        parsed = parse_shard_name(part) if part else ("", 0, 0)
+        if parsed is None or parsed[:2] != (self.prefix, self.bit) or self.shard(parsed[2]) != part:
+            raise WrongUse(f"{part!r} is no shard of bit {self.bit} and the prefix {self.prefix!r}")
+
+    def check_root(self, disk: Disk, root: Path) -> None:
+        """Raise `WrongUse` where there are shards of another bit."""
+        refuse_other_bits(disk, root, self.prefix, self.bit)
+
+    def needed_bytes(self, files_of: FilesOf) -> int:
+        """Everything is copied."""
+        return sum(file.bytes for files in files_of.values() for file in files)
+
+    @contextlib.contextmanager
+    def open_parts(self, disk: Disk, root: Path, run: str, files_of: FilesOf) -> Iterator[OpenedParts]:
+        """The shards, locked, and opened where they are there: a new one comes into being after the commit."""
+        with contextlib.ExitStack() as stack:
+            locks = {name: stack.enter_context(_lock(disk, root / name)) for name in files_of}
+            writers = {
+                name: stack.enter_context(_PartWriter(disk, root / name, self, locks[name]))
+                for name in files_of
+                if disk.is_directory(root / name / SEGMENT_DIRECTORY)
+            }
+
+            def put(part: Part) -> None:
+                opened = writers.get(part.name)
+                with opened or _PartWriter(disk, root / part.name, self, locks[part.name]) as writer:
+                    _append(disk, root, writer, part, 0)
+
+            starts = {name: writers[name].next_offset if name in writers else 0 for name in files_of}
+            yield tuple(Part(name, starts[name], tuple(files)) for name, files in files_of.items()), put
+
+    def complete_part(self, disk: Disk, root: Path, part: Part) -> None:
+        """Append to a shard what is not there yet."""
+        home = root / part.name
+        with _lock(disk, home) as lock:
+            there = _settle(disk, root, home, part)
+            with _PartWriter(disk, home, self, lock) as writer:  # also syncs what is there: the killed one may not have
+                if writer.next_offset < part.start + there:
+                    raise DamagedJournal(home, 0, f"messages up to {part.start + there - 1} were here a moment ago")
+                _append(disk, root, writer, part, there)
+
+    def refuse_live_writers(self, root: Path, *, disk: Disk) -> None:
+        """Raise what publishing would raise for the journals there are now: better before the work than behind it."""
+        self.check_root(disk, root)
+        if disk.is_directory(root):
+            for shard in find_shards(disk, root, self.prefix):
+                lock_to_publish(disk, shard.path / LOCK_NAME, shard.path).release()
+
+    def check_writable(self, schema: pa.Schema) -> None:
+        from .tables import check_writable
+
+        check_writable(schema)
+
+    def writable(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        from .tables import writable
+
+        return writable(batch)
+
+    def stage(self, root: Path, run: str, order: int, *, disk: Disk = REAL_DISK) -> Stage:
+        return Stage(root, run, order, self, disk=disk)
+
+
+# --- staging, in a task ---------------------------------------------------------------------------------------------
+
+
+class _StageFile(PackedFile):
+    """The messages for one shard, encoded as a segment that begins with 0."""
+
+    def __init__(self, file: File) -> None:
+        super().__init__(file)
+        self._buffer = kernel.AppendBuffer(0, 0, _NO_LIMIT, BUFFER_BYTES)
+
+    def append(self, parts: list[Columns]) -> None:
+        now = time.time_ns()
+        for part in parts:
+            row = 0
+            while row < part.count:
+                row = self._buffer.extend(part, row, now, BUFFER_BYTES)
+                if self._buffer.buffered_bytes >= BUFFER_BYTES:
+                    self._write()
+
+    def _write(self) -> None:
+        data, used, *_ = self._buffer.take()
+        with memoryview(data) as view:
+            self.write(view[:used], self._buffer.next_offset - self._records)
+
+    def finish(self) -> tuple[int, int]:
+        """How many messages and bytes there are, now that they are on the disk."""
+        self._write()
+        return super().finish()
+
+
+class Stage(StageFiles[_StageFile]):
+    """What one task writes: see `core.publish.staging`."""
+
+    def __init__(self, root: Path | str, run: str, order: int, target: ShardsTarget, *, disk: Disk = REAL_DISK) -> None:
+        super().__init__(root, run, order, _StageFile, disk)
+        self._target = target
+
+    def append_batch(self, batch: Any) -> None:
+        """Take the rows of an Arrow record batch, each for its shard; `Writer.append_batch` says which columns."""
+        bit = self._target.bit
+        for index, parts in split_batch(batch, lambda parts: stable_indexes(parts, bit)).items():
+            self._file_of(self._target.shard(index)).append(parts)
+
+
+# --- what goes into a shard -----------------------------------------------------------------------------------------
+
+
+class _PartWriter(Writer):
+    """A writer of whoever publishes, who has the lock already, and knows of all manifests that there are."""
+
+    def __init__(self, disk: Disk, home: Path, target: ShardsTarget, lock: Lock) -> None:
+        self._held = lock
+        super().__init__(home, segment_size=target.segment_size, checksums=target.checksums, disk=disk)
+
+    def _take_lock(self) -> Lock:
+        return self._held
+
+
+def _lock(disk: Disk, home: Path) -> Lock:
+    """The lock of a journal, which need not be there yet."""
+    make_directories(disk, home)
+    return lock_to_publish(disk, home / LOCK_NAME, home)
+
+
+def _append(disk: Disk, root: Path, writer: Writer, part: Part, skip: int) -> None:
+    """Append what was staged for a shard, without the first `skip` messages."""
+    with contextlib.closing(_chunks(disk, root, part, skip)) as chunks:
+        for chunk in chunks:
+            writer.append_columns([kernel.columns(chunk.data, chunk.start, chunk.stop, chunk.count)])
+
+
+def _chunks(disk: Disk, root: Path, part: Part, skip: int = 0) -> Generator[Chunk, None, None]:
+    """The messages staged for a shard, without the first `skip`."""
+    for staged in part.files:
+        if skip >= staged.records:
+            skip -= staged.records
+            continue
+        path = staging_directory(root) / staged.name
+        file = disk.open(path, "read")
+        try:
+            cursor = Cursor(file, Segment(0, staged.name, path), 0, 0)
+            if cursor.skip_to(skip):
+                while (chunk := cursor.read()) is not None:
+                    yield chunk
+            if cursor.ending != CLEAN or cursor.expected != staged.records:
+                what = cursor.reason or f"{cursor.expected} messages are here, {staged.records} were staged"
+                raise DamagedJournal(path, cursor.position, what)
+        finally:
+            file.close()
+        skip = 0
+
+
+# --- after a crash --------------------------------------------------------------------------------------------------
+
+
+def _settle(disk: Disk, root: Path, home: Path, part: Part) -> int:
+    """How many messages of a part are in their shard, whose lock is ours.
+
+    Where a power cut has left a hole among them, it and what is behind are cut off and kept: the whole of it was
+    staged, and nobody else can have written behind a hole.
+    """
+    segments = list_segments(disk, home) if disk.is_directory(home / SEGMENT_DIRECTORY) else []
+    if not segments:
+        return 0
+    if segments[0].first_offset > part.start:
+        reason = f"the journal begins with {segments[0].first_offset} now, and a batch was to begin at {part.start}"
+        raise DamagedJournal(segments[0].path, 0, f"{reason}: nobody can tell how much of it was in place")
+    there, damage = _compare(disk, root, home, part)
+    if damage is None:
+        return there
+    if damage.file != segments[-1].name:
+        raise DamagedJournal(home / damage.file, damage.start, damage.reason)
+    file = disk.open(segments[-1].path, "update")
+    try:
+        cut_tail(disk, home, file, damage.start)
+    finally:
+        file.close()
+    return there
+
+
+def _compare(disk: Disk, root: Path, home: Path, part: Part) -> tuple[int, Damage | None]:
+    """How many messages of the journal are those of the part, and the damage right behind them, if that ends them."""
+    end = part.start + part.records
+    reading = Reader(home, disk=disk).chunks(part.start, end, mode="permissive")
+    staged = _chunks(disk, root, part)
+    there = 0
+    with contextlib.closing(reading), contextlib.closing(staged):  # type: ignore[type-var]
+        found = _one_by_one(reading)
+        for ours in _one_by_one(staged):
+            item = next(found, None)
+            if isinstance(item, Damage):
+                return there, item
+            if item is None or _content(item) != _content(ours):
+                return there, None
+            there += 1
+    return there, None
+
+
+def _one_by_one(chunks: Iterable[Chunk | Damage]) -> Iterator[Any]:
+    for item in chunks:
+        if isinstance(item, Damage):
+            yield item
+        else:
+            yield from kernel.messages(item.data, item.start, item.stop, item.count)
+
+
+def _content(message: Any) -> tuple[Any, ...]:
+    return message.timestamp, message.type, message.key, message.value

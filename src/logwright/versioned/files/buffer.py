@@ -1,0 +1,261 @@
+"""Buffer: the file of an active journal, made larger than what is in it, as memory that is written to.
+
+The file has all of its space from the beginning, so that writing to it later neither needs space nor changes its
+length; and zeros are written a good way ahead of the entries, which makes syncing them twice as fast. Where the system
+can map files the memory is the file; elsewhere it is a copy, and every change is written as well. Either way an entry
+is stored first, then the position.
+
+What was stored in a mapping takes much longer to sync than what was written by a call (on ext4 under Linux 6.18, 390
+against 140 microseconds), for the system has to find it out, and what it notes then goes through the file system's
+journal. So whoever syncs each change writes it by `put`, and reads it in the mapping.
+
+What a power cut can leave. Entries and position reach the disk sector by sector, in any order, and one sync carries
+both. So the position may be there and count an entry of which some sectors are missing. Those are zeros still, as the
+space behind the position always is: of each entry a sector has all of its bytes or only zeros. A missing first sector
+has no beginning of an entry, a missing last one no end of it. A missing sector in the middle is a sector of zeros,
+which within a long string or a list of numbers would look like part of the value. So
+
+    an entry behind the mark that has a whole sector of zeros was never written completely, and does not count.
+
+The mark says up to where everything was on the disk at some time, and is in the last bytes of the file, where nothing
+of the format is. An entry that does have a sector of zeros, for there are such strings and lists, is synced before the
+position counts it, and the mark is set behind it. A journal without a mark was closed, or is another program's: then
+its entries are what they look like.
+
+    lw-trust | u64: up to where           16 bytes, within one sector
+"""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import Final, TypeAlias, cast
+
+from ...core.io.disk import Disk, File, Mappable, write_all, write_zeros
+from ...errors import LogwrightError
+from ..bytes.layout import POSITION, POSITION_AT
+
+Memory: TypeAlias = bytearray
+"""Bytes of a fixed number that can be changed: those of a mapping as well, which are used alike."""
+
+SECTOR_BYTES: Final = 512
+MARK: Final = struct.Struct("<8sQ")
+MARK_MAGIC: Final = b"lw-trust"
+LEAST_BYTES: Final = 128
+"""A buffer cannot be smaller: header, metadata and mark, and a little room."""
+AHEAD_BYTES: Final = 1 << 20
+"""How far ahead of the entries zeros are written at once. What was only reserved reads as zeros too."""
+_PIECE_BYTES: Final = 1 << 20
+_ZERO_SECTOR: Final = bytes(SECTOR_BYTES)
+_NO_MARK: Final = bytes(MARK.size)
+
+assert MARK.size == 16
+
+
+def mark_at(size: int) -> int:
+    """Where the mark is in a file of so many bytes; entries end before it."""
+    return (size - MARK.size) & -MARK.size
+
+
+def read_mark(memory: Memory, size: int) -> int | None:
+    """Up to where the entries were on the disk when the mark was set; None when there is no mark."""
+    if size < LEAST_BYTES:
+        return None
+    magic, trusted = MARK.unpack_from(memory, mark_at(size))
+    return trusted if magic == MARK_MAGIC else None
+
+
+def has_zero_sector(memory: Memory | bytes, start: int, end: int, base: int = 0) -> bool:
+    """Whether a whole sector between two places has nothing but zeros; the memory begins at `base` of its file."""
+    first = start + -(base + start) % SECTOR_BYTES
+    return any(
+        memory[at] == 0 and memory[at : at + SECTOR_BYTES] == _ZERO_SECTOR
+        for at in range(first, end - SECTOR_BYTES + 1, SECTOR_BYTES)
+    )
+
+
+def last_byte(memory: Memory, start: int, end: int) -> int:
+    """Behind the last byte of a range that is not zero; `start` when all of them are."""
+    while end > start:
+        first = max(start, end - _PIECE_BYTES)
+        found = memory[first:end].rstrip(b"\0")
+        if found:
+            return first + len(found)
+        end = first
+    return start
+
+
+def garbage_end(memory: Memory, start: int, end: int) -> int:
+    """Behind the last byte that is not zero, of those before a long stretch of zeros; `start` when there are none."""
+    last = start
+    for at in range(start, end, AHEAD_BYTES):
+        found = memory[at : min(at + AHEAD_BYTES, end)].rstrip(b"\0")
+        if not found:
+            break
+        last = at + len(found)
+    return last
+
+
+class Buffer:
+    """The file of a journal and its memory, which has as many bytes. Zeros were written up to `zeroed`."""
+
+    def __init__(self, file: File, size: int, zeroed: int) -> None:
+        self.file = file
+        self.size = size
+        self.memory = _memory_of(file, size)
+        self.is_mapped = not isinstance(self.memory, bytearray)
+        """Whether storing is writing."""
+        self.zeroed = zeroed if self.is_mapped else size
+
+    @classmethod
+    def create(cls, disk: Disk, file: File, size: int, used: int) -> Buffer:
+        """A new file made one of zeros, of which the first `used` bytes will be stored at once.
+
+        Neither its contents nor its name are synced. It is removed again when there is no space.
+        """
+        try:
+            make_room(file, 0, size)
+            zeroed = min(size, used + AHEAD_BYTES)
+            if isinstance(file, Mappable):  # elsewhere all of them are written
+                write_zeros(file, used, zeroed)
+            return cls(file, size, zeroed)
+        except BaseException:
+            abandon(disk, file)
+            raise
+
+    @classmethod
+    def open(cls, disk: Disk, path: Path) -> Buffer:
+        """The buffer that is there."""
+        file = disk.open(path, "update")
+        try:
+            return cls(file, file.size(), 0)
+        except BaseException:
+            file.close()
+            raise
+
+    # --- writing ----------------------------------------------------------------------------------------------------
+
+    def put(self, position: int, data: bytes) -> None:
+        """Write some bytes, which the memory has then as well."""
+        if not self.is_mapped:
+            self.memory[position : position + len(data)] = data
+        write_all(self.file, position, data)
+
+    def append(self, position: int, entry: bytes, has_zeros: bool) -> int:
+        """Give an entry to the system, then the position behind it; that position.
+
+        An entry with a whole sector of zeros must be on the disk before it counts: see above.
+        """
+        end = position + len(entry)
+        counted = POSITION.pack(end)
+        if has_zeros or not self.is_mapped:
+            self.put(position, entry)
+            if has_zeros:
+                self.sync()
+                self.set_mark(end)
+            self.put(POSITION_AT, counted)
+            return end
+        write_at = self.file.write_at
+        count = write_at(position, entry)
+        if count < len(entry):
+            self.put(position + count, entry[count:])
+        count = write_at(POSITION_AT, counted)
+        if count < len(counted):
+            self.put(POSITION_AT, counted)
+        return end
+
+    def reserve(self) -> None:
+        """See to it that the file has space for all of its bytes: another program may have left holes in it."""
+        if isinstance(self.file, Mappable):
+            self.file.allocate(self.size)
+
+    def zero_ahead(self, position: int, size: int = 0) -> None:
+        """Write zeros behind a position that is not used yet: for so many bytes, and a good deal more."""
+        start, end = max(position, self.zeroed), min(position + size + AHEAD_BYTES, mark_at(self.size))
+        if start < end:
+            garbage = last_byte(self.memory, start, end)
+            write_zeros(self.file, start, end)
+            if garbage > start:  # then only zeros that are on the disk can be told from what is missing there
+                self.file.sync()
+            self.zeroed = end
+        if end == mark_at(self.size):
+            self.zeroed = self.size
+
+    def set_position(self, position: int) -> None:
+        """Let the entries end here: those before it are with the system already."""
+        self.put(POSITION_AT, POSITION.pack(position))
+
+    def set_mark(self, trusted: int) -> None:
+        """Say that everything up to here is on the disk."""
+        self._put_mark(MARK.pack(MARK_MAGIC, trusted))
+
+    def remove_mark(self) -> None:
+        """Say that the entries are what they look like."""
+        self._put_mark(_NO_MARK)
+
+    def _put_mark(self, data: bytes) -> None:
+        self.put(mark_at(self.size), data)
+
+    def clear(self, start: int, end: int) -> None:
+        """Write zeros."""
+        for at in range(start, end, _PIECE_BYTES):
+            self.put(at, bytes(min(end, at + _PIECE_BYTES) - at))
+
+    def sync(self) -> None:
+        self.file.sync()
+
+    def grow(self, size: int, position: int) -> None:
+        """Make the file larger. All entries are synced; there are others only when this is done.
+
+        A crash leaves the old length, the new one, or one in between. In the last two cases there may be no mark where
+        it is looked for, which is as good: every entry is on the disk. Without space all is as it was.
+        """
+        before = self.size
+        try:
+            make_room(self.file, before, size)
+        except BaseException:
+            self.file.truncate(before)
+            self.file.sync()
+            raise
+        self.memory = _memory_of(self.file, size)
+        self.size = size
+        self.zeroed = min(self.zeroed, position) if self.is_mapped else size
+        self.set_mark(position)
+        old = mark_at(before)
+        if old >= position:  # else entries are in its place
+            self.clear(old, min(old + MARK.size, before))
+        self.file.sync()
+
+    def close(self) -> None:
+        """Close the file. What is mapped of it stays only for as long as somebody reads there."""
+        self.forget()
+        self.file.close()
+
+    def forget(self) -> None:
+        """Give the memory back."""
+        self.memory = bytearray()
+
+
+def _memory_of(file: File, size: int) -> Memory:
+    if isinstance(file, Mappable) and size:
+        return cast(Memory, file.map(size))
+    memory = bytearray(size)
+    file.read_into(0, memoryview(memory))
+    return memory
+
+
+def make_room(file: File, start: int, end: int) -> None:
+    """Let a file have zeros from its end on, and the space for them."""
+    if isinstance(file, Mappable):
+        file.allocate(end)
+    else:
+        write_zeros(file, start, end)
+
+
+def abandon(disk: Disk, file: File) -> None:
+    """Close and remove a file that was not finished, whatever else goes wrong."""
+    for action in (file.close, lambda: disk.remove(file.path)):
+        try:
+            action()
+        except LogwrightError:
+            continue

@@ -1,0 +1,398 @@
+"""Going through one file of a store, archive or not, and finding the way past damage.
+
+A `Cursor` hands out what lies in the file in its order: the head with the metadata, then chunks, which are ranges of a
+buffer that hold only whole entries, and a `Damage` where there is something else. Objects, columns, counts and states
+are all made from chunks, so there is one place that judges what is valid. Files are read as streams into a buffer that
+is used again and again, never mapped: a map of a file that another process cuts short ends this one with SIGBUS.
+
+How far the entries go is said by the position in the header, and what lies after it is not looked at. Bad bytes before
+it end at the next place from which on whole entries follow up to the position, each as every known writer begins one,
+and none earlier than the last one before the damage. Where bytes are gone, zeros may have come up between the last of
+them and the position; where bytes were inserted, the position lies within an entry, or before the last ones. Entries
+that end anywhere else may be part of a value, and do not count.
+
+In the active journal bad bytes that no whole entry follows are a torn tail: the position reached the disk, and what it
+speaks of did not. So is a position past the end of the file. But where the position lies within an entry that is whole,
+the position is what is wrong, and nothing is torn. After our mark (see `buffer.py`) an entry of which a sector is
+missing is the work of a power cut, whatever follows it (see `tearing.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from ...core.bytes.outcome import NEED_MORE, Damage, Malformed, Span
+from ...core.io.disk import File
+from ...core.read.chunk import FileChunk
+from ...errors import TooLarge
+from ..bytes import codec, kernel
+from ..bytes.layout import ARRAY_AT, ARRAY_START, ENTRY_START, HEADER, HEADER_BYTES, POSITION, POSITION_AT, VERSION
+from ..bytes.records import Metadata
+from .archives import DEFAULT_LIMITS, READ_BYTES, ArchiveLimits, InflatedStream, PlainStream, open_stream
+from .buffer import LEAST_BYTES, MARK, MARK_MAGIC, SECTOR_BYTES, has_zero_sector, mark_at
+from .files import JournalFile
+from .tearing import lacks_sector
+
+_SEARCH_BYTES: Final = 16 << 20
+"""An entry that begins behind bad bytes and is larger than this is not found: most that claim so are none."""
+_BEYOND_BYTES: Final = 1 << 20
+"""How far behind the position we look for the end of the entry that it lies in."""
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The beginning of a journal: its metadata, None where it is damaged, and where that lies; the next position."""
+
+    source: JournalFile
+    metadata: Metadata | None
+    span: Span
+    position: int
+
+    @property
+    def file(self) -> str:
+        """The name of its file, relative to the directory."""
+        return self.source.name
+
+
+@dataclass(slots=True)
+class Chunk(FileChunk):
+    """Whole entries: `data[start:stop]` holds `count` of them, with times from `smallest` to `largest`.
+
+    `position` is where `start` is in the file, which for an archive is what it was before it was compressed. The buffer
+    is valid until the cursor goes on. `folded` says that the entries were applied already: see `Cursor`. `since` is
+    when the journal became the active one, as it says itself; None where that is damaged.
+    """
+
+    source: JournalFile
+    data: bytearray
+    start: int
+    stop: int
+    position: int
+    count: int
+    smallest: int
+    largest: int
+    folded: bool = False
+    since: int | None = None
+
+    def starts(self) -> list[int]:
+        """Where the entries begin in the file, and where the last one ends."""
+        base = self.base
+        return [base + start for start in kernel.spans(self.data, self.start, self.stop, self.count)]
+
+
+class Cursor:
+    """Goes through one file. `items` gives all of it; `at` is where an entry of a plain file is known to begin.
+
+    `latest` is applied what is passed, where that can be done while it is walked over: such a chunk is `folded`.
+    `position` is how far the entries were whole by now, `limit` where the header says that they end.
+    """
+
+    def __init__(
+        self,
+        file: File,
+        source: JournalFile,
+        *,
+        at: int | None = None,
+        latest: kernel.Latest | None = None,
+        limits: ArchiveLimits = DEFAULT_LIMITS,
+        read_bytes: int = READ_BYTES,
+    ) -> None:
+        self.file = file
+        self.source = source
+        self.position = 0
+        self.limit = 0
+        self.metadata: Metadata | None = None
+        self.mark: int | None = None
+        """From where on a whole sector of zeros is one that never reached the disk; None for nowhere."""
+        self._at = at
+        self._latest = latest
+        self._read_bytes = read_bytes
+        self._buffer = bytearray(read_bytes)
+        self._have = 0
+        self._base = 0  # where the buffer begins in the file
+        self._ended = False
+        self._last = 0  # the latest time of an entry by now
+        self._is_followed = False  # by a whole entry, wherever that belongs
+        self._stream: PlainStream | InflatedStream = open_stream(file, compressed=source.compressed, limits=limits)
+
+    # --- the buffer -------------------------------------------------------------------------------------------------
+
+    def _more(self, keep: int) -> bool:
+        """Read on, dropping what is before the offset `keep` of the buffer; whether there was more."""
+        if self._ended:
+            return False
+        left = self._have - keep
+        if keep:
+            self._buffer[:left] = self._buffer[keep : self._have]
+            self._base += keep
+            self._have = left
+        if left == len(self._buffer):
+            self._grow()
+        with memoryview(self._buffer) as view:
+            count = self._stream.read_into(view[self._have :])
+        self._ended = count < len(self._buffer) - self._have
+        self._have += count
+        return count > 0
+
+    def _grow(self) -> None:
+        try:
+            self._buffer += bytes(len(self._buffer))
+        except (MemoryError, BufferError):
+            size = 2 * len(self._buffer)
+            raise TooLarge(f"{self.source.path} @ {self._base}: there is no memory for {size} bytes") from None
+
+    def _stop(self) -> int:
+        """Where in the buffer the entries must end."""
+        return max(0, min(self._have, self.limit - self._base))
+
+    def _is_all(self) -> bool:
+        """Whether no byte that counts will be read any more."""
+        return self._ended or self._base + self._have >= self.limit
+
+    # --- the beginning ----------------------------------------------------------------------------------------------
+
+    def items(self, report: Callable[[int], None] | None = None) -> Iterator[Head | Chunk | Damage]:
+        """The head, chunks of entries, and what is damaged; `report` is told how far the file was read."""
+        goes_on = yield from self._begin()
+        if goes_on and self._at is not None:
+            self._jump(self._at)
+        if goes_on:
+            yield from self._entries(report)
+
+    def _begin(self) -> Generator[Head | Damage, None, bool]:
+        """The header and the metadata; whether there is something to read behind them."""
+        while self._have < HEADER_BYTES and self._more(0):
+            pass
+        if self._have < HEADER_BYTES:
+            problem = self._stream.problem or f"only {self._have} of the header's {HEADER_BYTES} bytes are there"
+            yield self._damage(0, self._have, problem)
+            return False
+        version, self.limit, array_start = HEADER.unpack_from(self._buffer)
+        self.mark = self._read_mark()  # after the position: what that counts by now, the mark knows
+        found = self._read_metadata()
+        wrong = self._wrong_in_header(version, array_start)
+        if wrong is not None and found is None:
+            yield self._damage(wrong[0], self._size(), wrong[1])
+            return False
+        if wrong is not None:
+            yield self._damage(wrong[0], wrong[0] + (POSITION.size if wrong[0] < ARRAY_AT else 1), wrong[1])
+        if self.limit < HEADER_BYTES:
+            self.position = self.limit = HEADER_BYTES
+            reason = _reason(self._buffer[:HEADER_BYTES])
+            yield self._damage(POSITION_AT, ARRAY_AT, f"{reason}; so no entry counts")
+            return False
+        self.position = HEADER_BYTES
+        if found is None:
+            yield Head(self.source, None, Span(HEADER_BYTES, HEADER_BYTES), self.limit)
+            if self.limit == HEADER_BYTES:  # no torn tail: there is nothing to cut off that would make this a journal
+                yield self._damage(HEADER_BYTES, HEADER_BYTES, self._wrong_metadata())
+                return False
+            return (yield from self._pass_bad(HEADER_BYTES, self._wrong_metadata()))
+        self.metadata, span = found
+        self.position = span.end
+        yield Head(self.source, self.metadata, span, self.limit)
+        return True
+
+    def _read_mark(self) -> int | None:
+        if self.source.compressed:
+            return None
+        size = self.file.size()
+        if size < LEAST_BYTES or self.limit > mark_at(size):  # an entry is in its place
+            return None
+        data = self.file.read_at(mark_at(size), MARK.size)
+        magic, trusted = MARK.unpack(data) if len(data) == MARK.size else (b"", 0)
+        return trusted if magic == MARK_MAGIC else None
+
+    def _wrong_in_header(self, version: int, array_start: int) -> tuple[int, str] | None:
+        """The position of the byte that is wrong, and why; what the position says is judged elsewhere."""
+        if version == VERSION and array_start == ARRAY_START:
+            return None
+        trial = HEADER.pack(version, HEADER_BYTES, array_start)
+        return (0 if version != VERSION else ARRAY_AT), _reason(trial)
+
+    def _read_metadata(self) -> tuple[Metadata, Span] | None:
+        """The metadata, None where it is not whole before the position."""
+        limit = self.limit if self.limit >= HEADER_BYTES else 2**64
+        while True:
+            try:
+                found = codec.decode_metadata(self._buffer, HEADER_BYTES, max(HEADER_BYTES, min(self._have, limit)))
+            except Malformed:
+                return None
+            if found is not NEED_MORE:
+                return found
+            if self._have >= min(limit, _SEARCH_BYTES) or not self._more(0):
+                return None
+
+    def _wrong_metadata(self) -> str:
+        if self.limit == HEADER_BYTES:
+            return "there is no metadata"
+        try:
+            codec.decode_metadata(self._buffer, HEADER_BYTES, self._stop())
+        except Malformed as malformed:
+            return malformed.reason
+        return self._stream.problem or f"only {self._stop() - HEADER_BYTES} bytes of the metadata are there"
+
+    def _size(self) -> int:
+        """Where the file ends, as far as that is known."""
+        return self._base + self._have if self.source.compressed else max(self.file.size(), self._base + self._have)
+
+    def _jump(self, position: int) -> None:
+        """Go on at the beginning of an entry."""
+        self._stream = PlainStream(self.file, position)
+        self._base = self.position = position
+        self._have = 0
+        self._ended = False
+
+    # --- entries ----------------------------------------------------------------------------------------------------
+
+    def _entries(self, report: Callable[[int], None] | None) -> Iterator[Chunk | Damage]:
+        while True:
+            start, stop = self.position - self._base, self._stop()
+            # What may be torn is looked at before it counts.
+            folds = self._latest is not None and not self._has_zeros(start, stop)
+            walk = self._latest.walk if self._latest is not None and folds else kernel.walk
+            end, count, ending, smallest, largest = walk(self._buffer, start, stop)
+            torn = None if folds else self._first_torn(start, end, count)
+            if torn is not None:
+                count, end = torn
+            if count:
+                place = self.position
+                self.position = self._base + end
+                self._last = max(self._last, largest)
+                since = None if self.metadata is None else self.metadata.initialized
+                yield Chunk(self.source, self._buffer, start, end, place, count, smallest, largest, folds, since)
+                if report is not None:
+                    report(self.position)
+            if torn is not None:
+                yield self._tear(self.position, "a sector of the entry is missing")
+                return
+            if ending != codec.MALFORMED and not self._is_all():
+                self._more(end)
+                continue
+            if ending == codec.CLEAN:
+                break
+            if self._is_torn_by_power(self.position):
+                yield self._tear(self.position, codec.explain(self._buffer, end, stop))
+                return
+            goes_on = yield from self._pass_bad(self.position, codec.explain(self._buffer, end, stop))
+            if not goes_on:
+                return
+        yield from self._finish()
+
+    def _has_zeros(self, start: int, end: int) -> bool:
+        """Whether a range of the buffer has a whole sector of zeros behind the mark."""
+        if self.mark is None or self._base + end <= self.mark + SECTOR_BYTES:
+            return False
+        return has_zero_sector(self._buffer, max(start, self.mark - self._base), end, self._base)
+
+    def _first_torn(self, start: int, end: int, count: int) -> tuple[int, int] | None:
+        """How many entries are before the first one of which a sector is missing, and where that begins."""
+        if self.mark is None or not count or not self._has_zeros(start, end):
+            return None
+        base = self._base
+        starts = kernel.spans(self._buffer, start, end, count)
+        for row in range(count):
+            if base + starts[row] >= self.mark and has_zero_sector(self._buffer, starts[row], starts[row + 1], base):
+                return row, starts[row]
+        return None
+
+    def _is_torn_by_power(self, start: int) -> bool:
+        """Whether the bad bytes at `start` are what a power cut leaves, whatever follows them."""
+        if self.mark is None or start < self.mark or not self.source.is_newest:
+            return False
+        size = self._size()
+        return lacks_sector(
+            lambda first, end: self.file.read_at(first, end - first), start, min(self.limit, size), size
+        )
+
+    def _tear(self, start: int, reason: str) -> Damage:
+        """All that is left before the position is a torn tail."""
+        self.position = end = max(start, min(self.limit, self._size()))
+        return self._damage(start, end, reason, self._kind())
+
+    def _finish(self) -> Iterator[Damage]:
+        """All entries were whole; what remains is whether the file ends as it should."""
+        if isinstance(self._stream, InflatedStream):
+            self._stream.drain()
+        if self._stream.problem:
+            yield self._damage(self.position, self.position, self._stream.problem, "checksum")
+        elif self.position < self.limit:
+            yield self._damage(self.position, self.position, self._short(), self._kind())
+
+    def _short(self) -> str:
+        return f"the position is {self.limit}, and the file ends at {self._base + self._have}"
+
+    def _kind(self) -> str:
+        return "torn_tail" if self.source.is_newest else "malformed"
+
+    # --- behind damage ----------------------------------------------------------------------------------------------
+
+    def _pass_bad(self, start: int, reason: str) -> Generator[Damage, None, bool]:
+        """Tell of the bad bytes from `start` on; whether the cursor was moved to entries behind them."""
+        found = self._find_next(start + 1)
+        if found is not None:
+            self.position = found
+            yield self._damage(start, found, reason)
+            return True
+        end = max(start, self._base + self._stop())
+        self.position = end
+        if self._stream.problem:
+            yield self._damage(start, end, self._stream.problem)
+        elif (whole := self._end_of_whole(start)) is not None:
+            reason = f"the position {self.limit} lies within this entry, which ends at {whole}"
+            yield self._damage(start, end, reason)
+        else:
+            past = f"{reason}; {self._short()}" if self._base + self._have < self.limit else reason
+            yield self._damage(start, end, past, "malformed" if self._is_followed else self._kind())
+        return False
+
+    def _find_next(self, position: int) -> int | None:
+        """Where entries go on; see the top of this file. What is before it is dropped."""
+        probe = position - self._base
+        self._is_followed = False
+        while True:
+            stop = self._stop()
+            at = self._buffer.find(ENTRY_START, min(probe, stop), stop)
+            if at < 0:
+                keep = max(min(probe, stop), stop - len(ENTRY_START) + 1)
+                if self._is_all() or not self._more(keep):
+                    return None
+                probe = 0
+                continue
+            end, count, ending, smallest, _ = kernel.walk(self._buffer, at, stop)
+            is_large = self._have - at >= _SEARCH_BYTES
+            ends_there = ending == codec.MALFORMED and any(self._buffer[end:stop])
+            if not ends_there and not self._is_all() and not is_large and self._more(at):
+                probe = 0
+                continue
+            self._is_followed |= count > 0
+            if count and not ends_there and smallest >= self._least_time():
+                return self._base + at
+            probe = max(at + 1, end)
+
+    def _least_time(self) -> int:
+        """What entries after damage must have at least. The state that a journal begins with may be in any order."""
+        begun = 0 if self.metadata is None else self.metadata.initialized
+        return self._last if self._last > begun else 0
+
+    def _end_of_whole(self, start: int) -> int | None:
+        """Where the entry ends that the position lies in, if it is whole; None if nothing shows that there is one."""
+        if self.source.compressed or self.limit <= start or self._size() <= self.limit:
+            return None
+        data = self.file.read_at(start, self.limit - start + _BEYOND_BYTES) if self.limit - start < 1 << 26 else b""
+        end, count, _, _, _ = kernel.walk(data, 0, len(data), 1)
+        return start + end if count else None
+
+    def _damage(self, start: int, end: int, reason: str, kind: str = "malformed") -> Damage:
+        return Damage(self.source.name, start, end, reason, kind)
+
+
+def _reason(header: bytes | bytearray) -> str:
+    """What is wrong with a header, in words."""
+    try:
+        codec.decode_header(header)
+    except Malformed as malformed:
+        return malformed.reason
+    return "the header is whole"

@@ -1,0 +1,382 @@
+"""Reader: the journals of a store opened for reading. It needs no lock, changes nothing, and works beside a writer.
+
+Three ways through the same chunks: `scan` for records with their places, as they lie in the files; `chunks` for whoever
+makes columns of them, which leaves out the copies that compaction made, so that each change comes once; `state`,
+`history` and `diff` for what they stand for. What happens at damage, and at a torn tail of the active journal, is told
+in `core/read/reading.py`; where reading goes on behind damage, in `cursor.py`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+from ...core.bytes.outcome import Damage, Mode, check_mode
+from ...core.format import Located
+from ...core.io.disk import REAL_DISK, Disk, File
+from ...core.read.reading import FilesReader
+from ...core.read.reading import located as located_in
+from ...core.read.report import Progress, Report, Summary
+from ...core.read.snapshot import Snapshot
+from ...errors import NotFound
+from ..bytes import kernel
+from ..bytes.codec import plain_value
+from ..bytes.layout import HEADER_BYTES
+from ..bytes.records import Entry, Metadata
+from ..model.replay import difference
+from .archives import DEFAULT_LIMITS, ArchiveLimits, is_compressed
+from .cursor import Chunk, Cursor, Head
+from .files import POSITION_BITS, JournalFile, Kind, Listing, arrange, list_files, parse_name
+from .lost import LostTimes
+from .succession import Items, find_changes, find_gap
+from .surroundings import Beginnings, counting_files, current_since, in_order
+from .timeline import Timeline
+
+ROW_FIELDS: Final = ("t", "k", "o")
+"""What a table of entries has."""
+
+
+class Reader(FilesReader[Chunk, JournalFile]):
+    """The journals of a store, or one file of them, opened for reading.
+
+    `path` is that of the active journal, whether it is there or not: the archives beside it belong to it. A path with
+    the name of an archive, or any other, is that file alone. With `is_to_be_there` off nobody looks whether there is
+    anything: that is for who has a file of it already. `listed` is what was there of the store a moment ago, for who
+    reads many stores of one directory: as long as it is right, the directory is not listed.
+    """
+
+    format = "versioned"
+    part_name = "store"
+    records_name = "entries"
+    first_position = HEADER_BYTES
+    counted_by: ClassVar = {"copies": True}
+    row_fields = ROW_FIELDS
+    states_by_time = True
+    """`state` and `diff` take times, not the numbers of records."""
+
+    def summarize(self) -> Summary:
+        from .check import summarize
+
+        return summarize(self)
+
+    def verify(self, *, progress: Progress | None = None) -> Report:
+        from .check import verify
+
+        return verify(self, progress=progress)
+
+    def __init__(
+        self,
+        path: Path | str,
+        *,
+        limits: ArchiveLimits = DEFAULT_LIMITS,
+        disk: Disk = REAL_DISK,
+        is_to_be_there: bool = True,
+        listed: Listing | None = None,
+    ) -> None:
+        self.path = Path(path)
+        self.disk = disk
+        self.limits = limits
+        self._known = listed
+        self._since: int | None = None
+        """Of the active journal, where that was looked at to see whether what is known is right."""
+        self.damages: list[Damage] = []
+        parsed = parse_name(self.path.name)
+        self._single = parsed is None or parsed[1] is not Kind.ACTIVE
+        self.store = self.path.name if parsed is None else parsed[0]
+        self._beginnings = Beginnings(disk)
+        self._changes_starts: dict[tuple[str, int, int | None], int | None] = {}
+        self._alone = self._lone_file(None if parsed is None else parsed[2]) if self._single else None
+        if is_to_be_there and not self.files():
+            raise NotFound(f"{self.path}: no journal of a store is here")
+
+    def _lone_file(self, timestamp: int | None) -> JournalFile | None:
+        if not self.disk.exists(self.path) or self.disk.is_directory(self.path):
+            return None
+        return JournalFile(self.store, self.path.name, self.path, timestamp, 0, is_compressed(self.disk, self.path))
+
+    @property
+    def part(self) -> str:
+        """The store."""
+        return self.store
+
+    def listing(self) -> Listing:
+        """What is there of the store now by names, temporary files included."""
+        self._since = None if self._known is None else current_since(self.disk, self._known)
+        if self._known is not None and self._since is not None:
+            return self._known
+        self._known = None
+        try:
+            return list_files(self.disk, self.directory, self.store)
+        except NotFound:
+            return arrange(self.directory, self.store, [])
+
+    def files(self) -> list[JournalFile]:
+        """The files that count, oldest first.
+
+        The first one is numbered by when it was initialized, which is before it ended also where both are the same
+        time: a store may be rotated before its clock goes on.
+        """
+        files = self._listed()
+        if files and not self._single:
+            files = in_order(files, self.begun)
+            begun, ended = self.begun(files[0]) or 0, files[0].timestamp
+            before = begun if ended is None or begun < ended else max(0, ended - 1)
+            files[0] = replace(files[0], before=before)
+        return files
+
+    def _listed(self) -> list[JournalFile]:
+        """The files that count, by names alone: without the numbers of the first one."""
+        if self._single:
+            return [] if self._alone is None else [self._alone]
+        return counting_files(self.disk, self.listing())
+
+    def begun(self, source: JournalFile) -> int | None:
+        """Since when a journal was the active one, as it says itself."""
+        return self._since if source.is_newest and self._since is not None else self._beginnings(source)
+
+    # --- going through it -------------------------------------------------------------------------------------------
+
+    def entries(
+        self, start: int | None = None, stop: int | None = None, *, mode: Mode = "failfast"
+    ) -> Iterator[Entry | Damage]:
+        """The changes with `start` <= number < `stop`, each once; without `start` from the first there is."""
+        return self.records(start, stop, mode=mode)
+
+    def decoded(self, chunk: Chunk) -> list[Entry]:
+        """The entries of a chunk."""
+        return kernel.entries(chunk.data, chunk.start, chunk.stop, chunk.count)
+
+    def scan(
+        self,
+        start: int | None = None,
+        stop: int | None = None,
+        *,
+        mode: Mode = "failfast",
+        progress: Progress | None = None,
+    ) -> Iterator[Located | Damage]:
+        """Every record with the place of its bytes: of each file the metadata, then its entries, copies included."""
+        check_mode(mode)
+        with self.snapshot() as files:
+            for item in self._snapshot_items(files, start, stop, mode, progress, copies=True):
+                if isinstance(item, Head):
+                    if item.metadata is not None and _within(item, start, stop):
+                        yield Located(item.metadata, item.file, item.span)
+                elif isinstance(item, Damage):
+                    yield item
+                else:
+                    yield from located(item)
+
+    def snapshot_chunks(
+        self,
+        files: Snapshot[JournalFile],
+        start: int | None,
+        stop: int | None,
+        mode: Mode,
+        progress: Progress | None = None,
+        **how: Any,
+    ) -> Iterator[Chunk | Damage]:
+        """The chunks of files that are open. With `copies` (off by default) those that compaction made come as well."""
+        for item in self._snapshot_items(files, start, stop, mode, progress, **how):
+            if not isinstance(item, Head):
+                yield item
+
+    def _snapshot_items(
+        self,
+        files: Snapshot[JournalFile],
+        start: int | None,
+        stop: int | None,
+        mode: Mode,
+        progress: Progress | None = None,
+        *,
+        copies: bool = False,
+    ) -> Iterator[Head | Chunk | Damage]:
+        """Heads, chunks and damage of files that are open, and what is missing between two of them."""
+        for number, source, report in self.files_between(files, start, stop, progress):
+            at = None if copies else self.changes_start(files, number)
+            low = start if at is None else max(start or 0, source.first_number + at)
+            for item in self.file_items(source, files.file(source), low, stop, mode, report):
+                if isinstance(item, Head) and number and (start is None or start <= source.first_number):
+                    gap = self.gap_before(files, number)
+                    yield from () if gap is None else self.report(gap, mode)
+                yield item
+
+    def file_items(
+        self,
+        source: JournalFile,
+        file: File,
+        start: int | None,
+        stop: int | None,
+        mode: Mode,
+        report: Callable[[int], None] | None = None,
+        *,
+        at: int | None = None,
+    ) -> Iterator[Head | Chunk | Damage]:
+        """The head, chunks and damage of one file; `at` is where an entry of a plain file is known to begin."""
+        low, high = source.positions(start, stop)
+        for item in Cursor(file, source, at=at, limits=self.limits).items(report):
+            if isinstance(item, Chunk):
+                if high is not None and item.position >= high:
+                    return
+                part = item.within(low, high)
+                if part is not None:
+                    yield part
+            elif isinstance(item, Head):
+                yield item
+            elif high is not None and item.start >= high:
+                return
+            elif item.end >= low:
+                yield from self.report(item, mode)
+
+    def changes_start(self, files: Snapshot[JournalFile], number: int) -> int | None:
+        """Where the changes of a file begin, after the copies that compaction made; None where it has none.
+
+        Where the journal before it is missing, or its end is not known, nothing is a copy.
+        """
+        if number == 0:
+            return None
+        source, before = files.files[number], files.files[number - 1]
+        place = before.name, source.before, source.timestamp
+        if place not in self._changes_starts:  # what a journal begins with stays so
+            self._changes_starts[place] = find_changes(
+                self._items_of(files), before, source, self._begun_in(files, source)
+            )
+        return self._changes_starts[place]
+
+    def gap_before(self, files: Snapshot[JournalFile], number: int) -> Damage | None:
+        """What is missing before a file, if a journal is, and the account of losses does not have it."""
+        if number == 0:
+            return None
+        source, before = files.files[number], files.files[number - 1]
+        lost = LostTimes.of(self.disk, self.directory, self.store)
+        return find_gap(self._items_of(files), before, source, self._begun_in(files, source), lost)
+
+    def _begun_in(self, files: Snapshot[JournalFile], source: JournalFile) -> int | None:
+        """Since when a journal that is open was the active one: another one may have its name by now."""
+        if source.compressed:
+            return self._beginnings(source)
+        items = self._items_of(files)(source)
+        return next((item.metadata.initialized for item in items if isinstance(item, Head) and item.metadata), None)
+
+    def _items_of(self, files: Snapshot[JournalFile]) -> Items:
+        return lambda source: Cursor(files.file(source), source, limits=self.limits).items()
+
+    # --- finding a place --------------------------------------------------------------------------------------------
+
+    @property
+    def next(self) -> int:
+        """The number behind the last entry: the one that the next entry will get."""
+        with self.snapshot() as files:
+            if not files.files:
+                return 0
+            source = files.files[-1]
+            if source.timestamp is not None and not self._single:
+                return int(source.timestamp) << POSITION_BITS
+            end = 0
+            for item in self.file_items(source, files.file(source), None, None, "dropmalformed"):
+                end = item.span.end if isinstance(item, Head) else item.end
+            return int(source.first_number) + end
+
+    def find_time(self, timestamp: int) -> int:
+        """The number of the first change that is not earlier than `timestamp` (ns); `next` if none is."""
+        with self.snapshot() as files:
+            for source in files.files:
+                if source.timestamp is not None and source.timestamp < timestamp and not self._single:
+                    continue
+                for item in self.file_items(source, files.file(source), None, None, "dropmalformed"):
+                    if isinstance(item, Chunk) and item.largest >= timestamp:
+                        return _first_not_earlier(item, timestamp)
+        return self.next
+
+    def last_of(self, files: Snapshot[JournalFile], number: int, count: int) -> list[Located]:
+        """The last changes of one file."""
+        source = files.files[number]
+        at = self.changes_start(files, number)
+        start = None if at is None else source.first_number + at
+        found: deque[Located] = deque(maxlen=count)
+        for item in self.file_items(source, files.file(source), start, None, "failfast"):
+            if isinstance(item, Chunk):
+                found.extend(located(item))
+        return list(found)
+
+    # --- what it stands for -----------------------------------------------------------------------------------------
+
+    def timeline(self, mode: Mode = "dropmalformed") -> Timeline:
+        """What the journals know about any time."""
+        return Timeline(self.disk, self.path, self._listed, mode=mode, limits=self.limits)
+
+    def latest(self, at: int | None = None, *, mode: Mode = "dropmalformed") -> kernel.Latest:
+        """The last entry of each key at a time, or now; `damages` is what was left out."""
+        timeline = self.timeline(mode)
+        found = timeline.latest(at)
+        self._take_damages(timeline)
+        return found
+
+    def _take_damages(self, timeline: Timeline) -> None:
+        torn = [damage for damage in timeline.damages if damage.kind == "torn_tail"]
+        self.torn_tail = torn[0] if torn else None
+        self.damages = [damage for damage in timeline.damages if damage.kind != "torn_tail"]
+
+    def state(self, at: int | None = None) -> dict[str, Any]:
+        """The value of each key and since when it has it, as JSON, at a time (ns) or now."""
+        return {
+            key: {"value": plain_value(value), "timestamp": timestamp}
+            for key, (value, timestamp) in self.latest(at).state().items()
+        }
+
+    def diff(self, start: int, stop: int) -> dict[str, Any]:
+        """What changed between two times (ns), by key, as JSON."""
+        before = self.latest(start).state()
+        damages = self.damages
+        changes: dict[str, Any] = plain_value(difference(before, self.latest(stop).state()))
+        self.damages += [damage for damage in damages if damage not in self.damages]
+        return changes
+
+    def history(self, key: str) -> list[dict[str, Any]]:
+        """Every change of a key that is kept, oldest first, as JSON."""
+        timeline = self.timeline()
+        found = [
+            {"t": entry.t, "deleted": True} if entry.deleted else {"t": entry.t, "value": plain_value(entry.o)}
+            for entry in timeline.history(key)
+        ]
+        self._take_damages(timeline)
+        if not found:
+            raise NotFound(f"{self.path}: nothing is known of the key {key!r}")
+        return found
+
+    def as_json(self, located: Located) -> dict[str, Any]:
+        """A record as `dump --json` prints it."""
+        return record_as_json(located)
+
+
+# --- chunks to objects ----------------------------------------------------------------------------------------------
+
+
+def located(chunk: Chunk) -> Iterator[Located]:
+    """The entries of a chunk with their places."""
+    return located_in(chunk, kernel.entries(chunk.data, chunk.start, chunk.stop, chunk.count))
+
+
+def record_as_json(located: Located) -> dict[str, Any]:
+    """A record and its place, ready to be printed as JSON."""
+    record: Metadata | Entry = located.record
+    place = {"file": located.file, "position": located.span.start, "size": located.span.size}
+    fields: dict[str, Any] = plain_value(record.as_json())
+    return {**place, **{name: value for name, value in fields.items() if name not in place}}
+
+
+def _within(head: Head, start: int | None, stop: int | None) -> bool:
+    number = head.source.first_number + head.span.start
+    return (start is None or start <= number) and (stop is None or number < stop)
+
+
+def _first_not_earlier(chunk: Chunk, timestamp: int) -> int:
+    """The number of the first entry of a chunk that is not earlier than this; there is one."""
+    starts = chunk.starts()
+    entries = kernel.entries(chunk.data, chunk.start, chunk.stop, chunk.count)
+    for row, entry in enumerate(entries):
+        if entry.t >= timestamp:
+            return chunk.source.first_number + starts[row]
+    return chunk.first_number

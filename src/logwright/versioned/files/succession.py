@@ -1,0 +1,137 @@
+"""How a journal follows the one before it: whether one is missing between them, and where its changes begin.
+
+A journal begins with the state that the one before it ended with: one entry for each key, in any order, each as it was
+written. Where it does not, a journal between them is missing: a gap. What is missing is not a gap if the account of
+losses has it.
+
+Logwright's journals begin when the one before them ended by its name. Then nothing is missing, and only the number of
+keys is looked at, to find the end of the copies. The names and times of other programs say less: there the two states
+are compared. A missing journal in which keys were only added and removed again cannot be noticed then.
+
+`begun` is when a journal began, as it says itself; None where that is damaged.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TypeAlias
+
+from ...core.bytes.outcome import Damage
+from ...core.times import shown_time
+from ..bytes import kernel
+from ..bytes.layout import HEADER_BYTES
+from ..model.replay import State, same_value
+from .cursor import Chunk, Head
+from .files import JournalFile, agree
+from .lost import LostTimes
+
+logger = logging.getLogger("logwright.versioned")
+Items: TypeAlias = Callable[[JournalFile], Iterable[Head | Chunk | Damage]]
+"""Goes through a file from its beginning."""
+
+
+def find_gap(
+    items: Items, before: JournalFile, source: JournalFile, begun: int | None, lost: LostTimes
+) -> Damage | None:
+    """What is missing between a journal and the one before it. Nothing is said where either of them is damaged."""
+    ended = before.ended or 0
+    if begun is None or begun < ended or agree(ended, begun):
+        return None
+    state = _state_at_end(items, before)
+    if state is None or _end_of_state(items, source, state, begun) is not None or _is_damaged(items, source):
+        return None
+    gap = gap_between(source, begun, f"{before.name}, which ended at {shown_time(ended)}")
+    if lost.covers(ended, begun):
+        _log_known(source.path, gap)
+        return None
+    return gap
+
+
+@functools.lru_cache(maxsize=1024)
+def _log_known(path: Path, gap: Damage) -> None:
+    """Log a gap that the account of losses has: once in a process, however often the journals are read."""
+    logger.warning("%s: %s, as the account of losses says", path, gap.reason)
+
+
+def gap_between(source: JournalFile, begun: int, before: str) -> Damage:
+    """What is wrong where a journal is missing."""
+    reason = f"it begins at {shown_time(begun)}, and not with what was at the end of {before}: one is missing"
+    return Damage(source.name, HEADER_BYTES, HEADER_BYTES, reason, "gap")
+
+
+def find_changes(items: Items, before: JournalFile, source: JournalFile, begun: int | None) -> int | None:
+    """Where the changes of a journal begin, after the copies of the state that the one before it ended with.
+
+    None where that is missing or damaged: then nothing is known to be a copy.
+    """
+    if begun is None:
+        return None
+    if agree(before.ended, begun):
+        keys = _last_entries(items, before)
+        return None if keys is None else _end_of_copies(items, source, len(keys), begun)
+    state = _state_at_end(items, before)
+    return None if state is None else _end_of_state(items, source, state, begun)
+
+
+def _last_entries(items: Items, source: JournalFile) -> kernel.Latest | None:
+    """The last entry of each key of a journal; None where it is damaged."""
+    found = kernel.Latest()
+    for item in items(source):
+        if isinstance(item, Damage):
+            return None
+        if isinstance(item, Chunk):
+            found.add(item.data, item.start, item.stop, item.count)
+    return found
+
+
+def _is_damaged(items: Items, source: JournalFile) -> bool:
+    """Whether what a journal says of itself is not to be relied on; a torn tail does not matter."""
+    return any(isinstance(item, Damage) and item.kind != "torn_tail" for item in items(source))
+
+
+def _state_at_end(items: Items, source: JournalFile) -> State | None:
+    found = _last_entries(items, source)
+    return None if found is None else found.state()
+
+
+def _end_of_copies(items: Items, source: JournalFile, left: int, begun: int) -> int | None:
+    """Where the first entries end, none of which is later than the journal; None where these are not as many."""
+    position = 0
+    for item in items(source):
+        if isinstance(item, Damage):
+            return None
+        if isinstance(item, Head):
+            position = item.span.end
+            continue
+        end, count, _, _, largest = kernel.walk(item.data, item.start, item.stop, left)
+        if largest > begun:
+            return None
+        left -= count
+        position = item.base + end
+        if left == 0:
+            break
+    return position if left == 0 else None
+
+
+def _end_of_state(items: Items, source: JournalFile, state: State, begun: int) -> int | None:
+    """Where the entries end that a journal begins with, if they are a state; None where they are not."""
+    position = 0
+    left = dict(state)
+    for item in items(source):
+        if isinstance(item, Damage):
+            return None
+        if isinstance(item, Head):
+            position = item.span.end
+            continue
+        starts = item.starts()
+        for row, entry in enumerate(kernel.entries(item.data, item.start, item.stop, item.count)):
+            if not left:
+                return position if entry.t > begun else None  # else it is one more copy
+            value, time = left.pop(entry.k, (None, -1))
+            if entry.t != time or not same_value(entry.o, value):
+                return None
+            position = starts[row + 1]
+    return position if not left else None

@@ -1,0 +1,176 @@
+"""Which files of a store count for a reader, whatever step of a rotation a crash has left them in.
+
+    active                        the active journal
+    old, no active                the old journal is the active one: the new one had not got its name yet
+    old and a whole active        the old one ended when the active one was initialized, or at the next time that no
+                                  archive has in its name; it counts until an archive with the same content is there.
+                                  One that has only its beginning was not finished, and does not count
+    old and an active one that    the old one is the truth
+    has no whole beginning
+
+What is temporary never counts. Nothing is changed here: opening the store brings the files in order.
+
+The order of the files is that in which they became active. The times in the names of Logwright's archives say it. Other
+programs name an archive by the latest key that is left in it, so that names may go down, and entries may be later than
+the name of their archive: there the journals themselves say when they began.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
+
+from ...core.bytes.outcome import Malformed
+from ...core.io.disk import Disk
+from ...errors import LogwrightError
+from ..bytes.codec import decode_header, decode_metadata
+from ..bytes.layout import HEADER_BYTES
+from ..bytes.records import Metadata
+from .archiving import archives_of_old, initialized_of
+from .files import MOST_TAKEN_NS, JournalFile, Listing, active_name, agree, archive_name, old_name
+
+_HEAD_BYTES = 64 << 10
+
+
+def counting_files(disk: Disk, listing: Listing) -> list[JournalFile]:
+    """The files of a store that hold its journals, oldest first."""
+    files = listing.archive_files()
+    has_active = listing.has_active and not disk.is_directory(listing.path(active_name(listing.store)))
+    if not listing.has_old:
+        return [*files, _newest(listing, active_name(listing.store))] if has_active else files
+    if not has_active:
+        return [*files, _newest(listing, old_name(listing.store))]
+    active = read_metadata(disk, listing, active_name(listing.store))
+    if active is None:
+        whole = read_metadata(disk, listing, old_name(listing.store)) is not None
+        return [*files, _newest(listing, (old_name if whole else active_name)(listing.store))]
+    finished, half = _archives_of_old(disk, listing, active.initialized)
+    if half:
+        listing = replace(listing, archives=[timestamp for timestamp in listing.archives if timestamp not in half])
+        files = listing.archive_files()
+    if not finished:
+        name, ended = old_name(listing.store), _free_time(listing, active.initialized)
+        files.append(JournalFile(listing.store, name, listing.path(name), ended, listing.last_timestamp))
+    before = files[-1].timestamp or 0
+    return [*files, _newest(listing, active_name(listing.store), before)]
+
+
+def _free_time(listing: Listing, ended: int) -> int:
+    """The time that the archive of the old journal will have in its name: numbers are the same before and after."""
+    while ended in listing.archives:
+        ended += 1
+    return ended
+
+
+def _archives_of_old(disk: Disk, listing: Listing, active_begun: int) -> tuple[list[int], list[int]]:
+    try:
+        return archives_of_old(disk, listing, active_begun)
+    except LogwrightError:  # it is gone by now, or cannot be read: then by its name
+        return [active_begun] if active_begun in listing.archives else [], []
+
+
+class Beginnings:
+    """Since when journals were active, as they say themselves; None where that cannot be read.
+
+    An archive is asked once: its name never gets another content.
+    """
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        self._archives: dict[str, int | None] = {}
+
+    def __call__(self, source: JournalFile) -> int | None:
+        if source.name in self._archives:
+            return self._archives[source.name]
+        try:
+            begun = initialized_of(self._disk, source.path, compressed=source.compressed)
+        except LogwrightError:
+            return None
+        if source.compressed:
+            self._archives[source.name] = begun
+        return begun
+
+
+def in_order(files: list[JournalFile], begun: Callable[[JournalFile], int | None]) -> list[JournalFile]:
+    """Files in the order in which they became active; each ends when the next one begins.
+
+    `files` are in the order of their names, `begun` gives when one became active, None where that cannot be read: then
+    its name counts. So it does where the next journal began when this one ended by its name, and what this one says
+    does not lie between the two names: it is damaged. Where the names say the same as the files, nothing changes.
+    """
+    starts = {file.name: begun(file) for file in files}
+    for file, following in pairwise(files):
+        start, next_start, ended = starts[file.name], starts[following.name], file.ended or 0
+        is_named = next_start is not None and agree(ended, next_start)
+        if start is not None and is_named and not file.before - MOST_TAKEN_NS <= start <= ended:
+            starts[file.name] = None
+    if all(
+        start is None or agree(one.ended, start) for one, other in pairwise(files) for start in [starts[other.name]]
+    ):
+        return files
+    by_begin = sorted(files, key=lambda file: (file.is_newest, _start(file, starts), file.ended or 0))
+    placed: list[JournalFile] = []
+    for file in by_begin:
+        start = _start(file, starts)
+        if placed:
+            before = placed[-1]
+            first = before.ended if before.ended is not None and agree(before.ended, start) else start
+            first = max(first, before.before + 1)
+            placed[-1] = replace(before, timestamp=first)
+            file = replace(file, before=first)
+        else:
+            file = replace(file, before=0)  # as names have it: nothing is before it
+        placed.append(file)
+    last = placed[-1]
+    if last.timestamp is not None and last.timestamp <= last.before:
+        placed[-1] = replace(last, timestamp=last.before + 1)
+    return placed
+
+
+def _start(file: JournalFile, starts: dict[str, int | None]) -> int:
+    start = starts[file.name]
+    return file.before if start is None else start
+
+
+def current_since(disk: Disk, listing: Listing) -> int | None:
+    """Since when the active journal is that; None if the store was rotated, or lost archives, since it was listed.
+
+    A journal that became the active one since then began later than the last archive that was there, and has put one
+    there, or `.old`. So a few looks at names tell, whatever else is in the directory; where they do not, the answer is
+    None as well, and the directory is to be listed again.
+    """
+    if listing.has_old or not listing.has_active:
+        return None
+    active = read_metadata(disk, listing, active_name(listing.store))
+    if active is None:
+        return None
+    if listing.archives:
+        oldest = archive_name(listing.store, listing.archives[0])
+        is_same = active.initialized == listing.last_timestamp and disk.exists(listing.path(oldest))
+    else:
+        later = (old_name(listing.store), archive_name(listing.store, active.initialized))
+        is_same = not any(disk.exists(listing.path(name)) for name in later)
+    return active.initialized if is_same else None
+
+
+def _newest(listing: Listing, name: str, before: int | None = None) -> JournalFile:
+    before = listing.last_timestamp if before is None else before
+    return JournalFile(listing.store, name, listing.path(name), None, before)
+
+
+def read_metadata(disk: Disk, listing: Listing, name: str) -> Metadata | None:
+    """The metadata of a journal that is not compressed; None where its beginning is not whole."""
+    try:
+        file = disk.open(listing.path(name), "read")
+        try:
+            data = file.read_at(0, _HEAD_BYTES)
+        finally:
+            file.close()
+        header = decode_header(data)
+        if not isinstance(header, tuple) or header[0].position < HEADER_BYTES:
+            return None
+        found = decode_metadata(data, HEADER_BYTES, min(len(data), header[0].position))
+    except (LogwrightError, Malformed):
+        return None
+    return found[0] if isinstance(found, tuple) else None

@@ -1,0 +1,105 @@
+"""VersionedFormat: what the rest of the package may ask of this format."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from ..core.bytes.outcome import Damage, Mode
+from ..core.format import BatchWriter, Evidence, Follower, Format, Reader, States
+from ..core.io.disk import REAL_DISK, Disk
+from ..core.publish.manifest import Target
+from ..core.publish.restore import Restore
+from ..core.read.split import Splits
+from ..core.repair.plan import Repairs
+from .model import journal
+from .tables.writer import StoresWriter
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from ..core.read.columns import Columns
+
+
+class VersionedFormat(Format):
+    """Key-value stores with their whole history."""
+
+    name: ClassVar[str] = "versioned"
+    title: ClassVar[str] = "key-value journal with its whole history"
+    flat: ClassVar[bool] = True
+
+    def looks_like(self, disk: Disk, path: Path) -> Evidence | None:
+        return journal.looks_like(disk, path)
+
+    def names_journal(self, disk: Disk, path: Path) -> bool:
+        return disk.exists(path) or journal.names_journal(disk, path)
+
+    def journal_of(self, name: str) -> str:
+        return journal.journal_of(name)
+
+    def open(self, path: Path, *, disk: Disk = REAL_DISK) -> Reader:
+        return journal.open_reader(path, disk=disk)
+
+    def follow(self, path: Path, ends: Any, *, timeout: float | None, mode: Mode) -> Follower:
+        return journal.follow(path, ends, timeout=timeout, mode=mode)
+
+    def open_writer(self, path: Path, *, disk: Disk = REAL_DISK, **options: Any) -> BatchWriter:
+        return self.open_target(path, path.name, disk=disk, **options)
+
+    def open_target(self, directory: Path, name: str, *, disk: Disk = REAL_DISK) -> BatchWriter:
+        return StoresWriter(directory, name, disk=disk)
+
+    @property
+    def repairs(self) -> Repairs:
+        from .files.repair import REPAIRS
+
+        return REPAIRS
+
+    @property
+    def splits(self) -> Splits[Any]:
+        from .tables.splits import SPLITS
+
+        return SPLITS
+
+    @property
+    def columns(self) -> Columns:
+        from .tables.tables import COLUMNS
+
+        return COLUMNS
+
+    @property
+    def restore(self) -> Restore:
+        from .tables.restore import RESTORE
+
+        return RESTORE
+
+    @property
+    def target(self) -> type[Target]:
+        from .tables.staging import StoresTarget
+
+        return StoresTarget
+
+    @property
+    def states(self) -> States:
+        return _StoreStates()
+
+
+class _StoreStates(States):
+    """The state of stores at a time."""
+
+    def plan(self, disk: Disk, path: Path, at: int) -> Iterator[Any]:
+        from .model import states
+
+        return states.plan(disk, path, at)
+
+    def read(
+        self, disk: Disk, part: Any, at: int, mode: Mode, names: Sequence[str]
+    ) -> tuple[Sequence[Damage], pa.RecordBatch | None]:
+        from .model import states
+        from .tables import columns
+
+        state = states.read(disk, part, at, mode)
+        if state.latest is None:
+            return state.damages, None
+        return state.damages, columns.state_batch(state.latest, names, state.source)

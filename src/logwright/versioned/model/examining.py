@@ -1,0 +1,129 @@
+"""Examining: what a journal looks like, wherever it comes from: how far its entries are whole, and what follows them.
+
+Entries end at the position, or before the first that is not whole. What a power cut can leave is described in
+`buffer.py`, and how that differs from damage in `tearing.py`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from ...core.bytes.outcome import Malformed
+from ...core.io.disk import Disk
+from ..bytes import codec, kernel
+from ..bytes.layout import ENTRY_START, HEADER_BYTES
+from ..bytes.records import Entry
+from ..files.buffer import Buffer, last_byte, mark_at, read_mark
+from ..files.tearing import lacks_sector
+from .quick import Table
+
+_MOST_ATTEMPTS: Final = 1000
+"""At how many places a whole entry is looked for behind damage."""
+
+
+@dataclass(slots=True)
+class Examined:
+    """What a journal looks like: where its whole entries end, and why, if that is not at its position."""
+
+    initialized: int
+    position: int
+    mark: int | None
+    end: int
+    count: int
+    reason: str = ""
+
+
+def examine(buffer: Buffer, table: Table) -> Examined:
+    """Take over the entries of a journal, up to where they are whole. `Malformed` when it does not begin as one."""
+    memory, size = buffer.memory, buffer.size
+    head = bytes(memory[:HEADER_BYTES])
+    header = codec.decode_header(head)
+    if not isinstance(header, tuple):
+        raise Malformed(0, f"the file has {size} bytes, and a journal begins with {HEADER_BYTES}")
+    position = header[0].position
+    stop = min(position, size)
+    metadata = codec.decode_metadata(memory, HEADER_BYTES, max(stop, HEADER_BYTES))
+    if not isinstance(metadata, tuple):
+        raise Malformed(HEADER_BYTES, "the metadata is not there, or not all of it")
+    start = metadata[1].end
+    mark = read_mark(memory, size)
+    if mark is not None and position > mark_at(size):
+        mark = None  # an entry is in its place
+    table.attach(memory, start)
+    table.last_timestamp = max(table.last_timestamp, metadata[0].initialized)
+    end, count = table.scan(start, stop, size if mark is None else mark)
+    examined = Examined(metadata[0].initialized, position, mark, end, count)
+    if end < stop:
+        whole = entry_at(buffer, end, stop) is not None
+        why = "a sector of it is missing" if whole else codec.explain(memory, end, stop)
+        examined.reason = f"entries end before the position, {position}: {why}"
+    elif position > size:
+        examined.reason = f"the position is {position}, and the file has {size} bytes"
+    return examined
+
+
+@contextlib.contextmanager
+def looking(disk: Disk, path: Path) -> Iterator[tuple[Buffer, Table, Examined | None]]:
+    """A journal, its keys, and what it looks like; None for that when it has not even a beginning."""
+    buffer = Buffer.open(disk, path)
+    table = Table()
+    try:
+        examined: Examined | None = None
+        with contextlib.suppress(Malformed):
+            examined = examine(buffer, table)
+        yield buffer, table, examined
+    finally:
+        table.detach_memory()
+        buffer.close()
+
+
+def look(disk: Disk, path: Path) -> Examined | None:
+    """What a journal looks like; None when it has not even a beginning."""
+    with looking(disk, path) as (_, _, examined):
+        return examined
+
+
+def is_blank(disk: Disk, path: Path) -> bool:
+    """Whether a journal has nothing in it at all, not even zeros that somebody has counted."""
+    buffer = Buffer.open(disk, path)
+    try:
+        return not any(buffer.memory[:HEADER_BYTES]) and last_byte(buffer.memory, 0, buffer.size) == 0
+    finally:
+        buffer.close()
+
+
+def entry_at(buffer: Buffer, start: int, end: int) -> tuple[Entry, int] | None:
+    """The entry that begins somewhere, and where it ends; None where there is none."""
+    stop, count, *_ = kernel.walk(buffer.memory, start, end, 1)
+    return (kernel.entries(buffer.memory, start, stop, 1)[0], stop) if count else None
+
+
+def later_entries(buffer: Buffer, start: int, end: int) -> Iterator[Entry | None]:
+    """The whole entries that begin behind a place, as every known writer begins one; None when there is no end to it.
+
+    That is where too many places look like the beginning of an entry, and are none.
+    """
+    at, misses = start, 0
+    while (at := buffer.memory.find(ENTRY_START, at + 1, end)) >= 0:
+        found = entry_at(buffer, at, end)
+        if found is not None:
+            yield found[0]
+            at = found[1] - 1
+            continue
+        misses += 1
+        if misses == _MOST_ATTEMPTS:
+            yield None
+            return
+
+
+def is_torn(buffer: Buffer, examined: Examined) -> bool:
+    """Whether what follows the whole entries is the work of a power cut, or ends the journal."""
+    start, stop, memory = examined.end, min(examined.position, buffer.size), buffer.memory
+    is_after_mark = examined.mark is not None and start >= examined.mark
+    if is_after_mark and lacks_sector(lambda first, end: memory[first:end], start, stop, buffer.size):
+        return True
+    return not any(True for _ in later_entries(buffer, start, stop))

@@ -1,0 +1,175 @@
+"""Leftovers: which of a store's files is its journal, and what becomes of the others, whatever a crash has left.
+
+    active          `.old`        is the journal          becomes of the other
+    whole           whole         the active one          `.old` is archived
+    whole           no journal    the active one          `.old` is kept aside, or removed if it is blank
+    not there       whole         `.old`
+    has not the     whole         `.old`                  the active one is kept aside
+    whole state
+    the same, and has changes     none: `DamagedJournal`, nothing is touched
+    that `.old` has not
+    blank           not there     a new one, if there are no archives
+    anything else                 the active one, or `DamagedJournal` if that cannot be opened
+
+The state is what a rotation puts into a new journal first, one entry for each key. It is synced before that journal
+gets its name, so a journal without it is the work of another program, or of something worse than a power cut.
+
+`.tmp` is removed, and so are temporary archives, when the journal is open. But of what is whole there may be no other
+copy: a store with nothing but a `.tmp` that has entries is not opened, and `.tmp` beside a journal that had to be cut
+is kept aside; so is a temporary archive that is whole, where neither `.old` nor an archive has what it has. What is
+kept aside is in `.logwright/cut/`. Half an archive, as other programs leave it, is removed where `.old` has all of it.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+from ...core.io.disk import Disk
+from ...core.io.keep import keep_range
+from ...errors import DamagedJournal, StorageFailed, is_no_space
+from ..bytes.layout import HEADER_BYTES
+from ..files.archives import InflatedStream
+from ..files.archiving import archives_of_old, initialized_of
+from ..files.buffer import Buffer, last_byte
+from ..files.files import Listing, active_name, archive_name, old_name, temporary_archive_name, temporary_name
+from .examining import is_blank, later_entries, look, looking
+
+logger = logging.getLogger("logwright.versioned")
+
+
+def settle(disk: Disk, listing: Listing) -> Path | None:
+    """Let the journal have the active one's name, if there is one; where what was in its place is kept.
+
+    The listing then says what is there: `has_old` that there is something to be archived.
+    """
+    active = listing.path(active_name(listing.store))
+    if not listing.has_old:
+        return None
+    old = listing.path(old_name(listing.store))
+    kept: Path | None = None
+    if listing.has_active:
+        if _has_the_state(disk, active, old):
+            return None
+        kept = keep_aside(disk, listing.directory, active)
+    elif look(disk, old) is None:
+        if not is_blank(disk, old):
+            raise DamagedJournal(old, 0, "this is no journal, and there is no other one; restore it first")
+        refuse_to_lose(disk, listing)
+    disk.rename(old, active)
+    disk.sync_directory(listing.directory)
+    listing.has_old, listing.has_active = False, True
+    return kept
+
+
+def _has_the_state(disk: Disk, active: Path, old: Path) -> bool:
+    """Whether the active journal has at least the state that the old one ended with; if that is not whole, it has.
+
+    `DamagedJournal` if it has not, but has changes of its own: neither of the two is the truth then.
+    """
+    with looking(disk, active) as (buffer, _, examined):
+        if examined is not None and not examined.reason:
+            return True
+        with looking(disk, old) as (_, state, examined_old):
+            if examined_old is None or examined_old.reason:
+                return True
+            if examined is not None and examined.count >= len(state):
+                return True
+            start = HEADER_BYTES - 1 if examined is None else examined.end
+            for entry in later_entries(buffer, start, buffer.size):
+                since = None if entry is None else state.get_with_timestamp(entry.k)
+                if entry is None or since is None or since[1] != entry.t:
+                    why = "its beginning is broken" if examined is None else examined.reason
+                    reason = f"{why}; the journal before it is whole, but has not all of its changes"
+                    raise DamagedJournal(active, start, f"{reason}: move one of the two away")
+            return False
+
+
+def keep_aside(disk: Disk, directory: Path, path: Path) -> Path | None:
+    """Keep a copy of what is in a file that will not be there any longer; None when there is nothing in it."""
+    buffer = Buffer.open(disk, path)
+    try:
+        end = last_byte(buffer.memory, 0, buffer.size)
+        if not end:
+            return None
+        kept = keep_range(disk, directory, buffer.file, 0, end)
+    finally:
+        buffer.close()
+    logger.warning("%s: is not used; a copy is kept in %s", path, kept)
+    return kept
+
+
+def refuse_to_lose(disk: Disk, listing: Listing) -> None:
+    """Raise `DamagedJournal` if a new store would take the place of files that have something in them."""
+    active = listing.path(active_name(listing.store))
+    if listing.archives:
+        raise DamagedJournal(active, 0, "there are archives of this store, and no active journal; restore it first")
+    path = listing.path(temporary_name(listing.store))
+    found = look(disk, path) if listing.has_temporary else None
+    if found is not None and found.count:
+        reason = f"it has {found.count} entries, and there is no journal; rename it to {active.name}, or remove it"
+        raise DamagedJournal(path, 0, reason)
+
+
+def remove_leftovers(disk: Disk, listing: Listing, *, active_begun: int, is_whole: bool, was_old: bool) -> None:
+    """Remove what is temporary, an old journal that is none, and half an archive of an old one that is whole.
+
+    The active one is open by now; `is_whole` says that nothing was cut off it, `was_old` that it was the old one.
+    """
+    directory, store = listing.directory, listing.store
+    old_is_whole = is_whole and was_old
+    if listing.has_old:
+        found = look(disk, listing.path(old_name(store)))
+        old_is_whole = found is not None and not found.reason
+        if found is None:
+            keep_aside(disk, directory, listing.path(old_name(store)))
+            disk.remove(listing.path(old_name(store)))
+            listing.has_old = False
+        elif old_is_whole:
+            _remove_half_archives(disk, listing, active_begun)
+    for timestamp in listing.temporary_archives:
+        path = listing.path(temporary_archive_name(store, timestamp))
+        has_other = old_is_whole or _is_whole(disk, listing.path(archive_name(store, timestamp)))
+        if has_other or not _is_whole(disk, path) or _keep_if_there_is_room(disk, directory, path):
+            disk.remove(path)
+    if listing.has_temporary:
+        path = listing.path(temporary_name(store))
+        if is_whole or _keep_if_there_is_room(disk, directory, path):
+            disk.remove(path)
+
+
+def _remove_half_archives(disk: Disk, listing: Listing, active_begun: int) -> None:
+    """Remove archives of the old journal that were not finished; and that, if one was finished under another name."""
+    whole, half = archives_of_old(disk, listing, active_begun)
+    for timestamp in half:
+        path = listing.path(archive_name(listing.store, timestamp))
+        logger.warning("%s: this archive was not finished; it is written again", path)
+        disk.remove(path)
+        listing.archives.remove(timestamp)
+    if whole and active_begun not in whole:
+        disk.sync_directory(listing.directory)  # the archive has its name before the journal loses its own
+        disk.remove(listing.path(old_name(listing.store)))
+        listing.has_old = False
+
+
+def _is_whole(disk: Disk, path: Path) -> bool:
+    """Whether a file is an archive that can be read to its end."""
+    if not disk.exists(path) or initialized_of(disk, path, compressed=True) is None:
+        return False
+    file = disk.open(path, "read")
+    try:
+        stream = InflatedStream(file)
+        stream.drain()
+        return not stream.problem
+    finally:
+        file.close()
+
+
+def _keep_if_there_is_room(disk: Disk, directory: Path, path: Path) -> bool:
+    try:
+        keep_aside(disk, directory, path)
+    except StorageFailed as error:
+        if not is_no_space(error):
+            raise
+        return False
+    return True

@@ -1,0 +1,174 @@
+"""Opening: whatever a crash has left of a store becomes a journal that can be written to.
+
+Which file that is, and what becomes of the others, is said in `leftovers.py`. Where there is nothing a new journal is
+made, under its name only when it is whole.
+
+The active journal is read. Where it does not end with a whole entry at its position, the rest is a torn tail: it
+is kept beside the journal, reported, and overwritten with zeros. It is none, and nothing is changed, if whole entries
+follow and nothing says that a power cut did this: then bytes have changed that were on the disk, which is for `repair`.
+What a power cut does is described in `buffer.py`. No crash makes a file shorter than its position: its entries count,
+and what is lost is written to the account of losses before the position changes, as `repair` does it.
+
+All of this may itself be interrupted at any point, and done again.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...core.bytes.outcome import Damage, Malformed
+from ...core.io.disk import Disk
+from ...core.io.keep import keep_range
+from ...core.repair.losses import add_losses
+from ...core.repair.plan import refuse_half_repaired
+from ...errors import DamagedJournal, StorageFailed, is_no_space
+from ..files.buffer import LEAST_BYTES, Buffer, garbage_end, last_byte, mark_at
+from ..files.files import Listing, active_name, list_files, parse_name, temporary_name
+from ..files.repair import lost_at_end
+from .examining import Examined, examine, is_blank, is_torn
+from .leftovers import refuse_to_lose, remove_leftovers, settle
+from .quick import Table
+from .rotation import Sizes, new_journal, write_journal
+
+logger = logging.getLogger("logwright.versioned")
+
+
+@dataclass(slots=True)
+class Opened:
+    """The active journal: its buffer, since when it was active, where its entries end, and what was cut off.
+
+    `pending` says that there is an old journal to be archived, which ended when this one began.
+    """
+
+    buffer: Buffer
+    initialized: int
+    position: int
+    pending: bool = False
+    recovered: Damage | None = None
+    kept: Path | None = None
+
+
+def open_journal(disk: Disk, directory: Path, store: str, table: Table, sizes: Sizes) -> Opened:
+    """Bring the files in order, take the entries over into the table, and make the journal ready to be written to."""
+    refuse_half_repaired(disk, directory, "store", lambda plan: any(_is_of(store, step.file) for step in plan.steps))
+    listing = list_files(disk, directory, store)
+    had_old = listing.has_old
+    kept = settle(disk, listing)
+    is_new = _is_new(disk, listing)
+    opened = (_create if is_new else _open_active)(disk, listing, table, sizes)
+    is_whole = not is_new and opened.recovered is None
+    try:
+        was_old = had_old and not listing.has_old
+        remove_leftovers(disk, listing, active_begun=opened.initialized, is_whole=is_whole, was_old=was_old)
+    except BaseException:
+        table.detach_memory()
+        opened.buffer.close()
+        raise
+    opened.kept = opened.kept or kept
+    opened.pending = listing.has_old
+    return opened
+
+
+def _is_new(disk: Disk, listing: Listing) -> bool:
+    """Whether there is no journal to be opened, and one may be begun."""
+    if listing.has_active and not (
+        not listing.has_old and not listing.archives and is_blank(disk, listing.path(active_name(listing.store)))
+    ):
+        return False
+    refuse_to_lose(disk, listing)
+    return True
+
+
+def _is_of(store: str, name: str) -> bool:
+    """Whether a file belongs to a store."""
+    parsed = parse_name(name)
+    return parsed is not None and parsed[0] == store
+
+
+def _create(disk: Disk, listing: Listing, table: Table, sizes: Sizes) -> Opened:
+    """The first journal of a store."""
+    directory, store = listing.directory, listing.store
+    path = directory / active_name(store)
+    initialized = table.now()
+    buffer, moves = write_journal(disk, new_journal(disk, directory, store), sizes.capacity, initialized, table)
+    try:
+        disk.rename(directory / temporary_name(store), path)
+        disk.sync_directory(directory)
+    except BaseException:
+        buffer.close()
+        raise
+    buffer.file.path = path
+    listing.has_temporary = False
+    table.last_timestamp = initialized
+    return Opened(buffer, initialized, moves.end)
+
+
+# --- ready to be written to -------------------------------------------------------------------------------------------
+
+
+def _open_active(disk: Disk, listing: Listing, table: Table, sizes: Sizes) -> Opened:
+    directory = listing.directory
+    path = directory / active_name(listing.store)
+    buffer = Buffer.open(disk, path)
+    try:
+        try:
+            examined = examine(buffer, table)
+        except Malformed as malformed:
+            raise DamagedJournal(path, malformed.position, malformed.reason) from None
+        opened = Opened(buffer, examined.initialized, examined.end)
+        if examined.reason:
+            if not is_torn(buffer, examined):
+                reason = f"{examined.reason}; entries follow, so nothing is cut off (see logwright repair)"
+                raise DamagedJournal(path, examined.end, reason)
+            stop = min(examined.position, buffer.size)
+            opened.recovered = Damage(path.name, examined.end, stop, examined.reason, "torn_tail")
+        _clear_the_rest(disk, directory, buffer, examined, opened)
+        _make_ready(buffer, opened.position, sizes)
+    except BaseException:
+        table.detach_memory()
+        buffer.close()
+        raise
+    return opened
+
+
+def _clear_the_rest(disk: Disk, directory: Path, buffer: Buffer, examined: Examined, opened: Opened) -> None:
+    """Let the journal end at its last whole entry, with nothing but zeros behind it."""
+    end = examined.end
+    limit = buffer.size if examined.mark is None else mark_at(buffer.size)
+    # Where the file is mapped, zeros are written ahead of the entries anyway: no need to read all of it now.
+    last = garbage_end(buffer.memory, end, limit) if buffer.is_mapped else last_byte(buffer.memory, end, limit)
+    until = last if opened.recovered is None else max(last, opened.recovered.end)
+    if until > end:
+        opened.kept = keep_range(disk, directory, buffer.file, end, until)
+    if examined.position > buffer.size:
+        losses = lost_at_end(disk, buffer.file.path)
+        add_losses(disk, directory, losses, repair=f"opening of {buffer.file.path.name} @ {end}")
+        for loss in losses:
+            logger.warning("%s: %s; this is in the account of losses now", buffer.file.path, loss.describe())
+    elif opened.recovered is not None:
+        logger.warning("%s: cut off a torn tail, kept in %s", opened.recovered, opened.kept)
+    if examined.position != end:
+        buffer.set_position(end)
+        buffer.sync()  # or zeros could be in entries that still count
+    buffer.clear(end, last)
+    buffer.sync()  # also what a process has written that was killed before it could sync
+
+
+def _make_ready(buffer: Buffer, position: int, sizes: Sizes) -> None:
+    """Make room, and set the mark: from here on, a power cut leaves what `buffer.py` says."""
+    size = max(buffer.size, sizes.capacity, LEAST_BYTES)
+    size = sizes.grown(size, position) or max(size, 2 * position)
+    if size > buffer.size:
+        try:
+            buffer.grow(size, position)
+        except StorageFailed as error:  # on a full disk what is there can be read, and changed as far as it has room
+            if not is_no_space(error) or buffer.size < LEAST_BYTES or position > mark_at(buffer.size):
+                raise
+            logger.warning("%s: its buffer stays as small as it is: %s", buffer.file.path, error)
+    else:
+        buffer.reserve()
+    buffer.zero_ahead(position)
+    buffer.set_mark(position)
+    buffer.sync()

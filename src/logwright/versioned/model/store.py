@@ -1,0 +1,471 @@
+"""VersionedKVStore: a key-value store in a directory that keeps its whole history, for the threads of one process.
+
+    with VersionedKVStore.open("state", "settings") as store:
+        t = store.insert("limits", {"per_hour": 100})       the time of this change, in nanoseconds
+        store.get("limits")                                 from memory
+        store.get_with_timestamp("limits")                  the value, and when it was written
+        store.remove("limits")
+        "limits" in store, len(store), list(store.items())
+
+Every change is appended to the journal, and nothing is overwritten. When the journal is nearly full, its state goes to
+a new one, and the old one becomes a compressed archive: `VersionedRecovery` has the state at any time from both.
+
+What a call guarantees when it returns, by the sync policy:
+
+    none            the change is with the operating system: it survives the end of this process, however that comes
+                    about, but not a power cut
+    interval(ms)    the same, and a background thread makes it durable that often
+    always          the change is on the disk; threads that call at the same time share one sync
+
+What a crash leaves: the store as it was after one of its changes, none left out before it, none half done.
+
+One process has the store at a time; another one gets `Locked`. After a failed write or sync every change raises
+`Poisoned`, and reading goes on: open the store again, and what was acknowledged is there. A full disk is no failure:
+the change that needs space raises, and all is as it was.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import weakref
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, Self
+
+from ...core.bytes.outcome import Damage
+from ...core.io.disk import REAL_DISK, Disk, make_directories
+from ...core.io.durability import ALWAYS, SyncLike
+from ...core.io.lock import Lock
+from ...core.publish.manifest import is_waiting
+from ...core.publish.staging import lock_journal
+from ...core.write.appending import Appending
+from ...errors import CapacityExceeded, LogwrightError, StorageFailed, WrongUse, is_no_space
+from ..bytes import kernel
+from ..bytes.layout import HOME_DIRECTORY
+from ..bytes.records import check_timestamp
+from ..files.archiving import Archiver, following, initialized_of
+from ..files.buffer import Buffer, abandon, has_zero_sector
+from ..files.files import Listing, active_name, archive_name, check_store_name, list_files, lock_name, old_name
+from ..files.telling import Standing
+from .opening import open_journal
+from .quick import Moves, Table
+from .retention import KEEP_ALL, Retention, remove_archives
+from .rotation import Sizes, head_bytes, new_journal, put_away, put_in_place, room, write_journal
+
+logger = logging.getLogger("logwright.versioned")
+_HEAD_BYTES: Final = 12
+"""At most so many bytes of an entry are before its key."""
+_open_stores: weakref.WeakSet[VersionedKVStore] = weakref.WeakSet()
+
+
+class VersionedKVStore(Appending, Table):
+    """The store `name` in a directory, created when there is none; `open` is another way to say it.
+
+    `capacity` is how many bytes the journal's buffer has, `high_water_mark` which part of it is used before it is
+    rotated. When the state outgrows it the buffer doubles, up to `max_capacity`; then a change raises
+    `CapacityExceeded`, and the store stays as it was. `retention` says which archives are removed. `clock` tells the
+    time, in nanoseconds since the epoch; `background` lets a thread of its own make the archives.
+    """
+
+    def __init__(
+        self,
+        directory: Path | str,
+        name: str,
+        capacity: int = 1 << 20,
+        high_water_mark: float = 0.8,
+        *,
+        max_capacity: int | None = None,
+        sync: SyncLike = "none",
+        retention: Retention = KEEP_ALL,
+        background: bool = True,
+        clock: Callable[[], int] | None = None,
+        disk: Disk = REAL_DISK,
+    ) -> None:
+        super().__init__()
+        self.directory = Path(directory).absolute()  # so that a change of directory changes nothing
+        self.name = check_store_name(name)
+        self.path = self.directory / active_name(name)
+        self._sizes = Sizes.of(capacity, high_water_mark, max_capacity)
+        self._not_rotated = Standing(logger, f"{self.path}: is not rotated yet")
+        self._prepare(self.path, sync)
+        self._disk = disk
+        if not isinstance(retention, Retention):
+            raise WrongUse(f"retention is {retention!r}, and must be a Retention")
+        self._retention = retention
+        self.clock = None if clock is None else _checked(clock)
+        self.always = self.policy == ALWAYS
+        make_directories(disk, self.directory / HOME_DIRECTORY)  # and syncs the names that a killed process has given
+        self._lock = self._take_lock()
+        try:
+            self._archiver = Archiver(disk, self.directory, name, background=background, done=self._archived)
+            opened = open_journal(disk, self.directory, name, self, self._sizes)
+            self.recovered: Damage | None = opened.recovered
+            """The torn tail that was cut off the journal on opening; None when it was whole."""
+            self.kept: Path | None = opened.kept
+            """Where the bytes after the last whole entry are kept."""
+            self._adopt(opened.buffer, opened.position, opened.initialized)
+            self._start()
+            _open_stores.add(self)
+            self._give_way()
+            if opened.pending:
+                self._archiver.begin(opened.initialized)
+        except BaseException:
+            self.refusing = True
+            self._end_sync()
+            self.detach()
+            self._lock.release()
+            raise
+
+    @classmethod
+    def open(
+        cls,
+        directory: Path | str,
+        name: str,
+        capacity: int = 1 << 20,
+        high_water_mark: float = 0.8,
+        **options: Any,
+    ) -> Self:
+        """Open a store, or create one. The options are those of the class."""
+        return cls(directory, name, capacity, high_water_mark, **options)
+
+    def _take_lock(self) -> Lock:
+        """Lock the store. One that a killed publisher has committed, and not put in place yet, is put there first."""
+
+        def find_waiting() -> Path | None:
+            return self.directory if is_waiting(self._disk, self.directory, "versioned", self.name) else None
+
+        return lock_journal(self._disk, self.directory / lock_name(self.name), find_waiting)
+
+    def _adopt(self, buffer: Buffer, position: int, initialized: int, moves: Moves | None = None) -> None:
+        """Write to this buffer from now on."""
+        self._buffer = buffer
+        self._is_mapped = buffer.is_mapped
+        self.initialized = initialized
+        self.attach(buffer.memory, position, moves)
+        self._set_full_at(self._sizes.soft_end(buffer.size, position))
+
+    def _set_full_at(self, position: int) -> None:
+        """From this position on there is to be another journal, or more room; up to there, zeros ahead of it."""
+        self._full_at = position
+        self.soft_end = min(position, self._buffer.zeroed)
+
+    @property
+    def capacity(self) -> int:
+        """How many bytes the buffer has now."""
+        return self._buffer.size
+
+    def __bool__(self) -> bool:
+        """A store is a store, even when it is empty."""
+        return True
+
+    def items(self) -> Iterator[tuple[str, Any]]:
+        """All keys and values, as they are now. The values are the store's own: copy one before you change it."""
+        with self._writing:
+            return self.pairs()
+
+    # --- changes ----------------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Keep all others from changing anything."""
+        with self._writing:
+            self._keep_out()
+            try:
+                yield
+            finally:
+                self._give_way()
+
+    def _keep_out(self) -> None:
+        """Let all changes ask; and do not let them again where this one must be refused, as all others must."""
+        self.attention = True
+        if self.refusing:
+            self._refuse()
+        self._check_process()
+
+    def _give_way(self) -> None:
+        """Let others change the memory again, without asking, where that is all there is to it.
+
+        What is synced at once is written by calls: see buffer.py.
+        """
+        self.attention = self.always or not self._is_mapped
+
+    def _change(self, key: str, tail: bytes, value: Any) -> int | None:
+        # Every durable change comes this way, with cold caches after the sync before it: so there are few calls here.
+        with self._writing:
+            self._keep_out()
+            try:
+                if value is None and key not in self:
+                    return None
+                size = _HEAD_BYTES + len(tail)
+                if self.position + size > self.soft_end:
+                    self._make_room(size, removes=value is None)
+                t, entry, has_zeros = self.entry(tail)
+                try:
+                    end = self._buffer.append(self.position, entry, has_zeros)
+                    self.accept(key, value, t, end, len(tail))
+                except BaseException as error:
+                    self._poison(error)
+                    raise
+            finally:
+                self._give_way()
+        if self.always:
+            self._group.wait()
+        return t
+
+    def append_packed(self, data: bytes, starts: Sequence[int]) -> None:
+        """Append changes that are packed already: where each of these entries begins, and where the last one ends.
+
+        Their times must rise, and be no earlier than the last change. That of a key that is not there may remove it.
+        """
+        end, rows, _, earliest, _ = kernel.walk(data, 0, len(data))
+        if end < len(data) or rows != len(starts) - 1 or (rows and earliest < self.last_timestamp):
+            raise WrongUse(f"{self.path}: entries to append must be consecutive, and none earlier than the last one")
+        row = 0
+        while row < rows:
+            with self._alone():
+                stop = bisect_right(starts, starts[row] + self.soft_end - self.position, row) - 1
+                if stop <= row:
+                    self._make_room(starts[row + 1] - starts[row], removes=False)
+                    stop = row + 1
+                self._or_poison(partial(self._take_packed, data[starts[row] : starts[stop]]))
+            row = stop
+        if self.always:
+            self._group.wait()
+
+    def _take_packed(self, entries: bytes) -> None:
+        """Give entries to the system, then take them over from there."""
+        start = self.position
+        end = self._buffer.append(start, entries, has_zero_sector(entries, 0, len(entries), start))
+        taken, _ = self.scan(start, end, end)
+        assert taken == end
+        self.position = end
+
+    def _commit(self) -> None:
+        self._group.wait()
+
+    def _write_out(self) -> None:
+        """Nothing gathers: what was stored, or published, is with the system."""
+
+    def _sync(self) -> None:
+        """Sync the buffer that is there. One that a rotation has replaced was synced by it.
+
+        Nothing has to be written first, so this waits for no change. A buffer is closed only with `_syncing` held.
+        """
+        self._check_process()
+        with self._syncing:
+            if self._failure is not None:
+                self._refuse()  # another thread's sync failed meanwhile: ours could succeed and mean nothing
+            self._or_poison(self._buffer.file.sync, resumes=True)
+
+    # --- room for more ------------------------------------------------------------------------------------------------
+
+    def _make_room(self, size: int, *, removes: bool) -> None:
+        """There is no room for so many bytes before the soft end: rotate, or use the rest, or grow."""
+        if self.position + size <= self._full_at:
+            self._or_poison(lambda: self._buffer.zero_ahead(self.position, size))
+            self._set_full_at(self._full_at)
+            if self.position + size <= self.soft_end:
+                return
+        failure: LogwrightError | None = None
+        self._archiver.resume()
+        if not self._archiver.pending:
+            failure = self._try(lambda: self._rotate(size, removes=removes))
+            if isinstance(failure, StorageFailed):
+                self._not_rotated.stands(failure)
+        if failure is not None or self._archiver.pending:
+            if self._has_room(size, removes):
+                return
+            grown = self._sizes.grown(self._buffer.size, self.position + size)
+            if grown is not None:
+                failure = self._try(lambda: self._grow(grown))
+            elif self._archiver.pending and failure is None:
+                self._archiver.wait()  # at the limit, and the last journal is still in the way
+                self._archiver.raise_failure()
+                self._rotate(size, removes=removes)
+        if failure is not None:
+            raise failure
+        if not self._has_room(size, removes):
+            raise CapacityExceeded(f"{self.path}: {size} bytes more do not fit the buffer of {self._buffer.size} bytes")
+
+    def _has_room(self, size: int, removes: bool) -> bool:
+        """Whether so many bytes fit the buffer; if they do, the next try to make room is put off for a while."""
+        rest = room(self._buffer.size, removes=removes) - self.position - size
+        if rest < 0:
+            return False
+        self._set_full_at(max(self._full_at, self.position + size + rest // 2))
+        return True
+
+    def _try(self, action: Callable[[], object]) -> LogwrightError | None:
+        """Do something that either fails this store for good or changes nothing; why it was not done."""
+        try:
+            action()
+        except LogwrightError as error:
+            if self.refusing:
+                raise
+            return error
+        return None
+
+    def _grow(self, size: int) -> None:
+        buffer = self._buffer
+        with self._syncing:
+            self._or_poison(buffer.sync)
+            self._unless_full(lambda: self._grow_in_place(buffer, size))
+
+    def _grow_in_place(self, buffer: Buffer, size: int) -> None:
+        buffer.grow(size, self.position)
+        self._adopt(buffer, self.position, self.initialized)
+
+    def _rotate(self, extra: int = 0, *, removes: bool = False) -> int:
+        """Put the state in a new journal that has room for so many bytes more; when that one begins.
+
+        What it raises without failing the store for good has changed nothing.
+        """
+        if self._archiver.pending:
+            raise CapacityExceeded(f"{self.path}: the journal before this one is not archived yet")
+        disk, directory, name = self._disk, self.directory, self.name
+        timestamp = self._free_timestamp()
+        size = self._sizes.fitting(head_bytes(timestamp) + self.live_bytes + extra, removes=removes)
+        self._or_poison(self._buffer.sync)  # what becomes an archive is whole
+        file = new_journal(disk, directory, name)
+        buffer, moves = self._unless_full(lambda: write_journal(disk, file, size, timestamp, self))
+        try:
+            try:
+                self._unless_full(lambda: put_away(disk, directory, name))
+            except BaseException:
+                buffer.forget()
+                abandon(disk, file)
+                raise
+            self._or_poison(lambda: self._replace(buffer, moves, timestamp))
+            self._archiver.note(timestamp)
+        except BaseException as error:
+            if not isinstance(error, LogwrightError):  # it is unknown which file has the name
+                self._poison(error)
+            raise
+        self._archiver.resume()
+        self._not_rotated.is_over()
+        return timestamp
+
+    def _replace(self, buffer: Buffer, moves: Moves, timestamp: int) -> None:
+        """The journal was put away: put the new one in its place, and write to that from now on."""
+        try:
+            put_in_place(self._disk, self.directory, self.name)
+        except BaseException:
+            buffer.close()
+            raise
+        buffer.file.path = self.path
+        before = self._buffer
+        self._adopt(buffer, moves.end, timestamp, moves)
+        self.last_timestamp = timestamp
+        with self._syncing:
+            before.close()
+
+    def _unless_full(self, action: Callable[[], Any]) -> Any:
+        """Do something to the files; whatever fails but for want of space, fails this store for good."""
+        done: list[Any] = []
+        full: list[StorageFailed] = []
+
+        def attempt() -> None:
+            try:
+                done.append(action())
+            except StorageFailed as error:
+                if not is_no_space(error):
+                    raise
+                full.append(error)
+
+        self._or_poison(attempt)
+        if full:
+            raise full[0]
+        return done[0]
+
+    def _free_timestamp(self) -> int:
+        """The time of the last entry, or the next one that no archive has."""
+        latest = list_files(self._disk, self.directory, self.name).last_timestamp
+        return following(latest) if self.last_timestamp <= latest else self.last_timestamp
+
+    def rotate(self) -> int:
+        """Let a new journal begin with the state as it is, and make the archive of this one; the time between them.
+
+        The archive has been made when this returns, or that has failed, which is logged and tried again by the next
+        rotation and the next opening; meanwhile others go on reading and writing.
+        """
+        self.sync()  # or others would have to wait for this as well
+        while True:
+            with self._alone():  # a store that was closed makes no archives: another process may have it
+                self._archiver.resume()
+                if not self._archiver.pending:
+                    timestamp = self._rotate()
+                    break
+            self._archiver.wait()
+            self._archiver.raise_failure()
+        self._archiver.wait()
+        return timestamp
+
+    def _archived(self, timestamp: int) -> None:
+        """An archive is there: remove those that need not be kept."""
+        self.advance(timestamp)  # it may have got a later name, where the one it should have was taken
+        remove_archives(self._disk, self.directory, self.name, self._retention, self.now())
+
+    def earliest(self) -> int:
+        """How far back the state can be recovered: the earliest time at which it is known, in nanoseconds."""
+        if self.index is None:
+            self._refuse()
+        listing = list_files(self._disk, self.directory, self.name)
+        while True:
+            found = self._earliest(listing)
+            again = list_files(self._disk, self.directory, self.name)
+            if again == listing:
+                return found
+            listing = again  # an archive was made, or removed, while we looked
+
+    def _earliest(self, listing: Listing) -> int:
+        for timestamp in listing.archives:
+            path = self.directory / archive_name(self.name, timestamp)
+            found = initialized_of(self._disk, path, compressed=True)
+            if found is not None:
+                return found
+        found = initialized_of(self._disk, self.directory / old_name(self.name), compressed=False)
+        return self.initialized if found is None else found
+
+    # --- the end ----------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Sync, finish the archive that is being made, and let others open the store. A second call does nothing."""
+        super().close()
+
+    def _release(self) -> None:
+        self.attention = True
+        with contextlib.ExitStack() as stack:
+            stack.callback(self._lock.release)
+            stack.callback(self._buffer.close)
+            stack.callback(self.detach)
+            stack.callback(self._archiver.wait)
+            # A child shares the memory of its parent. Where closing was interrupted, the buffer may be closed by now.
+            if self._failure is None and os.getpid() == self._process and self._buffer.memory:
+                self._buffer.remove_mark()
+
+
+def _checked(clock: Callable[[], int]) -> Callable[[], int]:
+    """A clock that tells what the journal can hold, or raises `WrongUse`."""
+    if not callable(clock):
+        raise WrongUse(f"{clock!r} is no clock: it cannot be called")
+
+    def tell() -> int:
+        now = clock()
+        check_timestamp(now, "what the clock tells")
+        return now
+
+    return tell
+
+
+def _refuse_in_child() -> None:
+    """A child process shares the memory of its parent's stores, and must not write to it."""
+    for store in _open_stores:
+        store.attention = True
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_refuse_in_child)

@@ -1,0 +1,191 @@
+"""Journals of stores in splits: a split lies within one file, and the part that it belongs to is its store.
+
+Each change comes once, without the copies that compaction made (see `reader.changes_start`). How many these are is only
+known from the journal before: so a plan reads no archive, and marks the splits of every file but the first as `BEHIND`
+its copies; who reads a split looks there. A plan that goes on where a stream was does it itself, as archives may go
+before a split is read.
+
+A journal that is missing between two others is told before the changes of the later one: by the plan where it has read
+the head of that, and else by who reads the split.
+
+An archive can only be read from its beginning, so it is one split, however large; the active journal is cut at entries
+that were found by going from one to the next. Damage belongs to the split that it begins in. The file of a split is
+found again by the numbers of its entries, so it may have become an archive in the meantime. An archive is opened by its
+name, which no other file ever gets: no directory is listed for it, whatever else lies there.
+
+By time whole files are left out: the changes of a file are later than the archive before it, and not later than the
+time in its own name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from typing import Final, cast
+
+from ...core.bytes.outcome import Damage, Mode, check_mode
+from ...core.read.snapshot import Snapshot
+from ...core.read.split import Split, Times
+from ...core.read.splitting import AnyReader, FileSplits, Wanted, cut_file, part_of, source_of
+from ...errors import NotFound
+from ..files import places
+from ..files.cursor import Chunk, Head
+from ..files.files import MOST_TAKEN_NS, POSITION_BITS, JournalFile, Kind, archive_name, parse_name
+from ..files.reader import Reader
+from ..files.stores import StoresReader
+
+BEHIND: Final = 1
+"""The mark of a split of which the copies that compaction made are no part."""
+
+
+class StoreSplits(FileSplits):
+    """The splits of stores."""
+
+    prunes_times = True
+
+    def mark(self, reader: AnyReader, part: str, number: int) -> str:
+        """What a place in a store is known by: see `places.py`."""
+        return places.mark_of(part_of(reader, part), number)
+
+    def resume(self, reader: AnyReader, part: str, number: int, mark: str) -> tuple[int, str]:
+        """The number that a place has now, and why it cannot be found, if it cannot."""
+        return places.find(part_of(reader, part), number, mark)
+
+    def plan_part(self, reader: Reader, wanted: Wanted) -> list[Split]:
+        target_bytes, start, stop, resumed, times = wanted
+        found: list[Split] = []
+        with reader.snapshot() as files:
+            for number, source in enumerate(files.files):
+                first = source.first_number
+                if stop is not None and first >= stop:
+                    break
+                if start is not None and start - first >= 1 << POSITION_BITS:
+                    continue
+                before = files.files[number - 1] if number else None
+                if times is not None and not _may_hold(source, before, times):
+                    continue
+                at = reader.changes_start(files, number) if resumed else None
+                low = start if at is None else max(start or 0, first + at)
+                begins = start is None or start <= first
+                is_behind = number > 0 and not resumed
+                if source.compressed and begins and (stop is None or _is_behind(source, stop)):
+                    size = files.size(source)
+                    planned = [Split(source.name, at or 0, first + (at or 0), _end_number(source), size)]
+                    is_told = is_behind  # by who reads it: so a plan reads no archive
+                else:
+                    most = None if source.compressed else target_bytes
+                    planned = cut_file(source, _items(reader, files, source, low, stop), most, low, resumed=resumed)
+                    is_told = False
+                if number and begins and not is_told:
+                    planned = _with_gap(reader, files, number, planned)
+                found += [replace(split, mark=BEHIND) for split in planned] if is_behind else planned
+                files.done_with(source)
+        return found
+
+    def chunks(self, reader: AnyReader, split: Split, mode: Mode = "failfast") -> Iterator[Chunk | Damage]:
+        """The changes of a split. A chunk's buffer is valid until the next one is asked for."""
+        check_mode(mode)
+        opened = _open_archive(reader, split)
+        if opened is not None:
+            journal, archives = opened
+            with closing(archives):
+                yield from _chunks(journal, archives, len(archives.files) - 1, split, mode)
+            return
+        journal = part_of(reader, split.part)
+        with journal.snapshot() as files:
+            source = source_of(files.files, split.start)
+            number = -1 if source is None else files.files.index(source)
+            if source is None or (number == 0 and split.mark == BEHIND):
+                raise NotFound(f"{journal.path}: {split.file}, or what was before it, is not kept any more")
+            yield from _chunks(journal, files, number, split, mode)
+
+
+def _with_gap(reader: Reader, files: Snapshot[JournalFile], number: int, planned: list[Split]) -> list[Split]:
+    """The splits of a file, the first of which tells of a journal that is missing before it, if one is."""
+    source = files.files[number]
+    gap = reader.gap_before(files, number)
+    if gap is None:
+        return planned
+    place = source.first_number + gap.start
+    first, *others = planned or [Split(source.name, gap.start, place, place, 0)]
+    return [replace(first, before=gap), *others]
+
+
+def _may_hold(source: JournalFile, before: JournalFile | None, times: Times) -> bool:
+    """Whether a file may have a change of these times; of the first one, copies count as changes."""
+    latest = 2**64 if source.timestamp is None else source.timestamp
+    if before is None:
+        return times.reach(0, latest)
+    ended = min(source.before, before.ended or 0)
+    return times.reach(max(0, ended - MOST_TAKEN_NS), latest)  # it may have ended before the time in its name
+
+
+def _end_number(source: JournalFile) -> int:
+    """A number behind all entries of a file that has ended."""
+    return source.first_number + (1 << POSITION_BITS)
+
+
+def _is_behind(source: JournalFile, stop: int) -> bool:
+    return stop >= _end_number(source)
+
+
+def _items(
+    reader: Reader, files: Snapshot[JournalFile], source: JournalFile, start: int | None, stop: int | None
+) -> Iterator[Chunk | Damage]:
+    """The chunks and damages of one file."""
+    for item in reader.file_items(source, files.file(source), start, stop, "permissive"):
+        if not isinstance(item, Head):
+            yield item
+
+
+def _open_archive(reader: AnyReader, split: Split) -> tuple[Reader, Snapshot[JournalFile]] | None:
+    """The archive that a split lies in, behind the one before it if that is needed, by their names alone.
+
+    None where it is no archive, or one of them has another name, or is gone.
+    """
+    parsed = parse_name(split.file)
+    if parsed is None or parsed[1] is not Kind.ARCHIVE or (isinstance(reader, Reader) and reader.is_single_file):
+        return None
+    store, _, timestamp = parsed
+    directory = reader.path if isinstance(reader, StoresReader) else reader.path.parent
+    before = split.start >> POSITION_BITS
+    sources = [JournalFile(store, split.file, directory / split.file, timestamp, before, compressed=True)]
+    if split.mark == BEHIND:
+        name = archive_name(store, before)
+        sources.insert(0, JournalFile(store, name, directory / name, before, compressed=True))
+    files = Snapshot(reader.disk, sources)
+    try:
+        for source in sources:
+            files.file(source)
+    except NotFound:
+        files.close()
+        return None
+    journal = reader.look_up(store) if isinstance(reader, StoresReader) else reader
+    return cast(Reader, journal), files
+
+
+def _chunks(
+    journal: Reader, files: Snapshot[JournalFile], number: int, split: Split, mode: Mode
+) -> Iterator[Chunk | Damage]:
+    """The changes of a split in the file of this number."""
+    source = files.files[number]
+    behind = journal.changes_start(files, number) if split.mark == BEHIND else None
+    start = split.start if behind is None else max(split.start, source.first_number + behind)
+    at = None if source.compressed or split.position == 0 else split.position
+    if split.before is not None:
+        yield from journal.report(split.before, mode)
+    is_to_be_told = split.before is None and split.mark == BEHIND and split.position == 0
+    for item in journal.file_items(source, files.file(source), start, split.stop, "permissive", at=at):
+        if isinstance(item, Head):
+            gap = journal.gap_before(files, number) if is_to_be_told else None
+            yield from () if gap is None else journal.report(gap, mode)
+        elif isinstance(item, Chunk):
+            yield item
+        elif isinstance(item, Damage) and item.start >= split.position and item.kind != "torn_tail":
+            yield from journal.report(item, mode)
+    if split.behind is not None:
+        yield from journal.report(split.behind, mode)
+
+
+SPLITS: Final = StoreSplits()

@@ -1,0 +1,216 @@
+"""versioned on Spark: its typed columns, and the same changes in the columns that all formats share.
+
+    store STRING, t BIGINT, timestamp TIMESTAMP, k STRING, o STRING (JSON), deleted BOOLEAN
+
+Each change is one row, however often compaction has copied it. A time of more than 63 bits is null. Of the shared
+columns `op` is `set` or `delete`, `key` the key, `value` the JSON of the value, null for a deletion, and `detail` has
+the store, and `t` where `timestamp_ns` cannot hold it.
+
+`sequence` is when the journal of an entry became the active one, and with 2^64 as its unit, plus `position`, the number
+of the entry, as long as the archive before it has the name that it should have. So changes of a store are in order by
+(`sequence`, `position`), whatever their files are called meanwhile.
+"""
+
+from __future__ import annotations
+
+import json
+from array import array
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...core.arrow.columns import BATCH_BYTES, bytes_of, column_of, left_out, numbers_of, signed, times_of
+from ...core.arrow.tables import OwnColumns, details, named_detail, number_detail, sizes
+from ...errors import WrongUse
+from ..bytes import kernel
+from ..bytes.records import check_timestamp
+from . import columns
+from .columns import packed_entries
+
+if TYPE_CHECKING:
+    from .staging import StoresTarget
+
+TYPED: Final = pa.schema(
+    [
+        ("store", pa.string()),
+        ("t", pa.int64()),
+        ("timestamp", pa.timestamp("us", tz="UTC")),
+        ("k", pa.string()),
+        ("o", pa.string()),
+        ("deleted", pa.bool_()),
+    ]
+)
+
+_SOURCES: Final = {
+    "timestamp": ("t",),
+    "timestamp_ns": ("t",),
+    "op": ("deleted",),
+    "key": ("k",),
+    "value": ("o", "deleted"),
+    "detail": ("store", "t"),
+    "sequence": ("before",),
+}
+"""From which of the format's own columns a column is made, where those have other names."""
+_WRITTEN: Final = ("store", "t", "timestamp", "k", "o", "deleted")
+"""What becomes a change of a store, by a sink."""
+_OWN: Final = ("store", "t", "k", "o", "deleted", "file", "position", "size", "before")
+
+
+class ChangeColumns(OwnColumns):
+    """The columns of the changes of stores."""
+
+    typed = TYPED
+    own = _OWN
+    made_from = _SOURCES
+
+    def schema(self, names: Sequence[str] | None = None, *, sharded: bool = False) -> pa.Schema:
+        return columns.schema(names, sharded=sharded)
+
+    def collector(
+        self, names: Sequence[str] | None = None, *, sharded: bool = False, batch_bytes: int | None = None
+    ) -> columns.Collector:
+        return columns.Collector(names, sharded=sharded, batch_bytes=batch_bytes or BATCH_BYTES)
+
+    def column(self, batch: pa.RecordBatch, name: str) -> pa.Array | None:
+        """One column for Spark out of a batch of `columns.py`; None for what a store's journal does not have."""
+        if name == "detail":
+            return _detail(batch)
+        data = self.first(batch, name)
+        if data is None:
+            return None
+        if name in ("store", "file"):
+            return data.cast(pa.string())
+        if name in ("t", "timestamp_ns"):
+            return signed(data)
+        if name == "timestamp":
+            return pc.divide(signed(data), 1000).view(pa.timestamp("us", tz="UTC"))
+        if name == "op":
+            return pc.if_else(data, "delete", "set")
+        if name == "key":
+            return data.cast(pa.binary())
+        if name == "value":
+            return pc.if_else(batch.column("deleted"), pa.scalar(None, pa.string()), data).cast(pa.binary())
+        if name == "position":
+            return data.view(pa.int64())
+        if name == "size":
+            return sizes(data, "an entry")
+        return data
+
+    def check(self, batch: pa.RecordBatch) -> None:
+        next(columns.from_arrow(batch), None)
+
+    def as_messages(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        return columns.as_messages(batch)
+
+    def left_out(self, messages: pa.RecordBatch) -> dict[str, int]:
+        return left_out(messages, "type", "expiry")
+
+
+COLUMNS: Final = ChangeColumns()
+
+
+def _detail(batch: pa.RecordBatch) -> pa.Array:
+    fields = [named_detail("store", batch.column("store"))]
+    times = batch.column("t")
+    lost = pc.is_null(signed(times))
+    if pc.any(lost).as_py():
+        fields.append(number_detail("t", pc.if_else(lost, times, pa.scalar(None, pa.uint64()))))
+    return details(fields)
+
+
+# --- restoring --------------------------------------------------------------------------------------------------------
+
+
+def changes(batch: pa.RecordBatch) -> list[tuple[int, int, int, int, str, bool, bytes]]:
+    """The rows of a batch in the columns that all formats share, as entries again.
+
+    Of each its `sequence`, -1 for none, position, size, time, key, whether it is a deletion, and its bytes.
+    """
+    for name in ("op", "position", "size", "key", "detail"):
+        if batch.column(name).null_count:
+            raise WrongUse(f"column {name} is null in a row that is to become an entry")
+    names = ("sequence", "position", "size", "timestamp_ns", "op", "key", "value", "detail")
+    return [_change(*row) for row in zip(*(batch.column(name).to_pylist() for name in names), strict=True)]
+
+
+def _change(
+    sequence: int | None,
+    position: int,
+    size: int,
+    time: int | None,
+    op: str,
+    key: bytes,
+    value: bytes | None,
+    detail: str,
+) -> tuple[int, int, int, int, str, bool, bytes]:
+    if op not in ("set", "delete"):
+        raise WrongUse(f"{op!r} is nothing that happens to a key of a store")
+    try:
+        time = json.loads(detail)["t"] if time is None else time
+        k, o = key.decode(), None if op == "delete" else json.loads(value or b"")
+        if o is None and op == "set":
+            raise ValueError("null cannot be set")
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise WrongUse(f"the entry @ {position} is none of a store: {error}") from None
+    assert time is not None
+    entry = kernel.pack_entry(time, k, o)
+    return -1 if sequence is None else sequence, position, size, time, k, o is None, entry
+
+
+def packed(batch: pa.RecordBatch, now: int) -> tuple[list[tuple[int, bytes]], int]:
+    """The rows of one store as entries, each with its time, in their order; and the time for the next that has none.
+
+    The first row without a time gets `now`, and each further one the time behind it.
+    """
+    times: list[int] = []
+    for row, time in enumerate(_times_of(batch)):
+        if time is None:
+            time, now = now, now + 1
+        elif time < 0:
+            _refuse_time(batch, row, time)
+        times.append(time)
+    return list(zip(times, packed_entries(batch, array("Q", times)), strict=True)), now
+
+
+def _refuse_time(batch: pa.RecordBatch, row: int, time: int) -> None:
+    try:
+        check_timestamp(time)
+    except WrongUse as error:
+        raise WrongUse(f"the key {batch.column('k')[row].as_py()!r}: {error}") from error
+
+
+def _times_of(batch: pa.RecordBatch) -> list[int | None]:
+    """The times of rows in nanoseconds: `t`, or where that is null `timestamp`, or None."""
+    exact, rough = column_of(batch, "t"), column_of(batch, "timestamp")
+    found: list[int | None] = [None] * batch.num_rows
+    if rough is not None:
+        found = times_of("timestamp", rough, "ns").to_pylist()
+    if exact is not None and exact.type != pa.uint64():
+        exact = numbers_of("t", exact, pa.int64(), "be nanoseconds of 64 bits")
+    if exact is not None:
+        found = [time if given is None else given for given, time in zip(exact.to_pylist(), found, strict=True)]
+    return found
+
+
+# --- writing ------------------------------------------------------------------------------------------------------
+
+
+def check_writable(schema: pa.Schema, target: StoresTarget) -> None:
+    """Raise `WrongUse` for columns that cannot be written, before there are any rows."""
+    unknown = [name for name in schema.names if name not in _WRITTEN]
+    if unknown:
+        known = "store, k, o, t or timestamp, and deleted"
+        raise WrongUse(f"a change of a store has no {', '.join(unknown)}: select {known}, as far as you have them")
+    for name, what in (("k", "the key"), ("o", "the value, as JSON")):
+        if name not in schema.names:
+            raise WrongUse(f"there is no column {name}, which is {what}")
+    if "store" not in schema.names and target.store is None:
+        raise WrongUse("say which store the changes are of: in a column store, or by option('store', NAME)")
+    if "deleted" in schema.names and not pa.types.is_boolean(schema.field("deleted").type):
+        raise WrongUse(f"column deleted is {schema.field('deleted').type}, and must be boolean")
+    empty = pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
+    for name in ("store", "k", "o"):
+        bytes_of(name, pa.nulls(0) if name not in schema.names else empty.column(name))
+    _times_of(empty)

@@ -1,0 +1,451 @@
+"""Bytes <-> transactions, in plain Python: the reference for the kernel, and its stand-in where it is not built.
+
+A transaction is valid if and only if its operations are of the types 1, 2 and 3, each with data of the size that its
+type has (24; 12 and twice the size of an image, which the data itself tells; 16), up to and with one of the type FE or
+FF, whose data may have any size, and all of its bytes are there. One that has no such end is still valid, and
+incomplete, if its operations end exactly where `next` says that the next transaction begins; none may go beyond that.
+Any flag, any time and any page is valid.
+
+A link is judged by whoever goes along it: `next` must name a place behind the end of its transaction, and the
+transaction there must name this one as its `previous`. So a walk along links only ever goes forwards, and ends.
+
+Strategy: from head to head, operation by operation, images passed over. Where the bytes end before a head, or before
+what it counts, more are needed: whether more can come, only who has the file knows.
+
+Links are offsets in the file, and buffers are windows into it: `base` is where a buffer begins in its file. Nothing
+here opens a file, and no length is believed before the bytes that it counts have been seen.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from ...core.bytes.buffers import Buffer, check_count, check_range, not_walked
+from ...core.bytes.gathering import Bytes, Gathering, Numbers
+from ...core.bytes.outcome import NEED_MORE, Malformed, NeedMore, Span
+from .layout import (
+    ALLOCATION,
+    ALLOCATION_DATA,
+    COMPLETION,
+    HEADER,
+    HEADER_BYTES,
+    LEAST_TRANSACTION_BYTES,
+    MODIFICATION,
+    MODIFICATION_HEAD,
+    OPERATION_HEAD,
+    OPERATION_HEAD_BYTES,
+    REMOVAL,
+    REMOVAL_DATA,
+    ROLLBACK,
+    SIGNATURE,
+    TRANSACTION_HEAD,
+    TRANSACTION_HEAD_BYTES,
+)
+from .records import Allocate, Modify, Operation, Remove, Transaction
+
+CLEAN, INCOMPLETE, MALFORMED, ASTRAY, JUMP = range(5)
+"""How a walk ends: at the end of its bytes, inside a transaction, at bytes that are none, at a transaction that names
+another one as its previous, or behind one that is the last, or whose `next` is not where it ends."""
+ENDS: Final = (ROLLBACK, COMPLETION)
+
+
+# --- the header of the file -------------------------------------------------------------------------------------------
+
+
+def encode_header(first: int, last: int) -> bytes:
+    """The first bytes of a journal: the offsets of its first and of its last transaction, 0 for none."""
+    return HEADER.pack(SIGNATURE, first, last)
+
+
+def decode_header(buffer: Buffer) -> tuple[int, int] | NeedMore:
+    """The offsets of the first and of the last transaction. They are not judged here."""
+    start = bytes(buffer[: len(SIGNATURE)])
+    if start != SIGNATURE[: len(start)]:
+        raise Malformed(0, f"a journal begins with {SIGNATURE!r}, and not with {start!r}")
+    if len(buffer) < HEADER_BYTES:
+        return NEED_MORE
+    _, first, last = HEADER.unpack_from(buffer)
+    return first, last
+
+
+# --- one transaction --------------------------------------------------------------------------------------------------
+
+
+def encode(transaction: Transaction) -> bytes:
+    """The bytes of a transaction."""
+    transaction.validate()
+    head = TRANSACTION_HEAD.pack(transaction.previous, transaction.next, transaction.timestamp, transaction.flags)
+    end = b"" if transaction.end is None else encode_end(transaction.end, transaction.end_data)
+    return head + b"".join(map(encode_operation, transaction.operations)) + end
+
+
+def encode_operation(operation: Operation) -> bytes:
+    """The bytes of an operation, which has been validated."""
+    if isinstance(operation, Modify):
+        size = len(operation.after)
+        head = OPERATION_HEAD.pack(MODIFICATION, MODIFICATION_HEAD.size + 2 * size)
+        images = operation.before + operation.after
+        return head + MODIFICATION_HEAD.pack(operation.page, operation.page_offset, size) + images
+    if isinstance(operation, Allocate):
+        head = OPERATION_HEAD.pack(ALLOCATION, ALLOCATION_DATA.size)
+        return head + ALLOCATION_DATA.pack(operation.page, operation.free_before, operation.free_after)
+    return OPERATION_HEAD.pack(REMOVAL, REMOVAL_DATA.size) + REMOVAL_DATA.pack(operation.page, operation.free_before)
+
+
+def encode_end(end: int, data: bytes = b"") -> bytes:
+    """The bytes of the operation that ends a transaction."""
+    return OPERATION_HEAD.pack(end, len(data)) + data
+
+
+def operation_size(buffer: Buffer, position: int, end: int) -> int | None:
+    """How large the operation at a position says it is, None when that is not there yet; `Malformed` if it is none."""
+    if end <= position:
+        return None
+    kind = buffer[position]
+    if kind not in (ALLOCATION, MODIFICATION, REMOVAL, ROLLBACK, COMPLETION):
+        raise Malformed(position, f"there is no operation {kind:#04x}")
+    if end - position < OPERATION_HEAD_BYTES:
+        return None
+    size: int = OPERATION_HEAD.unpack_from(buffer, position)[1]
+    if kind in ENDS:
+        return OPERATION_HEAD_BYTES + size
+    if kind == MODIFICATION:
+        if size < MODIFICATION_HEAD.size:
+            raise Malformed(position, f"a modification has at least {MODIFICATION_HEAD.size} bytes, and not {size}")
+        if end - position < OPERATION_HEAD_BYTES + MODIFICATION_HEAD.size:
+            return None
+        images = MODIFICATION_HEAD.unpack_from(buffer, position + OPERATION_HEAD_BYTES)[2]
+        if size != MODIFICATION_HEAD.size + 2 * images:
+            raise Malformed(position, f"a modification of {images} bytes has not {size} bytes of data")
+        return OPERATION_HEAD_BYTES + size
+    needed = ALLOCATION_DATA.size if kind == ALLOCATION else REMOVAL_DATA.size
+    if size != needed:
+        name = "an allocation" if kind == ALLOCATION else "a removal"
+        raise Malformed(position, f"{name} has {needed} bytes of data, and not {size}")
+    return OPERATION_HEAD_BYTES + needed
+
+
+def transaction_size(buffer: Buffer, position: int, end: int, base: int = 0, *, follow_next: bool = True) -> int | None:
+    """How large the transaction at a position is, None when it is not there as a whole; `Malformed` if it is none.
+
+    Without `follow_next` the place that `next` names is no bound for its operations.
+    """
+    if end - position < TRANSACTION_HEAD_BYTES:
+        return None
+    following = TRANSACTION_HEAD.unpack_from(buffer, position)[1] - base
+    at = position + TRANSACTION_HEAD_BYTES
+    bounded = follow_next and following >= at
+    while True:
+        if bounded and at == following:
+            return at - position
+        size = operation_size(buffer, at, end)
+        if size is None:
+            return None
+        if bounded and at + size > following:
+            raise Malformed(at, f"the operation goes on beyond {base + following}, where the next transaction begins")
+        if end - at < size:
+            return None
+        at += size
+        if buffer[at - size] in ENDS:
+            return at - position
+
+
+def decode(
+    buffer: Buffer, position: int = 0, end: int | None = None, base: int = 0
+) -> tuple[Transaction, Span] | NeedMore:
+    """The transaction at a position, `NEED_MORE`, or `Malformed`. Bytes from `end` on are not looked at."""
+    end = len(buffer) if end is None else end
+    size = transaction_size(buffer, position, end, base)
+    if size is None:
+        return NEED_MORE
+    return _transaction(buffer, position, position + size), Span(position, position + size)
+
+
+def _transaction(buffer: Buffer, start: int, stop: int) -> Transaction:
+    """The transaction that fills a range."""
+    previous, following, timestamp, flags = TRANSACTION_HEAD.unpack_from(buffer, start)
+    operations: list[Operation] = []
+    at = start + TRANSACTION_HEAD_BYTES
+    while at < stop:
+        kind, size = OPERATION_HEAD.unpack_from(buffer, at)
+        at += OPERATION_HEAD_BYTES
+        if kind in ENDS:
+            data = bytes(buffer[at : at + size])
+            return Transaction(previous, following, timestamp, flags, tuple(operations), kind, data)
+        operations.append(_operation(buffer, kind, at, at + size))
+        at += size
+    return Transaction(previous, following, timestamp, flags, tuple(operations), None)
+
+
+def _operation(buffer: Buffer, kind: int, start: int, stop: int) -> Operation:
+    """The operation whose data fills a range."""
+    if kind == MODIFICATION:
+        page, page_offset, size = MODIFICATION_HEAD.unpack_from(buffer, start)
+        middle = start + MODIFICATION_HEAD.size + size
+        return Modify(page, page_offset, bytes(buffer[middle - size : middle]), bytes(buffer[middle:stop]))
+    if kind == ALLOCATION:
+        return Allocate(*ALLOCATION_DATA.unpack_from(buffer, start))
+    return Remove(*REMOVAL_DATA.unpack_from(buffer, start))
+
+
+def explain(buffer: Buffer, position: int, end: int, base: int = 0, most: int | None = None) -> str:
+    """Why there is no transaction at a position, in words; `most` is how many bytes from there on are in the file."""
+    try:
+        size = transaction_size(buffer, position, end, base)
+    except Malformed as malformed:
+        at = base + malformed.position
+        return f"{malformed.reason} (at {at})" if malformed.position > position else malformed.reason
+    have = end - position if most is None else most
+    if size is not None:
+        return "the transaction is whole"
+    return f"the transaction has no end within the {have} bytes that are there"
+
+
+# --- many transactions ------------------------------------------------------------------------------------------------
+
+
+def walk(
+    buffer: Buffer, start: int, end: int, base: int, previous: int, last: int, most: int = -1
+) -> tuple[int, int, int, int]:
+    """Go over transactions that lie one behind the other, at most `most` of them (-1: any number).
+
+    `previous` is the offset of the one before the first, 0 for none, and `last` the one to stop behind, which must have
+    an end of its own: what its `next` says is no end. Returns where it stopped, how many it passed, how it ended
+    (`CLEAN` …), and the offset of the last one passed, which is `previous` if there was none.
+    """
+    check_range(buffer, start, end)
+    position, count = start, 0
+    while position < end and count != most:
+        if end - position < TRANSACTION_HEAD_BYTES:
+            return position, count, INCOMPLETE, previous
+        said, following, _, _ = TRANSACTION_HEAD.unpack_from(buffer, position)
+        if said != previous:
+            return position, count, ASTRAY, previous
+        try:
+            size = transaction_size(buffer, position, end, base)
+            is_last = size is not None and base + position == last
+            if is_last and size != transaction_size(buffer, position, end, base, follow_next=False):
+                return position, count, MALFORMED, previous
+        except Malformed:
+            return position, count, MALFORMED, previous
+        if size is None:
+            return position, count, INCOMPLETE, previous
+        previous = base + position
+        position += size
+        count += 1
+        if previous == last or following != base + position:
+            return position, count, JUMP, previous
+    return position, count, CLEAN, previous
+
+
+def hop(
+    buffer: Buffer, start: int, end: int, base: int, previous: int, last: int, most: int = -1
+) -> tuple[int, int, int, int]:
+    """Go from head to head along `next`, as far as the heads are in the buffer, at most `most` of them (-1: any).
+
+    Operations are not looked at. `last` is the offset of the transaction to stop behind, which no `next` may go beyond.
+    Returns the offset where it stopped, how many heads it passed, how it ended, and the offset of the last one passed.
+    It ends `CLEAN` where the next head is not in the buffer, and with `JUMP` behind the last one and behind one whose
+    `next` cannot be: then it stopped at what `next` says.
+    """
+    check_range(buffer, start, end)
+    at, count = base + start, 0
+    while base + start <= at <= base + end - TRANSACTION_HEAD_BYTES and count != most:
+        said, following, _, _ = TRANSACTION_HEAD.unpack_from(buffer, at - base)
+        if said != previous:
+            return at, count, ASTRAY, previous
+        previous = at
+        count += 1
+        if at == last or not at + TRANSACTION_HEAD_BYTES <= following <= last:
+            return following, count, JUMP, previous
+        at = following
+    return at, count, CLEAN, previous
+
+
+def skim(buffer: Buffer, start: int, end: int, following: int) -> tuple[int, int, int, int]:
+    """Go over the operations of one transaction, as far as their heads are in the buffer.
+
+    `following` is where in the buffer the next transaction begins, which may lie beyond it; negative: nobody knows.
+    Returns where it stopped, which may lie beyond the buffer as well, and how: `CLEAN` behind the end of the
+    transaction, `INCOMPLETE` at an operation whose head is not in the buffer, `MALFORMED` at bytes that are none; then
+    the operation that ends the transaction, 0 for none, and where that begins, or else where it stopped.
+    """
+    check_range(buffer, start, end)
+    at = start
+    while at != following:
+        try:
+            size = operation_size(buffer, at, end)
+        except Malformed:
+            return at, MALFORMED, 0, at
+        if size is None:
+            return at, INCOMPLETE, 0, at
+        if 0 <= following < at + size:
+            return at, MALFORMED, 0, at
+        if buffer[at] in ENDS:
+            return at + size, CLEAN, buffer[at], at
+        at += size
+    return at, CLEAN, 0, at
+
+
+def spans(buffer: Buffer, start: int, stop: int, count: int, base: int) -> array[int]:
+    """Where each of the `count` transactions of a walked range begins, and where the last one ends."""
+    check_range(buffer, start, stop)
+    check_count(start, stop, count, TRANSACTION_HEAD_BYTES)
+    starts = array("q", [start])
+    for _ in range(count):
+        position = starts[-1]
+        try:
+            size = transaction_size(buffer, position, stop, base)
+        except Malformed:
+            size = None
+        if size is None:
+            raise not_walked(position)
+        starts.append(position + size)
+    return starts
+
+
+def transactions(buffer: Buffer, start: int, stop: int, count: int, base: int) -> list[Transaction]:
+    """The `count` transactions of a range that `walk` has passed. What `walk` has judged is not judged again."""
+    starts = spans(buffer, start, stop, count, base)
+    return [_transaction(buffer, starts[row], starts[row + 1]) for row in range(count)]
+
+
+# --- columns ----------------------------------------------------------------------------------------------------------
+
+(
+    TRANSACTIONS,
+    OFFSETS,
+    TIMESTAMPS,
+    FLAGS,
+    ENDINGS,
+    OPERATIONS,
+    KINDS,
+    PAGES,
+    PAGE_OFFSETS,
+    BEFORE,
+    AFTER,
+    FREE_BEFORE,
+    FREE_AFTER,
+    POSITIONS,
+    SIZES,
+    END_DATA,
+) = (1 << bit for bit in range(16))
+"""Which columns to decode, added up."""
+ALL_COLUMNS: Final = (1 << 16) - 1
+
+
+@dataclass(slots=True)
+class Columns:
+    """Operations as columns of plain buffers in the machine's byte order; a column that was not asked for is None.
+
+    A transaction without operations has a row as well, of the kind 0, whose position and size are those of its end.
+    Of its transaction a row has `transactions`, its number in the journal (i64), `offsets`, where it begins (u64),
+    `timestamps` (i64), `flags` and `endings`, the operation that ends it, 0 for none (u8). `operations` counts within
+    the transaction (i32), `kinds` says which (u8), `pages`, `free_before` and `free_after` are u64, `page_offsets` i32;
+    `positions` (u64) and `sizes` (i64) are those of the operation in the file. What an operation does not have is 0, or
+    no bytes. The n-th image is between `before_ends[n]` and `before_ends[n + 1]` (i32), and so for `after`, and for
+    `end_data`: what the end of a transaction carries, which its last row has.
+    """
+
+    count: int
+    transactions: Buffer | None = None
+    offsets: Buffer | None = None
+    timestamps: Buffer | None = None
+    flags: Buffer | None = None
+    endings: Buffer | None = None
+    operations: Buffer | None = None
+    kinds: Buffer | None = None
+    pages: Buffer | None = None
+    page_offsets: Buffer | None = None
+    before_ends: Buffer | None = None
+    before: Buffer | None = None
+    after_ends: Buffer | None = None
+    after: Buffer | None = None
+    free_before: Buffer | None = None
+    free_after: Buffer | None = None
+    positions: Buffer | None = None
+    sizes: Buffer | None = None
+    end_data_ends: Buffer | None = None
+    end_data: Buffer | None = None
+
+
+_LAYOUT: Final = (
+    Numbers(TRANSACTIONS, "transactions", "q"),
+    Numbers(OFFSETS, "offsets", "Q"),
+    Numbers(TIMESTAMPS, "timestamps", "q"),
+    Numbers(FLAGS, "flags", "B"),
+    Numbers(ENDINGS, "endings", "B"),
+    Numbers(OPERATIONS, "operations", "i"),
+    Numbers(KINDS, "kinds", "B"),
+    Numbers(PAGES, "pages", "Q"),
+    Numbers(PAGE_OFFSETS, "page_offsets", "i"),
+    Bytes(BEFORE, "before", "before_ends"),
+    Bytes(AFTER, "after", "after_ends"),
+    Numbers(FREE_BEFORE, "free_before", "Q"),
+    Numbers(FREE_AFTER, "free_after", "Q"),
+    Numbers(POSITIONS, "positions", "Q"),
+    Numbers(SIZES, "sizes", "q"),
+    Bytes(END_DATA, "end_data", "end_data_ends"),
+)
+
+
+class _Gatherer(Gathering[Columns]):
+    """Gathers the operations of transactions as rows."""
+
+    def __init__(self, want: int, rows: int, image_bytes: int, end_bytes: int) -> None:
+        room = {"before": image_bytes, "after": image_bytes, "end_data": end_bytes}
+        super().__init__(Columns(0), _LAYOUT, want, rows, room, bytearray)
+
+    def add(self, record: Transaction, number: int, offset: int, places: list[tuple[int, int]]) -> None:
+        """Add the operations of one transaction; `places` are where they and its end are in the file, and how large."""
+        operations = record.operations or (None,)
+        for row, operation in enumerate(operations):
+            numbers = {
+                "transactions": number,
+                "offsets": offset,
+                "timestamps": record.timestamp,
+                "flags": record.flags,
+                "endings": record.end or 0,
+                "operations": row,
+                "kinds": 0 if operation is None else operation.number,
+                "pages": 0 if operation is None else operation.page,
+                "page_offsets": operation.page_offset if isinstance(operation, Modify) else 0,
+                "free_before": operation.free_before if isinstance(operation, Allocate | Remove) else 0,
+                "free_after": operation.free_after if isinstance(operation, Allocate) else 0,
+                "positions": places[row][0],
+                "sizes": places[row][1],
+            }
+            before, after = (operation.before, operation.after) if isinstance(operation, Modify) else (b"", b"")
+            end_data = record.end_data if row == len(operations) - 1 else b""
+            self._put(numbers, {"before": before, "after": after, "end_data": end_data})
+
+
+def columns(
+    buffer: Buffer, start: int, stop: int, count: int, base: int, number: int = 0, want: int = ALL_COLUMNS
+) -> Columns:
+    """The operations of the `count` transactions of a walked range as columns; `number` is that of the first one."""
+    starts = spans(buffer, start, stop, count, base)
+    found = [_transaction(buffer, starts[row], starts[row + 1]) for row in range(count)]
+    image_bytes = sum(len(item.after) for record in found for item in record.operations if isinstance(item, Modify))
+    end_bytes = sum(len(record.end_data) for record in found) if want & END_DATA else 0
+    gatherer = _Gatherer(want, sum(len(record.operations) or 1 for record in found), image_bytes, end_bytes)
+    for row, record in enumerate(found):
+        places = list(_places(buffer, starts[row], starts[row + 1], base))
+        gatherer.add(record, number + row, base + starts[row], places)
+    return gatherer.take()
+
+
+def _places(buffer: Buffer, start: int, stop: int, base: int) -> Iterator[tuple[int, int]]:
+    """Where the operations of a transaction are in the file, and how large; its end, or none, is the last of them."""
+    at = start + TRANSACTION_HEAD_BYTES
+    while at < stop:
+        size = OPERATION_HEAD_BYTES + OPERATION_HEAD.unpack_from(buffer, at)[1]
+        yield base + at, size
+        at += size
+    yield base + at, 0
+
+
+assert LEAST_TRANSACTION_BYTES > TRANSACTION_HEAD_BYTES

@@ -1,0 +1,1 @@
+"""Records and files: reading, following, writing, checking and repairing."""

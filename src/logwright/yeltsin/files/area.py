@@ -1,0 +1,180 @@
+"""Area: the bytes of a file that are read and changed in place, as memory where the system can map files.
+
+What is stored is with the system at once, in the order in which it was stored: a process that is killed takes nothing
+back. A mapping saves the calls; elsewhere the same bytes are read and written. A file that is stored to in memory has
+space for all of its bytes, for there is nobody to be told later that the disk is full; a file that somebody else
+shortens meanwhile may end the process, as in every database that maps its files.
+
+A file that is synced often is better `written`, and mapped for reading only: the system keeps a file in pieces of up to
+some mebibytes, of which a store in memory makes the whole one dirty, and a write only the blocks that it touches. So a
+sync after a store of 4 KiB takes twice as long.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+from collections.abc import Iterable
+from typing import Final, cast
+
+from ...core.io.disk import Buffer, File, Mappable, write_all, write_zeros
+from ...errors import LogwrightError
+
+_NEAR_BYTES: Final = 16 << 10
+"""Places that are no further apart are written together: a disk takes longer for two blocks than for all between."""
+_MOST_BYTES: Final = 256 << 10
+"""So much is written together at most."""
+
+
+def write_places(file: File, places: Iterable[tuple[int, bytes]]) -> None:
+    """Put bytes in many places of a file that has them, in the order of the places.
+
+    What lies between places that are near is written again as it is: nobody else may be writing there.
+    """
+    near: list[tuple[int, bytes]] = []
+    for position, data in places:
+        if near and (position - near[-1][0] > _NEAR_BYTES or position - near[0][0] > _MOST_BYTES):
+            _write_near(file, near)
+            near.clear()
+        near.append((position, data))
+    if near:
+        _write_near(file, near)
+
+
+def _write_near(file: File, places: list[tuple[int, bytes]]) -> None:
+    start = places[0][0]
+    last, last_data = places[-1]
+    if last == start:
+        write_all(file, start, last_data)
+        return
+    together = bytearray(last - start + len(last_data))
+    with memoryview(together) as view:
+        file.read_into(start, view[: last - start])
+    for position, data in places:
+        together[position - start : position - start + len(data)] = data
+    write_all(file, start, together)
+
+
+class Area:
+    """A file that is open for update, and its size. `written` if it is mapped for reading only."""
+
+    def __init__(self, file: File, *, mapped: bool = True, written: bool = False) -> None:
+        self.file = file
+        self.size = file.size()
+        self._mapped = mapped and isinstance(file, Mappable)
+        self._written = written or not self._mapped
+        self._memory: mmap.mmap | None = None
+        if self._mapped:
+            self._map(reserve=not written)
+
+    def _map(self, *, reserve: bool = True) -> None:
+        """Map all of the file, which has the space for it unless that is still to be reserved."""
+        assert isinstance(self.file, Mappable)
+        if not self.size:
+            return
+        if reserve:
+            self.file.allocate(self.size)
+        if self._memory is not None:
+            # To map a large file anew for each piece that it grows by would cost more than all else.
+            with contextlib.suppress(SystemError, ValueError, BufferError, OSError):
+                self._memory.resize(self.size)
+                return
+        self._memory = self.file.map(self.size)
+
+    @property
+    def memory(self) -> bytearray | None:
+        """The bytes of the file where they may be stored to; they are others after it has grown."""
+        return None if self._written else cast("bytearray | None", self._memory)
+
+    def load(self, position: int, size: int) -> bytes:
+        """Bytes from a position on, fewer than `size` only at the end."""
+        if self._memory is None:
+            return self.file.read_at(position, size)
+        return self._memory[position : position + size]
+
+    def store(self, position: int, data: Buffer) -> None:
+        """Put bytes in place; behind the end the file grows, and what lies between is zeros."""
+        end = position + len(data)
+        if self._written:
+            write_all(self.file, position, data)
+            if end > self.size:
+                self.size = end
+                if self._mapped:
+                    self._map(reserve=False)
+            return
+        if end > self.size:
+            self.grow(end)
+        assert self._memory is not None
+        self._memory[position:end] = data
+
+    def store_places(self, places: list[tuple[int, bytes]]) -> None:
+        """Put bytes in many places that are there, in the order of the places."""
+        if self._written:
+            write_places(self.file, places)
+            return
+        for position, data in places:
+            self.store(position, data)
+
+    def put(self, position: int, data: Buffer) -> None:
+        """Put bytes in place at once, also where what is stored waits (see `held.py`)."""
+        self.store(position, data)
+
+    def grow(self, size: int) -> None:
+        """Let the file have so many bytes; those that are new are zeros."""
+        if size <= self.size:
+            return
+        if self._written:
+            self.file.truncate(size)
+        self.size = size
+        if self._mapped:
+            self._map(reserve=not self._written)
+
+    def add_zeros(self, size: int) -> None:
+        """Let the file have so many bytes, by writing zeros: space that was only promised costs time at every sync.
+
+        Without the space for all of them it has none of them.
+        """
+        try:
+            write_zeros(self.file, self.size, size)
+        except BaseException:
+            with contextlib.suppress(LogwrightError):
+                self.file.truncate(self.size)
+            raise
+        self.size = size
+        if self._mapped:
+            self._map(reserve=False)
+
+    def cut(self, size: int) -> None:
+        """Let the file end here."""
+        if size < self.size:
+            self.file.truncate(size)
+            self.size = size
+            self._unmap()
+            if self._mapped:
+                self._map(reserve=False)
+
+    @property
+    def holds(self) -> bool:
+        """Whether anything waits that was stored."""
+        return False
+
+    def release(self) -> None:
+        """Write what waits; here everything is in place when it is stored."""
+
+    def _unmap(self) -> None:
+        """Give the memory back, whoever may still know it."""
+        memory, self._memory = self._memory, None
+        if memory is not None:
+            with contextlib.suppress(BufferError):  # somebody is reading it just now
+                memory.close()
+
+    def sync(self) -> None:
+        """Make everything that was stored durable."""
+        self.file.sync()
+
+    def close(self) -> None:
+        """Close the file, and give the memory back."""
+        try:
+            self.file.close()
+        finally:
+            self._unmap()

@@ -1,0 +1,240 @@
+"""The file of a journal: its name, its header, the heads of its transactions, and the way along its links.
+
+A journal is one file. Its transactions are numbered by where they begin in it, and counted from 0 (`index`).
+"""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, NamedTuple, TypeAlias
+
+from ...core.bytes.outcome import Malformed
+from ...core.io.disk import Disk, File
+from ...core.read.chunk import NumberedFile
+from ...core.read.snapshot import Snapshot
+from ..bytes import codec, kernel
+from ..bytes.layout import (
+    COMPLETE,
+    HEADER,
+    HEADER_BYTES,
+    JOURNAL_SUFFIX,
+    NEXT_AT,
+    OPERATION_HEAD_BYTES,
+    ROLLBACK,
+    TRANSACTION_HEAD,
+    TRANSACTION_HEAD_BYTES,
+)
+from .nearby import Readable
+
+_LEAST_WINDOW_BYTES: Final = 512
+_MOST_WINDOW_BYTES: Final = 256 << 10
+"""How much is read at once on the way from head to head: little where transactions are large."""
+_MOST_OFFSET: Final = 2**62
+"""No file has so many bytes, and no system can be asked for those around twice as many."""
+
+
+@dataclass(frozen=True, slots=True)
+class JournalFile(NumberedFile):
+    """The only file of a journal. It is never rotated, so `timestamp` and `before` say nothing."""
+
+    name: str
+    path: Path
+    timestamp: int | None = None
+    before: int = 0
+    gaps: tuple[int, ...] = ()
+    """The offsets, ascending, at which transactions are lost, by the account of losses."""
+
+
+OpenFiles: TypeAlias = Snapshot[JournalFile]
+
+
+def list_journals(disk: Disk, directory: Path) -> list[str]:
+    """The names of the journals in a directory: the files that are called `*.jrnl`."""
+    names = (name for name in disk.list_directory(directory) if name.endswith(JOURNAL_SUFFIX) and name[0] != ".")
+    return [name for name in names if not disk.is_directory(directory / name)]
+
+
+# --- heads ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What the header of a file says: where the first and the last transaction are, 0 for none."""
+
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The head of a transaction."""
+
+    previous: int
+    next: int
+    timestamp: int
+    flags: int
+
+    @property
+    def complete(self) -> bool:
+        """Whether the transaction is in the storage."""
+        return bool(self.flags & COMPLETE)
+
+
+def read_header(file: File) -> Header | None:
+    """The header of a file, None when it is not there as a whole; `Malformed` if it is none."""
+    found = codec.decode_header(file.read_at(0, HEADER_BYTES))
+    return Header(*found) if isinstance(found, tuple) else None
+
+
+def read_head(file: Readable, position: int) -> Head | None:
+    """The head at a position, None when it is not there as a whole."""
+    if not HEADER_BYTES <= position <= _MOST_OFFSET:
+        return None
+    data = file.read_at(position, TRANSACTION_HEAD_BYTES)
+    return Head(*TRANSACTION_HEAD.unpack(data)) if len(data) == TRANSACTION_HEAD_BYTES else None
+
+
+def link_place(previous: int) -> int:
+    """Where the link is that leads on from a transaction; 0 is none: then it is the first offset of the header."""
+    return previous + NEXT_AT if previous else 4
+
+
+# --- one transaction ------------------------------------------------------------------------------------------------
+
+
+def measure(file: File, position: int, size: int, *, follow_next: bool = True) -> int | None:
+    """Where the transaction at a position ends, None when it is not there as a whole; `Malformed` if it is none.
+
+    Only the heads of its operations are read. `size` is that of the file; see `codec.transaction_size`.
+    """
+    found = measured(file, position, size, follow_next=follow_next)
+    return None if found is None else found.end
+
+
+class Measured(NamedTuple):
+    """Where a transaction ends, and the operation that ends it, 0 for none."""
+
+    end: int
+    kind: int
+
+
+def measured(file: File, position: int, size: int, *, follow_next: bool = True) -> Measured | None:
+    """Where the transaction at a position ends, and how; see `measure`."""
+    head = read_head(file, position)
+    if head is None:
+        return None
+    at = position + TRANSACTION_HEAD_BYTES
+    bounded = follow_next and at <= head.next <= _MOST_OFFSET
+    window_bytes = _LEAST_WINDOW_BYTES
+    while at <= size:
+        window = file.read_at(at, min(window_bytes, size - at))
+        stop, ending, kind, _ = kernel.skim(window, 0, len(window), head.next - at if bounded else -1)
+        at += stop
+        if ending == codec.MALFORMED:
+            rest = file.read_at(at, 32)
+            try:
+                codec.operation_size(rest, 0, len(rest))
+            except Malformed as malformed:
+                raise Malformed(at, malformed.reason) from None
+            raise Malformed(at, f"the operation goes on beyond {head.next}, where the next transaction begins")
+        if ending == codec.CLEAN:
+            return Measured(at, kind) if at <= size else None
+        if stop == 0 and at + len(window) >= size:
+            return None
+        window_bytes = min(2 * window_bytes, _MOST_WINDOW_BYTES) if stop <= len(window) else _LEAST_WINDOW_BYTES
+    return None
+
+
+def is_whole(file: File, position: int, size: int, *, follow_next: bool = True) -> bool:
+    """Whether a transaction at a position is there with its end, or up to the next one."""
+    try:
+        return measure(file, position, size, follow_next=follow_next) is not None
+    except Malformed:
+        return False
+
+
+def has_first_transaction(file: File) -> bool:
+    """Whether the header, whatever its signature is, names a whole transaction that nothing precedes as the first."""
+    data = file.read_at(0, HEADER_BYTES)
+    if len(data) < HEADER_BYTES:
+        return False
+    _, first, last = HEADER.unpack(data)
+    head = read_head(file, first)
+    return first <= last and head is not None and head.previous == 0 and is_whole(file, first, file.size())
+
+
+def find_redo(file: File, last: int, size: int) -> int | None:
+    """The transaction that is to be redone when the one at `last` is the last one; None for none.
+
+    It is the last one of those that were not rolled back, which are void: if the journal holds all of it, and it is not
+    flagged to be in the storage.
+    """
+    at = last
+    while (head := read_head(file, at)) is not None:
+        try:
+            found = measured(file, at, size, follow_next=False)
+        except Malformed:
+            return None
+        if found is None or found.kind != ROLLBACK:
+            return at if found is not None and not head.complete else None
+        if head.previous >= at:
+            return None
+        at = head.previous
+    return None
+
+
+# --- the chain ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Hopped:
+    """How far one came along `next`: the last transaction reached, 0 for none, how many they were, and what it says."""
+
+    last: int
+    count: int
+    following: int
+    ending: int
+
+
+def hop(file: File, header: Header, *, before: int | None = None) -> Hopped:
+    """Go from the first transaction to the last, from head to head; never backwards, and never into an image.
+
+    `before` is an offset to stop at: transactions that begin there or later are not passed.
+    """
+    room = memoryview(bytearray(_MOST_WINDOW_BYTES))
+    at, previous, count = header.first, 0, 0
+    window_bytes = _LEAST_WINDOW_BYTES
+    while HEADER_BYTES <= at <= min(header.last, _MOST_OFFSET) and (before is None or at < before):
+        have = file.read_into(at, room[:window_bytes])
+        end = have if before is None else min(have, before - at + TRANSACTION_HEAD_BYTES - 1)
+        start = at
+        at, passed, ending, previous = kernel.hop(room, 0, end, start, previous, header.last)
+        count += passed
+        if ending != codec.CLEAN or not passed:
+            return Hopped(previous, count, at, ending if passed or ending != codec.CLEAN else codec.INCOMPLETE)
+        dense = at - start <= 2 * window_bytes
+        window_bytes = min(2 * window_bytes, _MOST_WINDOW_BYTES) if dense else max(64, window_bytes // 2)
+    return Hopped(previous, count, at, codec.CLEAN if before is not None and at >= before else codec.JUMP)
+
+
+def backwards(file: File, last: int) -> array[int]:
+    """The offsets of the transactions that one reaches along `previous` from one on, it included, latest first.
+
+    It ends at the first one, or where a link leads forwards or out of the file: so it holds no more offsets than there
+    is room for transactions.
+    """
+    found = array("Q")
+    at = last
+    head = read_head(file, at)
+    while head is not None:
+        found.append(at)
+        if not HEADER_BYTES <= head.previous <= at - TRANSACTION_HEAD_BYTES:
+            break
+        at = head.previous
+        head = read_head(file, at)
+    return found
+
+
+assert _LEAST_WINDOW_BYTES > TRANSACTION_HEAD_BYTES + OPERATION_HEAD_BYTES

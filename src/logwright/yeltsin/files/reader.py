@@ -1,0 +1,407 @@
+"""Reader: a journal of page transactions opened for reading. It needs no lock, changes nothing, works beside a writer.
+
+Ways through the same chunks: `transactions` for objects, `scan` for objects with their places, `chunks` for whoever
+makes columns of them, `pages` for what they stand for. The number of a transaction is where it begins in the file;
+`find_index` gives that of the n-th one. `core/read/reading.py` says what happens at damage and at a torn tail, and
+`cursor.py` where reading continues after damage.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+from ...core.bytes.outcome import Damage, Malformed, Mode
+from ...core.format import Located
+from ...core.io.disk import REAL_DISK, Disk, File
+from ...core.read.reading import FilesReader, located, reaches
+from ...core.read.report import Progress, Report, Summary
+from ...core.repair.losses import Loss
+from ...core.times import NANOSECONDS
+from ...errors import DamagedJournal, HistoryUnavailable, NotFound, TooLarge, WrongUse
+from ..bytes import codec, kernel
+from ..bytes.layout import HEADER, HEADER_BYTES, LINK
+from ..bytes.records import Transaction
+from ..model.replay import Pages, PagesState, Ranges, change, difference, gap_of
+from .cursor import Chunk, Cursor
+from .files import Head, Header, JournalFile, OpenFiles, has_first_transaction, hop, measure, read_head, read_header
+from .judging import judge
+
+ROW_FIELDS: Final = ("previous", "next", "timestamp", "flags", "complete", "outcome", "operations")
+
+
+class Reader(FilesReader[Chunk, JournalFile]):
+    """A journal, which is one file of any name, opened for reading."""
+
+    format = "yeltsin"
+    part_name = "journal"
+    records_name = "transactions"
+    first_position = HEADER_BYTES
+    row_fields = ROW_FIELDS
+    time_scale = NANOSECONDS
+    """The timestamps of transactions are in seconds."""
+    counted_by: ClassVar = {"load": False}
+    skimmed_by: ClassVar = counted_by
+    _single = False
+
+    def summarize(self) -> Summary:
+        from .check import summarize
+
+        return summarize(self)
+
+    def verify(self, *, progress: Progress | None = None) -> Report:
+        from .check import verify
+
+        return verify(self, progress=progress)
+
+    def __init__(self, path: Path | str, *, disk: Disk = REAL_DISK) -> None:
+        self.path = Path(path)
+        self.disk = disk
+        if not self.files():
+            raise NotFound(f"{self.path}: no journal is here")
+
+    @property
+    def part(self) -> str:
+        """The name of the file."""
+        return self.path.name
+
+    def files(self) -> list[JournalFile]:
+        """The file, if it is there."""
+        if not self.disk.exists(self.path) or self.disk.is_directory(self.path):
+            return []
+        gaps: tuple[int, ...] = ()
+        with contextlib.suppress(DamagedJournal):  # the account is broken, which `verify` and the table of damage say
+            gaps = tuple(map(gap_of, self._lost()))
+        return [JournalFile(self.path.name, self.path, gaps=gaps)]
+
+    # --- going through it --------------------------------------------------------------------------------------------
+
+    def transactions(
+        self, start: int | None = None, stop: int | None = None, *, mode: Mode = "failfast"
+    ) -> Iterator[Transaction | Damage]:
+        """The transactions with `start` <= number < `stop`; without `start` from the first there is."""
+        return self.records(start, stop, mode=mode)
+
+    def decoded(self, chunk: Chunk) -> list[Transaction]:
+        """The transactions of a chunk."""
+        return decoded(chunk)
+
+    def file_chunks(
+        self,
+        source: JournalFile,
+        file: File,
+        start: int | None,
+        stop: int | None,
+        mode: Mode,
+        report: Callable[[int], None] | None = None,
+        *,
+        at: tuple[int, int] | None = None,
+        load: bool = True,
+    ) -> Iterator[Chunk | Damage]:
+        """The chunks of the file; `at` is the offset and the index of a transaction, not behind `start`.
+
+        Without `load` the images of very large transactions are not read: their chunks are hollow.
+        """
+        low, high = source.positions(start, stop)
+        header, damage = _header_and_damage(source, file)
+        if damage is not None and reaches(damage, low):
+            yield from self.report(damage, mode)
+        if header is None:
+            return
+        position, index = _at_start(file, header, low) if at is None else at
+        cursor = Cursor(file, source, header, position=position, index=index)
+        yield from self.cursor_chunks(cursor, judge, low, high, mode, report, load=load)
+
+    # --- finding a place ---------------------------------------------------------------------------------------------
+
+    @property
+    def next(self) -> int:
+        """The number behind the last transaction: the one that the next transaction will get."""
+        with self.snapshot() as files:
+            for source in files.files:
+                found = _end_of_last(files.file(source))
+                if found is not None:
+                    return found
+        end = HEADER_BYTES
+        for item in self.chunks(mode="dropmalformed", load=False):
+            assert not isinstance(item, Damage)
+            end = item.end
+        return end
+
+    def find_index(self, index: int) -> int:
+        """The number of the transaction that so many others come before; behind the last one it is `next`."""
+        following, end = 0, HEADER_BYTES
+        for item in self.chunks(mode="dropmalformed", load=False):
+            assert not isinstance(item, Damage)
+            if index < item.index:
+                raise WrongUse(f"{self.path}: the transaction {index} cannot be read; see verify")
+            if index < item.index + item.count:
+                return item.starts()[index - item.index]
+            following, end = item.index + item.count, item.end
+        if index != following:
+            raise WrongUse(f"{self.path}: there is no transaction {index}; there are {following}, counted from 0")
+        return end
+
+    def find_time(self, timestamp: int) -> int:
+        """The number of the first transaction that was created not earlier than `timestamp` (ns); `next` if none was.
+
+        Times need not rise, so this reads the journal from its beginning.
+        """
+        return self._first_from(-(-timestamp // NANOSECONDS))
+
+    def find_moment(self, timestamp: int) -> int:
+        """The number of the first transaction that was created later than `timestamp` (ns); `next` if none was.
+
+        `HistoryUnavailable` where transactions are lost that may have been created by then.
+        """
+        return self._first_from(timestamp // NANOSECONDS + 1, gaps=[gap_of(loss) for loss in self._lost()])
+
+    def _first_from(self, seconds: int, *, gaps: Sequence[int] = ()) -> int:
+        end = HEADER_BYTES
+        for item in self.chunks(mode="dropmalformed", load=False):
+            assert not isinstance(item, Damage)
+            starts = item.starts()
+            for start, following in pairwise(starts):
+                if timestamp_at(item, start) >= seconds:
+                    self._refuse_lost(end, start, gaps)
+                    return start
+                end = following
+        self._refuse_lost(end, end, gaps)
+        return end
+
+    def _refuse_lost(self, start: int, stop: int, gaps: Sequence[int]) -> None:
+        if any(start <= gap <= stop for gap in gaps):
+            reason = "transactions of that time are lost; name a transaction that is left by its number"
+            raise HistoryUnavailable(f"{self.path} @ {start}: {reason} (see `logwright verify {self.path}`)")
+
+    def _lost(self) -> list[Loss]:
+        """What was lost, in the order of the journal, without fields that were restored."""
+        found = [loss for loss in self.losses() if loss.kind == "lost" and loss.at_most != 0]
+        return sorted(found, key=gap_of)
+
+    def last_of(self, files: OpenFiles, number: int, count: int) -> list[Located]:
+        """The last transactions of the file: found backwards from the last one, if nothing is wrong there."""
+        source = files.files[number]
+        file = files.file(source)
+        found: deque[Located] = deque(maxlen=count)
+        for item in self.file_chunks(source, file, None, None, "failfast", at=_start_of_last(file, count)):
+            assert not isinstance(item, Damage)
+            found.extend(located(item, decoded(item)))
+        return list(found)
+
+    # --- what it stands for ------------------------------------------------------------------------------------------
+
+    def pages(self, at: int | None = None, *, mode: Mode = "dropmalformed") -> PagesState:
+        """What is known of the pages: now, or before the transaction with the number `at`."""
+        if at is not None and at < 0:
+            raise WrongUse(f"{self.path}: there is no transaction {at}")
+        pages = Pages()
+        last: int | None = None
+        redo = False
+        for item in self._with_gaps(mode):
+            if isinstance(item, int):
+                if at is None or item < at:
+                    pages.forget()
+                else:
+                    pages.look_back_no_further()
+            elif at is None or item.span.start < at:
+                pages.apply(item.record)
+                last = item.span.start
+                if item.record.outcome != "rolled_back":  # which is void: what was before it counts
+                    redo = item.record.redo_is_due
+            else:
+                pages.look_back(item.record)
+        losses = tuple(loss for loss in self._lost() if at is None or gap_of(loss) < at)
+        return PagesState(pages.transactions, last, redo, pages.known, losses)
+
+    def _with_gaps(self, mode: Mode) -> Iterator[Located | int]:
+        """The transactions, and the offsets between them where others are lost or cannot be read."""
+        gaps = deque(map(gap_of, self._lost()))
+        for item in self.scan(mode="failfast" if mode == "failfast" else "permissive"):
+            if isinstance(item, Damage):
+                is_gap = item.kind == "malformed" or (item.kind == "link" and item.size > LINK.size)
+                if is_gap and item.end > HEADER_BYTES:
+                    gaps.appendleft(item.start)
+                continue
+            while gaps and gaps[0] <= item.span.start:
+                yield gaps.popleft()
+            yield item
+
+    def state(self, at: int | None = None) -> dict[str, Any]:
+        """The pages as JSON, now or before the transaction with the number `at`."""
+        return self.pages(at).as_json()
+
+    def diff(self, start: int, stop: int) -> dict[str, Any]:
+        """Which bytes of which pages differ before two transactions.
+
+        `HistoryUnavailable` if transactions between them are lost.
+        """
+        for loss in self._lost():
+            if min(start, stop) <= gap_of(loss) < max(start, stop):
+                raise HistoryUnavailable(f"{self.path} @ {gap_of(loss)}: what changed is not known: {loss.describe()}")
+        return difference(self.pages(start).pages, self.pages(stop).pages)
+
+    def history(self, key: str) -> list[dict[str, Any]]:
+        """What happened to a page, which is named by its offset in the table, transaction by transaction.
+
+        Where transactions are lost, nothing is known of the page any more: the event is `lost`.
+        """
+        if not key.isascii() or not key.isdigit():
+            raise WrongUse(f"{key!r} is no page: give its offset in the table, such as 30")
+        page = int(key)
+        known: dict[int, Ranges] = {}
+        found: list[dict[str, Any]] = []
+        index = 0
+        time: int | None = None
+        for item in self._with_gaps("dropmalformed"):
+            if isinstance(item, int):
+                known.clear()
+                place = {"t": time, "transaction": index, "file": self.path.name, "position": item}
+                found.append({**place, "event": "lost", "value": []})
+                continue
+            time = item.record.timestamp
+            operations = [operation for operation in item.record.operations if operation.page == page]
+            if operations and item.record.outcome == "completed":
+                for operation in operations:
+                    change(known, operation)
+                found.append(_change(item, index, operations[-1].op, known.get(page)))
+            index += 1
+        if all(item["event"] == "lost" for item in found):
+            raise NotFound(f"{self.path}: no transaction has changed the page {page}")
+        return found
+
+    def as_json(self, located: Located) -> dict[str, Any]:
+        """A transaction as `dump --json` prints it."""
+        return transaction_as_json(located)
+
+
+# --- chunks to objects ----------------------------------------------------------------------------------------------
+
+
+def decoded(chunk: Chunk) -> list[Transaction]:
+    """The transactions of a chunk."""
+    try:
+        return kernel.transactions(chunk.data, chunk.start, chunk.stop, chunk.count, chunk.base)
+    except MemoryError:
+        raise TooLarge(f"{chunk.source.path} @ {chunk.position}: there is no memory for these transactions") from None
+
+
+def timestamp_at(chunk: Chunk, start: int) -> int:
+    """When the transaction of a chunk that begins at an offset was created, in seconds."""
+    at = start - chunk.base + 16
+    return int.from_bytes(chunk.data[at : at + 8], "little", signed=True)
+
+
+def read_transaction(file: File, source: JournalFile, position: int) -> Transaction:
+    """The transaction at a position that a walk has passed."""
+    size = file.size()
+    end = measure(file, position, size)
+    if end is None:
+        raise Malformed(position, "the file has changed while it was read")
+    try:
+        data = file.read_at(position, end - position)
+    except MemoryError:
+        message = f"{source.path} @ {position}: there is no memory for a transaction of {end - position} bytes"
+        raise TooLarge(message) from None
+    return kernel.transactions(data, 0, len(data), 1, position)[0]
+
+
+def transaction_as_json(located: Located) -> dict[str, Any]:
+    """A transaction and its place, ready to be printed as JSON; bytes are base64."""
+    fields = located.record.as_json()
+    fields["operations"] = [_encoded(operation) for operation in fields["operations"]]
+    place = {"file": located.file, "position": located.span.start, "size": located.span.size}
+    return {**place, **_encoded(fields)}
+
+
+def _encoded(fields: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: base64.b64encode(value).decode() if isinstance(value, bytes) else value for name, value in fields.items()
+    }
+
+
+def _change(item: Located, index: int, event: str, ranges: Ranges | None) -> dict[str, Any]:
+    """A change of a page as `history --json` prints it."""
+    place = {"t": item.record.timestamp, "transaction": index, "file": item.file, "position": item.span.start}
+    if ranges is None:
+        return {**place, "event": event, "deleted": True}
+    return {**place, "event": event, "value": ranges.as_json()}
+
+
+# --- both ends ------------------------------------------------------------------------------------------------------
+
+
+def _header_and_damage(source: JournalFile, file: File) -> tuple[Header | None, Damage | None]:
+    """The header if it can be used, and what is wrong with it."""
+    size = file.size()
+    try:
+        header = read_header(file)
+    except Malformed as malformed:
+        if has_first_transaction(file):
+            _, first, last = HEADER.unpack(file.read_at(0, HEADER_BYTES))
+            return Header(first, last), Damage(source.name, 0, HEADER_BYTES, malformed.reason)
+        return None, Damage(source.name, 0, size, malformed.reason)
+    if header is not None:
+        return header, None
+    reason = f"only {size} of the {HEADER_BYTES} bytes of the header are there"
+    return None, Damage(source.name, 0, size, reason, "torn_tail")
+
+
+def _at_start(file: File, header: Header, start: int) -> tuple[int | None, int]:
+    """The transaction that begins at an offset, and its index, if links lead there; else the beginning of the file."""
+    if start <= HEADER_BYTES:
+        return None, 0
+    hopped = hop(file, header, before=start)
+    arrived = hopped.ending == codec.CLEAN and hopped.following == start and hopped.last != header.last
+    return (start, hopped.count) if arrived else (None, 0)
+
+
+def _end_of_last(file: File) -> int | None:
+    """Where the last transaction ends, if it is whole, in the storage, and nothing lies behind it to be judged."""
+    try:
+        header = read_header(file)
+        head = None if header is None else read_head(file, header.last)
+        if header is None or head is None or not head.complete:
+            return None
+        size = file.size()
+        end = measure(file, header.last, size, follow_next=False) if _is_linked(file, header, head) else None
+        return end if end == size else None
+    except Malformed:
+        return None
+
+
+def _is_linked(file: File, header: Header, last: Head) -> bool:
+    """Whether the transaction before the last one, or the header, names it, and nothing follows it."""
+    before = read_head(file, last.previous) if last.previous else None
+    named = header.first if before is None else before.next
+    return last.next == 0 and named == header.last
+
+
+def _start_of_last(file: File, count: int) -> tuple[int, int] | None:
+    """Where to begin in order to meet the last `count` transactions; None: at the beginning.
+
+    Found by going backwards, and believed only if each link is the other one's answer.
+    """
+    try:
+        header = read_header(file)
+    except Malformed:
+        return None
+    at = 0 if header is None else header.last
+    head = read_head(file, at)
+    for _ in range(count - 1):
+        if head is None or not HEADER_BYTES <= head.previous < at:
+            return None
+        before = read_head(file, head.previous)
+        if before is None or before.next != at:
+            return None
+        at, head = head.previous, before
+    try:
+        whole = measure(file, at, file.size()) is not None if head is not None else False
+    except Malformed:
+        whole = False
+    return (at, 0) if whole else None

@@ -1,0 +1,275 @@
+"""Repairing a journal: what to do about each kind of damage. `core.repair` does it, and takes it back.
+
+    a torn tail                  is cut off, and the header and the last link are set to what is left
+    a header or a link that is   is set by the places of whole transactions, and named in the account as restored
+    wrong
+    bytes that are no            are lost: links lead over them, and the account says what is known of the transactions
+    transaction                  in them; after the last whole transaction they are cut off
+    transactions that moved      go back to the offsets that they were written at: the file is put together again,
+                                 without the bytes that were inserted, and with zeros where some were removed
+    a last transaction that is   is cut off like a torn tail, if the header that did not name it is to be set
+    not what was sealed
+
+`salvage.py` finds the whole transactions. Operations are never changed. A seal that held, and covers a link that is
+set, is computed again. Every byte that goes is kept in `.logwright/cut/`.
+
+The `fields` of a loss, for programs:
+
+    start, end     the offsets between which transactions are lost; `end` is None where nothing follows
+    after          how many transactions precede it
+    from, to       the times of the transactions around it, in seconds, None where there is none
+    pages          pages that the lost transactions are known to concern; there may be others
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+from ...core.bytes.outcome import Damage, Span
+from ...core.io.disk import Disk, File
+from ...core.repair.losses import Loss, listed
+from ...core.repair.patched import PatchedFile
+from ...core.repair.plan import Create, Cut, Patch, Plan, Remove, Rename, Repair, Step, Zeros
+from ...core.repair.repairing import FileByFile, SideBySideRepair
+from ..bytes import codec
+from ..bytes.layout import (
+    FIRST_AT,
+    HEADER,
+    HEADER_BYTES,
+    LAST_AT,
+    LINK,
+    NEXT_AT,
+    OPERATION_HEAD_BYTES,
+    PREVIOUS_AT,
+    SIGNATURE,
+    lock_name,
+)
+from .cursor import Cursor
+from .files import Header, JournalFile, has_first_transaction, list_journals, read_head
+from .judging import judge
+from .lost import lost_after, lost_between, lost_with_header
+from .nearby import Nearby
+from .reader import Reader
+from .salvage import Run, Search, header_run
+from .seal import MARK, SEAL_HEAD
+from .stretch import find_end, has_end, seal_of
+
+__all__ = ["Plan", "Repair", "apply", "plan", "undo"]
+
+_SUFFIX: Final = ".repair"
+_UNKNOWN: Final = Header(0, 0)
+
+
+def _readers(path: Path, disk: Disk) -> list[Reader]:
+    if disk.is_directory(path):
+        return [Reader(path / name, disk=disk) for name in list_journals(disk, path)]
+    return [Reader(path, disk=disk)]
+
+
+@dataclass(slots=True)
+class _Salvage:
+    """A file gone through: its whole transactions, what must be written so that links lead to them, what is lost."""
+
+    reader: Reader
+    source: JournalFile
+    file: File
+    left: list[str] = field(default_factory=list)
+    losses: list[Loss] = field(default_factory=list)
+    patches: list[Patch] = field(default_factory=list)
+    restored: list[str] = field(default_factory=list)
+    """What the patches set."""
+    runs: list[Run] = field(default_factory=list)
+    others: list[Run] = field(default_factory=list)
+    size: int = 0
+    end: int = 0
+    """Where a torn tail begins, or the file ends."""
+    reason: str = ""
+    is_damaged: bool = False
+    """Whether anything but a torn tail is wrong."""
+    header: Header = _UNKNOWN
+    """What is known by the header."""
+
+    def walk(self) -> None:
+        """Go through the file."""
+        self.size = self.end = self.file.size()
+        if self.size < HEADER_BYTES:
+            self._look_at_half_a_header()
+            return
+        is_known = self._look_at_header()
+        if not self.reason:
+            return
+        search = Search(self.file, self.source, self.header, self.end)
+        self.runs, self.others = search.find()
+        if not self.runs and not is_known:
+            self.left.append(f"{self.source.name} @ 0: {self.reason}; no transaction is found after it either")
+            self.reason = ""
+            return
+        self._drop_unfinished(search)
+        self._set_links(search)
+        if self.is_damaged:
+            self._account(search)
+
+    # --- what is wrong ------------------------------------------------------------------------------------------------
+
+    def _look_at_half_a_header(self) -> None:
+        data = self.file.read_at(0, HEADER_BYTES)
+        loss = lost_with_header(self.source.name, self.size)
+        if not SIGNATURE.startswith(data[: len(SIGNATURE)]):
+            self.left.append(f"{self.source.name} @ 0: {loss.reason}, and they are not those of a journal")
+            return
+        self.reason = loss.reason
+        self.losses.append(loss)
+
+    def _look_at_header(self) -> bool:
+        """Note the header, and what a reader meets; whether the header can be believed to be one."""
+        signature, first, last = HEADER.unpack(self.file.read_at(0, HEADER_BYTES))
+        header = Header(first, last)
+        if signature != SIGNATURE:
+            self.is_damaged = True
+            self.reason = f"a journal begins with {SIGNATURE!r}, and not with {signature!r}"
+            is_empty = first == last == 0 and self.size == HEADER_BYTES
+            if not is_empty and not has_first_transaction(self.file):
+                return False
+        self.header = header
+        for damage in self._damages():
+            self.reason = self.reason or damage.reason
+            if damage.kind != "torn_tail":
+                self.is_damaged = True
+            elif damage.start >= HEADER_BYTES and not self.is_damaged:  # where the last one is, is known
+                self.end = damage.start
+        return True
+
+    def _damages(self) -> Iterator[Damage]:
+        cursor = Cursor(self.file, self.source, self.header)
+        goes_on = True
+        while goes_on:
+            while cursor.read(load=False) is not None:
+                pass
+            damage, goes_on = judge(cursor)
+            if damage is not None:
+                yield damage
+
+    # --- what is to be written ----------------------------------------------------------------------------------------
+
+    def _drop_unfinished(self, search: Search) -> None:
+        """Take a last transaction out that never reached the storage."""
+        if not self.runs:
+            return
+        run = self.runs[-1]
+        file = search.moved(run.shift)
+        head = read_head(file, run.last)
+        assert head is not None
+        if head.complete or has_end(file, run.last, run.end):
+            return
+        self.end, run.end = run.last + run.shift, run.last
+        del run.starts[-1]
+        if not run.starts:
+            del self.runs[-1]
+
+    def _set_links(self, search: Search) -> None:
+        """Let header and transactions name each other."""
+        previous = 0
+        for number, run in enumerate(self.runs):
+            file = Nearby(search.moved(run.shift))
+            ends = [*run.starts[1:], self.runs[number + 1].first if number + 1 < len(self.runs) else 0]
+            for offset, following in zip(run.starts, ends, strict=True):
+                head = read_head(file, offset)
+                assert head is not None
+                if head.previous != previous:
+                    self._set_seal(search.moved(run.shift), offset, run.end, previous)
+                    where = f"`previous` of the transaction at {offset}"
+                    self._patch(offset + PREVIOUS_AT, LINK.pack(head.previous), LINK.pack(previous), where)
+                if head.next != following:
+                    where = f"`next` of the transaction at {offset}"
+                    self._patch(offset + NEXT_AT, LINK.pack(head.next), LINK.pack(following), where)
+                previous = offset
+        old = self.file.read_at(0, HEADER_BYTES)
+        new = codec.encode_header(self.runs[0].first if self.runs else 0, previous)
+        fields = ("the signature", 0, FIRST_AT), ("`first`", FIRST_AT, LAST_AT), ("`last`", LAST_AT, HEADER_BYTES)
+        for what, start, stop in fields:
+            if old[start:stop] != new[start:stop]:
+                self._patch(start, old[start:stop], new[start:stop], f"{what} in the header")
+
+    def _set_seal(self, file: File, offset: int, end: int, previous: int) -> None:
+        """Compute a seal again that covers another `previous`, if it held so far."""
+        found = find_end(file, offset, end)
+        if found is None or not found.seal:
+            return
+        changed = PatchedFile(file).with_patch(offset + PREVIOUS_AT, LINK.pack(previous))
+        new = seal_of(changed, offset, found.position, found.seal[SEAL_HEAD.size :])
+        part = slice(len(MARK), SEAL_HEAD.size)
+        where = f"the seal of the transaction at {offset}"
+        self._patch(found.position + OPERATION_HEAD_BYTES + len(MARK), found.seal[part], new[part], where)
+
+    def _patch(self, offset: int, old: bytes, new: bytes, what: str) -> None:
+        self.patches.append(Patch(self.source.name, offset, old, new, self.reason))
+        self.restored.append(what)
+
+    # --- the account --------------------------------------------------------------------------------------------------
+
+    def _account(self, search: Search) -> None:
+        """Say what is lost between runs and after them, and what was set."""
+        before = header_run(self.header)
+        count = 0
+        for run in self.runs:
+            loss = lost_between(search, before, run, count, self.reason, self.others)
+            self.losses += [] if loss is None else [loss]
+            before = run
+            count += len(run.starts)
+        if self.end == self.size:
+            loss = lost_after(search, before, self.header, count, self.reason, self.others)
+            self.losses += [] if loss is None else [loss]
+        if self.patches:
+            size = sum(len(patch.new) for patch in self.patches)
+            self._restore(self.patches[0].position, size, listed(self.restored, len(self.restored)))
+        for run in self.runs:
+            if run.shift:
+                how = "inserted" if run.shift > 0 else "removed"
+                what = f"the places of {len(run.starts)} transactions: {abs(run.shift)} bytes were {how} before them"
+                self._restore(run.place.start, run.place.size, what)
+
+    def _restore(self, position: int, size: int, what: str) -> None:
+        self.losses.append(Loss(self.source.name, position, size, 0, 0, what, self.reason, "restored"))
+
+    # --- the steps ----------------------------------------------------------------------------------------------------
+
+    def steps(self) -> list[Step]:
+        """The steps that leave a chain of whole transactions; none where nothing is wrong.
+
+        That transactions which are sealed are neither linked nor named is not wrong: the next writer does that.
+        """
+        if not self.reason:
+            return []
+        if self.size < HEADER_BYTES:
+            return self._replaced(Create(self._replacement, "", (), "an empty journal", codec.encode_header(0, 0)))
+        end = self.runs[-1].end if self.runs else HEADER_BYTES
+        if not any(run.shift for run in self.runs):
+            cut = [Cut(self.source.name, end, self.size, self.reason)] if self.size > end else []
+            return [*self.patches, *cut]
+        spans: list[Span | Zeros] = [Span(0, HEADER_BYTES)]
+        at = HEADER_BYTES
+        for run in self.runs:
+            if run.first > at:
+                spans.append(Zeros(run.first - at))
+            spans.append(run.place)
+            at = run.end
+        create = Create(self._replacement, self.source.name, tuple(spans), "transactions at their own offsets")
+        return self._replaced(create, *(replace(patch, file=self._replacement) for patch in self.patches))
+
+    @property
+    def _replacement(self) -> str:
+        return self.source.name + _SUFFIX
+
+    def _replaced(self, *made: Step) -> list[Step]:
+        name = self.source.name
+        rename = Rename(self._replacement, name, "it takes the place of the damaged file")
+        return [*made, Remove(name, self.reason), rename]
+
+
+REPAIRS: Final = SideBySideRepair(
+    "yeltsin", list_journals, "no journal is here", _readers, FileByFile("yeltsin", _Salvage, lock_name)
+)
+plan, apply, undo = REPAIRS.plan, REPAIRS.apply, REPAIRS.undo

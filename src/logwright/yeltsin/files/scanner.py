@@ -1,0 +1,77 @@
+"""Scanner: follows journals, transaction by transaction, while writers append.
+
+    for transaction in Scanner("t.jrnl", timeout=5):
+        ...
+
+The iteration ends when nothing new came for `timeout` seconds (default 1; None waits for ever, 0 never waits); another
+loop over the same scanner goes on where the last one ended. Each transaction is seen once, in order, as it is when it
+is seen: `next` and the flag are written later. Of a directory each journal is followed, and those that appear later
+from their beginning.
+
+What lies behind the last transaction is waited for. Damage is handled by `mode` as in `Reader`. A file that becomes
+shorter than what was read of it is `Truncated`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from ...core.bytes.outcome import Damage, Mode
+from ...core.format import Located
+from ...core.read.following import FilesScanner
+from ...core.read.reading import located
+from ...errors import Truncated
+from .files import list_journals
+from .reader import Reader, decoded
+
+
+class Scanner(FilesScanner):
+    """An iterator over the transactions from a number on, waiting for more.
+
+    `path` is a journal or a directory of journals. `start` is a number, for a directory one for each journal by its
+    name; None, and a journal that is not named, begins with the first transaction that there is.
+    """
+
+    nothing_here = "no journal is here"
+
+    def names(self) -> list[str]:
+        """The journals that the directory has now."""
+        return list_journals(self.disk, self.path)
+
+    def path_of(self, part: str) -> Path:
+        """The path of one journal."""
+        return self.path / part
+
+    def follow(self, path: Path, start: int | None) -> _Journal:
+        """Begin to follow one journal."""
+        return _Journal(Reader(path, disk=self.disk), start)
+
+
+class _Journal:
+    """One journal, and the number up to which it was read."""
+
+    def __init__(self, reader: Reader, start: int | None) -> None:
+        self._reader = reader
+        self._number = reader.first if start is None else start
+        self._passed: tuple[int, int] | None = None
+        """The last transaction that was seen, and its index: reading goes on from there, not from the beginning."""
+
+    def read(self, mode: Mode) -> Iterator[Located | Damage]:
+        with self._reader.snapshot() as files:
+            for source in files.files:
+                file = files.file(source)
+                if file.size() < self._number:
+                    reason = f"it has {file.size()} bytes, and {self._number} of it were read"
+                    raise Truncated(f"{source.path} was cut short: {reason}")
+                chunks = self._reader.file_chunks(source, file, self._number, None, mode, at=self._passed)
+                for item in chunks:
+                    if isinstance(item, Damage):
+                        if item.kind != "torn_tail":  # somebody may be writing that
+                            self._number = max(self._number, item.end)
+                            yield item
+                        continue
+                    starts = item.starts()
+                    for row, found in enumerate(located(item, decoded(item))):
+                        self._number, self._passed = starts[row + 1], (starts[row], item.index + row)
+                        yield found

@@ -1,0 +1,78 @@
+"""The seal: what our completions carry, so that redo needs nothing but the journal and believes no torn transaction.
+
+A completion may carry data, which the format keeps and does not read. Ours is
+
+    0        4         8                                            32
+    | "LWR1" | crc32c  | first page | last page | last free page |  | page, flags, next, previous, rows | ...
+                         only if the transaction allocates or removes     27 bytes for each head
+
+- **The checksum** is over `previous` and `timestamp` of the transaction, its operations, and what follows the checksum.
+  Links, operations and completion reach the disk by one sync, sector by sector, in any order. A power cut may leave the
+  completion and not what is before it; the checksum tells, and such a transaction counts as one that has no end.
+- **The heads** are those of the pages whose links the transaction changes, and the table's own links, as they are
+  afterwards: operations do not tell what becomes of the neighbours of a page. So everything that applying the
+  transaction writes to the table can be written again from the journal alone, whatever is in the table by then.
+
+A completion without a seal is another program's, and is what it looks like.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+from typing import Final
+
+from ...core.bytes.buffers import Buffer
+from ...core.checksum import crc32c
+from ..bytes.layout import TRANSACTION_HEAD
+from ..bytes.table_layout import TABLE_LINKS, PageHead, TableLinks
+
+MARK: Final = b"LWR1"
+SEAL_HEAD: Final = struct.Struct("<4sI")
+SEALED_HEAD: Final = struct.Struct("<QBQQH")
+"""page, and its flags, next, previous, rows"""
+COVERED_HEAD: Final = struct.Struct("<Qq")
+"""previous, timestamp: what the checksum covers of a transaction's head; the rest of it changes later"""
+
+assert SEAL_HEAD.size == 8
+assert SEALED_HEAD.size == 27
+
+
+@dataclass(frozen=True, slots=True)
+class Heads:
+    """The links of a table and the heads of pages, as a transaction leaves them."""
+
+    links: TableLinks
+    pages: dict[int, PageHead] = field(default_factory=dict)
+
+    def encode(self) -> bytes:
+        return self.links.encode() + b"".join(SEALED_HEAD.pack(page, *head) for page, head in self.pages.items())
+
+
+def seal(previous: int, timestamp: int, operations: Buffer, heads: bytes = b"") -> bytes:
+    """The data of the completion of a transaction whose operations are these bytes."""
+    value = crc32c(heads, crc32c(operations, crc32c(COVERED_HEAD.pack(previous, timestamp))))
+    return SEAL_HEAD.pack(MARK, value) + heads
+
+
+def is_sealed(end_data: Buffer) -> bool:
+    """Whether a completion carries a seal."""
+    size = len(end_data) - SEAL_HEAD.size - TABLE_LINKS.size
+    return end_data[: len(MARK)] == MARK and (
+        len(end_data) == SEAL_HEAD.size or (size >= 0 and size % SEALED_HEAD.size == 0)
+    )
+
+
+def begin_seal(head: Buffer) -> int:
+    """What the checksum is after the head of a transaction; its operations and the heads in the seal follow."""
+    previous, _, timestamp, _ = TRANSACTION_HEAD.unpack_from(head)
+    return crc32c(COVERED_HEAD.pack(previous, timestamp))
+
+
+def sealed_heads(end_data: bytes) -> Heads | None:
+    """The heads that a seal carries, None when the links of no page change, or when there is no seal."""
+    if not is_sealed(end_data) or len(end_data) == SEAL_HEAD.size:
+        return None
+    links = TableLinks(*TABLE_LINKS.unpack_from(end_data, SEAL_HEAD.size))
+    found = SEALED_HEAD.iter_unpack(memoryview(end_data)[SEAL_HEAD.size + TABLE_LINKS.size :])
+    return Heads(links, {page: PageHead(*head) for page, *head in found})

@@ -1,0 +1,512 @@
+"""Database: a table and its journal. What a transaction changes is there after a crash as a whole, or not at all.
+
+    with Database.open("t.ydb", "t.jrnl") as db:
+        with db.transaction() as tx:              # commits on leaving, rolls back on an exception
+            page = tx.allocate()
+            tx.modify(page, 0, b"hello")
+        db.read(page, 0, 5)
+
+The order of a commit, and what a crash after each step leaves:
+
+    1. operations and completion into the journal     no end, or a seal that does not hold: none of it, it is cut off
+    2. sync of the journal                            all of it: opening redoes it
+    3. after images into the table, which is `TBL?`   all of it: redo from any mixture, see `redo.py`
+    4. sync of the table, which is `TBL!` again       all of it: redo changes nothing
+    5. the flag of the transaction in the journal     all of it
+
+The flag is not synced by itself, and neither is `TBL!`: they are durable with the next commit, or by `close`. A missing
+flag means a redo that changes nothing; and a table that is `TBL?` still is mended by doing the last transaction again,
+flagged or not.
+
+With `checkpoint_bytes` the steps from 3 on wait until so many bytes of journal have gathered: each commit is one sync,
+of the journal, which threads share, and a crash means that a few more transactions are redone. Committed pages are in
+memory until then (see `held.py`), and the table in its file stays as it was, whole. With `interval` they wait for the
+background thread, which syncs the journal before anything reaches the table. With `none` nothing is ever synced: what
+was committed survives the process, and a power cut may leave any mixture of table and journal.
+
+One process has a database at a time. One transaction runs at a time, others wait for their turn; reading does not wait.
+A failed write or sync is final: `Poisoned` from then on, reading goes on, and opening again recovers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from ...core.bytes.outcome import Damage
+from ...core.io.disk import REAL_DISK, Buffer, Disk
+from ...core.io.durability import NONE, GroupCommit, SyncLike
+from ...core.read.report import Report
+from ...core.write.appending import Appending
+from ...errors import Closed, WrongUse, is_no_space
+from ..bytes.layout import MAX_MODIFICATION_BYTES, OPERATION_HEAD_BYTES, TRANSACTION_HEAD_BYTES
+from ..bytes.table_layout import PAGE_DATA_BYTES
+from ..files.held import HeldArea
+from .overlay import Changeable
+from .page_links import check_page
+from .recovery import open_both
+from .shortcut import Changes, modify_at_once
+from .table import TableFile, as_bytes, check_range, lock_table, open_file
+from .table_check import check_table, walk_free, walk_pages
+from .transaction import Transaction
+from .transaction_log import TransactionLog
+
+INTERVAL_CHECKPOINT_BYTES: Final = 16 << 20
+"""With `interval`, so many bytes of journal are the most that wait for the background thread."""
+AHEAD_BYTES: Final = 1 << 19
+"""How far ahead zeros are written in a journal that is synced for each commit, or never; at most twice as far."""
+NOTHING_BYTES: Final = Changes(bytearray()).size
+"""How large a transaction is that modifies nothing."""
+END_BYTES: Final = NOTHING_BYTES - TRANSACTION_HEAD_BYTES
+"""How large the end of one is that only modifies pages."""
+
+
+class Database(Appending):
+    """The pages of a table, changed by transactions.
+
+    `recovered` is what was cut off the end of the journal on opening, None for nothing, and `kept` is where those bytes
+    are now; `redone` are the offsets of the transactions in the journal that were done to the table again.
+    """
+
+    refusing = False
+    _sync_resumes = False
+
+    def __init__(self, table: Path, journal: Path, sync: SyncLike, checkpoint_bytes: int, disk: Disk) -> None:
+        """Use `open`."""
+        if table == journal:
+            raise WrongUse(f"{table} cannot be a table and its journal as well")
+        if not isinstance(checkpoint_bytes, int) or not 0 <= checkpoint_bytes < 2**62:
+            raise WrongUse(f"{checkpoint_bytes} bytes of journal between checkpoints make no sense")
+        self.path = table
+        self.journal_path = journal
+        self._prepare(table, sync)
+        self._checkpoint_bytes = checkpoint_bytes
+        if self.policy.name == "interval":
+            self._checkpoint_bytes = checkpoint_bytes or INTERVAL_CHECKPOINT_BYTES
+        self._syncs = self.policy != NONE
+        self._turn = threading.RLock()  # one that knows its owner: see `_take_turn`
+        self._running: Transaction | None = None
+        self._alone = Transaction(self)
+        """Runs in place of a transaction that is one call."""
+        self._running_in = 0
+        self._access = threading.Lock()
+        self._waiting: list[int] = []
+        """Offsets of the transactions that are not in the table yet."""
+        self._waiting_bytes = 0
+        with contextlib.ExitStack() as stack:
+            stack.callback(self._give_lock_back)
+            self._lock = lock_table(disk, table)
+            self._open_files(disk, stack)
+            area = self._table.area
+            self._held = area if isinstance(area, HeldArea) else None
+            self._pages: Changeable = self._overlay if self._held is None else self._table
+            """What was committed, in the table or not."""
+            self._has_short_way = not self._syncs and not checkpoint_bytes
+            self._known: set[int] = set()
+            """Pages that are in use, for the short way."""
+            self._log_memory = bytearray()
+            self._table_memory: bytearray | None = None
+            self._look_at_memory()
+            stack.callback(self._end_sync)
+            self._start()
+            self._group = GroupCommit(self._sync_commits)
+            _open_databases.add(self)
+            stack.pop_all()
+
+    def _give_lock_back(self) -> None:
+        if hasattr(self, "_lock"):
+            self._lock.release()
+
+    @classmethod
+    def open(
+        cls,
+        table: Path | str,
+        journal: Path | str,
+        *,
+        sync: SyncLike = "always",
+        checkpoint_bytes: int = 0,
+        disk: Disk = REAL_DISK,
+    ) -> Database:
+        """Open a table and its journal, both created if they are missing, and recover what a crash has left."""
+        return cls(Path(os.path.abspath(table)), Path(os.path.abspath(journal)), sync, checkpoint_bytes, disk)
+
+    # --- opening ------------------------------------------------------------------------------------------------------
+
+    def _open_files(self, disk: Disk, stack: contextlib.ExitStack) -> None:
+        """Open both files, and give the table what it is missing."""
+        waits = self._syncs and self._checkpoint_bytes > 0
+
+        def open_table() -> TableFile:
+            return open_file(self.path, written=self._syncs, held=waits, disk=disk)
+
+        found = open_both(self.path, self.journal_path, open_table, disk, stack)
+        found.settle()
+        self._table, self._overlay = found.table, found.overlay
+        self._log = TransactionLog(
+            found.journal,
+            ahead_bytes=0 if self.policy.name == "interval" else AHEAD_BYTES,
+            syncs=self._syncs,
+            names_later=waits,
+        )
+        stack.callback(self._log.close)
+        self.recovered: Damage | None = found.journal.cut
+        self.kept: Path | None = found.journal.kept
+        self.redone = tuple(redone.position for redone in found.again)
+        self._waiting = [redone.position for redone in found.due]
+        self._log.unknown_flags = {redone.position: redone.flags for redone in found.due if redone.flags}
+        if self.redone:
+            self._settle(syncs=True)
+            self._log.sync()
+            found.finish()
+
+    # --- reading ------------------------------------------------------------------------------------------------------
+
+    def read(self, page: int, offset: int = 0, size: int | None = None) -> bytes:
+        """The data of a page, or a range of it, as the last committed transaction has left it."""
+        size = PAGE_DATA_BYTES - offset if size is None else size
+        check_range(self.path, page, offset, size)
+        with self._access:
+            self._check_open()
+            check_page(self._pages, page)
+            return self._pages.load(page, offset, size)
+
+    def pages(self) -> list[int]:
+        """The pages in use, from the first to the last."""
+        with self._access:
+            self._check_open()
+            return list(walk_pages(self._pages))
+
+    def free_pages(self) -> list[int]:
+        """The pages that were removed, the last one first."""
+        with self._access:
+            self._check_open()
+            return list(walk_free(self._pages))
+
+    def verify(self) -> Report:
+        """Check every link of every page of the table."""
+        with self._access:
+            self._check_open()
+            return check_table(self._pages)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Closed(f"{self.path}: this database is closed")
+
+    # --- transactions -------------------------------------------------------------------------------------------------
+
+    def transaction(self) -> Transaction:
+        """A transaction, for a `with` statement: it begins there, when all others have ended."""
+        return Transaction(self)
+
+    def modify(self, page: int, offset: int, data: Buffer) -> None:
+        """Replace bytes of a page's data, by a transaction of its own."""
+        if type(data) is not bytes:
+            data = as_bytes(data)
+        if self._table_memory is None:
+            with self.transaction() as tx:
+                tx.modify(page, offset, data)
+            return
+        alone = self._alone
+        try:
+            self._take_turn(alone)
+            size = len(data)
+            if offset < 0 or offset + size > PAGE_DATA_BYTES or page not in self._known:
+                self._know(page, offset, size)
+            if not size:
+                self._leave(alone)
+                return
+            if self._held is None:
+                self._modify_at_once(self._table_memory, page, offset, data)
+                self._leave(alone)
+                return
+            changes = Changes(self._table_memory)
+            changes.modify(page, offset, data)
+            self._write_held(changes, self._held)
+            self._leave(alone)
+        except BaseException:
+            self._leave(alone)
+            raise
+        self._wait_for_sync()
+
+    def _modify_at_once(self, table: bytearray, page: int, offset: int, data: bytes) -> None:
+        """Commit one modification, unsynced, by one call that stores all of it."""
+        try:
+            log, journal = self._log, self._log_memory
+            position = log.end
+            most = position + NOTHING_BYTES + OPERATION_HEAD_BYTES + MAX_MODIFICATION_BYTES
+            if most > len(journal):
+                journal = self._log_memory = log.make_room(most)
+            now = int(time.time())
+            log.take_in(position, modify_at_once(table, journal, page, offset, data, position, log.last, now))
+        except BaseException as error:
+            self._failure, self._failure_told, self.refusing = error, True, True
+            raise
+
+    def _enter(self, transaction: Transaction) -> Changes | None:
+        """Wait for a transaction's turn; what its modifications are gathered in if they can take the short way."""
+        self._take_turn(transaction)
+        return None if self._table_memory is None else Changes(self._table_memory)
+
+    def _take_turn(self, transaction: Transaction) -> None:
+        """Wait until no other transaction is running, and let this one run."""
+        me = threading.get_ident()
+        if self._running_in == me:
+            raise WrongUse(f"{self.path}: a transaction is running in this thread already")
+        try:
+            self._turn.acquire()
+            self._running, self._running_in = transaction, me
+            if self.refusing:
+                self._refuse()
+        except BaseException:
+            if self._turn._is_owned():  # type: ignore[attr-defined]
+                self._running, self._running_in = None, 0
+                self._turn.release()
+            raise
+
+    def _leave(self, transaction: Transaction) -> None:
+        """Let the next transaction run; a second call for the same one does nothing."""
+        if self._running is transaction and self._running_in == threading.get_ident():
+            self._running, self._running_in = None, 0
+            self._turn.release()
+
+    def _roll_back(self, transaction: Transaction) -> None:
+        try:
+            if not transaction.is_empty:
+                with self._writing:
+                    if self.refusing:
+                        self._refuse()
+                    self._or_poison(lambda: self._write_void(transaction))
+        finally:
+            self._leave(transaction)
+
+    def _commit(self, transaction: Transaction) -> None:
+        try:
+            if transaction.is_empty:
+                return
+            with self._writing:
+                if self.refusing:
+                    self._refuse()
+                self._reserve(transaction.end)
+                self._or_poison(lambda: self._write(transaction))
+        finally:
+            self._leave(transaction)
+        self._wait_for_sync()
+
+    def _reserve(self, end: int) -> None:
+        """Have the space for new pages before the journal says that there are some.
+
+        Without it nothing has happened, and the database goes on. What a crash leaves of it, opening takes off again.
+        """
+        if end > self._table.area.size:
+            try:
+                self._table.area.add_zeros(end)
+            except BaseException as error:
+                if not is_no_space(error):
+                    self._failure, self._failure_told, self.refusing = error, True, True
+                raise
+
+    def _commit_shortly(self, transaction: Transaction, changes: Changes) -> None:
+        """Commit what has only modified pages, unsynced: one call stores all of it, and nobody comes in between."""
+        if self._held is not None:
+            self._commit_held(transaction, changes, self._held)
+            return
+        try:
+            if self.refusing:
+                self._refuse()
+            size = changes.size
+            if size == NOTHING_BYTES:
+                return
+            log, memory = self._log, self._log_memory
+            position = log.end
+            end = position + size
+            if end > len(memory):
+                memory = self._log_memory = log.make_room(end)
+            with self._access:  # without the kernel each change of the table is a call of its own
+                changes.commit(memory, position, log.last, int(time.time()))
+            log.take_in(position, end)
+        except BaseException as error:
+            if not self.refusing:
+                self._failure, self._failure_told, self.refusing = error, True, True
+            raise
+        finally:
+            self._leave(transaction)
+
+    def _commit_held(self, transaction: Transaction, changes: Changes, held: HeldArea) -> None:
+        """Commit what has only modified pages of a table where changes wait."""
+        try:
+            if changes.size == NOTHING_BYTES:
+                return
+            self._write_held(changes, held)
+        finally:
+            self._leave(transaction)
+        self._wait_for_sync()
+
+    def _write_held(self, changes: Changes, held: HeldArea) -> None:
+        """Give modifications to the journal, by one write; in the table they wait."""
+        with self._writing:
+            if self.refusing:
+                self._refuse()
+            try:
+                log, size = self._log, changes.size
+                data = changes.encode(log.last, int(time.time()))
+                self._waiting.append(log.append_encoded(data, size - END_BYTES))
+                with self._access:
+                    changes.apply(held.memory)
+                held.hold(changes.ranges())
+                self._waiting_bytes += size
+                if self._waiting_bytes >= self._checkpoint_bytes:
+                    self._settle(syncs=True)
+                    self._look_at_memory()
+            except BaseException as error:
+                self._poison(error)
+                raise
+
+    def _wait_for_sync(self) -> None:
+        """Wait until the journal is on the disk, if that is for each commit and it is not there yet."""
+        if self._always and self._waiting:
+            self._group.wait()
+
+    def _look_at_memory(self) -> None:
+        """See where the files are in memory: a mapping is another one after its file has grown."""
+        if self._held is not None:
+            self._table_memory = self._held.memory
+            return
+        log_memory = self._log.memory if self._has_short_way else None
+        self._log_memory = bytearray() if log_memory is None else log_memory
+        self._table_memory = None if log_memory is None else self._table.area.memory
+
+    def _know(self, page: int, offset: int, size: int) -> None:
+        """Raise `WrongUse` for a page that is not in use, or a range that is not in it."""
+        check_range(self.path, page, offset, size)
+        if page not in self._known:
+            check_page(self._table, page)
+            self._known.add(page)
+
+    def _write(self, transaction: Transaction) -> None:
+        """Give a transaction to the journal, and with it all that waits to the table if it is time for that."""
+        log = self._log
+        start = log.end
+        heads = transaction.sealed()
+        if heads:
+            self._known.clear()
+        position = log.append(int(time.time()), transaction.operations(), heads)
+        self._waiting_bytes += log.end - start
+        settles = self._waiting_bytes >= self._checkpoint_bytes
+        if settles and self._syncs:
+            self._sync_log()
+        with self._access:
+            transaction.apply_to(self._pages)
+        self._waiting.append(position)
+        if settles:
+            self._settle(syncs=self._syncs)
+        self._look_at_memory()
+
+    def _write_void(self, transaction: Transaction) -> None:
+        self._log.append_void(int(time.time()), transaction.operations())
+        self._look_at_memory()
+
+    def _settle(self, *, syncs: bool) -> None:
+        """Give everything that waits to the table, and say so in the journal. `_writing` is held, but on opening."""
+        log, table, overlay = self._log, self._table, self._overlay
+        if overlay.is_empty and not table.area.holds and table.is_whole and not self._waiting:
+            return
+        if syncs:
+            self._sync_log()  # nothing reaches the table before it is on the disk
+        with self._access:
+            table.begin()
+            overlay.write_to(table)
+            overlay.forget()
+            table.area.release()
+        if syncs:
+            table.area.sync()
+        table.finish()
+        log.complete(*self._waiting)
+        self._waiting.clear()
+        self._waiting_bytes = 0
+        if syncs:
+            log.publish()
+
+    def _sync_log(self) -> None:
+        with self._syncing:  # a sync that another thread has begun must have ended before anything builds on it
+            self._log.sync_appended()
+
+    def checkpoint(self) -> None:
+        """Give everything that was committed to the table, and make it durable there and in the journal."""
+        self._check_process()
+        with self._writing:
+            if self.refusing:
+                self._refuse()
+            self._or_poison(self._settle_durably)
+
+    def _settle_durably(self) -> None:
+        self._settle(syncs=True)
+        self._table.area.sync()
+        self._log.sync()
+        self._look_at_memory()
+
+    def _refuse(self) -> None:
+        self._check_process()
+        super()._refuse()
+
+    # --- see Appending ------------------------------------------------------------------------------------------------
+
+    def _write_out(self) -> None:
+        """Nothing is kept back: what was committed is with the system, in the journal."""
+
+    def _to_sync(self) -> Callable[[], None]:
+        return self._log.sync_appended
+
+    def _sync_commits(self) -> None:
+        """What `sync` does, for commits that wait for it: nothing is to be written before."""
+        with self._syncing:
+            if self._failure is not None:
+                self._refuse()  # another thread's sync failed meanwhile: ours could succeed and mean nothing
+            self._or_poison(self._log.sync_appended)
+
+    def _sync_in_background(self) -> None:
+        try:
+            self.checkpoint()
+        except BaseException:
+            self._failure_told = False  # nobody saw it: the next call, or close, will tell
+            raise
+
+    def close(self) -> None:
+        """Give everything to the table, sync both files, and let others open them. A second call does nothing.
+
+        A transaction that runs in another thread is waited for.
+        """
+        if self._running_in == threading.get_ident():
+            raise WrongUse(f"{self.path}: a transaction is still running in this thread")
+        with self._turn:
+            try:
+                if not self._closed and self._failure is None:
+                    self.checkpoint()
+                    self._or_poison(self._log.trim)
+            finally:
+                super().close()
+
+    def _release(self) -> None:
+        with self._access, contextlib.ExitStack() as stack:
+            stack.callback(self._lock.release)
+            stack.callback(self._log.close)
+            stack.callback(self._table.area.close)
+
+
+_open_databases: weakref.WeakSet[Database] = weakref.WeakSet()
+
+
+def _refuse_in_child() -> None:
+    """A child process shares the files of its parent's databases, and must not write to them."""
+    for database in _open_databases:
+        database.refusing = True
+        database._turn = threading.RLock()  # another thread, which the child does not have, may hold it
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_refuse_in_child)

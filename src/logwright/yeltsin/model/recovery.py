@@ -1,0 +1,152 @@
+"""Recovery: what a database finds in its two files, and what it makes of it before it is open.
+
+Everything is looked at before anything is changed: the journal is read up to its end, and what the table may be missing
+is done to it in memory. An opening that is refused, whatever is wrong with one of the files, leaves both as they were.
+A file that is missing is created when nothing can be wrong with the other one any more.
+
+What is to be redone are the transactions at the end of the journal that are not flagged (see `redo.py`); what becomes
+of links by one of another program is noted before the table is changed (see `redo_note.py`). A table that is `TBL?` is
+mended by doing the last transaction again, flagged or not; if its lists are broken after that, it was changed without
+the journal, and is refused.
+
+Before the redo a table may be any mixture of old and new, and what it says of itself means nothing: which pages are in
+use is asked when the redo is done.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from ...core.io.disk import Disk
+from ...errors import DamagedJournal, NotFound
+from ..bytes.layout import HEADER_BYTES
+from ..bytes.table_layout import FIRST_PAGE, PAGE_BYTES, pages_end
+from ..files.nearby import Nearby
+from ..files.opening import Opened, open_for_writing
+from ..files.seal import Heads
+from .overlay import Overlay
+from .redo import Redone, find_due, find_last_completed, redo
+from .redo_note import RedoNote
+from .table import TableFile, create_table
+from .table_check import check_table
+
+
+class Found(NamedTuple):
+    """Both files of a database, open and as they were found, and what was redone in memory."""
+
+    table: TableFile
+    journal: Opened
+    overlay: Overlay
+    used_end: int
+    due: list[Redone]
+    again: list[Redone]
+    note: RedoNote
+
+    def settle(self) -> None:
+        """Bring the files in order, up to what was redone: that is for the database to give to the table."""
+        self.journal.settle()
+        self.note.settle()
+        self.table.area.cut(self.used_end)
+
+    def finish(self) -> None:
+        """Remove the note: what was redone is in the table, and the journal says so on the disk."""
+        if self.note.is_there:
+            self.table.area.sync()  # a table that is `TBL?` again after a power cut would need it once more
+            self.note.remove()
+
+
+def open_both(
+    path: Path, journal_path: Path, open_table: Callable[[], TableFile], disk: Disk, stack: contextlib.ExitStack
+) -> Found:
+    """Open a table and its journal, which `stack` closes, and do in memory what the table may be missing."""
+    table = open_table() if disk.exists(path) else None
+    if table is not None:
+        stack.callback(table.area.close)
+        if not table.is_whole and not disk.exists(journal_path):
+            raise _unknown_change(path)
+    journal = open_for_writing(disk, journal_path, counts=False, settles=False)
+    stack.callback(journal.close)
+    if table is None:
+        if journal.end > HEADER_BYTES:
+            raise NotFound(f"{path}: the table of the transactions in {journal_path} is missing")
+        journal.keep()
+        create_table(path, disk=disk)
+        table = open_table()
+        stack.callback(table.area.close)
+    note = RedoNote(disk, path)
+    overlay, due, again = _redo(journal, table, note)
+    has_torn_page = not table.is_blank(pages_end(table.area.size))
+    return Found(table, journal, overlay, table.area.size if has_torn_page else table.end, due, again, note)
+
+
+def _redo(journal: Opened, table: TableFile, note: RedoNote) -> tuple[Overlay, list[Redone], list[Redone]]:
+    """Do to an overlay what its table may be missing; which transactions are due, and which were done again.
+
+    Table and overlay end before the pages that are not used then.
+    """
+    file, size = Nearby(journal.file), journal.end
+    due = find_due(file, journal.last, size, journal.ends)
+    again = due
+    if not due and not table.is_whole:
+        last = find_last_completed(file, journal.last, size)
+        if last is None:
+            raise _unknown_change(table.path)
+        again = [last]
+    has_unsealed = bool(again) and not again[-1].end.seal
+    overlay = _redo_noted(file, again, size, table, note) if has_unsealed else None
+    if overlay is None:
+        overlay = _redo_all(file, again, size, table)
+    if has_unsealed and overlay.heads:
+        note.want(file, again[-1], Heads(overlay.links, overlay.heads))
+    _pass_over_unused(table, overlay)
+    if not table.is_whole:
+        problems = check_table(overlay).problems
+        if problems:
+            reason = f"the table is broken after the redo: {problems[0].message}"
+            raise DamagedJournal(table.path, problems[0].position, reason)
+    return overlay, due, again
+
+
+def _redo_all(file: Nearby, again: list[Redone], size: int, table: TableFile) -> Overlay:
+    """Do transactions, of which only the last may be another program's."""
+    overlay = Overlay(table)
+    for redone in again:
+        if not redone.end.seal:  # it was written for a table that has its links
+            _pass_over_unused(table, overlay)
+        redo(file, redone, size, overlay)
+    return overlay
+
+
+def _redo_noted(file: Nearby, again: list[Redone], size: int, table: TableFile, note: RedoNote) -> Overlay | None:
+    """Do transactions, the last one with the seal that is noted for it; None without one that fits the table."""
+    sealed = note.sealed(file, again[-1])
+    if sealed is None:
+        return None
+    try:
+        overlay = _redo_all(file, [*again[:-1], sealed], size, table)
+    except DamagedJournal:
+        return None
+    return None if check_table(overlay).problems else overlay
+
+
+def _pass_over_unused(table: TableFile, overlay: Overlay) -> None:
+    """Let the pages end before those that were made for a transaction that never came, and are all zeros.
+
+    A page in use names the one before it, unless it is the first one; and a free page is marked. One that a redo has
+    changed is not asked.
+    """
+    if overlay.end > table.end or not table.is_blank(table.end):
+        return  # the redo has new pages at the end; or there is the beginning of one
+    end = table.end
+    while (page := end - PAGE_BYTES) > max(FIRST_PAGE, overlay.links.first):
+        if overlay.changes(page) or not table.is_blank(page):
+            break
+        end = page
+    table.end = overlay.end = end
+
+
+def _unknown_change(path: Path) -> DamagedJournal:
+    return DamagedJournal(path, 0, "a change was not finished (TBL?), and the journal does not know it")

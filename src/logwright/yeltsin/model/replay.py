@@ -1,0 +1,196 @@
+"""Transactions -> the pages that they stand for. It sees no bytes of a journal, only operations.
+
+Of a page a journal knows what was ever changed: ranges of bytes, each from somewhere in its data on. Ranges that touch
+each other are one. An allocated page is empty, so nothing is known of its past any more; a removed page is gone.
+
+What pages were at a point in the past is known twice over: the images after each change tell it forwards, from the
+beginning to that point, and the images before each change tell it backwards, of bytes that nothing had changed before.
+
+Transactions that were rolled back, and those without an end, are void. What was known before a transaction that is lost
+is forgotten there, in both directions: that transaction may have changed any page.
+"""
+
+from __future__ import annotations
+
+import base64
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from ...core.repair.losses import Loss
+from ..bytes.records import Allocate, Modify, Operation, Remove, Transaction
+
+
+class Ranges:
+    """Bytes of a page that are known, in ranges that do not touch each other."""
+
+    __slots__ = ("_data", "_starts")
+
+    def __init__(self) -> None:
+        self._starts: list[int] = []
+        self._data: list[bytes] = []
+
+    def items(self) -> list[tuple[int, bytes]]:
+        """The ranges in order: where each begins, and its bytes."""
+        return list(zip(self._starts, self._data, strict=True))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Ranges) and self.items() == other.items()
+
+    def __hash__(self) -> int:
+        return hash(tuple(self.items()))
+
+    def put(self, start: int, data: bytes) -> None:
+        """Let these bytes be what is known from `start` on."""
+        self._merge(start, data, over=True)
+
+    def fill(self, start: int, data: bytes) -> None:
+        """Let these bytes be what is known from `start` on, where nothing was known yet."""
+        self._merge(start, data, over=False)
+
+    def _merge(self, start: int, data: bytes, *, over: bool) -> None:
+        if not data:
+            return
+        end = start + len(data)
+        low = bisect_left(self._starts, start)
+        if low and self._starts[low - 1] + len(self._data[low - 1]) >= start:
+            low -= 1
+        high = bisect_right(self._starts, end)
+        first = min(start, self._starts[low]) if low < high else start
+        last = max(end, self._starts[high - 1] + len(self._data[high - 1])) if low < high else end
+        merged = bytearray(last - first)
+        pieces = [(self._starts[row], self._data[row]) for row in range(low, high)]
+        for at, piece in [*pieces, (start, data)] if over else [(start, data), *pieces]:
+            merged[at - first : at - first + len(piece)] = piece
+        self._starts[low:high] = [first]
+        self._data[low:high] = [bytes(merged)]
+
+    def part(self, start: int, end: int) -> bytes | None:
+        """The bytes of a piece that lies within one range; None where it does not."""
+        row = bisect_right(self._starts, start) - 1
+        if row < 0 or end > self._starts[row] + len(self._data[row]):
+            return None
+        return self._data[row][start - self._starts[row] : end - self._starts[row]]
+
+    def copy(self) -> Ranges:
+        """The same, to go its own way."""
+        found = Ranges()
+        found._starts, found._data = self._starts.copy(), self._data.copy()
+        return found
+
+    def as_json(self) -> list[dict[str, Any]]:
+        """The ranges; bytes are base64."""
+        return [{"offset": start, "data": base64.b64encode(data).decode()} for start, data in self.items()]
+
+
+class Pages:
+    """The pages after some transactions. `apply` takes the next one; from `look_back` on only the past is told."""
+
+    def __init__(self) -> None:
+        self.known: dict[int, Ranges] = {}
+        self.transactions = 0
+        self._is_closed = False
+        self._closed: set[int] = set()
+        """Pages of which later images tell nothing about the point that is asked for."""
+
+    def apply(self, transaction: Transaction) -> None:
+        """Let a transaction have happened, if it was completed."""
+        self.transactions += 1
+        if transaction.outcome == "completed":
+            for operation in transaction.operations:
+                change(self.known, operation)
+
+    def forget(self) -> None:
+        """Let a transaction have happened that is lost."""
+        self.known.clear()
+
+    def look_back_no_further(self) -> None:
+        """Learn nothing from transactions after one that is lost."""
+        self._is_closed = True
+
+    def look_back(self, transaction: Transaction) -> None:
+        """Learn from a later transaction what bytes were before it."""
+        if transaction.outcome != "completed" or self._is_closed:
+            return
+        for operation in transaction.operations:
+            if operation.page in self._closed:
+                continue
+            if isinstance(operation, Modify):
+                self.known.setdefault(operation.page, Ranges()).fill(operation.page_offset, operation.before)
+            else:
+                if isinstance(operation, Remove):  # it was there until now, even if nobody ever changed it
+                    self.known.setdefault(operation.page, Ranges())
+                self._closed.add(operation.page)
+
+
+def change(pages: dict[int, Ranges], operation: Operation) -> None:
+    """Let an operation change the pages."""
+    if isinstance(operation, Modify):
+        pages.setdefault(operation.page, Ranges()).put(operation.page_offset, operation.after)
+    elif isinstance(operation, Allocate):
+        pages[operation.page] = Ranges()
+    else:
+        pages.pop(operation.page, None)
+
+
+@dataclass(frozen=True, slots=True)
+class PagesState:
+    """What a journal stands for: how many transactions there are, the last one, and what is known of the pages."""
+
+    transactions: int
+    last: int | None
+    redo: bool
+    pages: dict[int, Ranges]
+    losses: tuple[Loss, ...] = ()
+    """What was lost up to there: bytes of pages that no transaction has named since are not known."""
+
+    def as_json(self) -> dict[str, Any]:
+        """As `state --json` prints it."""
+        found: dict[str, Any] = {
+            "transactions": self.transactions,
+            "last": self.last,
+            "redo": self.redo,
+            "pages": {str(page): self.pages[page].as_json() for page in sorted(self.pages)},
+        }
+        if self.losses:
+            lines = [{"position": gap_of(loss), "lost": loss.records, "what": loss.what} for loss in self.losses]
+            return {**found, "losses": lines}
+        return found
+
+
+def gap_of(loss: Loss) -> int:
+    """The offset at which transactions are missing."""
+    return int(loss.fields.get("start", loss.position))
+
+
+def difference(before: dict[int, Ranges], after: dict[int, Ranges]) -> dict[str, Any]:
+    """Which bytes of which pages differ: pages that came, that went, and that have changed, those by what differs."""
+    changed = {}
+    for page in sorted(before.keys() & after.keys()):
+        old, new = _differing(before[page], after[page])
+        if old.items() or new.items():
+            changed[str(page)] = {"before": old.as_json(), "after": new.as_json()}
+    return {
+        "added": {str(page): after[page].as_json() for page in sorted(after.keys() - before.keys())},
+        "changed": changed,
+        "removed": {str(page): before[page].as_json() for page in sorted(before.keys() - after.keys())},
+    }
+
+
+def _differing(before: Ranges, after: Ranges) -> tuple[Ranges, Ranges]:
+    """What of two versions of a page is not the same in both."""
+    old, new = Ranges(), Ranges()
+    both = [*before.items(), *after.items()]
+    edges = sorted({edge for start, data in both for edge in (start, start + len(data))})
+    for start, end in pairwise(edges):
+        was, now = before.part(start, end), after.part(start, end)
+        if was == now:
+            continue
+        first, last = 0, end - start
+        if was is not None and now is not None:
+            first = next(at for at in range(last) if was[at] != now[at])
+            last = next(at for at in range(last, 0, -1) if was[at - 1] != now[at - 1])
+        old.put(start + first, (was or b"")[first:last])
+        new.put(start + first, (now or b"")[first:last])
+    return old, new

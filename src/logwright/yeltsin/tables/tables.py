@@ -1,0 +1,121 @@
+"""yeltsin on Spark: its typed columns, and the same operations in the columns that all formats share.
+
+    transaction BIGINT, offset BIGINT, timestamp TIMESTAMP, flags SMALLINT, complete BOOLEAN, outcome STRING,
+    operation INT, op STRING, page BIGINT, page_offset INT, before BINARY, after BINARY, free_before BIGINT,
+    free_after BIGINT
+
+A row is an operation; what it does not have is null, and so is a number or a time that 63 bits cannot hold. Of the
+shared columns `sequence` is the transaction, `key` the page in decimal digits, `value` the image after a modification,
+and `detail` the rest of it in JSON, with the image before in base64, and so what the end of its transaction carries, if
+the operation is its last one. `gaps` in there is how often transactions before this one are lost. Operations are in
+order by `position`. A transaction without any has a row `end`.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Sequence
+from typing import Final
+
+import pyarrow as pa
+
+from ...core.arrow.columns import BATCH_BYTES, signed
+from ...core.arrow.tables import OwnColumns, microseconds, scaled, sizes
+from . import columns
+from .target import check_names
+
+TYPED: Final = pa.schema(
+    [
+        ("transaction", pa.int64()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("us", tz="UTC")),
+        ("flags", pa.int16()),
+        ("complete", pa.bool_()),
+        ("outcome", pa.string()),
+        ("operation", pa.int32()),
+        ("op", pa.string()),
+        ("page", pa.int64()),
+        ("page_offset", pa.int32()),
+        ("before", pa.binary()),
+        ("after", pa.binary()),
+        ("free_before", pa.int64()),
+        ("free_after", pa.int64()),
+    ]
+)
+
+DETAILS: Final = (
+    "offset", "flags", "outcome", "operation", "page", "page_offset", "free_before", "free_after", "gaps"
+)  # fmt: skip
+"""What the column `detail` has of an operation, as far as it has it; and"""
+_ENCODED: Final = ("before", "end_data")
+"""these, in base64."""
+_SOURCES: Final = {
+    "value": ("after",),
+    "timestamp_ns": ("timestamp",),
+    "key": ("page",),
+    "sequence": ("transaction",),
+    "detail": (*DETAILS, *_ENCODED),
+}
+"""From which of the format's own columns a column is made, where those have other names."""
+_OWN: Final = (*TYPED.names, "end_data", "gaps", "file", "position", "size")
+
+
+class OperationColumns(OwnColumns):
+    """The columns of the operations on pages."""
+
+    typed = TYPED
+    own = _OWN
+    made_from = _SOURCES
+
+    def schema(self, names: Sequence[str] | None = None, *, sharded: bool = False) -> pa.Schema:
+        return columns.schema(names, sharded=sharded)
+
+    def collector(
+        self, names: Sequence[str] | None = None, *, sharded: bool = False, batch_bytes: int | None = None
+    ) -> columns.Collector:
+        return columns.Collector(names, sharded=sharded, batch_bytes=batch_bytes or BATCH_BYTES)
+
+    def column(self, batch: pa.RecordBatch, name: str) -> pa.Array | None:
+        """One column for Spark out of a batch of `columns.py`; None for what such a journal does not have."""
+        if name == "detail":
+            return _detail(batch)
+        data = self.first(batch, name)
+        if data is None:
+            return None
+        if name in ("outcome", "op", "file"):
+            return data.cast(pa.string())
+        if name == "timestamp":
+            return microseconds(data, 1_000_000)
+        if name == "timestamp_ns":
+            return scaled(data, 1_000_000_000)
+        if name == "flags":
+            return data.cast(pa.int16())
+        if name == "key":
+            return data.cast(pa.string()).cast(pa.binary())
+        if name in ("offset", "page", "free_before", "free_after", "position"):
+            return signed(data)
+        if name == "size":
+            return sizes(data, "an operation")
+        return data
+
+    def check(self, batch: pa.RecordBatch) -> None:
+        check_names(batch.schema.names)
+
+    def as_messages(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        return columns.as_messages(batch)
+
+
+COLUMNS: Final = OperationColumns()
+
+
+def _detail(batch: pa.RecordBatch) -> pa.Array:
+    columns = {name: batch.column(name).to_pylist() for name in (*DETAILS, *_ENCODED)}
+    found = []
+    for row in range(batch.num_rows):
+        fields = {name: values[row] for name, values in columns.items() if values[row] is not None}
+        for name in _ENCODED:
+            if name in fields:
+                fields[name] = base64.b64encode(fields[name]).decode()
+        found.append(json.dumps(fields, separators=(",", ":")))
+    return pa.array(found, pa.string())

@@ -1,0 +1,76 @@
+"""A journal without files: what must be there after each call, in the plainest way that says it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from logwright.appendfile.files.reader import Reader
+from logwright.appendfile.model.replay import Segment
+from logwright.core.io.disk import Disk
+from logwright.errors import NotFound
+
+View = list[tuple[int, tuple[bytes, ...], bool]]
+"""Segments that are not checked: id, records, and whether they are complete."""
+
+
+class Model:
+    """The segments that are not checked: `old` ones from before the journal was opened, and those since.
+
+    `aside` are those of them that are of a generation before the one that is being written.
+    """
+
+    def __init__(self) -> None:
+        self.old: View = []
+        self.aside: View = []
+        self.closed: list[tuple[bytes, ...]] = []
+        self.open: list[bytes] = []
+        self.current = 0
+
+    def append(self, data: bytes) -> None:
+        self.open.append(data)
+
+    def register(self) -> int:
+        if self.open:
+            self.closed.append(tuple(self.open))
+            self.open = []
+            self.current += 1
+        return self.current
+
+    @property
+    def checked(self) -> int:
+        return self.current - len(self.closed)
+
+    def check(self) -> None:
+        self.closed.pop(0)
+
+    def reopen(self) -> None:
+        """Open it again: everything that is not checked is old."""
+        self.old = self.view()
+        self.aside, self.closed, self.open = [], [], []
+
+    def begin_generation(self) -> None:
+        """What was appended since it was opened is put aside, and nobody has been given it."""
+        self.aside = self.view()[len(self.old) :]
+        self.closed, self.open = [], []
+
+    def consume(self) -> None:
+        """The walk over what is old has come to its end."""
+        self.old = []
+
+    def view(self) -> View:
+        found = [*self.old, *self.aside]
+        found += [(self.checked + row, records, True) for row, records in enumerate(self.closed)]
+        return found + ([(self.current, tuple(self.open), False)] if self.open else [])
+
+
+def view_of(segments: list[Segment]) -> View:
+    """What a model says, of segments that were read."""
+    return [(segment.id, tuple(segment.records), segment.complete) for segment in segments if not segment.checked]
+
+
+def read_view(disk: Disk, home: Path) -> View:
+    """What a model says, of a journal on a disk."""
+    try:
+        return view_of(Reader(home, disk=disk).segments(mode="failfast"))
+    except NotFound:
+        return []

@@ -1,0 +1,541 @@
+"""The journal in asyncio: batches, waiting and not waiting, the walk over what is old, failing and being cancelled."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import threading
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from logwright.appendfile import AppendJournal, Reader, Segment, Writer
+from logwright.appendfile.bytes.layout import MAX_DATA_BYTES
+from logwright.core.io.disk import REAL_DISK
+from logwright.errors import Closed, DamagedJournal, Locked, Poisoned, StorageFailed, TooLarge, WrongUse
+from tests.appendfile.model import Model, View, read_view, view_of
+from tests.appendfile.samples import HINT, data, write
+from tests.support.children import DEADLINE_SECONDS
+from tests.support.faulty_disk import FAULTS, FaultyDisk, every_fault
+from tests.support.simulated_disk import SimulatedDisk, Sync
+
+HOME = Path("/journal")
+
+
+def run(work: Coroutine[Any, Any, Any]) -> Any:
+    """Run a test's coroutine to its end, or fail at the deadline."""
+
+    async def within_deadline() -> Any:
+        return await asyncio.wait_for(work, DEADLINE_SECONDS)
+
+    return asyncio.run(within_deadline())
+
+
+class Gate:
+    """A disk whose writes to the journal wait at a gate; `arrived` is set when one does."""
+
+    def __init__(self, inner: Any = REAL_DISK) -> None:
+        self.arrived = threading.Event()
+        self.opened = threading.Event()
+        self.writes = 0
+        self._inner = inner
+
+    def open(self, path: Path, mode: Any) -> Any:
+        file = self._inner.open(path, mode)
+        return GatedFile(self, file) if path.suffix == ".journal" and mode != "read" else file
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    async def wait(self) -> None:
+        assert await asyncio.to_thread(self.arrived.wait, DEADLINE_SECONDS)
+
+
+class GatedFile:
+    def __init__(self, gate: Gate, inner: Any) -> None:
+        self._gate = gate
+        self._inner = inner
+
+    def write_at(self, position: int, data: Any) -> int:
+        self._gate.writes += 1
+        self._gate.arrived.set()
+        assert self._gate.opened.wait(DEADLINE_SECONDS)
+        written: int = self._inner.write_at(position, data)
+        return written
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+async def opened(directory: Path, **options: Any) -> tuple[AppendJournal, list[Segment]]:
+    """A journal, and all that it gives back."""
+    journal, recovery = await AppendJournal.open(directory, **options)
+    return journal, [segment async for segment in recovery]
+
+
+# --- appending --------------------------------------------------------------------------------------------------------
+
+
+def test_what_was_appended_comes_back_until_it_is_checked(tmp_path: Path) -> None:
+    async def work() -> None:
+        journal, found = await opened(tmp_path)
+        assert found == []
+        await journal.append(b"a")
+        assert await journal.register_checkpoint() == 1
+        assert await journal.register_checkpoint() == 1
+        await journal.append(memoryview(b"b"))
+        await journal.append(bytearray(b"c"))
+        assert await journal.register_checkpoint() == 2
+        await journal.append(b"d")
+        await journal.check_checkpoint()
+        assert (journal.checked, journal.current) == (1, 2)
+        await journal.close()
+        journal, found = await opened(tmp_path)
+        assert found == [Segment(1, [b"b", b"c"], True), Segment(2, [b"d"], False)]
+        await journal.close()
+
+    run(work())
+
+
+def test_ids_go_on_counting_after_a_reopening(tmp_path: Path) -> None:
+    async def work() -> None:
+        for opening in range(3):
+            journal, _ = await opened(tmp_path)
+            assert await journal.register_checkpoint() == opening
+            await journal.append(b"a")
+            assert await journal.register_checkpoint() == opening + 1
+            await journal.check_checkpoint()
+            await journal.close()
+            assert sorted(path.name for path in tmp_path.glob("*.journal")) == [f"{opening}.journal"]
+
+    run(work())
+
+
+def test_an_append_is_written_when_it_resolves(tmp_path: Path) -> None:
+    async def work() -> None:
+        journal, _ = await opened(tmp_path)
+        for number in range(3):
+            await journal.append(b"%d" % number)
+            assert Reader(tmp_path).count() == 2 + number
+        await journal.close()
+
+    run(work())
+
+
+def test_appends_may_be_awaited_late_and_often_and_in_any_way(tmp_path: Path) -> None:
+    async def work() -> None:
+        journal, _ = await opened(tmp_path)
+        waiting = [journal.append(b"%d" % number) for number in range(10)]
+        await asyncio.gather(*waiting)
+        for one in waiting:
+            await one
+            await one
+            assert one.done()
+        tasks = [asyncio.create_task(journal.append(b"task %d" % number)) for number in range(5)]
+        await asyncio.wait(tasks)
+        assert [task.result() for task in tasks] == [None] * 5
+        await asyncio.wait_for(journal.append(b"in time"), DEADLINE_SECONDS)
+        await journal.append_many([b"x", b"y"])
+        await journal.append_many([])
+        await journal.close()
+        assert Reader(tmp_path).count() == 1 + 10 + 5 + 1 + 2
+
+    run(work())
+
+
+def test_what_arrives_during_a_write_goes_out_as_one_batch(tmp_path: Path) -> None:
+    async def work() -> None:
+        gate = Gate()
+        journal, _ = await AppendJournal.open(tmp_path, disk=gate)
+        first = journal.append(b"first")
+        await gate.wait()
+        later = [journal.append(b"later") for _ in range(50)]
+        await asyncio.sleep(0)
+        assert gate.writes == 1
+        assert not first.done()
+        assert len({id(one) for one in later}) == 1
+        gate.opened.set()
+        await asyncio.gather(*later)
+        assert gate.writes == 3, "the first checkpoint of the file, the first record, and all later ones"
+        await journal.close()
+
+    run(work())
+
+
+def test_one_sync_carries_all_that_wait() -> None:
+    async def work() -> None:
+        disk = SimulatedDisk()
+        journal, _ = await AppendJournal.open(HOME, sync="always", disk=disk)
+        await journal.append(b"first")  # a new file is synced once more, after its first checkpoint
+        before = len(disk.operations)
+        await asyncio.gather(*(journal.append(b"x") for _ in range(100)))
+        assert [str(each) for each in disk.operations[before:] if isinstance(each, Sync)] == ["sync /journal/0.journal"]
+        await journal.close()
+
+    run(work())
+
+
+def test_a_file_ends_before_it_has_more_than_4_mebibytes(tmp_path: Path) -> None:
+    async def work() -> None:
+        journal, _ = await opened(tmp_path)
+        for _ in range(4):
+            await journal.append(bytes(MAX_DATA_BYTES - 1) + b"x")
+        assert {path.name: path.stat().st_size for path in tmp_path.glob("*.journal")} == {
+            "0.journal": 3_145_748,
+            "1.journal": 1_048_596,
+        }
+        await journal.close()
+
+    run(work())
+
+
+def test_what_cannot_be_appended_is_refused_and_changes_nothing(tmp_path: Path) -> None:
+    async def work() -> None:
+        journal, _ = await opened(tmp_path)
+        with pytest.raises(WrongUse, match="zeros"):
+            await journal.append(b"")
+        with pytest.raises(TooLarge):
+            await journal.append(bytes(MAX_DATA_BYTES + 1))
+        with pytest.raises(WrongUse, match="no checkpoint"):
+            await journal.check_checkpoint()
+        await journal.append(b"fine")
+        await journal.close()
+        assert list(Reader(tmp_path)) == [HINT, *data("fine")]
+
+    run(work())
+
+
+# --- waiting for room -------------------------------------------------------------------------------------------------
+
+
+def test_beyond_the_backlog_appends_wait_and_keep_their_order(tmp_path: Path) -> None:
+    async def work() -> None:
+        gate = Gate()
+        journal, _ = await AppendJournal.open(tmp_path, max_pending_bytes=1000, disk=gate)
+        waiting = [journal.append(b"%03d" % number + bytes(97)) for number in range(100)]
+        await gate.wait()
+        assert 1000 <= journal.pending_bytes < 1000 + 104
+        closing = asyncio.create_task(journal.register_checkpoint())
+        await asyncio.sleep(0)
+        assert 1000 <= journal.pending_bytes < 1000 + 104
+        gate.opened.set()
+        await asyncio.gather(*waiting)
+        assert await closing == 1
+        await journal.close()
+        (segment,) = Reader(tmp_path).segments()
+        assert segment.records == [b"%03d" % number + bytes(97) for number in range(100)]
+        assert segment.complete
+
+    run(work())
+
+
+def test_a_record_larger_than_the_backlog_is_appended_all_the_same(tmp_path: Path) -> None:
+    async def work() -> None:
+        journal, _ = await AppendJournal.open(tmp_path, max_pending_bytes=10)
+        await asyncio.gather(*(journal.append(b"x" * 5000) for _ in range(5)))
+        await journal.close()
+        assert Reader(tmp_path).count() == 6
+
+    run(work())
+
+
+def test_data_is_copied_when_it_is_appended(tmp_path: Path) -> None:
+    async def work() -> None:
+        journal, _ = await AppendJournal.open(tmp_path, max_pending_bytes=10)
+        reused = bytearray(4)
+        waiting = []
+        for number in range(20):
+            reused[:] = b"%04d" % number
+            waiting.append(journal.append(reused))
+        await asyncio.gather(*waiting)
+        await journal.close()
+        assert Reader(tmp_path).segments()[0].records == [b"%04d" % number for number in range(20)]
+
+    run(work())
+
+
+# --- failing ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_batch_that_fails_fails_for_everybody_in_it_and_is_final() -> None:
+    async def work() -> None:
+        disk = FaultyDisk(SimulatedDisk(), 1, only=["write"])
+        journal, _ = await AppendJournal.open(HOME, disk=disk)
+        waiting = [journal.append(b"x") for _ in range(5)]
+        found = await asyncio.gather(*waiting, return_exceptions=True)
+        assert [type(error) for error in found] == [StorageFailed] * 5
+        with pytest.raises(Poisoned):
+            await journal.append(b"y")
+        with pytest.raises(Poisoned):
+            await journal.register_checkpoint()
+        await journal.close()
+
+    run(work())
+
+
+@pytest.mark.parametrize("max_pending_bytes", [10, 1 << 20])
+def test_a_failure_that_nobody_waits_for_is_told_by_the_next_call_alone(max_pending_bytes: int) -> None:
+    told: list[Any] = []
+
+    async def work() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: told.append(context))
+        disk = FaultyDisk(SimulatedDisk(), 1, only=["write"])
+        journal, _ = await AppendJournal.open(HOME, max_pending_bytes=max_pending_bytes, disk=disk)
+        for _ in range(5):
+            journal.append(b"forgotten")
+        with pytest.raises((StorageFailed, Poisoned)):
+            await journal.append(b"x")
+        await journal.close()
+
+    run(work())
+    gc.collect()
+    assert told == []
+
+
+def test_an_error_does_not_grow_with_those_who_wait_for_it() -> None:
+    async def work() -> None:
+        disk = FaultyDisk(SimulatedDisk(), 1, only=["write"])
+        journal, _ = await AppendJournal.open(HOME, disk=disk)
+        batch = journal.append(b"x")
+        depths = set()
+        for _ in range(5):
+            with pytest.raises(StorageFailed) as caught:
+                await batch
+            depths.add(len(caught.traceback))
+        assert len(depths) == 1
+        await journal.close()
+
+    run(work())
+
+
+def test_a_failure_at_any_call_leaves_what_was_acknowledged() -> None:
+    acknowledged: list[Model] = []
+
+    async def work(disk: Any) -> None:
+        model = Model()
+        acknowledged.append(model)
+        journal, recovery = await AppendJournal.open(HOME, sync="always", file_bytes=100, disk=disk)
+        try:
+            for number in range(4):
+                await journal.append(b"record %d" % number)
+                model.append(b"record %d" % number)
+                if number % 2:
+                    await journal.register_checkpoint()
+                    model.register()
+            async for _ in recovery:
+                pass
+        finally:
+            await journal.close()
+
+    for disk in every_fault(SimulatedDisk, FAULTS, format="appendfile"):
+        with contextlib.suppress(StorageFailed, Poisoned):
+            run(work(disk))
+        assert disk.inner.open_files == 0, "files were left open"
+        promised = [record for _, records, _ in acknowledged[-1].view() for record in records]
+        found = [record for _, records, _ in read_view(disk.inner, HOME) for record in records]
+        assert found[: len(promised)] == promised
+        assert len(found) <= len(promised) + 1
+
+
+def test_a_closed_journal_takes_nothing_and_lets_others_in(tmp_path: Path) -> None:
+    async def work() -> None:
+        journal, _ = await AppendJournal.open(tmp_path)
+        with pytest.raises(Locked):
+            await AppendJournal.open(tmp_path)
+        unawaited = [journal.append(b"x") for _ in range(100)]
+        await journal.close()
+        await journal.close()
+        await unawaited[-1]
+        with pytest.raises(Closed):
+            await journal.append(b"y")
+        with pytest.raises(Closed):
+            await journal.register_checkpoint()
+        again, found = await opened(tmp_path)
+        assert [len(segment.records) for segment in found] == [100]
+        await again.close()
+
+    run(work())
+
+
+# --- being cancelled --------------------------------------------------------------------------------------------------
+
+
+def test_a_task_that_is_cancelled_has_appended_and_takes_nobody_with_it(tmp_path: Path) -> None:
+    async def work() -> None:
+        gate = Gate()
+        journal, _ = await AppendJournal.open(tmp_path, disk=gate)
+        batch = [asyncio.create_task(journal.append(b"%d" % number)) for number in range(3)]
+        await gate.wait()
+        batch[1].cancel()
+        await asyncio.wait([batch[1]])
+        assert batch[1].cancelled()
+        gate.opened.set()
+        await asyncio.gather(batch[0], batch[2])
+        await journal.close()
+        assert Reader(tmp_path).segments()[0].records == [b"0", b"1", b"2"]
+
+    run(work())
+
+
+def test_a_cancellation_at_any_await_leaves_a_journal_that_goes_on(tmp_path: Path) -> None:
+    """The same calls are cancelled after one more turn of the loop each time, until they come to their end."""
+
+    async def calls(directory: Path) -> None:
+        journal, recovery = await AppendJournal.open(directory, sync="always", max_pending_bytes=40)
+        try:
+            async for _ in recovery:
+                pass
+            for number in range(3):
+                await journal.append(b"record %d" % number)
+                await journal.register_checkpoint()
+            await journal.check_checkpoint()
+            await journal.sync()
+        finally:
+            await journal.close()
+
+    async def cancelled_after(turns: int, directory: Path) -> bool:
+        task = asyncio.create_task(calls(directory))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+            if task.done():
+                break
+        else:
+            task.cancel()
+        await asyncio.wait([task])
+        return not task.cancelled()
+
+    def possible() -> list[View]:
+        model = Model()
+        model.append(b"old")
+        found = [model.view()]
+        model.reopen()
+        model.consume()
+        for number in range(3):
+            model.append(b"record %d" % number)
+            found.append(model.view())
+            model.register()
+            found.append(model.view())
+        model.check()
+        return [*found, [], model.view()]
+
+    async def work() -> None:
+        for turns in [*range(12), 20, 50, 100, 200, 400, 800, 10_000_000]:
+            directory = write(tmp_path / str(turns), {0: [HINT, *data("old")]})
+            ended = await cancelled_after(turns, directory)
+            journal, found = await opened(directory)
+            assert view_of(found) in possible()
+            await journal.append(b"goes on")
+            await journal.close()
+            assert Reader(directory).segments()[-1].records == [b"goes on"]
+        assert ended
+
+    run(work())
+
+
+# --- the walk ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_walk_that_is_left_comes_again_and_then_what_was_appended_since(tmp_path: Path) -> None:
+    write(tmp_path, {0: [HINT, *data("a")], 1: [HINT, *data("b")]})
+
+    async def work() -> None:
+        model = Model()
+        for record in (b"a", b"b"):
+            model.append(record)
+        for opening in range(3):
+            journal, recovery = await AppendJournal.open(tmp_path)
+            model.reopen()
+            assert view_of([await anext(recovery)]) == model.old[:1]
+            await recovery.aclose()
+            with pytest.raises(StopAsyncIteration):
+                await anext(recovery)
+            await journal.append(b"since %d" % opening)
+            model.append(b"since %d" % opening)
+            assert await journal.register_checkpoint() == model.register()
+            assert read_view(REAL_DISK, tmp_path) == model.view()
+            await journal.close()
+        journal, found = await opened(tmp_path)
+        model.reopen()
+        assert view_of(found) == model.old
+        await journal.close()
+        assert read_view(REAL_DISK, tmp_path) == []
+
+    run(work())
+
+
+def test_old_records_can_be_replayed_onto_the_new_journal(tmp_path: Path) -> None:
+    write(tmp_path, {0: [HINT, *data("a", "b")], 1: [HINT, *data("c")]})
+
+    async def work() -> None:
+        journal, recovery = await AppendJournal.open(tmp_path, max_pending_bytes=10)
+        async for segment in recovery:
+            for record in segment.records:
+                journal.append(record)  # nobody waits, and yet the old ones do not go before these are there
+        assert read_view(REAL_DISK, tmp_path) == [(0, (b"a", b"b", b"c"), False)]
+        assert [path.name for path in tmp_path.glob("**/*.journal")] == ["2.journal"]
+        await journal.close()
+
+    run(work())
+
+
+def test_damage_ends_a_walk_and_leaves_the_old_files(tmp_path: Path) -> None:
+    damaged = [HINT, *data("a")]
+    write(tmp_path, {0: damaged, 1: [HINT, *data("b")]})
+    path = tmp_path / "0.journal"
+    path.write_bytes(path.read_bytes() + b"\xff\xff\xff\xff")
+
+    async def work() -> None:
+        for _ in range(2):
+            journal, recovery = await AppendJournal.open(tmp_path)
+            for _ in range(2):
+                with pytest.raises(DamagedJournal, match=r"0\.journal @ 25: there are no records of type 255"):
+                    await anext(recovery)
+            await journal.close()
+        journal, recovery = await AppendJournal.open(tmp_path, mode="dropmalformed")
+        assert [segment async for segment in recovery] == [Segment(0, [b"a", b"b"], False)]
+        assert [damage.start for damage in recovery.damages] == [25]
+        await journal.close()
+
+    run(work())
+
+
+def test_programs_with_and_without_asyncio_take_turns(tmp_path: Path) -> None:
+    async def work() -> None:
+        journal, _ = await opened(tmp_path)
+        await journal.append(b"asyncio")
+        await journal.close()
+
+    run(work())
+    writer, recovery = Writer.open(tmp_path)
+    with writer:
+        assert list(recovery) == [Segment(0, [b"asyncio"], False)]
+        writer.append(b"threads")
+    run(work())
+    assert [segment.records for segment in Reader(tmp_path).segments()] == [[b"asyncio"]]
+
+
+def test_a_task_that_waited_for_its_turn_while_the_walk_ended_is_told_so(tmp_path: Path) -> None:
+    write(tmp_path, {0: [HINT, *data("a")]})
+
+    async def work() -> None:
+        journal, recovery = await AppendJournal.open(tmp_path)
+        in_turn, has_ended = journal._in_turn, asyncio.Event()
+
+        async def at_the_end(action: Any) -> Any:
+            await has_ended.wait()
+            return await in_turn(action)
+
+        journal._in_turn = at_the_end  # type: ignore[method-assign]
+        waiting = asyncio.ensure_future(anext(recovery))
+        await asyncio.sleep(0)
+        journal._in_turn = in_turn  # type: ignore[method-assign]
+        assert [segment.records async for segment in recovery] == [[b"a"]]
+        has_ended.set()
+        with pytest.raises(StopAsyncIteration):
+            await waiting
+        await journal.close()
+
+    run(work())

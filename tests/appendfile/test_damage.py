@@ -1,0 +1,345 @@
+"""Damage as an operator makes it, repaired: what is there was written, and what is not there is in the account.
+
+The model knows every record that was written, and of every byte of a damaged file where it was written. It knows
+nothing of how damage is found. A record that holds a damaged byte may have come out different, as the format has no
+checksums; so may those after it, up to the next range that the repair has taken out. No other record may.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from logwright.appendfile import Checkpoint, Data, Reader, Segment, Writer
+from logwright.appendfile.bytes import codec, kernel
+from logwright.appendfile.bytes.layout import CHECKPOINT, HEADER, HEADER_BYTES
+from logwright.appendfile.bytes.records import Record
+from logwright.appendfile.files import files
+from logwright.appendfile.files import repair as repairs
+from logwright.appendfile.model.replay import replay
+from logwright.core.bytes.outcome import Span
+from logwright.core.repair.plan import Create, Cut, Patch, Plan
+from tests.support.counts import COUNTS
+from tests.support.damage import Traced, accident, drop, insert
+from tests.support.simulated_disk import SimulatedDisk
+from tests.support.trees import read_tree, write_file
+
+HOME = Path("/journal")
+ROUNDS = 20
+DAMAGES = 145
+PAYLOADS: dict[str, Callable[[random.Random], bytes]] = {
+    "text": lambda chance: b"an order of %d pieces" % chance.randrange(10**6),
+    "noise": lambda chance: chance.randbytes(1 + chance.randrange(60)),
+    "numbers": lambda chance: b"".join(
+        chance.randrange(5000).to_bytes(4, "little") for _ in range(1 + chance.randrange(9))
+    ),
+    "zeros": lambda chance: bytes(chance.randrange(40)) + b"\x01",
+}
+
+
+@dataclass
+class Journal:
+    """A journal of one generation: its files, and where each record lies in them."""
+
+    files: list[list[Record]]
+    starts: list[list[int]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.starts = [[0] for _ in self.files]
+        for starts, records in zip(self.starts, self.files, strict=True):
+            for record in records:
+                starts.append(starts[-1] + len(codec.encode(record)))
+
+    @classmethod
+    def random(cls, chance: random.Random) -> Journal:
+        """Segments of a few records each, some of them checked, in one to three files."""
+        payload = PAYLOADS[chance.choice(sorted(PAYLOADS))]
+        checked = current = 0
+        has_data = False
+        files: list[list[Record]] = []
+        for _ in range(chance.randrange(1, 4)):
+            records: list[Record] = [Checkpoint(checked, current)]
+            for _ in range(chance.choice((3, 10, 30))):
+                choice = chance.randrange(8)
+                if choice == 0 and has_data:
+                    current, has_data = current + 1, False
+                    records.append(Checkpoint(checked, current))
+                elif choice == 1 and checked < current:
+                    checked += 1
+                    records.append(Checkpoint(checked, current))
+                else:
+                    has_data = True
+                    records.append(Data(payload(chance)))
+            files.append(records)
+        return cls(files)
+
+    def content(self, number: int) -> bytes:
+        return b"".join(map(codec.encode, self.files[number]))
+
+    def lay_out(self) -> SimulatedDisk:
+        disk = SimulatedDisk()
+        disk.make_directory(HOME)
+        for number in range(len(self.files)):
+            write_file(disk, HOME / f"{number}.journal", self.content(number))
+        return disk
+
+    def segments(self) -> dict[int, Segment]:
+        return {segment.id: segment for segment in replay([record for file in self.files for record in file])}
+
+
+# --- the naive model --------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Outcome:
+    """What has become of the records of the damaged file."""
+
+    kept: set[int] = field(default_factory=set)
+    """The written records that are there, by their number in the file."""
+    touched: set[int] = field(default_factory=set)
+    """Those that are there with other bytes."""
+    is_astray: bool = False
+    """Whether a damaged size has led somewhere else, up to the next range that was taken out."""
+    went_astray: bool = False
+    """Whether a damaged size or a damaged checkpoint has been read, and nothing showed that it is wrong."""
+
+
+def pieces_of(plan: Plan, file: str, size: int) -> tuple[int, list[Span]]:
+    """What a plan leaves of a file: how many bytes it writes before that, and the ranges."""
+    for step in plan.steps:
+        if isinstance(step, Create) and step.file == f"{file}.repair":
+            head = [data for _, data in step.inserts] or [step.data]
+            return len(b"".join(head)), [span for span in step.spans if isinstance(span, Span)]
+        if isinstance(step, Cut) and step.file == file:
+            return 0, [Span(0, step.start)]
+    return 0, [Span(0, size)]
+
+
+def compare(journal: Journal, number: int, damaged: Traced, plan: Plan, found: list[int]) -> Outcome:
+    """Compare what was found, which begins at these places of the repaired file, with what was written."""
+    head, pieces = pieces_of(plan, f"{number}.journal", len(damaged.data))
+    starts = journal.starts[number]
+    rows = {start: row for row, start in enumerate(starts[:-1])}
+    outcome = Outcome()
+    if head:
+        assert Checkpoint(*restored_pair(plan)) == journal.files[number][0], "the first checkpoint is another one"
+        outcome.kept.add(0)
+    last = -1
+    for begin, end, is_first in _in_damaged(pieces, [place - head for place in found if place >= head]):
+        outcome.is_astray = outcome.is_astray and not is_first
+        origins = damaged.origins[begin:end]
+        first = origins[0]
+        is_whole = None not in origins and all(other == one + 1 for one, other in pairwise(filter(_is_known, origins)))
+        row = rows.get(-1 if first is None else first, -1)
+        fits = row >= 0 and starts[row + 1] - starts[row] == end - begin
+        if is_whole and fits:
+            assert row > last, "a record is there twice, or out of order"
+            outcome.kept.add(row)
+            outcome.is_astray = False
+            last = row
+        elif is_whole:
+            assert outcome.is_astray, f"the record at {begin} was never written, and its bytes are not damaged"
+        else:
+            outcome.is_astray = True
+            in_place = fits and all(origin in (None, starts[row] + at) for at, origin in enumerate(origins))
+            outcome.went_astray |= not in_place or damaged.data[begin] == CHECKPOINT
+            outcome.touched.update(_rows_of(starts, origins))
+    return outcome
+
+
+def restored_pair(plan: Plan) -> tuple[int, int]:
+    """The ids of the first checkpoint that a plan writes again."""
+    (data,) = [step.data or step.inserts[0][1] for step in plan.steps if isinstance(step, Create)]
+    (record,) = codec.records(data, 0, len(data), 1)
+    assert isinstance(record, Checkpoint)
+    return record.checked, record.current
+
+
+def _is_known(origin: int | None) -> bool:
+    return origin is not None
+
+
+def _in_damaged(pieces: list[Span], found: list[int]) -> Iterator[tuple[int, int, bool]]:
+    """Where records of a repaired file were in the damaged one, and whether a range was taken out right before."""
+    base = 0
+    for piece in pieces:
+        is_first = piece.start > 0
+        for begin, end in pairwise(found):
+            if base <= begin < base + piece.size:
+                yield piece.start + begin - base, piece.start + end - base, is_first
+                is_first = False
+        base += piece.size
+
+
+def _rows_of(starts: list[int], origins: list[int | None]) -> Iterator[int]:
+    """The written records that bytes come from."""
+    known = [origin for origin in origins if origin is not None]
+    for row, (start, end) in enumerate(pairwise(starts)):
+        if any(start <= origin < end for origin in known):
+            yield row
+
+
+# --- one damage -------------------------------------------------------------------------------------------------------
+
+
+def check(journal: Journal, number: int, damaged: Traced) -> bool:
+    """Damage one file, repair the journal, compare it with what was written, and take the repair back.
+
+    Whether there was something to repair.
+    """
+    name = f"{number}.journal"
+    disk = journal.lay_out()
+    write_file(disk, HOME / name, damaged.data)
+    before = {file: data for file, data in read_tree(disk, HOME).items() if file.endswith(".journal")}
+    plan = repairs.plan(HOME, disk=disk)
+    assert plan.left == ()
+    repair = repairs.apply(HOME, plan, disk=disk)
+    reader = Reader(HOME, disk=disk)
+    report = reader.verify()
+    assert report.sound
+    assert list(report.losses) == list(reader.losses())
+    assert [loss.as_json() for loss in reader.losses()] == [loss.as_json() for loss in plan.losses]
+    assert repairs.plan(HOME, disk=disk).empty
+    found = [item.span for item in reader.scan() if item.file == name]
+    places = [span.start for span in found] + [span.end for span in found[-1:]]
+    outcome = compare(journal, number, damaged, plan, places)
+    check_account(journal, number, plan, outcome)
+    if plan.losses and not outcome.went_astray:
+        check_segments(journal, number, reader, outcome)
+    if plan.losses and None not in damaged.origins:
+        assert Data(b"") not in list(reader), "nobody has written an empty record"
+    if repair is None:
+        return False
+    with Writer(HOME, disk=disk):
+        pass
+    assert len(reader.losses()) == len(plan.losses)
+    repairs.undo(HOME, disk=disk)
+    after = {file: data for file, data in read_tree(disk, HOME).items() if file.endswith(".journal")}
+    assert after == before
+    assert reader.losses() == []
+    return True
+
+
+def check_account(journal: Journal, number: int, plan: Plan, outcome: Outcome) -> None:
+    """The records that are gone are as many as the account says, unless nothing shows that a size has changed."""
+    gone = len(journal.files[number]) - len(outcome.kept)
+    assert sum(loss.at_least for loss in plan.losses) <= gone
+    most = [loss.at_most for loss in plan.losses if loss.kind == "lost"]
+    if plan.losses and not outcome.went_astray:
+        assert None in most or gone - len(outcome.touched) <= sum(filter(None, most))
+
+
+def check_segments(journal: Journal, number: int, reader: Reader, outcome: Outcome) -> None:
+    """A segment that is complete has all of its records, unless nothing shows that their sizes have changed."""
+    records = journal.files[number]
+    changed = {record.data for row in outcome.touched if isinstance(record := records[row], Data)}
+    for segment in reader.segments(mode="failfast"):
+        if segment.complete:
+            written = journal.segments()[segment.id].records
+            assert len(segment.records) == len(written), f"segment {segment.id} is complete and has lost records"
+            differing = [one for one, other in zip(written, segment.records, strict=True) if one != other]
+            assert set(differing) <= changed
+
+
+def near_checkpoint(journal: Journal, file: int, chance: random.Random) -> Traced:
+    """A few bytes that were deleted or inserted close to the beginning of a checkpoint record, or within one."""
+    starts, records = journal.starts[file], journal.files[file]
+    places = [start for start, record in zip(starts, records, strict=False) if isinstance(record, Checkpoint)]
+    content = journal.content(file)
+    at = min(len(content), max(0, chance.choice(places) + chance.randrange(-12, 20)))
+    size = chance.randrange(1, 9)
+    origins: list[int | None] = list(range(len(content)))
+    if chance.randrange(2):
+        return Traced(f"delete {size} at {at}", drop(content, at, at + size), origins[:at] + origins[at + size :])
+    other = chance.choice((bytes(size), chance.randbytes(size)))
+    return Traced(
+        f"insert {other.hex()} at {at}", insert(content, at, other), origins[:at] + [None] * size + origins[at:]
+    )
+
+
+def seeded(seed: int, number: int) -> tuple[Journal, int, Traced]:
+    chance = random.Random(f"appendfile/{seed}/{number}")
+    journal = Journal.random(chance)
+    file = chance.randrange(len(journal.files))
+    if number % 4 == 0:
+        return journal, file, near_checkpoint(journal, file, chance)
+    return journal, file, accident(journal.content(file), chance)
+
+
+@pytest.mark.parametrize("seed", range(ROUNDS))
+def test_what_is_there_after_a_repair_was_written_and_the_rest_is_in_the_account(seed: int) -> None:
+    repaired = 0
+    for number in range(DAMAGES):
+        journal, file, damaged = seeded(seed, number)
+        try:
+            repaired += check(journal, file, damaged)
+        except BaseException as error:
+            error.add_note(f"seeded({seed}, {number}): {damaged.label} in {file}.journal")
+            raise
+    COUNTS.add("damages repaired", repaired, "appendfile")
+    assert repaired > 2 * DAMAGES // 3
+
+
+# --- the harness notices a repair that is wrong -----------------------------------------------------------------------
+
+
+def failures() -> int:
+    """How many of some damages come out as they must not."""
+    found = 0
+    for number in range(60):
+        try:
+            check(*seeded(0, number))
+        except AssertionError:
+            found += 1
+    return found
+
+
+def test_a_repair_that_continues_within_a_record_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def to_any_record(data: bytes, start: int, end: int, *segments: int) -> tuple[int, int]:
+        for place in range(start, end - HEADER_BYTES):
+            stop, count, ending, _ = codec.walk(data, place, end, stop_at_empty=True)
+            if count and (stop == end or ending == codec.INCOMPLETE):
+                return place, count
+        return end, 0
+
+    assert failures() == 0
+    monkeypatch.setattr(kernel, "find_chain", to_any_record)
+    assert failures() > 0
+
+
+def test_a_repair_that_keeps_a_segment_complete_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "lost_range", lambda loss: None)
+    assert failures() > 0
+
+
+def test_an_account_that_claims_too_much_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = repairs.Loss
+    monkeypatch.setattr(
+        repairs, "Loss", lambda *values, **fields: replace(real(*values, **fields), at_least=9, at_most=9)
+    )
+    assert failures() > 0
+
+
+def test_a_guessed_size_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The record before the damage gets a size that leads to the next whole record: an undamaged header changes."""
+    real = repairs._REPAIR.plan
+
+    def guess(path: Path, *, disk: SimulatedDisk) -> Plan:
+        found = real(path, disk=disk)
+        for loss in found.losses:
+            at = loss.fields.get("suspect")
+            if at is not None and len(found.losses) == 1:
+                data = read_tree(disk, path)[loss.file]
+                assert data is not None
+                size = loss.position + loss.bytes - at - HEADER_BYTES
+                patch = Patch(loss.file, at, data[at : at + HEADER_BYTES], HEADER.pack(size << 8), "a guess")
+                return replace(found, steps=(patch,))
+        return found
+
+    monkeypatch.setattr(repairs, "plan", guess)
+    assert failures() > 0

@@ -1,0 +1,382 @@
+"""What an operator finds at night: one damage after the other, and the account that is due for each."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from logwright.appendfile import Checkpoint, Data, Reader, Segment, Writer, recover
+from logwright.appendfile.files import repair as repairs
+from logwright.core.repair.losses import Loss
+from logwright.errors import DamagedJournal, Gap
+from tests.appendfile.samples import HINT, data, encoded, write
+from tests.support.damage import cut, damage_file, drop, insert, overwrite
+
+MANY = [Data(b"order %d" % number) for number in range(50)]
+HEAD = encoded(HINT, *data("before"))
+
+
+def damaged_file(directory: Path, header: bytes, body: bytes = b"bytes of it") -> Path:
+    """A file whose third record has a wrong header, followed by 50 whole records."""
+    (directory / "0.journal").write_bytes(HEAD + header + body + encoded(*MANY))
+    return directory
+
+
+BODY = b"bytes of it"
+WRONG: dict[str, tuple[bytes, bytes, int, int | None]] = {
+    "a wrong type": (b"\x07\x0b\x00\x00", BODY, 1, 1),
+    "more than 1 MiB": (b"\x00\x0b\x00\x10", BODY, 0, None),
+    "a checkpoint of size 3": (b"\x01\x03\x00\x00", bytes(16), 0, None),
+    "checked > current": (b"\x01\x10\x00\x00", (5).to_bytes(8, "little") + bytes(8), 1, 1),
+}
+
+
+@pytest.mark.parametrize(("header", "body", "least", "most"), WRONG.values(), ids=list(WRONG))
+def test_a_bad_record_before_whole_ones_is_no_torn_tail(
+    tmp_path: Path, header: bytes, body: bytes, least: int, most: int | None
+) -> None:
+    reader = Reader(damaged_file(tmp_path, header, body))
+    content = (tmp_path / "0.journal").read_bytes()
+    with pytest.raises(DamagedJournal):
+        list(reader)
+    assert [problem.kind for problem in reader.verify().problems] == ["malformed"]
+    for recovering in (False, True):
+        with pytest.raises(DamagedJournal, match="nothing is cut off"):
+            Writer(tmp_path, recovering=recovering)
+    assert (tmp_path / "0.journal").read_bytes() == content
+    plan = repairs.plan(tmp_path)
+    repairs.apply(tmp_path, plan)
+    (loss,) = plan.losses
+    assert (loss.position, loss.bytes, loss.at_least, loss.at_most) == (len(HEAD), 4 + len(body), least, most)
+    assert list(Reader(tmp_path)) == [HINT, Data(b"before"), *MANY]
+    writer, recovery = Writer.open(tmp_path)
+    with writer:
+        assert list(recovery) == [Segment(0, [b"before", *(record.data for record in MANY)], False)]
+
+
+def three_files(directory: Path) -> Path:
+    return write(
+        directory,
+        {
+            0: [HINT, *data("a", "b"), Checkpoint(0, 1), *data("c")],
+            1: [Checkpoint(0, 1), *data("d"), Checkpoint(0, 2), Checkpoint(1, 2), *data("e")],
+            2: [Checkpoint(1, 2), *data("f"), Checkpoint(1, 3), *data("g")],
+        },
+    )
+
+
+def flip(data: bytes) -> bytes:
+    return overwrite(data, 20, b"\x80")
+
+
+TABLE: dict[str, tuple[str, Callable[[bytes], bytes], list[Any], list[tuple[Any, ...]]]] = {
+    "a flipped type": (
+        "0.journal", flip, ["b", "c", "d", "e", "f", "g"],
+        [(20, 5, 1, 1, [0, 0], 0)],
+    ),
+    "three bytes inserted": (
+        "1.journal", lambda data: insert(data, 25, b"abc"), ["a", "b", "c", "d", "e", "f", "g"],
+        [(25, 3, 0, None, [1, 1], 20)],
+    ),
+    "three bytes deleted": (
+        "1.journal", lambda data: drop(data, 20, 23), ["a", "b", "c", "e", "f", "g"],
+        [(20, 2, 0, None, [1, 1], 0)],
+    ),
+    "overwritten by text": (
+        "1.journal", lambda data: b"text, " * (len(data) // 6), ["a", "b", "c", "f", "g"],
+        [(0, 20, 0, 0, None, None), (0, 66, 1, None, [1, 2], None)],
+    ),
+    "overwritten by zeros": (
+        "2.journal", lambda data: bytes(len(data)), ["a", "b", "c", "d", "e"],
+        [(0, 50, 0, None, [2, 2], None)],
+    ),
+    "a zeroed beginning": (
+        "2.journal", lambda data: bytes(24) + data[24:], ["a", "b", "c", "d", "e", "g"],
+        [(0, 25, 0, None, [2, 2], None)],
+    ),
+    "truncated": (
+        "1.journal", lambda data: data[:32], ["a", "b", "c", "d", "f", "g"],
+        [(25, 7, 1, None, [1, 2], 20)],
+    ),
+    "truncated to nothing": (
+        "1.journal", lambda data: b"", ["a", "b", "c", "f", "g"],
+        [(0, 20, 0, 0, None, None), (0, 0, 1, None, [1, 2], None)],
+    ),
+    "garbage appended": (
+        "1.journal", lambda data: data + b"\xff" * 9, ["a", "b", "c", "d", "e", "f", "g"],
+        [(70, 9, 0, None, [2, 2], 65)],
+    ),
+    "a torn tail": ("2.journal", lambda data: data[:-1], ["a", "b", "c", "d", "e", "f"], []),
+    "zeros appended": ("2.journal", lambda data: data + bytes(4096), ["a", "b", "c", "d", "e", "f", "g"], []),
+}  # fmt: skip
+
+
+def described(loss: Loss) -> tuple[Any, ...]:
+    fields = loss.fields
+    return loss.position, loss.bytes, loss.at_least, loss.at_most, fields.get("segments"), fields.get("suspect")
+
+
+@pytest.mark.parametrize(("file", "damage", "left", "account"), TABLE.values(), ids=list(TABLE))
+def test_each_damage_has_its_account(
+    tmp_path: Path, file: str, damage: Callable[[bytes], bytes], left: list[str], account: list[tuple[Any, ...]]
+) -> None:
+    home = three_files(tmp_path / "journal")
+    damage_file(home / file, damage)
+    before = (home / file).read_bytes()
+    plan = repairs.plan(home)
+    assert [described(loss) for loss in plan.losses] == account
+    repairs.apply(home, plan)
+    reader = Reader(home)
+    assert [record.data.decode() for record in reader if isinstance(record, Data)] == left
+    assert reader.verify().sound
+    whole = {segment.id: segment for segment in Reader(three_files(tmp_path / "whole")).segments()}
+    for segment in reader.segments():
+        assert not segment.complete or segment == whole[segment.id]
+    shutil.copytree(home, tmp_path / "copy")
+    assert Reader(tmp_path / "copy").segments() == reader.segments()
+    repairs.undo(home)
+    assert (home / file).read_bytes() == before
+
+
+DELETED = [
+    HINT,
+    *data("order 1", "order 2"),
+    Checkpoint(0, 1),
+    *data("order 3", "order 4"),
+    Checkpoint(0, 2),
+    *data("5"),
+]
+
+
+@pytest.mark.parametrize("size", range(1, 6))
+@pytest.mark.parametrize(("row", "segment"), [(2, 0), (5, 1)])
+def test_bytes_deleted_before_a_checkpoint_cost_one_record_and_add_none(
+    tmp_path: Path, row: int, segment: int, size: int
+) -> None:
+    start = len(encoded(*DELETED[:row]))
+    (tmp_path / "0.journal").write_bytes(drop(encoded(*DELETED), start + 6, start + 6 + size))
+    plan = repairs.plan(tmp_path)
+    assert list(map(described, plan.losses)) == [(start, 11 - size, 1, None, [segment, segment], None)]
+    repairs.apply(tmp_path, plan)
+    assert encoded(*Reader(tmp_path)) == encoded(*DELETED[:row], *DELETED[row + 1 :])
+
+
+@pytest.mark.parametrize("size", [31, 42, 62, 73, 104, 109])
+def test_the_beginning_of_a_file_that_is_there_twice_is_taken_out(tmp_path: Path, size: int) -> None:
+    whole = encoded(*DELETED)
+    (tmp_path / "0.journal").write_bytes(whole[:size] + whole)
+    problems = [(problem.kind, problem.position) for problem in Reader(tmp_path).verify().problems]
+    assert problems == [("repeated", size)]
+    plan = repairs.plan(tmp_path)
+    assert [described(loss)[:4] for loss in plan.losses] == [(size, size, 0, None)]
+    repairs.apply(tmp_path, plan)
+    assert (tmp_path / "0.journal").read_bytes() == whole
+    assert Reader(tmp_path).verify().sound
+
+
+def test_zeros_of_a_damaged_checkpoint_are_no_empty_records(tmp_path: Path) -> None:
+    start = len(encoded(*DELETED[:2]))
+    (tmp_path / "0.journal").write_bytes(drop(encoded(*DELETED), start + 6, start + 12))
+    plan = repairs.plan(tmp_path)
+    assert list(map(described, plan.losses)) == [(start + 11, 14, 1, None, [0, 2], start)]
+    repairs.apply(tmp_path, plan)
+    changed = Data(b"or\x10\0\0\0\0")
+    assert encoded(*Reader(tmp_path)) == encoded(*DELETED[:2], changed, *DELETED[4:])
+
+
+@pytest.mark.parametrize(
+    ("after", "is_read"),
+    [
+        (encoded(*data("b"), Checkpoint(0, 1)), True),
+        (encoded(*data("b"), Checkpoint(0, 2)), False),
+        (encoded(*data("b")), True),
+        (encoded(*data("b")) + b"\x07", False),
+        (encoded(*data("b", "c")) + b"\x07", True),
+        (encoded(*data("b", "c")) + b"\x07\x07\x07\x07" + encoded(Checkpoint(0, 1)), False),
+        (b"\x07\x07\x07\x07" + encoded(*data("b"), Checkpoint(0, 1)), False),
+    ],
+    ids=["a checkpoint", "wrong ids", "the end", "one and a torn tail", "two and a torn tail", "bad bytes", "at once"],
+)
+def test_an_empty_record_is_read_only_where_what_follows_proves_it(tmp_path: Path, after: bytes, is_read: bool) -> None:
+    (tmp_path / "0.journal").write_bytes(encoded(HINT, *data("a", "")) + after)
+    found = [record for record in Reader(tmp_path).records(mode="dropmalformed") if isinstance(record, Data)]
+    assert (Data(b"") in found) == is_read
+
+
+@pytest.mark.parametrize(("end", "left"), [(25, "cdfg"), (20, "cfg")])
+def test_a_file_that_ends_early_between_records_is_noticed_by_the_ids_of_the_next(
+    tmp_path: Path, end: int, left: str
+) -> None:
+    home = three_files(tmp_path)
+    damage_file(home / "1.journal", cut, end)
+    assert [(problem.file, problem.kind) for problem in Reader(home).verify().problems] == [("2.journal", "gap")]
+    assert [segment.complete for segment in Reader(home).segments()][1] is False
+    with pytest.raises(Gap):
+        Reader(home).segments(mode="failfast")
+    writer, recovery = Writer.open(home)
+    with writer, pytest.raises(Gap):
+        list(recovery)
+    plan = repairs.plan(home)
+    assert [described(loss)[:4] for loss in plan.losses] == [(end, 0, 0, None)]
+    repairs.apply(home, plan)
+    assert Reader(home).verify().sound
+    assert repairs.plan(home).empty
+    writer, recovery = Writer.open(home)
+    with writer:
+        found = list(recovery)
+    assert b"".join(b"".join(segment.records) for segment in found) == left.encode()
+    assert [segment.complete for segment in found] == [False, False, False]
+
+
+@pytest.mark.parametrize(("place", "is_proven"), [(5, True), (13, False)], ids=["checked", "current"])
+def test_a_wrong_first_checkpoint_is_restored_if_the_next_one_agrees_with_the_file_before(
+    tmp_path: Path, place: int, is_proven: bool
+) -> None:
+    home = write(
+        tmp_path,
+        {
+            0: [HINT, *data("a"), Checkpoint(0, 1), *data("b"), Checkpoint(0, 2), *data("c")],
+            1: [Checkpoint(0, 2), *data("d"), Checkpoint(0, 3)],
+        },
+    )
+    damage_file(home / "1.journal", overwrite, place, b"\x01")
+    plan = repairs.plan(home)
+    restored = ("restored", 0, 20, 0, 0, None)
+    lost = ("lost", 0, 20, 0, None, [2, 2])
+    assert [(loss.kind, *described(loss)[:5]) for loss in plan.losses] == (
+        [restored] if is_proven else [restored, lost]
+    )
+    repairs.apply(home, plan)
+    assert Reader(home).verify().sound
+    assert [(segment.records, segment.complete) for segment in Reader(home).segments()] == [
+        ([b"a"], True),
+        ([b"b"], True),
+        ([b"c", b"d"], is_proven),
+    ]
+
+
+def test_the_rest_of_a_checkpoint_at_the_end_of_a_file_is_no_record(tmp_path: Path) -> None:
+    write(tmp_path, {0: [HINT, *data("a", "b"), Checkpoint(0, 1)], 1: [Checkpoint(0, 1), *data("c")]})
+    damage_file(tmp_path / "0.journal", drop, 30, 33)
+    plan = repairs.plan(tmp_path)
+    assert list(map(described, plan.losses)) == [(30, 17, 0, None, [0, 1], 25)]
+    repairs.apply(tmp_path, plan)
+    assert encoded(*Reader(tmp_path)) == encoded(HINT, *data("a", "b"), Checkpoint(0, 1), *data("c"))
+
+
+def test_the_rest_of_a_checkpoint_before_bad_bytes_is_no_record(tmp_path: Path) -> None:
+    records = [Checkpoint(1, 1), *data("a"), Checkpoint(1, 2), *data("b"), Checkpoint(1, 3), *data("c")]
+    (tmp_path / "4.journal").write_bytes(drop(encoded(*records), 25, 28))
+    plan = repairs.plan(tmp_path)
+    assert list(map(described, plan.losses)) == [(25, 17, 1, None, [1, 3], 20)]
+    repairs.apply(tmp_path, plan)
+    assert encoded(*Reader(tmp_path)) == encoded(*records[:2], *records[3:])
+
+
+@pytest.mark.parametrize("missing", [0, 1, 2])
+def test_a_missing_file_that_waits_for_recovery_is_a_problem(tmp_path: Path, missing: int) -> None:
+    Writer(three_files(tmp_path), recovering=True).close()
+    (tmp_path / f".logwright/recovery/3/{missing}.journal").unlink()
+    report = Reader(tmp_path).verify()
+    if missing == 0:
+        assert report.sound, "it may have been checked: nothing says that it was not"
+        return
+    assert [problem.kind for problem in report.problems] == ["gap"]
+    with pytest.raises(Gap):
+        Writer(tmp_path)
+    plan = repairs.plan(tmp_path)
+    assert plan.left == ()
+    (loss,) = plan.losses
+    assert (loss.file, loss.at_least, loss.at_most) == (f".logwright/recovery/3/{missing}.journal", 1, None)
+    repairs.apply(tmp_path, plan)
+    assert Reader(tmp_path).verify().sound
+    writer, recovery = Writer.open(tmp_path)
+    with writer:
+        found = {segment.id: segment.complete for segment in recovery}
+    assert found == ({1: False, 2: False, 3: False} if missing == 1 else {1: True, 2: False})
+
+
+def test_a_missing_file_of_the_journal_is_replaced_and_can_be_taken_back(tmp_path: Path) -> None:
+    three_files(tmp_path)
+    (tmp_path / "1.journal").unlink()
+    repairs.apply(tmp_path, repairs.plan(tmp_path))
+    with Writer(tmp_path) as writer:
+        assert (writer.checked, writer.current) == (1, 3)
+    assert list(Reader(tmp_path / "1.journal")) == [Checkpoint(0, 1)]
+    repairs.undo(tmp_path)
+    assert not (tmp_path / "1.journal").exists()
+
+
+@pytest.mark.parametrize("size", [1, 4, 28, 4096])
+def test_zeros_at_the_end_of_a_file_that_waits_are_damage(tmp_path: Path, size: int) -> None:
+    Writer(three_files(tmp_path), recovering=True).close()
+    waiting = ".logwright/recovery/3/2.journal"
+    damage_file(tmp_path / waiting, lambda data: data[:-5] + bytes(size))
+    problems = [(problem.kind, problem.file, problem.position) for problem in Reader(tmp_path).verify().problems]
+    assert problems == [("malformed", waiting, 45)]
+    writer, recovery = Writer.open(tmp_path)
+    with writer, pytest.raises(DamagedJournal):
+        list(recovery)
+    assert (tmp_path / waiting).stat().st_size == 45 + size
+    plan = repairs.plan(tmp_path)
+    assert list(map(described, plan.losses)) == [(45, size, 0, None, [3, 3], 25)]
+    repairs.apply(tmp_path, plan)
+    writer, recovery = Writer.open(tmp_path)
+    with writer:
+        assert [list(segment.records) for segment in recovery] == [[b"c", b"d"], [b"e", b"f"]]
+
+
+@pytest.mark.parametrize("place", [1, 2, 3, 4, 11])
+def test_one_damaged_field_of_the_first_checkpoint_is_restored_and_costs_nothing(tmp_path: Path, place: int) -> None:
+    home = three_files(tmp_path)
+    before = Reader(home).segments()
+    damage_file(home / "0.journal", overwrite, place, b"\xff")
+    plan = repairs.plan(home)
+    assert [(loss.kind, loss.what) for loss in plan.losses] == [("restored", "the first checkpoint of the file, 0, 0")]
+    repairs.apply(home, plan)
+    assert Reader(home).segments() == before
+    assert Reader(home).verify().sound
+
+
+def test_zeros_after_a_file_that_is_not_the_last_are_damage(tmp_path: Path) -> None:
+    Writer(three_files(tmp_path), recovering=True).close()
+    with (tmp_path / ".logwright/recovery/3/1.journal").open("ab") as file:
+        file.write(bytes(4096))
+    assert [problem.kind for problem in Reader(tmp_path).verify().problems] == ["malformed"]
+    writer, recovery = Writer.open(tmp_path, mode="dropmalformed")
+    with writer:
+        assert [segment.records for segment in recovery] == [[b"c", b"d"], [b"e", b"f"], [b"g"]]
+
+
+@pytest.mark.parametrize("content", [b"a letter to somebody\n" * 9, bytes(500)], ids=["text", "zeros"])
+def test_a_file_that_was_overwritten_from_its_beginning_is_no_torn_tail(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "0.journal").write_bytes(content)
+    assert [problem.kind for problem in Reader(tmp_path).verify().problems] == ["malformed"]
+    with pytest.raises(DamagedJournal):
+        recover(tmp_path)
+    assert (tmp_path / "0.journal").read_bytes() == content
+
+
+@pytest.mark.parametrize("size", [1, 19, 20, 40])
+def test_a_new_file_whose_first_write_was_torn_is_a_torn_tail(tmp_path: Path, size: int) -> None:
+    write(tmp_path, {0: [HINT, *data("a")]})
+    (tmp_path / "1.journal").write_bytes(bytes(size))
+    assert [problem.kind for problem in Reader(tmp_path).verify().problems] == ["torn_tail"]
+    with Writer(tmp_path) as writer:
+        writer.append(b"b")
+    assert list(Reader(tmp_path)) == [HINT, Data(b"a"), HINT, Data(b"b")]
+
+
+def test_sixteen_bad_bytes_change_no_other_record(tmp_path: Path) -> None:
+    records = [HINT, *data(*map(str, range(1000, 1020))), Checkpoint(0, 1), *data(*map(str, range(2000, 2007)))]
+    whole = encoded(*records)
+    for at in range(20, len(whole) - 16):
+        (tmp_path / "0.journal").write_bytes(overwrite(whole, at, b"\x5a" * 16))
+        plan = repairs.plan(tmp_path)
+        assert not any(loss.kind == "restored" for loss in plan.losses)
+        kept = list(Reader(tmp_path).records(mode="dropmalformed"))
+        assert all(b"Z" in encoded(record) for record in kept if record not in records)

@@ -1,0 +1,206 @@
+"""Opening a journal for writing: what it finds at the end, what it makes durable, and what it forgets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from logwright.appendfile import Reader, Writer
+from logwright.appendfile.bytes.layout import MAX_ID
+from logwright.appendfile.bytes.records import Checkpoint, Record
+from logwright.appendfile.files.opening import forget_done
+from logwright.core.io.disk import REAL_DISK, OpenMode, RealDisk, RealFile
+from logwright.errors import LogwrightError
+from tests.appendfile.samples import HINT, data, write
+
+HOME = Path(".logwright")
+ASIDE = HOME / "recovery"
+
+
+class RecordingFile(RealFile):
+    """A file that notes when it is written and synced, from when the journal is locked."""
+
+    events: list[tuple[str, str]]
+
+    def write_at(self, position: int, data: memoryview | bytes) -> int:
+        self.events.append(("write", self.path.name))
+        return super().write_at(position, data)
+
+    def sync(self) -> None:
+        self.events.append(("sync", self.path.name))
+        super().sync()
+
+    def lock(self) -> None:
+        super().lock()
+        self.events.clear()  # what was done before may have come too early: another program had the lock
+
+
+class RecordingDisk(RealDisk):
+    """The real disk; `events` is what was written, synced and removed since the lock was taken, in order."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, str]] = []
+
+    def open(self, path: Path, mode: OpenMode) -> RealFile:
+        file = super().open(path, mode)
+        found = RecordingFile.__new__(RecordingFile)
+        for name in RealFile.__slots__:
+            setattr(found, name, getattr(file, name))
+        found.events = self.events
+        file.descriptor = -1
+        return found
+
+    def sync_directory(self, path: Path) -> None:
+        self.events.append(("sync", path.name))
+        super().sync_directory(path)
+
+    def remove(self, path: Path) -> None:
+        self.events.append(("remove", path.name))
+        super().remove(path)
+
+
+# --- what is found at the end -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("records", "has_data"),
+    [
+        ([Checkpoint(1, 1)], False),
+        ([Checkpoint(0, 1), *data("a")], True),
+        ([Checkpoint(0, 1), *data("a"), Checkpoint(1, 1)], True),
+        ([Checkpoint(0, 1), *data("a"), Checkpoint(0, 2)], False),
+        ([Checkpoint(0, 1), Checkpoint(1, 1)], False),
+    ],
+    ids=["a hint", "data", "data and a check", "data and a register", "a check"],
+)
+def test_a_segment_is_registered_only_if_it_has_data(tmp_path: Path, records: list[Record], has_data: bool) -> None:
+    current = max(record.current for record in records if isinstance(record, Checkpoint))
+    with Writer(write(tmp_path, {4: records})) as writer:
+        assert (writer.current, writer.register_checkpoint()) == (current, current + has_data)
+
+
+def test_the_files_that_a_closed_segment_needs_are_known_after_a_reopening(tmp_path: Path) -> None:
+    files = {
+        0: [HINT, *data("a"), Checkpoint(0, 1), *data("b")],
+        1: [Checkpoint(0, 1), *data("c"), Checkpoint(0, 2)],
+        2: [Checkpoint(0, 2), *data("d"), Checkpoint(0, 3)],
+        3: [Checkpoint(0, 3), *data("e")],
+    }
+    with Writer(write(tmp_path, files)) as writer:
+        for first in (0, 1, 2):
+            writer.check_checkpoint()
+            assert sorted(tmp_path.glob("*.journal")) == [tmp_path / f"{each}.journal" for each in range(first, 4)]
+
+
+def test_a_journal_with_the_last_but_one_id_can_be_put_aside(tmp_path: Path) -> None:
+    write(tmp_path, {MAX_ID - 1: [HINT, *data("a")]})
+    writer, recovery = Writer.open(tmp_path)
+    with writer:
+        assert [segment.records for segment in recovery] == [[b"a"]]
+        assert (tmp_path / f"{MAX_ID}.journal").exists()
+
+
+# --- what is durable before what --------------------------------------------------------------------------------------
+
+
+def test_what_says_that_a_segment_is_checked_is_durable_before_its_files_go(tmp_path: Path) -> None:
+    disk = RecordingDisk()
+    with Writer(tmp_path, file_bytes=60, disk=disk) as writer:
+        for record in (b"a" * 30, b"b" * 30):
+            writer.append(record)
+            writer.register_checkpoint()
+        writer.flush()
+        disk.events.clear()
+        writer.check_checkpoint()
+        last = disk.events.index(("remove", "0.journal"))
+        assert disk.events[last - 1][0] == "sync"
+        assert disk.events[last - 1] == ("sync", f"{writer.file_id}.journal")
+
+
+def test_a_file_that_is_begun_for_others_is_durable(tmp_path: Path) -> None:
+    disk = RecordingDisk()
+    with Writer(tmp_path, disk=disk) as writer:
+        writer.append(b"a")
+        writer.flush()
+        assert writer.begin_file() == 1
+        assert disk.events[-1] == ("sync", "0.journal")
+
+
+def test_what_a_killed_program_has_written_is_durable_before_more_is(tmp_path: Path) -> None:
+    write(tmp_path, {5: [HINT, *data("a")]})
+    disk = RecordingDisk()
+    with Writer(tmp_path, disk=disk):
+        assert {("sync", "5.journal"), ("sync", tmp_path.name)} <= set(disk.events)
+        assert "write" not in {what for what, _ in disk.events}
+
+
+def test_a_move_by_a_killed_program_is_durable_before_something_is_written(tmp_path: Path) -> None:
+    write(tmp_path, {5: [HINT, *data("a")]})
+    (tmp_path / ASIDE / "6").mkdir(parents=True)
+    (tmp_path / "5.journal").rename(tmp_path / ASIDE / "6" / "5.journal")
+    disk = RecordingDisk()
+    with Writer(tmp_path, disk=disk) as writer:
+        synced = {name for what, name in disk.events if what == "sync"}
+        assert {"6", "recovery", tmp_path.name} <= synced
+        writer.append(b"b")
+    assert [segment.records for segment in Reader(tmp_path).segments()] == [[b"a"], [b"b"]]
+
+
+# --- links ------------------------------------------------------------------------------------------------------------
+
+
+def test_files_are_not_put_aside_through_a_link(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    journal = write(tmp_path / "journal", {0: [HINT, *data("a")]})
+    (journal / HOME).mkdir()
+    (journal / ASIDE).symlink_to(elsewhere)
+    with pytest.raises(LogwrightError):
+        Writer.open(journal)
+    assert list(elsewhere.iterdir()) == []
+    assert (journal / "0.journal").exists()
+
+
+def test_what_is_done_with_is_not_removed_through_a_link(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "a letter").write_text("to somebody")
+    journal = write(tmp_path / "journal", {9: [HINT, *data("a")]})
+    (journal / HOME).mkdir()
+    (journal / HOME / "recovered-9-0-0-0").symlink_to(elsewhere)
+    (journal / HOME / "recovered-8-0-0-0").write_text("a file")
+    Writer(journal).close()
+    assert (elsewhere / "a letter").exists()
+
+
+# --- what is forgotten ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("files", "done", "is_forgotten"),
+    [
+        ({4: [Checkpoint(2, 2)]}, "recovered-3-2-2-25", True),
+        ({4: [Checkpoint(2, 3)]}, "recovered-3-2-2-25", True),
+        ({4: [Checkpoint(1, 1)]}, "recovered-3-2-2-25", False),
+        ({3: [Checkpoint(2, 2)]}, "recovered-3-2-2-25", False),
+        ({2: [Checkpoint(2, 2)]}, "recovered-3-2-2-25", False),
+        ({2: [Checkpoint(2, 2)], 3: [Checkpoint(2, 2)]}, "recovered-3-2-2-25", True),
+        ({}, "recovered-3-2-2-25", False),
+    ],
+    ids=["told", "told later", "a smaller segment", "the same file", "an earlier file", "from it on", "no file"],
+)
+def test_the_name_of_what_is_done_goes_once_files_tell_its_ids(
+    tmp_path: Path, files: dict[int, list[Record]], done: str, is_forgotten: bool
+) -> None:
+    write(tmp_path, files)
+    (tmp_path / HOME / done).mkdir(parents=True)
+    forget_done(REAL_DISK, tmp_path)
+    assert (tmp_path / HOME / done).exists() != is_forgotten
+
+
+def test_opening_forgets_what_files_tell(tmp_path: Path) -> None:
+    write(tmp_path, {4: [Checkpoint(2, 2)]})
+    (tmp_path / HOME / "recovered-3-2-2-25").mkdir(parents=True)
+    Writer(tmp_path).close()
+    assert not (tmp_path / HOME / "recovered-3-2-2-25").exists()

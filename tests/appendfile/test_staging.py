@@ -1,0 +1,113 @@
+"""Publishing batches to a journal that somebody has left in the middle of a segment."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from logwright.appendfile import Reader, Segment, Writer
+from logwright.core.io.disk import Disk, File, OpenMode
+from tests.appendfile.staging_subject import AppendfileStaging
+from tests.contract.staging import ROOT
+from tests.support.simulated_disk import SimulatedDisk, SimulatedFile
+
+SUBJECT = AppendfileStaging()
+
+
+def left_open(disk: Disk) -> None:
+    with Writer(ROOT, disk=disk) as writer:
+        writer.append(b"closed")
+        writer.register_checkpoint()
+        writer.append(b"open")
+
+
+def publish(disk: Disk, run: str, *rows: bytes) -> None:
+    SUBJECT.publish(disk, run, [SUBJECT.stage(disk, run, 0, [(row,) for row in rows])])
+
+
+def test_a_batch_follows_a_segment_that_was_left_open_and_is_none_of_it() -> None:
+    disk = SimulatedDisk()
+    left_open(disk)
+    publish(disk, "one", b"a", b"b")
+    publish(disk, "two", b"c")
+    expected = [Segment(0, [b"closed"], True), Segment(1, [b"open"], False)]
+    expected += [Segment(1, [b"a", b"b"], True), Segment(2, [b"c"], True)]
+    assert Reader(ROOT, disk=disk).segments() == expected
+    assert Reader(ROOT, disk=disk).verify().sound
+    writer, recovery = Writer.open(ROOT, disk=disk)
+    with writer:
+        assert list(recovery) == expected
+
+
+def test_a_power_cut_while_such_a_batch_is_published_loses_nothing_that_was_there() -> None:
+    disk = SimulatedDisk()
+    left_open(disk)
+    disk.settle()
+    publish(disk, "one", b"a", b"b")
+    seen = set()
+    for state in disk.crash_states(format="appendfile"):
+        with Writer(Path(ROOT), disk=state):  # completes what was committed
+            pass
+        found = Reader(ROOT, disk=state).segments()
+        assert [segment.records for segment in found[:2]] == [[b"closed"], [b"open"]]
+        assert [segment.complete for segment in found[:2]] == [True, False]
+        assert found[2:] in ([], [Segment(1, [b"a", b"b"], True)])
+        seen.add(len(found))
+    assert seen == {2, 3}
+
+
+class NotingDisk(SimulatedDisk):
+    """A disk that notes in which order locks are taken, and names given, synced and removed. A sync can kill it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.events: list[tuple[str, str]] = []
+        self.is_killed_after = ("", "")
+
+    def open(self, path: Path, mode: OpenMode) -> File:
+        if mode == "create":
+            self.events.append(("create", path.suffix))
+        return super().open(path, mode)
+
+    def sync_directory(self, path: Path) -> None:
+        if self.events[-1:] == [self.is_killed_after]:
+            raise KeyboardInterrupt
+        self.events.append(("sync", path.name))
+        super().sync_directory(path)
+
+    def take_lock(self, file: SimulatedFile, inode: int) -> None:
+        super().take_lock(file, inode)
+        self.events.append(("lock", file.path.suffix))
+
+    def rename(self, source: Path, target: Path) -> None:
+        self.events.append(("rename", target.suffix))
+        super().rename(source, target)
+
+    def remove(self, path: Path) -> None:
+        self.events.append(("remove", path.suffix))
+        super().remove(path)
+
+
+def test_the_files_of_a_batch_have_durable_names_before_it_is_committed() -> None:
+    disk = NotingDisk()
+    staged = SUBJECT.stage(disk, "one", 0, [(b"a",)])
+    disk.events.clear()
+    SUBJECT.publish(disk, "one", [staged])
+    created = disk.events.index(("create", ".staged"))
+    assert disk.events[created + 1] == ("sync", "staging")
+    assert ("rename", ".manifest") in disk.events[created:]
+
+
+def test_names_that_a_killed_publisher_has_given_are_durable_before_the_batch_is_forgotten() -> None:
+    disk = NotingDisk()
+    staged = SUBJECT.stage(disk, "one", 0, [(b"a",)])
+    disk.is_killed_after = ("rename", ".journal")
+    with pytest.raises(KeyboardInterrupt):
+        SUBJECT.publish(disk, "one", [staged])
+    disk.is_killed_after = ("", "")
+    disk.events.clear()
+    with Writer(ROOT, disk=disk):
+        before = disk.events[: disk.events.index(("remove", ".manifest"))]
+    locked = max(at for at, (what, _) in enumerate(before) if what == "lock")
+    assert ("sync", ROOT.name) in before[locked:], "before the lock another program may give names"

@@ -1,0 +1,284 @@
+"""Damages as an operator makes them, each with the account that is due, and what verify, readers and writers say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from logwright.errors import DamagedJournal
+from logwright.kestrel.bytes.records import Operation
+from logwright.kestrel.files import repair
+from logwright.kestrel.files.reader import Reader
+from logwright.kestrel.files.writer import Writer
+from logwright.kestrel.model.queue import Queue
+from tests.kestrel.samples import ADDED, REMOVE, RESERVE, addx, confirm, encoded, reserve_as, write
+from tests.support.damage import cut, drop, flip_bit, insert, noise, overwrite
+
+WHEN = "added 2011-03-13T07:06:40"
+
+
+def item(number: int, size: int = 20) -> Operation:
+    return addx(b"item %d " % number + b"." * (size - 6 - len(str(number))), added=ADDED + number)
+
+
+def live(path: Path) -> tuple[list[bytes], list[bytes]]:
+    """The beginnings of the items that wait, and of those that are reserved."""
+    state = Reader(path).queue_state()
+    return [one.data.rstrip(b". ") for one in state.items], [one.data.rstrip(b". ") for one in state.open]
+
+
+# --- the table ------------------------------------------------------------------------------------------------------
+
+ITEMS = [item(number) for number in range(10)]
+HISTORY = [*ITEMS, REMOVE, REMOVE, reserve_as(1), confirm(1), reserve_as(2)]
+"""Ten items of 41 bytes: 0 to 2 are finished, 3 is reserved, 4 to 9 wait. Then 13 bytes of other operations."""
+WHOLE = encoded(HISTORY)
+WAITING, RESERVED = [b"item %d" % number for number in range(4, 10)], [b"item 3"]
+
+Table = dict[str, tuple[Callable[[bytes], bytes], str, list[tuple[str, int, int, int, int | None]]]]
+DAMAGES: Table = {
+    # name: damage, kind of the problem, losses (kind, position, bytes, at least, at most)
+    "cut within an operation": (lambda data: cut(data, len(data) - 2), "torn_tail", []),
+    "garbage at the end": (lambda data: data + noise(40, seed=1), "torn_tail", []),
+    "zeros at the end": (lambda data: data + bytes(4096), "torn_tail", []),
+    "opcode of a finished item": (lambda data: flip_bit(data, 8 * 41 + 7), "malformed", [("restored", 41, 1, 0, 0)]),
+    "opcode and times of one": (
+        lambda data: overwrite(overwrite(data, 41, b"\xff"), 46, b"\xff" * 16),
+        "malformed",
+        [("lost", 41, 41, 1, 1)],
+    ),
+    "size of a waiting item": (lambda data: flip_bit(data, 8 * 206 + 31), "malformed", [("restored", 206, 4, 0, 0)]),
+    "a sector of zeros": (lambda data: overwrite(data, 82, bytes(100)), "malformed", [("lost", 82, 123, 0, None)]),
+    "noise within": (lambda data: overwrite(data, 82, noise(100)), "malformed", [("lost", 82, 123, 0, None)]),
+    "bytes pushed in": (lambda data: insert(data, 82, b"\xff" * 7), "malformed", [("lost", 82, 7, 0, None)]),
+    "bytes taken out": (lambda data: drop(data, 85, 88), "malformed", [("lost", 82, 38, 0, None)]),
+    "a removal": (lambda data: flip_bit(data, 8 * 410 + 7), "malformed", [("lost", 410, 7, 0, None)]),
+    "all zeros": (lambda data: bytes(len(data)), "malformed", [("lost", 0, len(WHOLE), 0, None)]),
+    "text": (lambda data: b"to do: nothing\n" * 20, "malformed", [("lost", 0, 300, 0, None)]),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_each_damage_has_its_account(name: str, tmp_path: Path) -> None:
+    damage, kind, losses = DAMAGES[name]
+    path = tmp_path / "cars"
+    path.write_bytes(damage(WHOLE))
+    before = path.read_bytes()
+    assert [problem.kind for problem in Reader(path).verify().problems] == [kind]
+    if kind == "torn_tail":
+        list(Reader(path))
+    else:
+        with pytest.raises(DamagedJournal):
+            list(Reader(path))
+        with pytest.raises(DamagedJournal, match="nothing was changed"):
+            Queue(tmp_path, "cars")
+        assert path.read_bytes() == before
+    plan = repair.plan(path)
+    found = [(loss.kind, loss.position, loss.bytes, loss.at_least, loss.at_most) for loss in plan.losses]
+    assert found == losses
+    assert plan.left == ()
+    repair.apply(path, plan)
+    report = Reader(path).verify()
+    assert (report.sound, len(report.losses)) == (True, len(losses))
+    repair.undo(path)
+    assert path.read_bytes() == before
+    assert Reader(path).verify().losses == []
+
+
+# --- queues are replayed by position ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("reserve", [RESERVE, reserve_as(1)], ids=["documented", "kestrel2"])
+def test_a_finished_item_that_is_lost_takes_no_live_one_with_it(reserve: Operation, tmp_path: Path) -> None:
+    items = [item(number) for number in range(4)]
+    bad = overwrite(overwrite(encoded(items), 41, b"\xff"), 46, b"\xff" * 16)
+    path = tmp_path / "cars"
+    path.write_bytes(bad + encoded([REMOVE, REMOVE, reserve]))
+    (loss,) = repair.plan(path).losses
+    assert loss.what.split("; ") == [
+        "the item 'item 1 .............', which was finished",
+        f"the item before it, 'item 0 .............' {WHEN}.000Z, may have damaged data",
+    ]
+    assert loss.fields["item"] == {"place": "cars@41", "added": None, "xid": None, "state": "finished"}
+    repair.apply(path, repair.plan(path))
+    assert live(path) == ([b"item 3"], [b"item 2"])
+
+
+def test_a_live_item_that_is_lost_is_named_and_needs_no_placeholder(tmp_path: Path) -> None:
+    path = tmp_path / "cars"
+    path.write_bytes(overwrite(overwrite(encoded([*ITEMS, REMOVE]), 82, b"\xff"), 95, b"\x01" * 8))
+    (loss,) = repair.plan(path).losses
+    assert loss.what.startswith("the item 'item 2 .............', which was waiting")
+    assert (loss.fields["placeholders"], loss.at_least, loss.at_most) == (0, 1, 1)
+    repair.apply(path, repair.plan(path))
+    assert live(path)[0] == [b"item 1", *(b"item %d" % number for number in range(3, 10))]
+
+
+def test_512_zeros_are_no_item_and_what_they_may_have_held_is_in_the_account(tmp_path: Path) -> None:
+    items = [item(number, 30) for number in range(30)]
+    path = tmp_path / "cars"
+    path.write_bytes(overwrite(encoded([*items, *[REMOVE] * 20]), 200, bytes(512)))
+    (loss,) = repair.plan(path).losses
+    assert (loss.kind, loss.at_least, loss.at_most) == ("lost", 0, None)
+    assert "up to 24 items, or the removal of up to 510 items" in loss.what
+    assert loss.fields["suspect"] == "cars@153"
+    repair.apply(path, repair.plan(path))
+    waiting = live(path)[0]
+    assert waiting[-10:] == [b"item %d" % number for number in range(20, 30)], "no live item is gone"
+    assert len(waiting) == len(loss.fields["again"]), "and those that came back are named"
+    assert all(one.startswith(b"item ") for one in waiting)
+
+
+@pytest.mark.parametrize("data", [b"item", bytes(100)], ids=["text", "binary"])
+def test_an_account_names_at_most_twenty_items_and_how_many_more(data: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "cars"
+    items = [addx(b"%d %b" % (number, data) if number < 20 else data) for number in range(200)]
+    path.write_bytes(overwrite(encoded([*items, *[REMOVE] * 60, item(200)]), 200, bytes(512)))
+    (loss,) = repair.plan(path).losses
+    assert len(loss.what) < 1200
+    first = (
+        "'item', 'item'" if data == b"item" else f"100 bytes at cars@{loss.fields['again'][0].split('@')[1]}, 100 bytes"
+    )
+    assert f"these may be finished already: {first}" in loss.what
+    assert f" and {len(loss.fields['again']) - 10} more; " in loss.what
+    assert loss.what.endswith(f" and {loss.fields['finished'] - 10} more")
+
+
+def test_removals_after_a_bad_one_stay_and_the_items_that_come_back_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "cars"
+    whole = encoded([*(item(number) for number in range(200)), *[REMOVE] * 200])
+    path.write_bytes(flip_bit(whole, 8 * (len(whole) - 101) + 6))
+    (loss,) = repair.plan(path).losses
+    assert (loss.position, loss.bytes) == (len(whole) - 103, 5)
+    repair.apply(path, repair.plan(path))
+    assert live(path)[0] == [b"item %d" % number for number in range(195, 200)]
+    assert "of 5 live items these may be finished already: 'item 195 .......'…, 'item 196 .......'…" in loss.what
+    assert loss.fields["again"] == [f"cars@{41 * number}" for number in range(195, 200)]
+
+
+LAST_REMOVALS = {
+    "one removal after one bad byte": (b"\xff\x01", "malformed"),
+    "one reservation after one bad byte": (b"\xff\x03", "malformed"),
+    "two removals after two bad bytes": (b"\xff\xfe\x01\x01", "malformed"),
+    "one removal after two bad bytes": (b"\xff\xfe\x01", "torn_tail"),
+    "a bad byte": (b"\xff", "torn_tail"),
+    "a confirmation that is cut short": (b"\x06\x01", "torn_tail"),
+}
+
+
+@pytest.mark.parametrize("name", LAST_REMOVALS)
+def test_what_follows_bad_bytes_to_the_end_decides_whether_a_tail_is_torn(name: str, tmp_path: Path) -> None:
+    end, kind = LAST_REMOVALS[name]
+    path = tmp_path / "cars"
+    path.write_bytes(encoded(ITEMS) + end)
+    (problem,) = Reader(path).verify().problems
+    assert (problem.kind, problem.position) == (kind, 410)
+    assert [loss.bytes for loss in repair.plan(path).losses] == ([len(end)] if kind == "malformed" else [])
+    repair.apply(path, repair.plan(path))
+    assert path.read_bytes() == encoded(ITEMS), "an item is rather delivered twice than lost to a made-up removal"
+
+
+def test_an_item_whose_first_byte_was_swallowed_by_a_shortened_operation_is_no_torn_tail(tmp_path: Path) -> None:
+    path = tmp_path / "cars"
+    whole = encoded([item(0), item(1), reserve_as(1), confirm(1), item(2), REMOVE])
+    path.write_bytes(drop(whole, 89, 90))
+    assert [problem.kind for problem in Reader(path).verify().problems] == ["malformed"]
+    (loss,) = repair.plan(path).losses
+    assert (loss.position + loss.bytes, loss.at_most) == (len(whole) - 1, None)
+
+
+def test_a_file_of_zeros_is_refused_and_its_account_says_that_a_crash_may_have_left_it(tmp_path: Path) -> None:
+    path = tmp_path / "cars"
+    path.write_bytes(bytes(4096))
+    with pytest.raises(DamagedJournal, match="it begins with zeros, so it was overwritten, or a crash came before it"):
+        Queue(tmp_path, "cars")
+    (loss,) = repair.plan(path).losses
+    assert loss.what.split("; ") == [
+        "operations in 4096 bytes that cannot be read: up to 195 items, or the removal of up to 4096 items",
+        "all of it is zeros: if the file was never synced, as before a crash, nothing durable is lost",
+    ]
+    path.write_bytes(bytes(4095) + b"\xff")
+    (loss,) = repair.plan(path).losses
+    assert "zeros" not in loss.what
+
+
+def test_a_placeholder_is_never_delivered(tmp_path: Path) -> None:
+    path = tmp_path / "cars"
+    bad = overwrite(overwrite(encoded([item(0), item(1)]), 0, b"\xff"), 5, b"\xff" * 16)
+    path.write_bytes(bad + encoded([reserve_as(1)]))
+    (loss,) = repair.plan(path).losses
+    assert (loss.fields["item"]["state"], loss.fields["placeholders"]) == ("reserved", 1)
+    repair.apply(path, repair.plan(path))
+    with Queue(tmp_path, "cars") as queue:
+        assert [queue.get(), queue.get()] == [item(1).data, None]
+
+
+def test_items_after_deleted_bytes_are_found(tmp_path: Path) -> None:
+    path = tmp_path / "cars"
+    path.write_bytes(drop(WHOLE, 150, 153))
+    repair.apply(path, repair.plan(path))
+    kept = [one.data for one in Reader(path).operations() if isinstance(one, Operation) and one.data]
+    assert kept[-5:] == [one.data for one in ITEMS[-5:]]
+
+
+def test_a_damaged_rotated_file_keeps_the_newest_aligned(tmp_path: Path) -> None:
+    bad = overwrite(overwrite(encoded([item(0), item(1)]), 0, b"\xff"), 5, b"\xff" * 16)
+    (tmp_path / "cars.900").write_bytes(bad)
+    path = write(tmp_path / "cars", item(2), REMOVE, REMOVE)
+    repair.apply(path, repair.plan(path))
+    assert live(path)[0] == [b"item 2"]
+
+
+# --- a rotated file that is missing -----------------------------------------------------------------------------------
+
+
+def three_files(directory: Path) -> Path:
+    path = directory / "cars"
+    with Writer(path) as writer:
+        for number in range(3):
+            writer.append(item(number))
+            writer.rotate()
+        writer.append(item(3))
+        writer.remove()
+    return path
+
+
+def test_a_missing_rotated_file_is_a_problem_until_its_loss_is_accepted(tmp_path: Path) -> None:
+    path = three_files(tmp_path)
+    assert Reader(path).verify().sound
+    gone = sorted(tmp_path.glob("cars.*"))[1]
+    gone.unlink()
+    report = Reader(path).verify()
+    assert [(problem.file, problem.kind) for problem in report.problems] == [(gone.name, "missing_file")]
+    for opener in (Writer, lambda path: Queue(path.parent, path.name)):
+        with pytest.raises(DamagedJournal, match=r"this file is missing; nothing was changed"):
+            opener(path)
+    plan = repair.plan(path)
+    assert [(loss.file, loss.bytes, loss.at_least, loss.at_most) for loss in plan.losses] == [(gone.name, 41, 1, 41)]
+    repair.apply(path, plan)
+    report = Reader(path).verify()
+    assert (report.sound, len(report.losses)) == (True, 1)
+    Queue(tmp_path, "cars").close()
+    assert Reader(path).verify().sound
+
+
+def test_files_that_were_packed_are_not_missing(tmp_path: Path) -> None:
+    path = three_files(tmp_path)
+    with Writer(path) as writer:
+        writer.pack()
+    assert Reader(path).verify().sound
+    with Queue(tmp_path, "cars") as queue:
+        queue.delete()
+    write(path, item(1))
+    assert Reader(path).verify().sound
+
+
+def test_files_that_another_program_has_packed_are_not_missing(tmp_path: Path) -> None:
+    path = three_files(tmp_path)
+    first, second, third = sorted(tmp_path.glob("cars.*"))
+    third.write_bytes(encoded([item(number) for number in range(3)]))
+    first.unlink()
+    second.unlink()
+    assert Reader(path).verify().sound

@@ -1,0 +1,124 @@
+"""What a pack says: the operations that rebuild a state, replayed, give this state and no other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from logwright.kestrel.bytes import codec
+from logwright.kestrel.bytes.layout import DOCUMENTED, KESTREL2
+from logwright.kestrel.bytes.records import Operation
+from logwright.kestrel.files.reader import Reader
+from logwright.kestrel.model import packing
+from logwright.kestrel.model.packing import Packed, plain, state_operations
+from logwright.kestrel.model.survey import Survey
+from tests.kestrel.samples import addx
+from tests.support.simulated_disk import SimulatedDisk
+from tests.support.trees import write_file
+
+PATH = Path("/journal/cars")
+DIALECTS = pytest.mark.parametrize(("dialect", "name"), [(DOCUMENTED, "documented"), (KESTREL2, "kestrel2")])
+Reserved = list[tuple[int, bytes, int]]
+Front = list[tuple[bytes, int]]
+
+
+def written(xid: int, reserved: Reserved, front: Front, dialect: int) -> bytes:
+    return b"".join(
+        state_operations(
+            xid,
+            [(name, addx(data, expires=9), attempts) for name, data, attempts in reserved],
+            [(addx(data, expires=9), attempts) for data, attempts in front],
+            dialect,
+        )
+    )
+
+
+def replayed(disk: SimulatedDisk, data: bytes, dialect: Any) -> tuple[int, Reserved, Front]:
+    write_file(disk, PATH, data)
+    reader = Reader(PATH, dialect=dialect, disk=disk)
+    with reader.snapshot() as files:
+        survey = Survey(reader, files)
+        tally = survey.tally
+        items = survey.load(range(tally.added))
+        assert {item.expires for item in items.values()} <= {9}
+        assert tally.first == tally.added, "nothing else waits"
+        reserved = [(xid, items[item].data or b"", attempts) for xid, item, attempts in sorted(tally.open())]
+        return tally.xid, reserved, [(items[item].data or b"", attempts) for item, attempts in tally.front()]
+
+
+@DIALECTS
+@pytest.mark.parametrize("xid", [0, 1, 7, 2**31 - 1])
+@pytest.mark.parametrize(
+    ("reserved", "front"),
+    [
+        ([], []),
+        ([(3, b"a", 0)], []),
+        ([(3, b"a", 1), (5, b"b", 0), (6, b"c", 4)], []),
+        ([], [(b"a", 1)]),
+        ([], [(b"a", 2), (b"b", 1), (b"c", 5)]),
+        ([(1, b"a", 0), (2, b"b", 2), (4, b"c", 1)], [(b"d", 1), (b"e", 3), (b"f", 1)]),
+    ],
+)
+def test_a_state_comes_back_with_its_ids_and_attempts(
+    simulated_disk: SimulatedDisk, dialect: int, name: str, xid: int, reserved: Reserved, front: Front
+) -> None:
+    data = written(xid, reserved, front, dialect)
+    assert bool(data) == bool(xid or reserved or front)
+    if data:
+        assert replayed(simulated_disk, data, name) == (xid, reserved, front)
+
+
+@pytest.mark.parametrize(
+    ("dialect", "reserved", "front", "operations"),
+    [
+        (DOCUMENTED, [(3, b"a", 0)], [], "save_xid add_xid remove_tentative"),
+        (DOCUMENTED, [], [(b"a", 1)], "save_xid add_xid remove_tentative unremove"),
+        (DOCUMENTED, [], [], "save_xid"),
+        (KESTREL2, [(3, b"a", 0)], [], "addx remove_tentative_xid save_xid"),
+        (KESTREL2, [], [], "save_xid"),
+    ],
+)
+def test_the_last_id_is_said_once_and_where_nothing_moves_it_any_more(
+    dialect: int, reserved: Reserved, front: Front, operations: str
+) -> None:
+    data, position, found = written(7, reserved, front, dialect), 0, []
+    while position < len(data):
+        decoded = codec.decode(data, position, dialect=dialect)
+        assert isinstance(decoded, tuple)
+        found.append(decoded[0].op)
+        position = decoded[1].end
+    assert found == operations.split()
+
+
+@DIALECTS
+def test_so_many_attempts_are_remembered_and_no_more(
+    simulated_disk: SimulatedDisk, monkeypatch: pytest.MonkeyPatch, dialect: int, name: str
+) -> None:
+    monkeypatch.setattr(packing, "MOST_ATTEMPTS", 3)
+    reserved, front = [(7, b"a", 2), (8, b"b", 3), (9, b"c", 4)], [(b"d", 4), (b"e", 5)]
+    found = replayed(simulated_disk, written(9, reserved, front, dialect), name)
+    assert found == (9, [(7, b"a", 2), (8, b"b", 3), (9, b"c", 3)], [(b"d", 4), (b"e", 4)])
+
+
+def test_an_item_without_a_time_stays_one_and_others_lose_their_id() -> None:
+    old = Operation("add", expires=5, data=b"a")
+    assert plain(old) is old
+    named = Operation("add_xid", 4, added=3, expires=5, data=b"a")
+    assert plain(named) == Operation("addx", added=3, expires=5, data=b"a")
+
+
+def test_a_place_near_an_item_is_the_last_piece_that_begins_before_it() -> None:
+    packed = Packed(1)
+    for size, items in ((100, 10), (50, 5), (70, 7)):
+        packed.begin_piece()
+        packed.size_bytes += size
+        packed.run_items += items
+    assert [packed.near(item) for item in (0, 9, 10, 14, 15, 99)] == [
+        (0, 0),
+        (0, 0),
+        (10, 100),
+        (10, 100),
+        *[(15, 150)] * 2,
+    ]

@@ -1,0 +1,276 @@
+"""Packs that are found beside what they replace: ours after a crash, and those that come from elsewhere.
+
+A pack of ours is whole, and what it replaces may go. Of another one nobody knows, so no byte of it is lost: it is kept
+beside the queue, or the queue does not open. And files whose numbers are the same are never guessed at.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from logwright.core.bytes.outcome import Damage
+from logwright.core.format import Located
+from logwright.core.io.disk import Disk
+from logwright.errors import DamagedJournal, LogwrightError
+from logwright.kestrel.files import repair
+from logwright.kestrel.files.files import list_files
+from logwright.kestrel.files.reader import Reader
+from logwright.kestrel.files.scanner import Scanner
+from logwright.kestrel.files.writer import Writer
+from logwright.kestrel.model.packing import write_pack
+from logwright.kestrel.model.queue import Queue
+from logwright.kestrel.tables.splits import SPLITS
+from tests.kestrel.samples import REMOVE, addx, encoded, save_xid
+from tests.support.faulty_disk import failing_calls
+from tests.support.simulated_disk import SimulatedDisk
+from tests.support.trees import read_tree, write_tree
+
+HOME = Path("/queues")
+OLD = {"cars.904": encoded([addx(b"A")]), "cars.950": encoded([addx(b"B"), REMOVE, addx(b"C")])}
+NEWEST = {"cars": encoded([addx(b"D")])}
+WHOLE = encoded([save_xid(0), addx(b"B"), addx(b"C")])
+Opener = Callable[[Disk], Any]
+OPENERS = pytest.mark.parametrize(
+    "opener", [lambda disk: Queue(HOME, "cars", disk=disk), lambda disk: Writer(HOME / "cars", disk=disk)]
+)
+
+
+def with_files(files: dict[str, bytes]) -> SimulatedDisk:
+    disk = SimulatedDisk()
+    disk.make_directory(HOME)
+    write_tree(disk, HOME, files)
+    return disk
+
+
+def visible(disk: Disk) -> dict[str, bytes]:
+    return {name: data for name, data in read_tree(disk, HOME).items() if not name.startswith(".logwright")}
+
+
+def kept(disk: Disk) -> dict[str, bytes]:
+    """What is kept, by the names that the files had."""
+    tree = read_tree(disk, HOME)
+    return {name.split("/")[-1].partition(".@")[0]: tree[name] for name in tree if name.startswith(".logwright/cut/")}
+
+
+def items(disk: Disk) -> list[bytes]:
+    return [item.data for item in Reader(HOME / "cars", disk=disk).queue_state().items]
+
+
+# --- a pack from elsewhere --------------------------------------------------------------------------------------------
+
+
+@OPENERS
+def test_whatever_a_foreign_pack_lacks_no_byte_is_lost(opener: Opener) -> None:
+    """Cut at every byte: also where an operation ends, which nobody can tell from a pack that is whole."""
+    ends = [len(encoded([save_xid(0), addx(b"B"), addx(b"C")][:count])) for count in (1, 2, 3)]
+    for end in range(len(WHOLE) + 1):
+        disk = with_files({**OLD, "cars.950.pack": WHOLE[:end], **NEWEST})
+        before, counted = visible(disk), items(disk)
+        if end in ends:
+            opener(disk).close()
+            assert kept(disk) == OLD
+            assert items(disk) == counted, "readers count what the queue counts"
+            assert visible(disk)["cars.950"] == WHOLE[:end]
+        else:
+            with pytest.raises(DamagedJournal, match=r"^/queues/cars.950.pack @ .* still there: cars.904, cars.950$"):
+                opener(disk)
+            assert visible(disk) == before
+
+
+def test_what_a_foreign_pack_replaces_is_kept_and_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for name, data in {**OLD, "cars.950.pack": WHOLE}.items():
+        (tmp_path / name).write_bytes(data)
+    told = {problem.file: problem.message for problem in Reader(tmp_path / "cars").verify().anomalies}
+    assert told["cars.904"].endswith("the next writer keeps it in .logwright/cut, as the pack is from elsewhere")
+    with caplog.at_level(logging.WARNING), Queue(tmp_path, "cars") as queue:
+        assert list(queue) == [b"B", b"C"]
+    assert [record.getMessage().split(", which")[0] for record in caplog.records] == [
+        f"{tmp_path / 'cars.950.pack'}: a pack from elsewhere stands for {name}" for name in ("cars.904", "cars.950")
+    ]
+    summary = Reader(tmp_path / "cars").summary()
+    assert summary.details["kept_bytes"] == sum(map(len, OLD.values()))
+
+
+@OPENERS
+def test_an_empty_pack_that_replaces_nothing_but_empty_files_is_finished(opener: Opener) -> None:
+    disk = with_files({"cars.904": b"", "cars.950": b"", "cars.950.pack": b"", "cars.951": b"", **NEWEST})
+    opener(disk).close()
+    assert sorted(visible(disk)) == ["cars", "cars.950", "cars.951"]
+    assert kept(disk) == {}
+
+
+@OPENERS
+@pytest.mark.parametrize("dead", [{}, OLD], ids=["alone", "beside what it replaces"])
+@pytest.mark.parametrize("damaged", ["cars.950.pack", "cars.960", "cars"])
+def test_a_pack_is_not_finished_while_a_file_that_counts_is_damaged(
+    opener: Opener, dead: dict[str, bytes], damaged: str
+) -> None:
+    """Opening says that it has changed nothing: then the pack keeps its suffix, and what it replaces its place."""
+    files = {**dead, "cars.950.pack": WHOLE, "cars.960": encoded([addx(b"E")]), **NEWEST}
+    disk = with_files({**files, damaged: b"\xff" + files[damaged]})
+    before = read_tree(disk, HOME)
+    with pytest.raises(DamagedJournal, match=r"there is no operation 255; .*nothing was changed"):
+        opener(disk)
+    assert visible(disk) == before
+    assert kept(disk) == {}
+
+
+@OPENERS
+def test_a_pack_is_finished_before_a_torn_tail_is_cut(opener: Opener) -> None:
+    disk = with_files({"cars.950.pack": WHOLE, "cars": NEWEST["cars"] + encoded([addx(b"E")])[:-1]})
+    opener(disk).close()
+    assert visible(disk) == {"cars.950": WHOLE, **NEWEST}
+    assert kept(disk) == {"cars": encoded([addx(b"E")])[:-1]}
+
+
+def test_an_empty_pack_is_a_problem_and_damage_for_every_reader() -> None:
+    disk = with_files({**OLD, "cars.950.pack": b"", **NEWEST})
+    reader = Reader(HOME / "cars", disk=disk)
+    assert [(found.file, found.position, found.kind) for found in reader.verify().problems] == [
+        ("cars.950.pack", 0, "empty_pack")
+    ]
+    assert [(found.file, found.message) for found in reader.verify().anomalies] == [
+        (name, "it does not count as long as cars.950.pack is there") for name in OLD
+    ]
+    assert reader.summary().damaged
+    with pytest.raises(DamagedJournal, match=r"cars.950.pack @ 0: the pack is empty"):
+        list(reader)
+    first, second = reader.operations(mode="permissive")
+    assert isinstance(first, Damage)
+    assert (first.file, first.kind) == ("cars.950.pack", "empty_pack")
+    assert [operation.data for operation in reader.operations(mode="dropmalformed")] == [second.data] == [b"D"]
+    with Scanner(HOME / "cars", timeout=0, mode="permissive", disk=disk) as scanner:
+        assert [isinstance(item, Damage) for item in scanner.located()] == [True, False]
+        assert list(scanner.located()) == [], "it is told once"
+    with pytest.raises(DamagedJournal, match="the pack is empty"):
+        [list(SPLITS.chunks(reader, split)) for split in SPLITS.plan(reader)]
+
+
+def test_repairing_removes_an_empty_pack_so_that_the_files_count_again() -> None:
+    disk = with_files({**OLD, "cars.950.pack": b"", **NEWEST})
+    before = visible(disk)
+    repair.apply(HOME / "cars", repair.plan(HOME / "cars", disk=disk), disk=disk)
+    with Queue(HOME, "cars", disk=disk) as queue:
+        assert list(queue) == [b"B", b"C", b"D"]
+    repair.undo(HOME / "cars", disk=disk)
+    assert visible(disk) == before
+
+
+@pytest.mark.parametrize("way", ["crash_states", "process_kills"])
+def test_a_crash_while_a_foreign_pack_is_taken_over_loses_no_byte(way: str) -> None:
+    disk = with_files({**OLD, "cars.950.pack": WHOLE, **NEWEST})
+    disk.settle()
+    Writer(HOME / "cars", disk=disk).close()
+    states = 0
+    for state in getattr(disk, way)(format="kestrel", **({"most": 24} if way == "crash_states" else {})):
+        assert items(state) == [b"B", b"C", b"D"]
+        for _ in range(2):
+            there = [data for name, data in read_tree(state, HOME).items() if "cars." in name]
+            assert all(data in there for data in [*OLD.values(), WHOLE])
+            Writer(HOME / "cars", disk=state).close()
+        assert kept(state) == OLD
+        states += 1
+    assert states > len(OLD), "a crash at each step, at least"
+
+
+def test_whichever_call_fails_while_a_foreign_pack_is_taken_over_no_byte_is_lost() -> None:
+    for faulty in failing_calls(lambda: with_files({**OLD, "cars.950.pack": WHOLE, **NEWEST}), format="kestrel"):
+        with contextlib.suppress(LogwrightError):
+            Writer(HOME / "cars", disk=faulty).close()
+        there = [data for name, data in read_tree(faulty.inner, HOME).items() if "cars." in name]
+        assert all(data in there for data in [*OLD.values(), WHOLE])
+        Writer(HOME / "cars", disk=faulty.inner).close()
+        assert kept(faulty.inner) == OLD
+
+
+# --- a pack of ours ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dialect", ["documented", "kestrel2"])
+@pytest.mark.parametrize("left", [b"", b"left"])
+def test_a_pack_of_ours_that_a_crash_has_left_keeps_nothing(dialect: Any, left: bytes) -> None:
+    disk = with_files(
+        {"cars.904": encoded([addx(b"A")]), "cars.950": encoded([REMOVE, *([addx(left)] if left else [])])}
+    )
+    with Writer(HOME / "cars", dialect=dialect, disk=disk):
+        write_pack(disk, Reader(HOME / "cars", dialect=dialect, disk=disk), 950)
+    assert list_files(disk, HOME, "cars").dead == ["cars.904", "cars.950"]
+    assert Reader(HOME / "cars", disk=disk).verify().problems == []
+    with Queue(HOME, "cars", disk=disk, dialect=dialect) as queue:
+        assert list(queue) == ([left] if left else [])
+        assert sorted(visible(disk)) == ["cars", "cars.950"]
+    assert kept(disk) == {}
+
+
+def test_what_came_between_a_crash_and_the_next_opening_is_kept() -> None:
+    """The pack is ours and whole, but it was written when this file was not there."""
+    disk = with_files(OLD)
+    write_pack(disk, Reader(HOME / "cars", disk=disk), 950)
+    write_tree(disk, HOME, {"cars.920": encoded([addx(b"late")])})
+    with Queue(HOME, "cars", disk=disk) as queue:
+        assert list(queue) == [b"B", b"C"]
+    assert kept(disk) == {"cars.920": encoded([addx(b"late")])}
+
+
+@pytest.mark.parametrize(
+    "note", [b"", b"[]", b"{", b'{"pack": 950}', b'{"pack": 950, "bytes": 57, "replaces": 3}', b"[" * 99999]
+)
+def test_a_note_that_makes_no_sense_names_nothing(note: bytes) -> None:
+    disk = with_files({**OLD, "cars.950.pack": WHOLE, **NEWEST, ".logwright/cars.packed": note})
+    Queue(HOME, "cars", disk=disk).close()
+    assert kept(disk) == OLD
+
+
+def test_a_pack_of_an_empty_queue_is_not_empty_and_goes_with_the_queue() -> None:
+    disk = with_files({"cars.904": encoded([addx(b"A"), REMOVE]), **NEWEST})
+    with Writer(HOME / "cars", disk=disk) as writer:
+        writer.pack()
+    assert visible(disk) == {"cars.904": encoded([save_xid(0)]), **NEWEST}
+    queue = Queue(HOME, "cars", disk=disk)
+    queue.delete()
+    assert sorted(read_tree(disk, HOME)) == [".logwright", ".logwright/cars.lck"]
+
+
+# --- names ------------------------------------------------------------------------------------------------------------
+
+
+@OPENERS
+@pytest.mark.parametrize("suffix", ["", ".pack"])
+def test_two_files_of_one_number_are_refused_and_both_are_named(suffix: str, opener: Opener) -> None:
+    disk = with_files(
+        {f"cars.904{suffix}": encoded([addx(b"A")]), f"cars.0904{suffix}": encoded([addx(b"B")]), **NEWEST}
+    )
+    before = visible(disk)
+    with pytest.raises(DamagedJournal, match=rf"cars.0904{suffix} @ 0: its number is that of cars.904{suffix}, "):
+        opener(disk)
+    assert visible(disk) == before
+    reader = Reader(HOME / "cars", disk=disk)
+    assert [(found.file, found.kind) for found in reader.verify().problems] == [(f"cars.0904{suffix}", "doubled_name")]
+    with pytest.raises(DamagedJournal, match=f"cars.0904{suffix} @ 0"):
+        list(reader)
+    read = [item.record.data if isinstance(item, Located) else item.file for item in reader.scan(mode="permissive")]
+    assert read == [f"cars.0904{suffix}", b"A", b"D"]
+    plan = repair.plan(HOME / "cars", disk=disk)
+    assert (plan.steps, len(plan.left)) == ((), 1)
+    with pytest.raises(DamagedJournal, match=f"cars.0904{suffix} @ 0"):
+        [list(SPLITS.chunks(reader, split)) for split in SPLITS.plan(reader)]
+
+
+def test_a_number_with_zeros_before_it_is_read_behind_and_packed(tmp_path: Path) -> None:
+    wanted = [b"%04d" % number for number in range(3000)]
+    (tmp_path / "cars.0904").write_bytes(encoded([addx(data) for data in wanted[:2000]]))
+    (tmp_path / "cars.00950").write_bytes(encoded([addx(data) for data in wanted[2000:]]))
+    with Queue(tmp_path, "cars", max_memory_bytes=2000, background=False) as queue:
+        assert queue.stats().reads_behind
+        assert list(queue) == wanted
+        assert queue.get_many(1500) == wanted[:1500]
+        queue._engine._rewrite()
+        assert list(queue) == wanted[1500:]
+        assert [queue.get() for _ in range(1500)] == wanted[1500:]
+    assert Reader(tmp_path / "cars").verify().sound

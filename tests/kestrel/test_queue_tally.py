@@ -1,0 +1,257 @@
+"""What a journal stands for, in little memory: the tally against the replay, its twins, and packs that say the same."""
+
+from __future__ import annotations
+
+import importlib
+import random
+from array import array
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from logwright.kestrel.bytes import codec
+from logwright.kestrel.bytes.layout import DATA_HEAD_BYTES, DOCUMENTED, KESTREL2
+from logwright.kestrel.bytes.records import OPS, Operation
+from logwright.kestrel.files import cursor
+from logwright.kestrel.files.reader import Reader
+from logwright.kestrel.files.writer import Writer
+from logwright.kestrel.model import quick, tally
+from logwright.kestrel.model.packing import MOST_ATTEMPTS, state_operations
+from logwright.kestrel.model.replay import Replay
+from logwright.kestrel.model.survey import Survey
+from tests.kestrel.samples import (
+    REMOVE,
+    RESERVE,
+    add_xid,
+    addx,
+    confirm,
+    continue_,
+    encoded,
+    reserve_as,
+    save_xid,
+    state_dump,
+    unremove,
+    write,
+)
+from tests.support.simulated_disk import SimulatedDisk
+from tests.support.trees import write_file
+
+TWINS: dict[str, Any] = {"tally": tally}
+if quick.COMPILED:
+    TWINS["_tally"] = importlib.import_module("logwright.kestrel.model._tally")
+
+XIDS = st.sampled_from((1, 2, 3, 4, 5, -1, 2**31 - 1, -(2**31)))
+STEPS = st.one_of(
+    st.just(("addx", 0)),
+    st.sampled_from((("addx", 0), ("add", 0), ("remove", 0), ("remove_tentative", 0), ("remove_tentative", 0))),
+    st.tuples(st.sampled_from(("unremove", "unremove", "confirm_remove", "save_xid", "add_xid")), XIDS),
+    st.tuples(st.sampled_from(("remove_tentative_xid", "continue")), XIDS),
+    st.just(("state_dump", 1)),
+)
+
+
+def as_turns(steps: list[tuple[str, int]], base: int = 0) -> tuple[bytes, array[int], array[int], int]:
+    """Operations as a chunk has them, each of 30 bytes."""
+    kinds = bytes(OPS[op] for op, _ in steps)
+    positions = array("q", (base + 30 * row for row in range(len(steps))))
+    return kinds, array("i", (number for _, number in steps)), positions, base + 30 * len(steps)
+
+
+def tallied(twin: Any, files: list[list[tuple[str, int]]]) -> Any:
+    found = twin.Tally()
+    for steps in files:
+        found.begin_file()
+        for start in range(0, len(steps), 3):  # in several chunks
+            found.add(*as_turns(steps[start : start + 3], 30 * start))
+    return found
+
+
+def replayed(files: list[list[tuple[str, int]]]) -> tuple[Replay, list[tuple[int, int]]]:
+    """The replay of the same, and the places of all items in the order in which they were added."""
+    replay = Replay()
+    places = []
+    for number, steps in enumerate(files):
+        replay.begin_file(number)
+        replay.add(*as_turns(steps)[:3])
+        ends = [row for row, (op, _) in enumerate(steps) if op == "state_dump"]
+        for row, (op, _) in enumerate(steps[: ends[0]] if ends else steps):
+            if OPS[op] in DATA_HEAD_BYTES:
+                places.append((number, 30 * row))
+    return replay, places
+
+
+@pytest.mark.parametrize("twin", TWINS.values(), ids=TWINS)
+@given(files=st.lists(st.lists(STEPS, max_size=60), max_size=3))
+def test_a_tally_knows_the_queue_that_a_replay_gives(twin: Any, files: list[list[tuple[str, int]]]) -> None:
+    found = tallied(twin, files)
+    replay, places = replayed(files)
+    numbers = [item for item, _ in found.front()] + list(range(found.first, found.added))
+    assert [places[number] for number in numbers] == [(item.file, item.position) for item in replay.items()]
+    assert [(xid, *places[number]) for xid, number, _ in found.open()] == [
+        (item.xid, item.file, item.position) for item in replay.open()
+    ]
+    assert (found.xid, len(found), found.added) == (replay.xid, len(replay), len(places))
+
+
+@given(files=st.lists(st.lists(STEPS, max_size=60), max_size=3))
+def test_the_twins_agree(files: list[list[tuple[str, int]]]) -> None:
+    plain, *others = (
+        (found.xid, found.first, found.added, found.added_bytes, found.front(), found.open(), len(found))
+        for found in (tallied(twin, files) for twin in TWINS.values())
+    )
+    assert others == [plain] * len(others)
+
+
+@pytest.mark.parametrize("twin", TWINS.values(), ids=TWINS)
+def test_many_reservations_are_kept_apart(twin: Any) -> None:
+    chance = random.Random(4)
+    xids = list(range(1, 5001))
+    chance.shuffle(xids)
+    steps = [("addx", 0)] * 5000 + [("remove_tentative", 0)] * 5000 + [("unremove", xid) for xid in xids[:2500]]
+    steps += [("confirm_remove", xid) for xid in xids[2500:4000]]
+    found = tallied(twin, [steps])
+    assert found.front() == [(xid - 1, 1) for xid in reversed(xids[:2500])]
+    assert found.open() == [(xid, xid - 1, 0) for xid in sorted(xids[4000:])]
+    assert (found.xid, found.first, len(found)) == (5000, 5000, 2500)
+
+
+@pytest.mark.parametrize("twin", TWINS.values(), ids=TWINS)
+def test_attempts_are_how_often_an_item_was_put_back(twin: Any) -> None:
+    again = [("remove_tentative", 0), ("unremove", 1), ("save_xid", 0)]
+    found = tallied(twin, [[("addx", 0), ("addx", 0), *again * 3, ("remove_tentative", 0), ("remove_tentative", 0)]])
+    assert found.open() == [(1, 0, 3), (2, 1, 0)]
+    found.add(*as_turns([("unremove", 2), ("unremove", 1)]))
+    assert found.front() == [(0, 4), (1, 1)]
+    found.add(*as_turns([("remove", 0)]))
+    assert found.front() == [(1, 1)]
+
+
+@pytest.mark.parametrize("twin", TWINS.values(), ids=TWINS)
+def test_what_makes_no_sense_is_refused(twin: Any) -> None:
+    with pytest.raises(ValueError, match="as many"):
+        twin.Tally().add(b"\x02", array("i"), array("q", [0]), 30)
+    with pytest.raises(ValueError, match="no operation 77"):
+        twin.Tally().add(b"\x4d", array("i", [0]), array("q", [0]), 30)
+    with pytest.raises(ValueError, match="not within the buffer"):
+        twin.copy_adds(b"short", 0, b"\x02", array("q", [0]), 30, 0)
+
+
+@pytest.mark.parametrize("twin", TWINS.values(), ids=TWINS)
+def test_the_operations_that_add_items_are_copied(twin: Any) -> None:
+    operations = [addx(b"one"), REMOVE, continue_(7, b"two"), confirm(3), add_xid(9, b""), addx(b"three", expires=5)]
+    data = b"before" + encoded(operations)
+    stop, count, _, _ = codec.walk(data, 6, len(data), KESTREL2)
+    kinds, _, positions = codec.turns(data, 6, stop, count, KESTREL2, 1000)
+    wanted = [addx(b"one"), addx(b"two"), add_xid(9, b""), addx(b"three", expires=5)]
+    assert twin.copy_adds(data, 1000, kinds, positions, 1000 + stop, 0) == (encoded(wanted), 4)
+    assert twin.copy_adds(data, 1000, kinds, positions, 1000 + stop, 3) == (encoded(wanted[2:]), 2)
+
+
+# --- over files -------------------------------------------------------------------------------------------------------
+
+
+def survey_of(path: Path, **options: Any) -> tuple[Survey, Any]:
+    reader = Reader(path, **options)
+    files = reader.snapshot()
+    return Survey(reader, files.__enter__()), files
+
+
+def test_items_are_found_by_their_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cursor, "READ_BYTES", 200)  # many chunks
+    chance = random.Random(8)
+    contents = [chance.randbytes(chance.choice((0, 3, 50, 150, 900))) for _ in range(60)]
+    for number, name in enumerate(("cars.7", "cars.80", "cars")):
+        operations = [addx(data) for data in contents[20 * number : 20 * number + 20]]
+        write(tmp_path / name, *operations[:5], REMOVE, *operations[5:12], REMOVE, *operations[12:])
+    survey, files = survey_of(tmp_path / "cars")
+    with_data = survey.load(range(60))
+    assert [with_data[number].data for number in range(60)] == contents
+    for number in range(60):
+        assert survey.find(number).bytes_before == sum(map(len, contents[:number]))
+    assert survey.tally.first == 6
+    copied = [
+        quick.copy_adds(chunk.data, chunk.base, turns.kinds, turns.positions, turns.end, 0)[0]
+        for chunk, turns in survey.run()
+    ]
+    assert b"".join(copied) == encoded(addx(data) for data in contents[6:])
+    files.__exit__(None, None, None)
+
+
+def test_what_follows_a_state_dump_is_not_in_the_run(tmp_path: Path) -> None:
+    write(tmp_path / "cars.7", addx(b"one"), state_dump(3, 1), add_xid(2, b"not this"), addx(b"nor this"))
+    write(tmp_path / "cars", addx(b"two"))
+    survey, files = survey_of(tmp_path / "cars", dialect="documented")
+    assert [survey.load([number])[number].data for number in range(2)] == [b"one", b"two"]
+    copied = [
+        quick.copy_adds(chunk.data, chunk.base, turns.kinds, turns.positions, turns.end, 0)[0]
+        for chunk, turns in survey.run()
+    ]
+    assert b"".join(copied) == encoded([addx(b"one"), addx(b"two")])
+    files.__exit__(None, None, None)
+
+
+# --- what a pack says -------------------------------------------------------------------------------------------------
+
+JOURNAL = st.lists(
+    st.one_of(
+        st.sampled_from((addx(b"a"), addx(b"bb", expires=5), add_xid(1, b"named"), Operation("add", data=b"old"))),
+        st.sampled_from((REMOVE, RESERVE, RESERVE, RESERVE)),
+        st.sampled_from((unremove(1), unremove(2), unremove(3), confirm(1), confirm(2), save_xid(7), save_xid(0))),
+        st.sampled_from((unremove(-(2**31)), unremove(2**31 - 1), save_xid(2**31 - 2), save_xid(-2))),
+    ),
+    max_size=60,
+)
+OTHER_DIALECT = {RESERVE: reserve_as(2), REMOVE: reserve_as(-5)}
+
+
+def state_with_attempts(disk: SimulatedDisk, dialect: Any) -> Any:
+    """The queue with everything that can be known of it: contents in order, ids, attempts."""
+    reader = Reader(Path("/q"), dialect=dialect, disk=disk)
+    with reader.snapshot() as files:
+        survey = Survey(reader, files)
+        found = survey.tally
+        loaded = survey.load(range(found.added))
+        keep = lambda operation: (operation.data, operation.added or 0, operation.expires)  # noqa: E731
+        run = [(keep(loaded[number]), loaded[number].xid or 0) for number in range(found.first, found.added)]
+        front = [(keep(loaded[number]), attempts) for number, attempts in found.front()]
+        reserved = [(xid, keep(loaded[number]), attempts) for xid, number, attempts in found.open()]
+        return found.xid, reserved, front, run
+
+
+@pytest.mark.parametrize("dialect", ["documented", "kestrel2"])
+@given(operations=JOURNAL)
+def test_a_pack_stands_for_the_same_queue_attempts_included(dialect: Any, operations: list[Operation]) -> None:
+    if dialect == "kestrel2":
+        operations = [OTHER_DIALECT.get(operation, operation) for operation in operations]
+    disk = SimulatedDisk()
+    write_file(disk, Path("/q"), encoded(operations))
+    before = state_with_attempts(disk, dialect)
+    with Writer(Path("/q"), dialect=dialect, disk=disk) as writer:
+        writer.rewrite()
+    after = state_with_attempts(disk, dialect)
+    assert after == before
+    with Writer(Path("/q"), dialect=dialect, disk=disk) as writer:
+        writer.rewrite()
+    assert state_with_attempts(disk, dialect) == before
+
+
+@pytest.mark.parametrize("dialect", [DOCUMENTED, KESTREL2])
+def test_an_item_that_fails_for_ever_does_not_fill_the_pack(dialect: int) -> None:
+    item = addx(b"x" * 100)
+    (said,) = {len(b"".join(state_operations(7, [(7, item, times)], [], dialect))) for times in (10**6, 10**9)}
+    assert said < 12 * MOST_ATTEMPTS + 200
+
+
+def test_a_pack_of_nothing_is_an_empty_file() -> None:
+    assert b"".join(state_operations(0, [], [], DOCUMENTED)) == b""
+    assert b"".join(state_operations(0, [], [], KESTREL2)) == b""
+    assert b"".join(state_operations(5, [], [], DOCUMENTED)) == encoded([save_xid(5)])
+    assert b"".join(state_operations(5, [], [], KESTREL2)) == encoded([save_xid(5)])
+
+
+def test_what_is_reserved_begins_a_pack() -> None:
+    said = b"".join(state_operations(9, [(4, addx(b"four"), 0), (2, addx(b"two"), 0)], [], DOCUMENTED))
+    assert said == encoded([save_xid(9), add_xid(4, b"four"), RESERVE, add_xid(2, b"two"), RESERVE])

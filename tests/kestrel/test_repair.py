@@ -1,0 +1,238 @@
+"""Repairing journals of queues: planned, done, taken back; nothing is lost, and nothing is made up."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from logwright.core.io.disk import REAL_DISK
+from logwright.core.repair.plan import Create, Cut, Patch, Remove, Rename
+from logwright.errors import DamagedJournal, Locked, NotFound, WrongUse
+from logwright.kestrel.bytes.records import Operation
+from logwright.kestrel.files.reader import Reader
+from logwright.kestrel.files.repair import apply, plan, undo
+from logwright.kestrel.files.writer import Writer
+from tests.kestrel.samples import REMOVE, addx, confirm, encoded, write
+from tests.support.damage import flip_bit
+from tests.support.trees import read_tree
+
+A, B, C = addx(b"first item"), addx(b"second item"), addx(b"third item")
+
+
+def repaired(path: Path) -> list[Operation]:
+    """The operations after a repair, once the journal is known to be sound."""
+    before = read_tree(REAL_DISK, path.parent)
+    found = plan(path)
+    assert read_tree(REAL_DISK, path.parent) == before, "planning changed something"
+    assert apply(path, found) is not None
+    report = Reader(path).verify()
+    assert report.sound, report.problems
+    operations = list(Reader(path))
+    undo(path)
+    files = {
+        name: data for name, data in read_tree(REAL_DISK, path.parent).items() if not name.startswith(".logwright")
+    }
+    assert files == before, "taking it back leaves what was there"
+    assert plan(path).steps == found.steps
+    assert apply(path, plan(path)) is not None
+    assert list(Reader(path)) == operations
+    return operations
+
+
+def test_a_sound_queue_needs_nothing(tmp_path: Path) -> None:
+    found = plan(write(tmp_path / "cars", A, REMOVE))
+    assert (found.empty, found.left) == (True, ())
+    assert apply(tmp_path / "cars", found) is None
+
+
+def test_a_torn_tail_is_cut_off_and_kept(tmp_path: Path) -> None:
+    path = write(tmp_path / "cars", A, behind=encoded([B])[:-4])
+    assert plan(path).steps == (Cut("cars", 31, 59, "only 28 of the operation's 32 bytes are there"),)
+    assert plan(path).left == ()
+    assert repaired(path) == [A]
+    kept = [copy.read_bytes() for copy in (tmp_path / ".logwright" / "cut").iterdir() if "@31" in copy.name]
+    assert encoded([B])[:-4] in kept
+
+
+def test_bad_bytes_in_the_middle_go_and_the_rest_stays(tmp_path: Path) -> None:
+    bad = b"\x7f some noise \xff"
+    path = write(tmp_path / "cars", A, behind=bad + encoded([B, REMOVE]))
+    found = plan(path)
+    assert [type(step) for step in found.steps] == [Create, Remove, Rename]
+    assert found.left == ()
+    (loss,) = found.losses
+    assert (loss.file, loss.position, loss.bytes, loss.at_least, loss.at_most) == ("cars", 31, 14, 0, None)
+    when = "added 2011-03-13T07:06:40.000Z"
+    assert loss.what.split("; ") == [
+        "operations in 14 bytes that cannot be read: the removal of up to 14 items",
+        f"the item before it, 'first item' {when}, may have damaged data",
+        "of 1 live items these may be finished already: 'second item'",
+        "if bytes are missing, items that were finished after it may be live: 'first item'",
+    ]
+    assert repaired(path) == [A, B, REMOVE]
+
+
+def test_the_end_of_a_rotated_file_is_cut_off_and_told(tmp_path: Path) -> None:
+    (tmp_path / "cars.50").write_bytes(encoded([A, B])[:-1])
+    path = write(tmp_path / "cars", C)
+    assert [(loss.file, loss.position, loss.bytes) for loss in plan(path).losses] == [("cars.50", 31, 31)]
+    assert repaired(path) == [A, C]
+
+
+@pytest.mark.parametrize("bit", range(3, 8))
+def test_an_opcode_is_restored_where_the_rest_of_the_item_is_there(bit: int, tmp_path: Path) -> None:
+    path = tmp_path / "cars"
+    path.write_bytes(flip_bit(encoded([A, B, REMOVE, C]), 8 * 31 + bit))
+    (step,) = plan(path).steps
+    assert isinstance(step, Patch)
+    assert (step.position, step.new) == (31, b"\x02")
+    (loss,) = plan(path).losses
+    assert (loss.kind, loss.position, loss.fields["old"], loss.fields["new"]) == ("restored", 31, step.old.hex(), "02")
+    assert repaired(path) == [A, B, REMOVE, C]
+
+
+@pytest.mark.parametrize("bit", [0, 2])  # a 3 and a 6: they read well, and the size of the item follows
+def test_an_opcode_that_became_another_one_is_taken_out_with_its_item(bit: int, tmp_path: Path) -> None:
+    path = tmp_path / "cars"
+    path.write_bytes(flip_bit(encoded([A, B, REMOVE, C]), 8 * 31 + bit))
+    (loss,) = plan(path).losses
+    assert (loss.kind, loss.position, loss.bytes) == ("lost", 31, 33)
+    assert repaired(path) == [A, C]
+
+
+TOO_SMALL = (0, 1, 3)
+"""The bits of a size of 27 without which it is another size that an item can have."""
+
+
+@pytest.mark.parametrize("bit", [4, *range(21, 32)])
+def test_a_size_that_no_item_can_have_is_restored_where_only_one_explains_all_bytes(bit: int, tmp_path: Path) -> None:
+    path = tmp_path / "cars"
+    operations = [A, B, addx(b"a longer item"), REMOVE, C, addx(b"last")]
+    path.write_bytes(flip_bit(encoded(operations), 8 * 32 + bit))
+    (loss,) = plan(path).losses
+    assert (loss.kind, loss.position, loss.at_least, loss.at_most) == ("restored", 32, 0, 0)
+    assert loss.what.startswith("the size of the item at 31")
+    assert repaired(path) == operations
+
+
+@pytest.mark.parametrize("bit", TOO_SMALL)
+def test_an_item_that_reads_well_is_never_made_longer(bit: int, tmp_path: Path) -> None:
+    path = tmp_path / "cars"
+    data = encoded([A, B, C, C])
+    path.write_bytes(flip_bit(data, 8 * 32 + bit))
+    (loss,) = plan(path).losses
+    assert (loss.kind, loss.fields["suspect"]) == ("lost", "cars@31")
+    cut_short = addx(b"second item"[: 11 - (1 << bit)])
+    assert repaired(path) == [A, cut_short, C, C]
+
+
+@pytest.mark.parametrize("bit", [2, 5, 6])
+def test_an_item_that_has_swallowed_others_is_taken_out_and_they_stay(bit: int, tmp_path: Path) -> None:
+    path = tmp_path / "cars"
+    items = [addx(b"item number %d" % number) for number in range(6)]
+    path.write_bytes(flip_bit(encoded([A, B, *items]), 8 * 32 + bit))
+    (loss,) = plan(path).losses
+    assert (loss.kind, loss.position, loss.bytes, loss.fields["suspect"]) == ("lost", 31, 32, "cars@0")
+    assert repaired(path) == [A, *items]
+
+
+def test_a_removal_is_never_restored_as_it_may_have_been_another(tmp_path: Path) -> None:
+    path = tmp_path / "cars"
+    for operation in (REMOVE, confirm(5)):
+        path.write_bytes(flip_bit(encoded([B, operation, C]), 8 * 32 + 6))
+        assert [type(step) for step in plan(path).steps] == [Create, Remove, Rename]
+
+
+def test_where_two_sizes_would_do_none_is_restored(tmp_path: Path) -> None:
+    path = tmp_path / "cars"
+    path.write_bytes(flip_bit(encoded([A, REMOVE, C]), 8 * 4 + 7))  # it may end before the removal or after it
+    (loss,) = plan(path).losses
+    assert (loss.kind, loss.position, loss.bytes) == ("lost", 0, 32)
+    assert repaired(path) == [C]
+
+
+def test_where_two_opcodes_would_do_none_is_restored(tmp_path: Path) -> None:
+    path = tmp_path / "cars"
+    path.write_bytes(flip_bit(encoded([A, REMOVE, C]), 8 * 31 + 6))  # or the size before it should be one more
+    assert [type(step) for step in plan(path).steps] == [Create, Remove, Rename]
+
+
+def test_an_item_is_not_made_longer_over_a_sector_of_zeros(tmp_path: Path) -> None:
+    path = write(tmp_path / "cars", A, behind=bytes(64) + encoded([B]))
+    assert [type(step) for step in plan(path).steps] == [Create, Remove, Rename]
+    assert repaired(path) == [A, B]
+
+
+def test_only_what_explains_the_rest_of_the_file_is_restored(tmp_path: Path) -> None:
+    operations = [A, B, C, addx(b"fourth"), addx(b"fifth"), addx(b"sixth")]
+    path = tmp_path / "cars"
+    path.write_bytes(flip_bit(flip_bit(encoded(operations), 8 * 31 + 7), 8 * 94 + 7))
+    assert [(loss.kind, loss.position, loss.bytes, loss.at_least, loss.at_most) for loss in plan(path).losses] == [
+        ("lost", 31, 32, 1, 1),
+        ("restored", 94, 1, 0, 0),
+    ]
+    assert repaired(path) == [A, C, *operations[3:]]
+
+
+def test_a_tail_is_never_mended_into_a_shorter_item(tmp_path: Path) -> None:
+    whole = encoded([A, addx(bytes(range(64)))])
+    path = tmp_path / "cars"
+    path.write_bytes(whole[:-32])  # with one bit less its size would fit
+    assert [type(step) for step in plan(path).steps] == [Cut]
+    assert repaired(path) == [A]
+
+
+def test_a_repair_holds_the_writers_lock(tmp_path: Path) -> None:
+    path = write(tmp_path / "cars", A, behind=b"\x7f" + encoded([B]))
+    found = plan(path)
+    with pytest.raises(DamagedJournal, match="this is no torn tail; nothing was changed: run `logwright verify"):
+        Writer(path)
+    apply(path, found)
+    with Writer(path), pytest.raises(Locked):
+        undo(path)
+    with Writer(path) as writer:
+        writer.remove()
+    with pytest.raises(WrongUse, match="was changed since"):
+        undo(path)
+
+
+def test_all_queues_of_a_directory_are_repaired_together(tmp_path: Path) -> None:
+    write(tmp_path / "cars", A, behind=b"\x7f")
+    write(tmp_path / "bikes", B, behind=b"\x7f" + encoded([C]))
+    found = plan(tmp_path)
+    assert {step.file for step in found.steps} == {"cars", "bikes", "bikes~~repair-bikes"}
+    assert sorted(found.locks) == [".logwright/bikes.lck", ".logwright/cars.lck"]
+    apply(tmp_path, found)
+    assert list(Reader(tmp_path / "bikes")) == [B, C]
+    assert list(Reader(tmp_path / "cars")) == [A]
+
+
+def test_a_writer_waits_until_a_repair_is_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(tmp_path / "cars", A, behind=b"\x7f\x7f\x7f" + encoded([B]))
+    found = plan(path)
+    monkeypatch.setattr("logwright.core.repair.plan._rename", _fail)
+    with pytest.raises(OSError, match="the power is gone"):
+        apply(path, found)
+    monkeypatch.undo()
+    with pytest.raises(WrongUse, match="a repair of this queue was interrupted"):
+        Writer(path)
+    assert plan(path).interrupted
+    apply(path, plan(path))
+    with Writer(path):
+        assert list(Reader(path)) == [A, B]
+
+
+def _fail(*arguments: object) -> None:
+    raise OSError("the power is gone")
+
+
+def test_a_file_of_a_queue_is_repaired_with_its_queue(tmp_path: Path) -> None:
+    write(tmp_path / "cars", A)
+    rotated = write(tmp_path / "cars.50", A, behind=b"\x7f")
+    with pytest.raises(WrongUse, match="is a part of the queue"):
+        plan(rotated)
+    lone = write(tmp_path / "elsewhere" / "cars.50", A, behind=b"\x7f")
+    assert [step.file for step in plan(lone).steps] == ["cars.50"]
+    with pytest.raises(NotFound):
+        plan(tmp_path / "bikes")

@@ -1,0 +1,423 @@
+"""Checksums beside the segments: a flipped bit is never read as a message, and no crash makes a sound journal fail."""
+
+from __future__ import annotations
+
+import random
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from logwright.core.bytes.outcome import Damage
+from logwright.core.checksum import BLOCK_BYTES, ENTRY, HEADER, CheckedFile, Checksums, ChecksumWriter, checksum_path
+from logwright.core.io.disk import REAL_DISK, Disk
+from logwright.errors import DamagedJournal
+from logwright.sej.bytes.layout import segment_name
+from logwright.sej.bytes.records import Message
+from logwright.sej.files.reader import Reader
+from logwright.sej.files.scanner import Scanner
+from logwright.sej.files.writer import Writer
+from tests.sej.samples import MESSAGE_BYTES, make_journal, offsets_of, value_of
+from tests.support.counts import COUNTS
+from tests.support.damage import bit_flips, cut, damage_file, flip_bits, noise, overwrite, torn_tails, zeros_after
+from tests.support.simulated_disk import SimulatedDisk
+
+SMALL_BLOCK_BYTES = 512
+FIRST = "jnl/0000000000000000.jnl"
+JOURNAL = Path("/journal")
+
+
+def write(directory: Path, count: int, *, checksums: bool = True, disk: Disk = REAL_DISK, sync: str = "none") -> None:
+    """Append messages of `MESSAGE_BYTES`, as `make_journal` does."""
+    with Writer(directory, checksums=checksums, disk=disk, sync=sync) as writer:
+        for _ in range(count):
+            writer.append(value_of(writer.next_offset), timestamp=writer.next_offset)
+
+
+@pytest.fixture
+def journal(journal_directory: Path) -> Path:
+    """A journal of 100 messages of 40 bytes, with checksums of blocks of 512 bytes."""
+    (journal_directory / "jnl").mkdir()
+    path = journal_directory / FIRST
+    path.touch()
+    ChecksumWriter(REAL_DISK, path, SMALL_BLOCK_BYTES).close()
+    write(journal_directory, 100)
+    return journal_directory
+
+
+def permissive(path: Path) -> tuple[list[int], list[Damage]]:
+    """The offsets that can be read, whose values must be right, and the damage."""
+    offsets, damages = [], []
+    for item in Reader(path).messages(mode="permissive"):
+        if isinstance(item, Damage):
+            damages.append(item)
+        else:
+            assert item.value == value_of(item.offset)
+            offsets.append(item.offset)
+    return offsets, damages
+
+
+# --- writing them ---------------------------------------------------------------------------------------------------
+
+
+def test_a_writer_makes_a_side_file_for_each_segment_when_asked(journal_directory: Path) -> None:
+    with Writer(journal_directory, checksums=True, segment_size=10 * MESSAGE_BYTES) as writer:
+        for offset in range(25):
+            writer.append(value_of(offset), timestamp=offset)
+    for first, size in ((0, 400), (10, 400), (20, 200)):
+        path = journal_directory / "jnl" / segment_name(first)
+        sums = Checksums.load(REAL_DISK, checksum_path(path))
+        assert sums is not None
+        assert (sums.block_bytes, len(sums), sums.covered_bytes(size), sums.notes_at(size)) == (
+            BLOCK_BYTES,
+            1,
+            size,
+            [],
+        )
+    assert Reader(journal_directory).summary().details["checksums"] == 3
+    assert Reader(journal_directory).verify().as_json() == {
+        "format": "sej", "sound": True, "records": 25, "bytes": 1000, "problems": [], "anomalies": [],
+        "losses": [],
+    }  # fmt: skip
+
+
+def test_a_journal_is_byte_for_byte_the_same_with_and_without_checksums(tmp_path: Path) -> None:
+    for name, checksums in (("with", True), ("without", False)):
+        write(tmp_path / name, 50, checksums=checksums)
+    assert (tmp_path / "with" / FIRST).read_bytes() == (tmp_path / "without" / FIRST).read_bytes()
+    assert not checksum_path(tmp_path / "without" / FIRST).exists()
+
+
+# --- what readers do about a block that does not match --------------------------------------------------------------
+
+
+def test_failfast_stops_before_the_first_message_that_touches_a_bad_block(journal: Path) -> None:
+    damage_file(journal / FIRST, flip_bits, 1225, 1)
+    messages = Reader(journal).messages()
+    assert [next(messages) for _ in range(25)][-1].offset == 24
+    with pytest.raises(DamagedJournal, match="the checksum of the block of 512 bytes at 1024 does not match") as caught:
+        next(messages)
+    assert (caught.value.file, caught.value.position) == (FIRST, 1000)
+
+
+def test_the_other_modes_pass_the_messages_that_touch_a_bad_block(journal: Path) -> None:
+    damage_file(journal / FIRST, flip_bits, 1225, 1)
+    lost = range(25, 39)  # bytes 1000 to 1560, around the block from 1024 to 1536
+    offsets, damages = permissive(journal)
+    assert offsets == [offset for offset in range(100) if offset not in lost]
+    reason = "the checksum of the block of 512 bytes at 1024 does not match"
+    assert damages == [Damage(FIRST, 1000, 1560, reason, "checksum")]
+    assert offsets_of(Reader(journal).messages(mode="dropmalformed")) == offsets
+    assert Reader(journal).count() == len(offsets)
+    assert [message.offset for message in Reader(journal, check_sums=False)] == list(range(100))
+
+
+def test_every_bad_block_is_passed_and_reported(journal: Path) -> None:
+    for position in (625, 1105, 3025):
+        damage_file(journal / FIRST, flip_bits, position, 128)
+    offsets, damages = permissive(journal)
+    assert [(damage.start, damage.end, damage.kind) for damage in damages] == [
+        (480, 1040, "checksum"),
+        (1040, 1560, "checksum"),
+        (2560, 3080, "checksum"),
+    ]
+    assert len(offsets) == 100 - 14 - 13 - 13
+    report = Reader(journal).verify()
+    assert [(problem.position, problem.kind) for problem in report.problems] == [
+        (512, "checksum"),
+        (1024, "checksum"),
+        (2560, "checksum"),
+    ]
+    assert report.records == 100, "verify counts what has the form of a message"
+
+
+def test_a_message_over_many_blocks_is_one_damage(journal_directory: Path) -> None:
+    with Writer(journal_directory, checksums=True) as writer:
+        for offset in range(5):
+            writer.append(noise(300_000, offset) if offset == 2 else value_of(offset))
+    for block in (1, 3):
+        damage_file(journal_directory / FIRST, flip_bits, block * BLOCK_BYTES + 9, 1)
+    items = list(Reader(journal_directory).messages(mode="permissive"))
+    assert [item.offset for item in items if isinstance(item, Message)] == [0, 1, 3, 4]
+    assert [(item.start, item.end) for item in items if isinstance(item, Damage)] == [(80, 80 + 300_026)]
+
+
+def test_bad_blocks_across_what_is_read_at_once_are_passed(journal_directory: Path) -> None:
+    with Writer(journal_directory, checksums=True) as writer:
+        for offset in range(1000):
+            writer.append(value_of(offset) * 50, timestamp=offset)
+    size = (journal_directory / FIRST).stat().st_size
+    blocks = range(0, size, BLOCK_BYTES)
+    for block in blocks:
+        for other in blocks:
+            if other in (block, block + BLOCK_BYTES):
+                damage_file(journal_directory / FIRST, flip_bits, other + 5, 2)
+        items = list(Reader(journal_directory).messages(mode="permissive"))
+        read = {item.offset for item in items if isinstance(item, Message)}
+        each = size // 1000
+        bad = {offset for offset in range(1000) if _touches(offset * each, each, block, 2 * BLOCK_BYTES)}
+        assert read == set(range(1000)) - bad
+        for other in blocks:
+            if other in (block, block + BLOCK_BYTES):
+                damage_file(journal_directory / FIRST, flip_bits, other + 5, 2)
+    assert offsets_of(Reader(journal_directory)) == list(range(1000))
+
+
+def _touches(start: int, size: int, block: int, block_bytes: int) -> bool:
+    return start < block + block_bytes and start + size > block
+
+
+def test_a_bad_block_before_the_wanted_messages_does_not_matter(journal: Path) -> None:
+    damage_file(journal / FIRST, flip_bits, 1225, 1)
+    assert offsets_of(Reader(journal).messages(39)) == list(range(39, 100))
+    assert offsets_of(Reader(journal).messages(5, 25)) == list(range(5, 25))
+    with pytest.raises(DamagedJournal):
+        list(Reader(journal).messages(38))
+    with Scanner(journal, 39, timeout=0) as scanner:
+        assert offsets_of(scanner) == list(range(39, 100))
+
+
+def test_the_last_messages_are_checked(journal: Path) -> None:
+    damage_file(journal / FIRST, flip_bits, 3425, 1)
+    assert [located.record.offset for located in Reader(journal).last(10)] == list(range(90, 100))
+    assert [located.record.offset for located in Reader(journal, check_sums=False).last(20)] == list(range(80, 100))
+    with pytest.raises(DamagedJournal, match="block of 512 bytes at 3072") as caught:
+        Reader(journal).last(20)
+    assert caught.value.position == 3560
+
+
+def test_times_are_found_past_a_bad_block_and_past_bytes_that_are_no_message(journal: Path) -> None:
+    damage_file(journal / FIRST, flip_bits, 1225, 1)
+    assert Reader(journal).find_time(60) == 60
+    damage_file(journal / FIRST, overwrite, 1200, noise(100, 1))
+    assert Reader(journal).find_time(60) == 60
+    assert Reader(journal).find_time(31) == 33
+
+
+def test_a_scanner_stops_or_goes_on_as_its_mode_says(journal: Path) -> None:
+    damage_file(journal / FIRST, flip_bits, 625, 1)
+    damage_file(journal / FIRST, flip_bits, 3025, 1)
+    left = [*range(12), *range(26, 64), *range(77, 100)]
+    with Scanner(journal, timeout=0, mode="dropmalformed") as scanner:
+        assert offsets_of(scanner) == left
+    with Scanner(journal, timeout=0, mode="permissive") as scanner:
+        items = list(scanner)
+    assert [item.offset for item in items if isinstance(item, Message)] == left
+    assert [(item.start, item.end) for item in items if isinstance(item, Damage)] == [(480, 1040), (2560, 3080)]
+    with Scanner(journal, timeout=0) as scanner, pytest.raises(DamagedJournal, match="checksum"):
+        list(scanner)
+
+
+def test_a_scanner_passes_bad_blocks_in_a_segment_that_has_a_successor(journal_directory: Path) -> None:
+    with Writer(journal_directory, checksums=True, segment_size=400) as writer:
+        for offset in range(25):
+            writer.append(value_of(offset), timestamp=offset)
+    damage_file(journal_directory / "jnl" / segment_name(10), flip_bits, 50, 1)
+    with Scanner(journal_directory, timeout=0, mode="dropmalformed") as scanner:
+        assert offsets_of(scanner) == [*range(10), *range(20, 25)]
+    report = Reader(journal_directory).verify()
+    assert [(problem.file, problem.position) for problem in report.problems] == [("jnl/000000000000000a.jnl", 0)]
+
+
+def test_no_value_of_a_bad_block_is_read_where_a_finished_segment_ends_in_damage(journal_directory: Path) -> None:
+    with Writer(journal_directory, checksums=True, segment_size=400) as writer:
+        for offset in range(25):
+            writer.append(value_of(offset), timestamp=offset)
+    path = journal_directory / "jnl" / segment_name(10)
+    damage_file(path, flip_bits, MESSAGE_BYTES + 30, 1)
+    damage_file(path, overwrite, 10 * MESSAGE_BYTES - 4, b"\0\0\0\x01")
+    left = [*range(10), *range(20, 25)]
+    offsets, damages = permissive(journal_directory)
+    assert offsets == left
+    assert {(damage.file, damage.kind) for damage in damages} == {(f"jnl/{path.name}", "checksum")}
+    assert (damages[0].start, damages[-1].end) == (0, 10 * MESSAGE_BYTES)
+    with pytest.raises(DamagedJournal, match="the checksum of the block of 400 bytes at 0 does not match"):
+        list(Reader(journal_directory).messages(10))
+    with Scanner(journal_directory, timeout=0, mode="dropmalformed") as scanner:
+        assert offsets_of(scanner) == left
+    with pytest.raises(DamagedJournal, match="checksum"):
+        list(Reader(path))
+
+
+def test_structural_damage_in_a_bad_block_is_within_what_is_passed(journal: Path) -> None:
+    damage_file(journal / FIRST, overwrite, 1200, noise(100, 3))
+    offsets, damages = permissive(journal)
+    assert offsets == [offset for offset in range(100) if offset not in range(25, 39)]
+    assert [(damage.start, damage.end, damage.kind) for damage in damages] == [(1000, 1560, "checksum")]
+    assert [(problem.position, problem.kind) for problem in Reader(journal).verify().problems] == [
+        (1200, "malformed"),
+        (1024, "checksum"),
+    ]
+
+
+def test_no_flipped_bit_is_ever_read_as_a_message(journal: Path) -> None:
+    path = journal / FIRST
+    data = path.read_bytes()
+    path.write_bytes(data)
+    unnoticed = 0
+    for number, flip in enumerate(bit_flips(data)):
+        if number % 37:
+            continue
+        path.write_bytes(flip.data)
+        offsets, damages = permissive(journal)  # which compares the values
+        block = flip.position - flip.position % SMALL_BLOCK_BYTES
+        lost = sorted(set(range(100)) - set(offsets))
+        assert lost
+        assert all(_touches(offset * MESSAGE_BYTES, MESSAGE_BYTES, block, SMALL_BLOCK_BYTES) for offset in lost)
+        assert damages
+        unnoticed += Reader(journal).verify().sound
+    COUNTS.add("bit flips", len(data) * 8 // 37, "sej")
+    assert unnoticed == 0
+
+
+def test_every_flipped_bit_of_a_side_file_costs_a_block_at_most_and_raises_nothing_else(journal: Path) -> None:
+    path = checksum_path(journal / FIRST)
+    for flip in bit_flips(path.read_bytes()):
+        path.write_bytes(flip.data)
+        offsets, damages = permissive(journal)
+        if flip.position < HEADER.size:
+            assert (len(offsets), damages) == (100, [])
+        else:
+            assert len(offsets) >= 100 - 14
+            assert {damage.kind for damage in damages} <= {"checksum"}
+
+
+# --- crashes --------------------------------------------------------------------------------------------------------
+
+
+def test_a_side_file_that_lags_leaves_the_rest_uncovered(journal: Path) -> None:
+    side = checksum_path(journal / FIRST)
+    entries = side.read_bytes()
+    for size in range(len(entries)):
+        side.write_bytes(entries[:size])
+        assert offsets_of(Reader(journal)) == list(range(100))
+        assert Reader(journal).verify().sound
+
+
+def test_a_side_file_that_leads_does_not_make_a_torn_journal_fail(journal: Path) -> None:
+    data = (journal / FIRST).read_bytes()
+    for torn in torn_tails(data, start=len(data) - 3 * MESSAGE_BYTES):
+        (journal / FIRST).write_bytes(torn.data)
+        whole = torn.position // MESSAGE_BYTES
+        reader = Reader(journal)
+        assert offsets_of(reader) == list(range(whole))
+        assert [located.record.offset for located in reader.last(5)] == list(range(whole - 5, whole))
+        report = reader.verify()
+        assert {problem.kind for problem in report.problems} <= {"torn_tail"}
+        assert {anomaly.kind for anomaly in report.anomalies} <= {"checksum_file"}
+        COUNTS.add("torn tails", 1, "sej")
+
+
+@pytest.mark.parametrize("checksums", [True, False])
+@pytest.mark.parametrize("damage", [cut, zeros_after])
+def test_after_a_torn_tail_was_cut_its_checksum_is_not_held_against_what_follows(
+    journal: Path, checksums: bool, damage: Callable[[bytes, int], bytes]
+) -> None:
+    damage_file(journal / FIRST, damage, 3950)
+    write(journal, 30, checksums=checksums)
+    assert offsets_of(Reader(journal)) == list(range(128))
+    report = Reader(journal).verify()
+    assert (report.sound, report.anomalies, report.records) == (True, [], 128)
+    sums = Checksums.load(REAL_DISK, checksum_path(journal / FIRST))
+    assert sums is not None
+    assert sums.covered_bytes(5120) == (5120 if checksums else 3920)
+
+
+def test_an_old_side_file_of_a_name_is_not_held_against_a_new_segment(journal_directory: Path) -> None:
+    (journal_directory / "jnl").mkdir()
+    old = journal_directory / "jnl" / segment_name(10)
+    old.write_bytes(noise(400, 1))
+    file = REAL_DISK.open(old, "read")
+    ChecksumWriter.open_at(REAL_DISK, file, 400).close()
+    file.close()
+    old.unlink()
+    make_journal(journal_directory, 25)
+    assert offsets_of(Reader(journal_directory)) == list(range(25))
+    assert Reader(journal_directory).verify().sound
+
+
+def test_bytes_of_a_program_that_knows_no_checksums_are_not_covered(journal: Path) -> None:
+    write(journal, 50, checksums=False)
+    assert offsets_of(Reader(journal)) == list(range(150))
+    damage_file(journal / FIRST, flip_bits, 130 * MESSAGE_BYTES + 30, 1)
+    assert [item.offset for item in Reader(journal) if item.value != value_of(item.offset)] == [130]
+    write(journal, 1)
+    assert Reader(journal).verify().sound
+
+
+def test_a_side_file_that_is_something_else_is_told_and_covers_nothing(journal: Path) -> None:
+    checksum_path(journal / FIRST).write_bytes(b"what is this?" * 20)
+    assert offsets_of(Reader(journal)) == list(range(100))
+    report = Reader(journal).verify()
+    assert report.sound
+    assert [(anomaly.file, anomaly.kind, anomaly.message) for anomaly in report.anomalies] == [
+        (f"{FIRST}.crc", "checksum_file", "this is no file of checksums")
+    ]
+
+
+def test_entries_beyond_the_file_are_told(journal: Path) -> None:
+    side = checksum_path(journal / FIRST)
+    side.write_bytes(side.read_bytes() + ENTRY.pack(1, 2) * 3)
+    report = Reader(journal).verify()
+    assert report.sound
+    (anomaly,) = report.anomalies
+    assert (anomaly.kind, anomaly.position) == ("checksum_file", HEADER.size + 8 * ENTRY.size)
+    assert anomaly.message.startswith("3 entries from here on are about blocks behind the end of the file at 4000")
+
+
+@pytest.mark.parametrize("sync", ["none", "always"])
+def test_no_power_cut_makes_what_is_left_fail_its_checksums(simulated_disk: SimulatedDisk, sync: str) -> None:
+    disk = simulated_disk
+    write(JOURNAL, 3, disk=disk, sync=sync)
+    write(JOURNAL, 3, disk=disk, sync=sync)
+    for state in disk.crash_states(most=12, format="sej"):
+        if not state.is_directory(JOURNAL / "jnl"):
+            continue
+        for item in Reader(JOURNAL, disk=state).messages(mode="permissive"):
+            assert not isinstance(item, Damage) or item.kind != "checksum"
+        write(JOURNAL, 2, disk=state, sync=sync)
+        assert Reader(JOURNAL, disk=state).verify().sound
+
+
+def test_a_follower_is_not_misled_by_checksums_that_change_under_it(journal: Path) -> None:
+    damage_file(journal / FIRST, zeros_after, 3950)
+    with Scanner(journal, timeout=0) as scanner:
+        assert offsets_of(scanner) == list(range(98))
+        write(journal, 30)
+        assert offsets_of(scanner) == list(range(98, 128))
+
+
+# --- the block as a whole -------------------------------------------------------------------------------------------
+
+
+def test_a_plain_reading_of_a_checked_file_tells_the_bad_block(journal: Path) -> None:
+    damage_file(journal / FIRST, flip_bits, 700, 1)
+    reader = Reader(journal)
+    file = reader.open_file(reader.segments()[0])
+    assert isinstance(file, CheckedFile)
+    buffer = memoryview(bytearray(2000))
+    count, bad = file.read_and_check(0, buffer)
+    assert (count, bad and (bad.start, bad.end)) == (2000, (512, 1024))
+    assert file.read_and_check(1024, buffer[:900]) == (900, None)
+    file.close()
+
+
+def test_random_damage_is_passed_in_whole_blocks(journal: Path) -> None:
+    path = journal / FIRST
+    data, chance = path.read_bytes(), random.Random(5)
+    for _ in range(60):
+        changed = bytearray(data)
+        positions = sorted(chance.sample(range(len(data) - 3 * MESSAGE_BYTES), 3))
+        for position in positions:
+            struct.pack_into("B", changed, position, changed[position] ^ chance.randrange(1, 256))
+        path.write_bytes(changed)
+        offsets, _ = permissive(journal)
+        blocks = {position // SMALL_BLOCK_BYTES for position in positions}
+        bad = {
+            offset
+            for offset in range(100)
+            for block in blocks
+            if _touches(offset * MESSAGE_BYTES, MESSAGE_BYTES, block * SMALL_BLOCK_BYTES, SMALL_BLOCK_BYTES)
+        }
+        assert set(offsets) == set(range(100)) - bad

@@ -1,0 +1,110 @@
+"""Where the messages of a segment end, found from the back or by walking, whatever its values hold."""
+
+from __future__ import annotations
+
+import pytest
+
+from logwright.sej.bytes import codec
+from logwright.sej.bytes.layout import OVERHEAD, segment_name
+from logwright.sej.bytes.records import Message
+from logwright.sej.files.ending import STEPS_BACK, End, Walked, find_end, plausible_last
+from logwright.sej.files.segment import Segment
+from tests.contract.subject import HOME
+from tests.support.simulated_disk import SimulatedDisk
+from tests.support.trees import write_file
+
+
+def message(offset: int, value: bytes = b"value", timestamp: int = 7) -> bytes:
+    return codec.encode(Message(offset, timestamp, 0, b"", value))
+
+
+def end_of(disk: SimulatedDisk, data: bytes, *, first: int = 0, walk_bytes: int = 0) -> End:
+    segment = Segment(first, segment_name(first), HOME / segment_name(first))
+    write_file(disk, segment.path, data)
+    file = disk.open(segment.path, "read")
+    try:
+        return find_end(disk, segment, file, walk_bytes=walk_bytes)
+    finally:
+        file.close()
+
+
+@pytest.mark.parametrize("count", [1, 3, STEPS_BACK, STEPS_BACK + 1, 40])
+def test_whole_messages_are_believed_from_the_back(simulated_disk: SimulatedDisk, count: int) -> None:
+    data = b"".join(message(9 + number) for number in range(count))
+    assert end_of(simulated_disk, data, first=9) == End(len(data), 9 + count)
+
+
+def test_an_empty_segment_ends_where_it_begins(simulated_disk: SimulatedDisk) -> None:
+    assert end_of(simulated_disk, b"", first=9) == End(0, 9)
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_short_segment_is_walked_to_its_end(simulated_disk: SimulatedDisk, first: int) -> None:
+    data = message(first, timestamp=30) + message(first + 1, timestamp=10) + message(first + 2, timestamp=20)
+    walked = End(len(data), first + 3, walked=Walked(0, 10, 30))
+    assert end_of(simulated_disk, data, first=first, walk_bytes=len(data)) == walked
+    assert end_of(simulated_disk, data, first=first, walk_bytes=len(data) - 1) == End(len(data), first + 3)
+
+
+@pytest.mark.parametrize(
+    "held",
+    [message(1), message(0) + message(1), message(1) * (STEPS_BACK + 1)],
+    ids=["a message", "messages in step", "many messages out of step"],
+)
+def test_a_tail_that_is_torn_behind_messages_in_its_value_is_torn(simulated_disk: SimulatedDisk, held: bytes) -> None:
+    whole = message(0, b"first" * 20)
+    data = whole + message(1, held + b"more")
+    data = data[: data.index(held) + len(held)]
+    end = end_of(simulated_disk, data)
+    assert (end.position, end.next_offset, end.damage) == (len(whole), 1, None)
+    assert end.torn is not None
+    assert (end.torn.start, end.torn.end, end.torn.kind) == (len(whole), len(data), "torn_tail")
+
+
+def test_messages_in_step_with_offsets_that_cannot_be_here_are_walked(simulated_disk: SimulatedDisk) -> None:
+    data = b"".join(message(10_000 + number) for number in range(STEPS_BACK + 4))
+    assert end_of(simulated_disk, data) == End(len(data), 10_000 + STEPS_BACK + 4)
+
+
+def test_an_offset_is_plausible_if_so_many_messages_fit_before_it(simulated_disk: SimulatedDisk) -> None:
+    segment = Segment(5, segment_name(5), HOME / segment_name(5))
+    before = message(5, bytes(3 * OVERHEAD - len(message(5, b""))))
+    found = []
+    for offset in (4, 5, 8, 9):
+        write_file(simulated_disk, segment.path, before + message(offset))
+        file = simulated_disk.open(segment.path, "read")
+        found.append(plausible_last(file, file.size(), segment))
+        file.close()
+        simulated_disk.remove(segment.path)
+    assert found == [None, 5, 8, None]
+
+
+def test_what_follows_damage_says_where_writing_goes_on_and_that_it_may_be_a_value(
+    simulated_disk: SimulatedDisk,
+) -> None:
+    head = message(0) + b"\xff" * 50
+    data = head + message(2) + message(3) + message(9)[:-3]
+    end = end_of(simulated_disk, data)
+    assert (end.position, end.next_offset, end.walked) == (len(data) - len(message(9)) + 3, 4, None)
+    assert end.damage is not None
+    assert end.torn is not None
+    assert (end.damage.start, end.damage.end, end.torn.start) == (len(message(0)), len(head), end.position)
+    whole = end_of(simulated_disk, data[: end.position] + message(4))
+    assert (whole.next_offset, whole.torn, whole.damage, whole.walked) == (5, None, None, None)
+
+
+def test_messages_within_the_value_of_one_that_is_cut_short_forbid_to_write(simulated_disk: SimulatedDisk) -> None:
+    held = message(2) + message(3)
+    data = message(0) + message(1, held + b"more")
+    data = data[: data.index(held) + len(held)]
+    end = end_of(simulated_disk, data, walk_bytes=len(data))
+    assert (end.position, end.torn, end.walked) == (len(data), None, None)
+    assert end.damage is not None
+    assert (end.damage.start, end.damage.end) == (len(message(0)), data.index(message(3)))
+
+
+def test_a_file_of_text_is_no_torn_tail(simulated_disk: SimulatedDisk) -> None:
+    end = end_of(simulated_disk, b"these are the notes of somebody else\n" * 3)
+    assert end.torn is None
+    assert end.damage is not None
+    assert (end.position, end.damage.kind) == (0, "malformed")

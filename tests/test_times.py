@@ -1,0 +1,67 @@
+"""Times between units: what a source rounds down for Spark, a sink takes back."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pyarrow as pa
+import pytest
+
+from logwright.core.arrow.columns import floored, times_of
+from logwright.errors import WrongUse
+from logwright.sej.tables.columns import from_arrow
+from logwright.sej.tables.tables import COLUMNS
+
+LEAST, MOST = -(1 << 63), (1 << 63) - 1
+NANOSECONDS = [
+    LEAST + 1,
+    LEAST + 807,
+    LEAST + 808,
+    LEAST + 809,
+    -1001,
+    -1000,
+    -999,
+    -1,
+    0,
+    1,
+    999,
+    1000,
+    MOST - 1,
+    MOST,
+]
+
+
+def times(values: list[int | None], unit: str) -> pa.Array:
+    return pa.array(values, pa.int64()).view(pa.timestamp(unit, tz="UTC"))
+
+
+@pytest.mark.parametrize("exact", NANOSECONDS)
+def test_every_timestamp_that_the_source_of_sej_delivers_can_be_written(exact: int) -> None:
+    batch = pa.record_batch({"timestamp": times([exact], "ns"), "value": pa.array([b"v"])})
+    delivered = COLUMNS.column(batch, "timestamp")
+    assert delivered is not None
+    assert delivered.view(pa.int64()).to_pylist() == [exact // 1000]
+    (columns,) = from_arrow(pa.record_batch({"timestamp": delivered, "value": pa.array([b"v"])}))
+    assert memoryview(columns.timestamps).cast("q").tolist() == [max(exact // 1000 * 1000, LEAST + 1)]
+
+
+@pytest.mark.parametrize("exact", [LEAST, LEAST + 1, LEAST + 999, -1001, -1, 0, 999, MOST])
+def test_a_finer_unit_is_rounded_down(exact: int) -> None:
+    assert times_of("added", times([exact, None], "us"), "ms").to_pylist() == [exact // 1000, None]
+
+
+def test_rounding_down_divides_like_python() -> None:
+    assert floored(pa.array([LEAST, -7, -6, 0, 6, MOST, None]), 7).to_pylist() == [
+        LEAST // 7, -1, -1, 0, 0, MOST // 7, None
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("value", [LEAST // 1000 - 1, MOST // 1000 + 1])
+def test_a_time_beyond_64_bits_is_refused(value: int) -> None:
+    with pytest.raises(WrongUse, match="does not fit 64 bits of nanoseconds"):
+        times_of("timestamp", times([value], "us"), "ns")
+
+
+def test_a_time_of_the_same_unit_stays() -> None:
+    now = int(datetime(2026, 1, 1, tzinfo=UTC).timestamp()) * 10**9 + 123_456_789
+    assert times_of("timestamp", times([now, LEAST, None], "ns"), "ns").to_pylist() == [now, LEAST, None]

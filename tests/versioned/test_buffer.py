@@ -1,0 +1,231 @@
+"""What of a store's files is durable when a step of opening, growing or cleaning is done."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+
+from logwright.errors import StorageFailed
+from logwright.versioned.files import buffer as buffer_module
+from logwright.versioned.files.buffer import (
+    AHEAD_BYTES,
+    LEAST_BYTES,
+    MARK,
+    MARK_MAGIC,
+    SECTOR_BYTES,
+    Buffer,
+    has_zero_sector,
+    mark_at,
+    read_mark,
+)
+from logwright.versioned.model.retention import Retention, remove_archives
+from logwright.versioned.model.store import VersionedKVStore
+from tests.support.mapping_disk import MappingDisk
+from tests.support.simulated_disk import SimulatedDisk
+from tests.support.trees import read_file, write_file
+from tests.versioned.stores import HOME, Clock, content_of, journal
+
+ACTIVE, OLD = HOME / "cars.jrn", HOME / "cars.jrn.old"
+ENTRIES: list[tuple[int, str, Any]] = [(1001, "a", 1), (1002, "b", "x" * 3000)]
+
+
+@pytest.fixture(autouse=True)
+def _no_warnings(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.ERROR, logger="logwright")
+
+
+def disk_with(**files: bytes) -> SimulatedDisk:
+    disk = SimulatedDisk()
+    disk.make_directory(HOME)
+    for kind, data in files.items():
+        write_file(disk, {"active": ACTIVE, "old": OLD}[kind], data)
+    disk.settle()
+    return disk
+
+
+def opened(disk: Any, capacity: int = 8192) -> VersionedKVStore:
+    return VersionedKVStore.open(HOME, "cars", capacity, disk=disk, background=False, clock=Clock())
+
+
+@pytest.mark.parametrize(
+    "files",
+    [{}, {"active": journal(ENTRIES, size=8192)}, {"active": journal(ENTRIES)}, {"old": journal(ENTRIES, size=8192)}],
+    ids=["a new store", "a whole journal", "a journal that has to grow", "an old journal"],
+)
+def test_a_store_that_is_open_has_nothing_left_to_sync(files: dict[str, bytes]) -> None:
+    disk = disk_with(**files)
+    with opened(disk) as store:
+        assert [change for change in disk.unsynced() if ".logwright" not in change] == []
+        assert len(store) == (2 if files else 0)
+
+
+def test_a_tail_is_cut_before_it_is_cleared_or_its_remains_could_count() -> None:
+    """Without a mark a sector of zeros in a string is part of the string."""
+    data = journal([(1001, "a", 1), (1002, "b", "x" * 1100)], size=2048)
+    disk = disk_with(active=data[:700] + b"\xff" * 4 + data[704:])
+    opened(disk, 2048).close()
+    for seed in range(12):
+        for state in disk.crash_states(most=60, kinds=("torn",), seed=seed, format="versioned"):
+            with opened(state, 2048) as store:
+                assert content_of(store) == {"a": (1, 1001)}
+
+
+def test_a_buffer_that_has_grown_is_durable_with_its_mark() -> None:
+    disk = disk_with(active=journal(ENTRIES, size=4096))
+    buffer = Buffer.open(disk, ACTIVE)
+    buffer.set_mark(3500)
+    buffer.sync()
+    buffer.grow(8192, 3600)
+    assert disk.unsynced() == []
+    assert (buffer.size, read_mark(buffer.memory, 8192)) == (8192, 3600)
+    assert read_file(disk, ACTIVE)[mark_at(4096) : 4096] == bytes(16), "the old mark is gone"
+    buffer.close()
+
+
+def test_a_power_cut_while_a_buffer_grows_leaves_every_entry() -> None:
+    disk = disk_with(active=journal(ENTRIES, size=4096))
+    buffer = Buffer.open(disk, ACTIVE)
+    buffer.set_mark(3500)
+    buffer.sync()
+    buffer.grow(8192, 3500)
+    buffer.close()
+    for state in disk.crash_states(most=60, format="versioned"):
+        with opened(state) as store:
+            assert content_of(store) == {"a": (1, 1001), "b": ("x" * 3000, 1002)}
+            assert store.recovered is None
+
+
+def test_a_buffer_that_could_not_grow_has_its_old_length_durably() -> None:
+    disk = disk_with(active=journal(ENTRIES, size=4096))
+    disk.capacity_bytes = 6000
+    buffer = Buffer.open(disk, ACTIVE)
+    with pytest.raises(StorageFailed, match="No space left"):
+        buffer.grow(8192, 3500)
+    assert disk.file_size(ACTIVE) == buffer.size == 4096
+    assert disk.unsynced() == []
+    buffer.close()
+
+
+@pytest.mark.parametrize("has_garbage", [False, True])
+def test_zeros_in_the_place_of_something_are_durable_before_entries_come_there(has_garbage: bool) -> None:
+    size = 2 * AHEAD_BYTES
+    data = bytearray(journal(ENTRIES, size=size))
+    if has_garbage:
+        data[AHEAD_BYTES // 2] = 7
+    inner = disk_with(active=bytes(data))
+    disk: Any = MappingDisk(inner)
+    buffer = Buffer.open(disk, ACTIVE)
+    buffer.zero_ahead(4096)
+    assert inner.unsynced() == ([] if has_garbage else [f"contents of {ACTIVE}"])
+    assert buffer.zeroed == 4096 + AHEAD_BYTES
+    assert not any(buffer.memory[4096 : buffer.zeroed])
+    buffer.close()
+
+
+def test_archives_go_from_the_old_end_in_whatever_order_names_reach_the_disk() -> None:
+    disk = disk_with()
+    names = [f"cars.jrn.t{timestamp}.zz" for timestamp in (1001, 1002, 1003, 1004)]
+    for name in names:
+        write_file(disk, HOME / name, b"archive")
+    disk.settle()
+    assert remove_archives(disk, HOME, "cars", Retention(max_archives=1), 10**9) == [1001, 1002, 1003]
+    disk.mark("removed")
+    for state in disk.crash_states(reorder_names=True, format="versioned"):
+        left = state.list_directory(HOME)
+        assert left == names[-len(left) :]
+        assert "removed" not in state.marks or len(left) == 1
+
+
+def test_the_smallest_buffer_has_room_for_a_mark() -> None:
+    memory = bytearray(LEAST_BYTES)
+    MARK.pack_into(memory, mark_at(LEAST_BYTES), MARK_MAGIC, 77)
+    assert read_mark(memory, LEAST_BYTES) == 77
+    assert read_mark(memory[:-1], LEAST_BYTES - 1) is None
+
+
+def test_a_sector_of_zeros_counts_only_if_all_of_it_is_within_the_range() -> None:
+    memory = b"x" * SECTOR_BYTES + bytes(SECTOR_BYTES)
+    assert has_zero_sector(memory, 0, 2 * SECTOR_BYTES)
+    assert not has_zero_sector(memory, 0, 2 * SECTOR_BYTES - 1)
+    assert not has_zero_sector(memory, SECTOR_BYTES + 1, 2 * SECTOR_BYTES)
+    assert has_zero_sector(memory[3:], 0, 2 * SECTOR_BYTES - 3, base=3)
+
+
+def test_zeros_are_written_ahead_in_a_new_file_that_can_be_mapped(monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[tuple[int, int]] = []
+    monkeypatch.setattr(buffer_module, "write_zeros", lambda file, start, end: written.append((start, end)))
+    disk = MappingDisk(SimulatedDisk())
+    disk.make_directory(HOME)
+    Buffer.create(disk, disk.open(HOME / "new", "create"), 3 * AHEAD_BYTES, 100).close()
+    assert written == [(100, 100 + AHEAD_BYTES)]
+    written.clear()
+    Buffer.create(disk, disk.open(HOME / "small", "create"), 4096, 100).close()
+    assert written == [(100, 4096)]
+    written.clear()
+    Buffer.create(disk.inner, disk.inner.open(HOME / "other", "create"), 4096, 100).close()
+    assert written == [(0, 4096)], "where a file cannot be mapped all of it is written at once"
+
+
+@pytest.mark.parametrize("mapped", [True, False])
+def test_an_entry_with_a_sector_of_zeros_is_synced_before_the_position_counts_it(mapped: bool) -> None:
+    inner = SimulatedDisk()
+    disk = MappingDisk(inner) if mapped else inner
+    disk.make_directory(HOME)
+    buffer = Buffer.create(disk, disk.open(HOME / "new", "create"), 8192, 100)
+    buffer.sync()
+    buffer.append(100, b"x" + bytes(1500) + b"x", has_zeros=True)
+    assert read_mark(buffer.memory, buffer.size) == 1602
+    buffer.append(1602, b"plain", has_zeros=False)
+    assert read_mark(buffer.memory, buffer.size) == 1602
+    assert bytes(buffer.memory[8:16]) == (1607).to_bytes(8, "little")
+    buffer.close()
+
+
+class Recorded:
+    """The calls of a file that change it, and how many bytes each write takes at most."""
+
+    def __init__(self, buffer: Buffer, monkeypatch: pytest.MonkeyPatch, most: int = 1 << 20) -> None:
+        self.calls: list[str] = []
+        write_at, sync = buffer.file.write_at, buffer.file.sync
+
+        def recorded_write(position: int, data: Any) -> int:
+            self.calls.append(f"write {min(most, len(data))} at {position}")
+            return write_at(position, bytes(data[:most]))
+
+        def recorded_sync() -> None:
+            self.calls.append("sync")
+            sync()
+
+        monkeypatch.setattr(buffer.file, "write_at", recorded_write)
+        monkeypatch.setattr(buffer.file, "sync", recorded_sync)
+
+
+def mapped_buffer() -> Buffer:
+    disk = MappingDisk(SimulatedDisk())
+    disk.make_directory(HOME)
+    return Buffer.create(disk, disk.open(HOME / "new", "create"), 8192, 100)
+
+
+def test_an_entry_is_written_before_the_position_and_with_zeros_synced_and_marked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    buffer = mapped_buffer()
+    recorded = Recorded(buffer, monkeypatch)
+    buffer.append(100, b"plain", has_zeros=False)
+    assert recorded.calls == ["write 5 at 100", "write 8 at 8"]
+    recorded.calls.clear()
+    buffer.append(105, bytes(600), has_zeros=True)
+    assert recorded.calls == ["write 600 at 105", "sync", f"write 16 at {mark_at(8192)}", "write 8 at 8"]
+    buffer.close()
+
+
+def test_writes_that_take_less_than_all_are_continued(monkeypatch: pytest.MonkeyPatch) -> None:
+    buffer = mapped_buffer()
+    recorded = Recorded(buffer, monkeypatch, most=6)
+    assert buffer.append(100, b"an entry", has_zeros=False) == 108
+    assert bytes(buffer.memory[100:109]) == b"an entry\0"
+    assert bytes(buffer.memory[8:16]) == (108).to_bytes(8, "little")
+    assert recorded.calls[:3] == ["write 6 at 100", "write 2 at 106", "write 6 at 8"]
+    buffer.close()

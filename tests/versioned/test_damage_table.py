@@ -1,0 +1,145 @@
+"""Accidents of an operator and the verbs: for each the account that is due, what is left, and what is refused.
+
+The store has two archives, with the changes 0 to 3 and 4 to 7, and the active journal with 8 to 11; a change every
+second, of the keys a, b, c in turn.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from logwright.core.format import Located
+from logwright.versioned import Entry, Reader, VersionedRecovery
+from logwright.versioned.files.files import archive_name
+from tests.cli.support import run
+from tests.support.damage import cut, drop, flip_bits, insert, noise, overwrite, shrink
+from tests.versioned.samples import Model
+
+SECOND = 1_000_000_000
+START = 1_700_000_000 * SECOND
+TEXT = "2023-11-14T22:13:"
+
+
+def at(number: int) -> int:
+    return START + number * SECOND
+
+
+def built(directory: Path) -> Path:
+    model = Model(START)
+    for number in range(12):
+        model.change(Entry(at(number), "abc"[number % 3], f"value {number}"))
+        if number in (3, 7):
+            model.rotate()
+    return model.write(directory, spare=512)
+
+
+def place(path: Path, number: int, plus: int = 0) -> int:
+    """Where the entry of a change is in the active journal."""
+    (found,) = [item.span.start for item in Reader(path).scan(mode="dropmalformed")
+                if isinstance(item, Located) and item.file == path.name
+                and isinstance(item.record, Entry) and item.record.t == at(number)]  # fmt: skip
+    return found + plus
+
+
+@dataclass(frozen=True)
+class Row:
+    """An accident, the account, the changes that are left, and the times that are refused."""
+
+    accident: str
+    file: str
+    damage: Callable[[Path, bytes], bytes | None]
+    account: list[str]
+    gone: set[int]
+    refused: set[int]
+
+
+SECOND_ARCHIVE = archive_name("cars", at(7))
+ARCHIVE_LOST = f"every change from {TEXT}23Z to {TEXT}27Z"
+READABLE = "(what can be read there, unproven, are 7 entries of the keys 'b', 'c', 'a')"
+OLDER = "any key may have an older value, or be there again, until it changes"
+
+ROWS = [
+    Row("archive cut short", SECOND_ARCHIVE, lambda _, data: shrink(data, 4),
+        [f"lost an unknown number of records: {ARCHIVE_LOST} {READABLE}"], {4}, {3, 4, 5, 6}),
+    Row("archive cut to nothing", SECOND_ARCHIVE, lambda _, data: b"",
+        [f"lost an unknown number of records: {ARCHIVE_LOST}"], {4}, {3, 4, 5, 6}),
+    Row("archive, one bit", SECOND_ARCHIVE, lambda _, data: flip_bits(data, 60, 0x08),
+        [f"restored by inference: one bit of the archive that ended at {TEXT}27Z"], set(), set()),
+    Row("archive, garbage appended", SECOND_ARCHIVE, lambda _, data: data + noise(40), [], set(), set()),
+    Row("archive overwritten", SECOND_ARCHIVE, lambda _, data: noise(len(data)),
+        [f"lost an unknown number of records: {ARCHIVE_LOST}"], {4}, {3, 4, 5, 6}),
+    Row("journal, a bad byte", "cars.jrn", lambda path, data: flip_bits(data, place(path, 9, 3), 0xFF),
+        [f"lost at least 1 and at most 2 records: changes from {TEXT}28Z to {TEXT}30Z: {OLDER}"], {9}, {8, 9, 10, 11}),
+    Row("journal, bytes inserted", "cars.jrn", lambda path, data: insert(data, place(path, 9), noise(20)),
+        [f"lost at least 0 and at most 1 records: changes from {TEXT}28Z to {TEXT}29Z: {OLDER}",
+         "restored by inference: the position in the header"], set(), {8, 9, 10, 11}),
+    Row("journal, bytes deleted", "cars.jrn", lambda path, data: drop(data, place(path, 9, 5), place(path, 9, 8)),
+        [f"lost at least 1 and at most 2 records: changes from {TEXT}28Z to {TEXT}30Z: {OLDER}"], {9}, {8, 9, 10, 11}),
+    Row("journal, a page of zeros", "cars.jrn", lambda path, data: overwrite(data, place(path, 8), bytes(40)),
+        [f"lost at least 1 and at most 4 records: changes from {TEXT}27Z to {TEXT}30Z: {OLDER}"], {8, 9},
+        {7, 8, 9, 10, 11}),
+    Row("journal, cut within an entry", "cars.jrn", lambda path, data: cut(data, place(path, 11, 5)),
+        [f"lost at least 1 and at most 2 records: changes from {TEXT}30Z on: {OLDER}"], {11}, {10, 11}),
+    Row("journal, the position", "cars.jrn", lambda path, data: overwrite(data, 8, bytes(8)),
+        ["restored by inference: the position in the header"], set(), set()),
+    Row("journal, the version", "cars.jrn", lambda path, data: overwrite(data, 0, b"\x03"),
+        ["restored by inference: the version in the header"], set(), set()),
+    Row("journal, a torn tail", "cars.jrn", lambda path, data: overwrite(data, place(path, 11, 5), bytes(20)),
+        [], {11}, set()),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.accident.replace(" ", "-"))
+def test_each_accident_has_its_account(row: Row, tmp_path: Path) -> None:
+    path = built(tmp_path)
+    file = tmp_path / row.file
+    data = row.damage(path, file.read_bytes())
+    assert data is not None
+    file.write_bytes(data)
+    assert run("verify", path).code == 1
+    lines = run("repair", path, "--plan").lines
+    found = [line.partition(f" ({row.file}")[0] for line in lines if line.startswith(("lost ", "restored "))]
+    assert found == row.account
+    outcome = run("repair", path, "--yes")
+    assert outcome.code == (1 if row.account else 0)
+    assert run("verify", path).code == 0
+    assert run("verify", path, "--strict").code == (1 if row.account else 0)
+    assert {(entry.t - START) // SECOND for entry in Reader(path)} == set(range(12)) - row.gone
+    recovery = VersionedRecovery.load(tmp_path)
+    for number in range(12):
+        outcome = run("state", path, "--at", str(at(number)))
+        assert outcome.code == (2 if number in row.refused else 0), number
+        if number not in row.refused and number not in row.gone:
+            assert recovery.recover_at(at(number))["abc"[number % 3]] == f"value {number}"
+    is_refused = any(line.startswith("lost") for line in row.account)
+    assert run("history", path, "a").code == (2 if is_refused else 0)
+    assert run("diff", path, str(at(2)), str(at(3))).code == (2 if 3 in row.refused else 0)
+    assert run("repair", path, "--undo", "--yes").code == 0
+    assert file.read_bytes() == data
+    assert run("verify", path, "--strict").code == 1
+
+
+def test_a_missing_archive_is_a_gap_that_repair_leaves(tmp_path: Path) -> None:
+    path = built(tmp_path)
+    (tmp_path / SECOND_ARCHIVE).unlink()
+    assert run("verify", path).code == 1
+    outcome = run("repair", path, "--yes")
+    assert outcome.code == 1
+    assert "one is missing" in outcome.out
+    assert run("state", path, "--at", str(at(5))).code == 2
+
+
+def test_a_half_finished_copy_of_an_archive_is_lost_and_not_salvaged(tmp_path: Path) -> None:
+    path = built(tmp_path)
+    file = tmp_path / SECOND_ARCHIVE
+    whole = file.read_bytes()
+    file.write_bytes(whole[: len(whole) // 2] + bytes(len(whole) - len(whole) // 2))
+    assert run("repair", path, "--yes").code == 1
+    assert not file.exists()
+    assert [kept.read_bytes() for kept in (tmp_path / ".logwright" / "cut").glob("*.zz*")] != [whole]
+    assert zlib.decompress(whole)

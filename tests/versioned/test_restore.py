@@ -1,0 +1,339 @@
+"""Stores written anew from rows of tables have the journals that they had: active and archived, byte for byte."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from logwright import arrow
+from logwright.core.publish.restore import Missing, Written
+from logwright.errors import DamagedJournal, HistoryUnavailable, WrongUse
+from logwright.versioned import Entry, Reader, VersionedKVStore, VersionedRecovery
+from logwright.versioned.tables.columns import COLUMN_NAMES
+from logwright.versioned.tables.restore import RESTORE, FileWriter
+from logwright.versioned.tables.tables import COLUMNS
+from tests.support.damage import damage_file, overwrite
+from tests.versioned import rotated_elsewhere
+from tests.versioned.histories import KEYS, VALUES, random_history
+from tests.versioned.samples import START, journal
+from tests.versioned.stores import Clock
+
+EVENTS = ["file", "position", "size", "sequence", "timestamp_ns", "op", "key", "value", "detail"]
+"""What an entry is made of, among the columns of the table `events`."""
+
+
+def events_of(path: Path) -> pa.Table:
+    """What the table `events` has of a store, in the order in which a writer gets it."""
+    found = []
+    for batch in arrow.batches(path, list(COLUMN_NAMES), mode="dropmalformed", format="versioned"):
+        found.append(pa.RecordBatch.from_arrays([COLUMNS.column(batch, name) for name in EVENTS], EVENTS))
+    rows = pa.Table.from_batches(found) if found else pa.table({name: [] for name in EVENTS})
+    return rows.sort_by([("sequence", "ascending"), ("position", "ascending")])
+
+
+def restore(rows: pa.Table, target: Path, listed: Sequence[str] = (), *, batch_rows: int = 1000) -> list[Written]:
+    """Write the store `cars`."""
+    writer = FileWriter(target, "cars.jrn", listed=listed)
+    try:
+        for batch in rows.to_batches(max_chunksize=batch_rows):
+            writer.append_batch(batch)
+        return writer.finish()
+    finally:
+        writer.discard()
+
+
+def listed_in(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.iterdir() if path.is_file())
+
+
+def journals_of(directory: Path) -> dict[str, bytes]:
+    """Every journal, as it is without compression, up to its position."""
+    found = {}
+    for path in directory.iterdir():
+        if path.is_file():
+            data = zlib.decompress(path.read_bytes()) if path.suffix == ".zz" else path.read_bytes()
+            found[path.name] = data[: int.from_bytes(data[8:16], "little")]
+    return found
+
+
+def random_store(directory: Path, dice: random.Random) -> None:
+    """A store of ours that was used: its clock stands still at times, and it is rotated at any moment."""
+    clock = Clock(START)
+    with VersionedKVStore.open(directory, "cars", 1 << 12, background=False, clock=clock) as store:
+        clock.now += 10
+        for _ in range(dice.randrange(200)):
+            clock.now += dice.choice((-1, 0, 5, 10**9))
+            key, value = dice.choice(KEYS), dice.choice(VALUES)
+            if value is None:
+                store.remove(key)
+            else:
+                store.insert(key, value)
+            if dice.random() < 0.05:
+                store.rotate()
+    (directory / ".logwright" / "cars.lck").unlink()
+    (directory / ".logwright").rmdir()
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_store_comes_back_journal_for_journal_and_byte_for_byte(seed: int, tmp_path: Path) -> None:
+    dice = random.Random(seed)
+    random_store(tmp_path / "source", dice)
+    if dice.random() < 0.3:  # what retention leaves
+        for name in listed_in(tmp_path / "source")[1:3]:
+            (tmp_path / "source" / name).unlink()
+    source = tmp_path / "source" / "cars.jrn"
+    rows = events_of(source)
+    written = restore(rows, tmp_path / "target", listed_in(tmp_path / "source"), batch_rows=dice.choice((1, 7, 1000)))
+    before, after = journals_of(tmp_path / "source"), journals_of(tmp_path / "target")
+    if rows.num_rows:
+        leading = [name for name in before if name not in after]
+        assert all(not any(rows["file"].to_pylist().count(name) for name in leading) for name in leading)
+        assert after == {name: data for name, data in before.items() if name in after}
+        assert "cars.jrn" in after
+        assert events_of(tmp_path / "target" / "cars.jrn").drop_columns("file") == rows.drop_columns("file")
+    assert RESTORE.missing(written, {}) == []
+    assert sum(one.records for one in written) == rows.num_rows
+    assert {one.file: one.bytes for one in written} == {
+        path.name: path.stat().st_size for path in (tmp_path / "target").iterdir()
+    }
+    assert [one.problems for one in written] == [()] * len(written)
+    report = Reader(tmp_path / "target" / "cars.jrn").verify()
+    assert report.sound
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_stores_of_others_come_back_with_the_same_state_at_every_time_and_the_same_history(
+    seed: int, tmp_path: Path
+) -> None:
+    """Their copies may come in another order than ours."""
+    dice = random.Random(seed)
+    model = random_history(dice, dice.randrange(1, 80))
+    path = model.write(tmp_path / "source")
+    restore(events_of(path), tmp_path / "target", listed_in(tmp_path / "source"))
+    assert listed_in(tmp_path / "target") == listed_in(tmp_path / "source")
+    before, after = VersionedRecovery.load(tmp_path / "source"), VersionedRecovery.load(tmp_path / "target")
+    assert after.earliest() - before.earliest() in (0, 1), "a first journal of one nanosecond may become shorter"
+    times = {START, *(entry.t + step for entry in model.changes for step in (0, 1))}
+    for at in sorted(time for time in times if time >= after.earliest()):
+        assert dict(after.recover_at(at)) == dict(before.recover_at(at)), at
+    for key in KEYS:
+        assert list(after.history(key)) == list(before.history(key)), key
+    with VersionedKVStore.open(tmp_path / "target", "cars") as store:
+        assert {key: store.get_with_timestamp(key) for key, _ in store.items()} == model.state()
+
+
+def test_journals_without_changes_are_there_again_where_the_table_of_files_has_them(tmp_path: Path) -> None:
+    clock = Clock(START)
+    with VersionedKVStore.open(tmp_path / "source", "cars", 4096, background=False, clock=clock) as store:
+        clock.now += 10
+        store.insert("wheels", 4)
+        for _ in range(3):
+            store.rotate()
+        store.insert("wheels", 5)
+        for _ in range(2):
+            store.rotate()
+    rows = events_of(tmp_path / "source" / "cars.jrn")
+    assert rows.num_rows == 2
+    restore(rows, tmp_path / "target", listed_in(tmp_path / "source"))
+    assert journals_of(tmp_path / "target") == journals_of(tmp_path / "source")
+    assert len(journals_of(tmp_path / "target")) == 6
+    restore(rows, tmp_path / "unlisted")
+    assert len(journals_of(tmp_path / "unlisted")) == 2
+    for at in (START + 12, clock.now):
+        found = [dict(VersionedRecovery.load(tmp_path / name).recover_at(at)) for name in ("source", "unlisted")]
+        assert found[0] == found[1]
+
+
+def test_a_store_without_any_change_is_an_empty_store(tmp_path: Path) -> None:
+    VersionedKVStore.open(tmp_path / "source", "cars").close()
+    (written,) = restore(events_of(tmp_path / "source" / "cars.jrn"), tmp_path / "target", ["cars.jrn"])
+    assert (written.file, written.records) == ("cars.jrn", 0)
+    with VersionedKVStore.open(tmp_path / "target", "cars") as store:
+        assert len(store) == 0
+
+
+def test_only_archives_come_back_as_archives(tmp_path: Path) -> None:
+    model = random_history(random.Random(3), 40, rotations=0)
+    model.rotate()
+    model.write(tmp_path / "source").unlink()
+    restore(events_of(tmp_path / "source"), tmp_path / "target", listed_in(tmp_path / "source"))
+    assert journals_of(tmp_path / "target") == journals_of(tmp_path / "source")
+    assert listed_in(tmp_path / "target") == [f"cars.jrn.t{model.archives[0][0]}.zz"]
+    written = restore(pa.table({name: [] for name in EVENTS}), tmp_path / "empty", ["cars.jrn.t7.zz"])
+    assert [one.file for one in written] == ["cars.jrn.t7.zz"]
+
+
+# --- what is not known ------------------------------------------------------------------------------------------------
+
+
+def test_an_archive_that_is_missing_leaves_a_time_that_nothing_is_said_about(tmp_path: Path) -> None:
+    model = random_history(random.Random(5), 90, rotations=0.1)
+    assert len(model.archives) >= 4
+    path = model.write(tmp_path / "source")
+    (tmp_path / "source" / f"cars.jrn.t{model.archives[2][0]}.zz").unlink()
+    restore(events_of(path), tmp_path / "target", listed_in(tmp_path / "source"))
+    before, after = VersionedRecovery.load(tmp_path / "source"), VersionedRecovery.load(tmp_path / "target")
+    refused = 0
+    for at in sorted({START, *(entry.t for entry in model.changes)}):
+        try:
+            expected = dict(before.recover_at(at))
+        except HistoryUnavailable:
+            with pytest.raises(HistoryUnavailable):
+                after.recover_at(at)
+            refused += 1
+            continue
+        try:
+            assert dict(after.recover_at(at)) == expected
+        except HistoryUnavailable:
+            assert model.archives[1][0] < at <= model.archives[3][0]
+    assert refused
+    assert dict(after.recover_current()) == dict(before.recover_current())
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_whatever_archives_are_missing_or_unreadable_no_time_is_answered_wrongly(seed: int, tmp_path: Path) -> None:
+    dice = random.Random(seed)
+    model = random_history(dice, 120)
+    path = model.write(tmp_path / "source")
+    for archive in dice.sample(sorted((tmp_path / "source").glob("*.zz")), min(2, len(model.archives))):
+        if dice.random() < 0.5:
+            archive.unlink()
+        else:
+            archive.write_bytes(dice.randbytes(500))
+    restore(events_of(path), tmp_path / "target", listed_in(tmp_path / "source"))
+    assert Reader(tmp_path / "target" / "cars.jrn").verify().sound or any(
+        problem.kind == "gap" for problem in Reader(tmp_path / "target" / "cars.jrn").verify().problems
+    )
+    recovery = VersionedRecovery.load(tmp_path / "target")
+    answered = 0
+    times = {START, *(entry.t + step for entry in model.changes for step in (0, 1))}
+    ends = {timestamp for timestamp, _ in model.archives}  # changes of this very time may be in the next journal
+    for at in sorted(times - ends):
+        with contextlib.suppress(HistoryUnavailable):
+            assert dict(recovery.recover_at(at)) == {key: value for key, (value, _) in model.state(at).items()}, at
+            answered += 1
+    assert answered
+    assert dict(recovery.recover_current()) == {key: value for key, (value, _) in model.state().items()}
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_store_that_another_program_has_rotated_comes_back_with_the_same_answers(seed: int, tmp_path: Path) -> None:
+    store = rotated_elsewhere.random_store(random.Random(seed))
+    path = store.write(tmp_path / "source")
+    restore(events_of(path), tmp_path / "target", listed_in(tmp_path / "source"))
+    assert Reader(tmp_path / "target" / "cars.jrn").verify().problems == []
+    assert list(Reader(tmp_path / "target" / "cars.jrn")) == store.changes
+    recovery = VersionedRecovery.load(tmp_path / "target")
+    for at in range(START, store.now + 1000, 500):
+        assert recovery.recover_at(at).with_timestamps() == store.state(at), at
+
+
+def test_damage_within_a_journal_is_told_and_the_rest_is_there(tmp_path: Path) -> None:
+    entries = [Entry(START + number, f"key {number % 7}", number) for number in range(50)]
+    source = tmp_path / "source" / "cars.jrn"
+    source.parent.mkdir()
+    source.write_bytes(journal(START, entries))
+    rows = events_of(source)
+    start, size = rows["position"][20].as_py(), rows["size"][20].as_py()
+    damage_file(source, overwrite, start + 2, b"\xff" * 4)
+    written = restore(events_of(source), tmp_path / "target", ["cars.jrn"])
+    first = START << 64
+    assert RESTORE.missing(written, {}) == [Missing("cars", first + start, first + start + size)]
+    assert [entry.t for entry in Reader(tmp_path / "target" / "cars.jrn")] == [
+        entry.t for number, entry in enumerate(entries) if number != 20
+    ]
+
+
+def test_a_file_that_was_read_by_itself_says_nothing_about_the_time_before_its_first_change(tmp_path: Path) -> None:
+    model = random_history(random.Random(8), 60, rotations=0)
+    model.rotate()
+    for number in range(5):
+        model.change(Entry(model.now + 10, "b", number))
+    model.rotate()
+    model.write(tmp_path / "source")
+    archive = sorted(tmp_path.glob("source/*.zz"))[1]
+    alone = tmp_path / "alone.bin"
+    archive.rename(alone)
+    writer = FileWriter(tmp_path / "target", RESTORE.unit_of("alone.bin"), listed=["alone.bin"])
+    for batch in events_of(alone).to_batches():
+        writer.append_batch(batch)
+    (written,) = writer.finish()
+    assert written.file == "alone.bin.jrn"
+    recovery = VersionedRecovery.load(tmp_path / "target")
+    expected = {key: value for key, (value, _) in model.state().items()}
+    assert dict(recovery.recover_current()) == expected
+    with pytest.raises(HistoryUnavailable):
+        recovery.recover_at(model.archives[0][0] - 1)
+
+
+def test_what_has_another_form_in_tables_is_told(tmp_path: Path) -> None:
+    source = tmp_path / "cars.jrn"
+    source.write_bytes(journal(START, [Entry(START, "a", 1), Entry(START + 1, "b", 2, {"extra": "field"})]))
+    (written,) = restore(events_of(source), tmp_path / "target", ["cars.jrn"])
+    position = events_of(source)["position"][1].as_py()
+    assert written.problems == (f"cars.jrn: 1 entry has another form than before, the first one was @ {position}",)
+    assert [(entry.k, entry.o) for entry in Reader(tmp_path / "target" / "cars.jrn")] == [("a", 1), ("b", 2)]
+
+
+# --- names and wrong rows ---------------------------------------------------------------------------------------------
+
+
+def test_all_files_of_a_store_are_written_by_one_writer() -> None:
+    names: list[tuple[str, int | None]] = [
+        ("cars.jrn", 5),
+        ("cars.jrn.t9.zz", 5),
+        ("cars.jrn.old", 9),
+        ("bikes.jrn", None),
+    ]
+    assert RESTORE.settled(names) == {name: f"{name[0].partition('.')[0]}.jrn" for name in names}
+    assert [RESTORE.part_of(name) for name in ("cars.jrn", "cars.jrn.t9.zz", "other.bin")] == [
+        "cars",
+        "cars",
+        "other.bin",
+    ]
+    for name in ("", "..", "../cars.jrn", "a/b.jrn", ".hidden", "a\0b"):
+        with pytest.raises(WrongUse, match="cannot be the name of a file of a store"):
+            RESTORE.is_single_file(name)
+
+
+def test_rows_that_are_no_store_are_refused(tmp_path: Path) -> None:
+    source = tmp_path / "cars.jrn"
+    source.write_bytes(journal(START, [Entry(START + number, "a", number) for number in range(3)]))
+    rows = events_of(source)
+    ops, details = EVENTS.index("op"), EVENTS.index("detail")
+    wrong: list[tuple[pa.Table, type[Exception], str]] = [
+        (pa.concat_tables([rows, rows.slice(1)]), DamagedJournal, r"cars @ \d+: the tables have two entries here"),
+        (rows.set_column(ops, "op", pa.array(["set", "add", "set"])), WrongUse, "'add' is nothing that happens to"),
+        (rows.set_column(7, "value", pa.array([b"1", b"{", b"3"])), WrongUse, r"the entry @ \d+ is none of a store"),
+        (rows.set_column(7, "value", pa.array([b"1", None, b"3"])), WrongUse, r"the entry @ \d+ is none of a store"),
+        (rows.set_column(6, "key", pa.array([b"a", b"\xff", b"a"])), WrongUse, r"the entry @ \d+ is none of a store"),
+        (rows.set_column(6, "key", pa.array([b"a", None, b"a"])), WrongUse, "column key is null in a row"),
+        (
+            rows.set_column(4, "timestamp_ns", pa.nulls(3, pa.int64())),
+            WrongUse,
+            r"the entry @ \d+ is none of a store: 't'",
+        ),
+        (rows.set_column(details, "detail", pa.array([None, "{}", "{}"])), WrongUse, "column detail is null"),
+    ]
+    for number, (table, kind, message) in enumerate(wrong):
+        with pytest.raises(kind, match=message):
+            restore(table, tmp_path / f"target {number}")
+    RESTORE.write_consumers(tmp_path, "cars", {})
+    with pytest.raises(WrongUse, match="its format knows none"):
+        RESTORE.write_consumers(tmp_path, "cars", {"billing": 5})
+
+
+def test_times_that_a_table_cannot_hold_come_back_from_its_details(tmp_path: Path) -> None:
+    source = tmp_path / "cars.jrn"
+    source.write_bytes(journal(START, [Entry(2**63 + 5, "a", 1), Entry(2**64 - 1, "b", None)]))
+    rows = events_of(source)
+    assert pc.all(pc.is_null(rows["timestamp_ns"])).as_py()
+    restore(rows, tmp_path / "target", ["cars.jrn"])
+    assert (tmp_path / "target" / "cars.jrn").read_bytes() == source.read_bytes()

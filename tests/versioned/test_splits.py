@@ -1,0 +1,199 @@
+"""Splits: each change is in one of them, whatever was copied, damaged, renamed or removed; planning reads little."""
+
+from __future__ import annotations
+
+import random
+import zlib
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from logwright.core.bytes.outcome import Damage
+from logwright.core.read.split import Split
+from logwright.core.times import shown_time
+from logwright.errors import Gap, NotFound
+from logwright.versioned import Reader, StoresReader, open_reader
+from logwright.versioned.bytes.records import Entry
+from logwright.versioned.files.files import archive_name
+from logwright.versioned.tables.splits import SPLITS
+from tests.support.counting_disk import CountingDisk
+from tests.versioned.histories import random_history
+from tests.versioned.samples import START, Model, journal
+
+
+def entries_of(reader: Any, planned: list[Split]) -> list[Entry]:
+    """What is in splits, in their order."""
+    found: list[Entry] = []
+    for split in planned:
+        journal = reader.open(split.part) if isinstance(reader, StoresReader) else reader
+        for item in SPLITS.chunks(reader, split, "dropmalformed"):
+            assert not isinstance(item, Damage)
+            found += journal.decoded(item)
+    return found
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_each_change_is_in_one_split(tmp_path: Path, seed: int) -> None:
+    dice = random.Random(seed)
+    for number in range(dice.choice((1, 3))):
+        path = random_history(dice, 80, rotations=0.15).write(tmp_path, f"store {number}")
+    archives = sorted(tmp_path.glob("*.zz"))
+    if seed % 3 == 1:
+        archives[0].unlink()
+    if seed % 3 == 2:
+        chosen = dice.choice(archives)
+        data = bytearray(zlib.decompress(chosen.read_bytes()))
+        data[len(data) // 2 : len(data) // 2 + 3] = b"\xff" * 3
+        chosen.write_bytes(zlib.compress(data))
+    for opened in (open_reader(tmp_path), Reader(path)):
+        reader: Any = opened
+        wanted = list(reader.entries(mode="dropmalformed"))
+        for target_bytes in (1, 300, 1 << 20):
+            assert entries_of(reader, SPLITS.plan(reader, target_bytes)) == wanted
+
+
+def test_planning_reads_no_archive_and_reading_one_and_the_one_before(tmp_path: Path) -> None:
+    model = Model()
+    for number in range(2000):
+        model.change(Entry(START + number, f"k{number % 50}", random.Random(number).randbytes(20).hex()))
+        if number % 400 == 399:
+            model.rotate()
+    path = model.write(tmp_path)
+    sizes = [one.stat().st_size for one in sorted(tmp_path.glob("*.zz"))]
+    disk: Any = CountingDisk(".zz")
+    reader = Reader(path, disk=disk)
+    planned = SPLITS.plan(reader)
+    assert disk.bytes_read <= len(sizes) * 512 < min(sizes), "of each one its beginning, to know since when it counts"
+    assert len(planned) == 6
+    disk.bytes_read = 0
+    assert len(entries_of(reader, planned[3:4])) == 400
+    assert disk.bytes_read <= sizes[2] + 2 * sizes[3]
+
+
+def test_a_file_that_was_rotated_since_the_plan_is_found_and_one_that_is_gone_is_said(tmp_path: Path) -> None:
+    model = Model()
+    for number in range(30):
+        model.change(Entry(START + number, f"k{number % 4}", number))
+        if number % 10 == 9:
+            model.rotate()
+    model.change(Entry(START + 50, "k1", "newest"))
+    reader = Reader(model.write(tmp_path))
+    planned = SPLITS.plan(reader)
+    wanted = list(model.changes)
+    model.change(Entry(START + 60, "k1", "newer than the plan"))
+    model.rotate()
+    model.change(Entry(START + 70, "k1", "newer still"))
+    model.write(tmp_path)
+    assert entries_of(reader, planned) == wanted
+    (tmp_path / archive_name("cars", START + 9)).unlink()
+    with pytest.raises(NotFound, match="is not kept any more"):
+        entries_of(reader, planned[:1])
+    with pytest.raises(NotFound, match="is not kept any more"):
+        entries_of(reader, planned[1:2])  # what of it is a copy only the archive before it can tell
+    assert entries_of(reader, planned[2:]) == wanted[20:]
+
+
+# --- many stores ------------------------------------------------------------------------------------------------------
+
+
+def test_planning_and_reading_5000_stores_lists_their_directory_a_few_times(tmp_path: Path) -> None:
+    for number in range(5000):
+        journals = [journal(START, [Entry(START + 1, "k", number)])]
+        if number % 50 == 0:
+            journals.append(journal(START + 1, [Entry(START + 1, "k", number), Entry(START + 2, "k", "new")]))
+            archive = tmp_path / archive_name(f"s{number}", START + 1)
+            archive.write_bytes(zlib.compress(journals[0], 1))
+        (tmp_path / f"s{number}.jrn").write_bytes(journals[-1])
+    disk: Any = CountingDisk()
+    reader: Any = open_reader(tmp_path, disk=disk)
+    planned = SPLITS.plan(reader)
+    assert len(planned) == 5100
+    assert disk.listings <= 3, "once to find out what this is, once to open it, once to plan"
+    ends = {store: following for store, (_, following) in SPLITS.extent(reader).items()}
+    starts = dict.fromkeys(ends, 0)
+    assert disk.listings <= 4
+    for store in sorted(ends)[:50]:  # as a stream does it, store by store
+        assert SPLITS.plan(reader, start={store: starts[store]}, stop={store: ends[store]}, resumed=True)
+        assert SPLITS.advance(reader, store, 0, ends[store], 1)[1] == 1
+    assert len(entries_of(reader, planned[-50:])) == 50
+    assert disk.listings <= 4
+
+
+def test_a_store_that_is_rotated_after_it_was_listed_is_listed_again(tmp_path: Path) -> None:
+    models = {name: Model() for name in ("one", "two", "three")}
+    for model in models.values():
+        model.change(Entry(START + 1, "k", 1))
+        model.write(tmp_path, "other")
+    for name, model in models.items():
+        model.write(tmp_path, name)
+    reader = StoresReader(tmp_path)
+    for step in range(3):
+        for name, model in models.items():
+            model.rotate()
+            model.change(Entry(START + 10 * (step + 1), "k", name))
+            model.write(tmp_path, name)
+            opened = reader.open(name)
+            assert list(opened) == model.changes
+            if step == 2:
+                (tmp_path / archive_name(name, START + 1)).unlink()
+                assert [source.timestamp for source in opened.files()] == [START + 10, START + 20, None]
+        reader.stores()
+
+
+# --- journals that are missing ----------------------------------------------------------------------------------------
+
+
+def with_a_hole(directory: Path, *, last: bool) -> tuple[Path, str]:
+    """A store without the journal in which a key was removed, before an archive or before the active journal.
+
+    With the path comes the file behind the hole.
+    """
+    model = Model()
+    for number, (key, value) in enumerate([("a", 1), ("gone", 2), ("gone", None)]):
+        model.change(Entry(START + 10 * number + 5, key, value))
+        model.rotate()
+    if not last:
+        model.change(Entry(START + 35, "a", 3))
+        model.rotate()
+    path = model.write(directory)
+    (directory / archive_name("cars", START + 25)).unlink()
+    return path, path.name if last else archive_name("cars", START + 35)
+
+
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("resumed", [False, True])
+def test_a_journal_that_is_missing_is_told_once_before_the_changes_behind_it(
+    tmp_path: Path, last: bool, resumed: bool
+) -> None:
+    path, behind = with_a_hole(tmp_path, last=last)
+    reader = Reader(path)
+    before = f"{archive_name('cars', START + 15)}, which ended at {shown_time(START + 15)}: one is missing"
+    wanted = [(behind, "gap", f"it begins at {shown_time(START + 25)}, and not with what was at the end of {before}")]
+
+    def told(items: Any) -> list[tuple[str, str, str]]:
+        found = [item for item in items if isinstance(item, Damage)]
+        return [(one.file, one.kind, one.reason) for one in found]
+
+    for target_bytes in (1, 1 << 20):
+        planned = SPLITS.plan(reader, target_bytes, resumed=resumed)
+        assert told(item for split in planned for item in SPLITS.chunks(reader, split, "permissive")) == wanted
+        with pytest.raises(Gap, match="one is missing"):
+            list(chain.from_iterable(SPLITS.chunks(reader, split, "failfast") for split in planned))
+        entries_of(reader, planned)
+    assert told(reader.chunks(mode="permissive")) == told(reader.scan(mode="permissive")) == wanted
+    with pytest.raises(Gap, match="one is missing"):
+        list(reader)
+
+
+def test_an_empty_journal_behind_a_hole_is_a_split_that_tells_of_it(tmp_path: Path) -> None:
+    model = Model()
+    for number, value in enumerate((1, 2, None)):
+        model.change(Entry(START + 10 * number + 5, "gone", value))
+        model.rotate()
+    reader = Reader(model.write(tmp_path))
+    (tmp_path / archive_name("cars", START + 25)).unlink()
+    told = [item for split in SPLITS.plan(reader) for item in SPLITS.chunks(reader, split, "permissive")]
+    assert [item.kind for item in told if isinstance(item, Damage)] == ["gap"]
+    assert [len(entries_of(reader, [split])) for split in SPLITS.plan(reader)] == [1, 1, 0]

@@ -1,0 +1,118 @@
+"""kill -9 of a process that writes to a store, again and again: what it had acknowledged is there.
+
+The process inserts and removes by a rule that follows from the number of the change, so the state after so many changes
+is known; it prints the number of each acknowledged one. The journal is a mapping of the file here, and rotated often,
+so that the process is also killed while it rotates, makes an archive, or removes one.
+"""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from logwright.versioned.files.reader import Reader
+from logwright.versioned.model.recovery import VersionedRecovery
+from logwright.versioned.model.store import VersionedKVStore
+from tests.support.children import Child
+from tests.support.counts import COUNTS
+
+KILLS = 4
+KINDS = [
+    pytest.param("none", {"capacity": 8192}, id="none"),
+    pytest.param("always", {"capacity": 8192}, id="always"),
+    pytest.param("none", {"capacity": 1024, "retention": "Retention(max_archives=2)"}, id="none, with retention"),
+    pytest.param("always", {"capacity": 1024, "background": False}, id="always, archives at once"),
+]
+WRITER = """
+import sys
+from logwright.versioned.model.store import VersionedKVStore
+from tests.versioned.test_store_kill import change
+from logwright.versioned.model.retention import Retention
+directory, number, sync = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+options = {name: eval(str(value)) for name, value in eval(sys.argv[4]).items()}
+store = VersionedKVStore.open(directory, "cars", sync=sync, **options)
+while True:
+    change(store, number)
+    number += 1
+    print(number, flush=True)
+"""
+
+
+def change(store: VersionedKVStore, number: int) -> None:
+    """The change of this number."""
+    key = f"key {number % 11}"
+    if number % 5 == 4 and key in store:
+        store.remove(key)
+    else:
+        store.insert(key, {"number": number, "text": "x" * (number * 37 % 700)})
+
+
+def expected(count: int) -> dict[str, int]:
+    """The number in the value of each key after so many changes."""
+    state: dict[str, int] = {}
+    for number in range(count):
+        key = f"key {number % 11}"
+        if number % 5 == 4 and key in state:
+            del state[key]
+        else:
+            state[key] = number
+    return state
+
+
+def kill_again_and_again(path: Path, sync: str, options: dict[str, Any], kills: int) -> int:
+    """Kill one writer after the other; how many changes were made in all."""
+    chance = random.Random(f"{sync} {options}")
+    count = 0
+    for _ in range(kills):
+        with Child(WRITER, path, count, sync, options) as child:
+            for _ in range(chance.choice((1, 5, 40, 150))):
+                acknowledged = int(child.line())
+            child.kill()
+            while True:
+                try:
+                    acknowledged = int(child.line())
+                except EOFError:
+                    break
+        states = {done: expected(done) for done in (acknowledged, acknowledged + 1)}
+        recovered = {key: value["number"] for key, value in VersionedRecovery.load(path).recover_current().items()}
+        assert Reader(path / "cars.jrn").verify().problems == []
+        with VersionedKVStore.open(path, "cars") as store:
+            assert store.recovered is None
+            found = {key: value["number"] for key, value in store.items()}
+            earliest = store.earliest()
+        assert found in states.values()
+        assert recovered == found
+        check_past(path, earliest)
+        count = acknowledged if found == states[acknowledged] else acknowledged + 1
+        COUNTS.add("kill -9", 1, "versioned")
+    return count
+
+
+def check_past(path: Path, earliest: int) -> None:
+    """The files know every time since the earliest one, and each state is that after so many changes."""
+    recovery = VersionedRecovery.load(path)
+    assert recovery.earliest() == earliest
+    assert Reader(path / "cars.jrn").verify().problems == []
+    assert not list(path.glob("*.tmp")) + list(path.glob("*.old"))
+    changes = list(recovery.changes(earliest, 2**64 - 1))
+    for entry in changes[:: max(1, len(changes) // 10)]:
+        if entry.o is not None:
+            state = {key: value["number"] for key, value in recovery.recover_at(entry.t).items()}
+            last = max(state.values()) + 1  # and the removal behind it may have the same time
+            assert state in (expected(last), expected(last + 1)), "a state that never was"
+
+
+@pytest.mark.parametrize(("sync", "options"), KINDS)
+def test_a_killed_process_leaves_every_change_that_it_acknowledged(
+    tmp_path: Path, sync: str, options: dict[str, Any]
+) -> None:
+    assert kill_again_and_again(tmp_path, sync, options, KILLS) > 20
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize(("sync", "options"), KINDS)
+def test_many_more_killed_processes(tmp_path: Path, sync: str, options: dict[str, Any]) -> None:
+    assert kill_again_and_again(tmp_path, sync, options, 30 * KILLS) > 1000

@@ -1,0 +1,198 @@
+"""What is a torn tail of a journal that was not closed, and what is damage: `verify`, opening and `repair` agree."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from logwright.core.bytes.outcome import Span
+from logwright.core.repair.losses import Loss
+from logwright.errors import DamagedJournal
+from logwright.versioned import Reader, VersionedKVStore
+from logwright.versioned.bytes import codec, kernel
+from logwright.versioned.bytes.layout import HEADER_BYTES, POSITION_AT
+from logwright.versioned.files import repair
+from logwright.versioned.files.buffer import SECTOR_BYTES, mark_at
+from tests.support.damage import cut, flip_bits, overwrite
+from tests.support.simulated_disk import SimulatedDisk
+from tests.support.trees import read_file, write_file
+from tests.versioned.stores import HOME, Clock
+
+PATH = HOME / "cars.jrn"
+COUNT = 40
+
+
+def opened(disk: SimulatedDisk) -> VersionedKVStore:
+    return VersionedKVStore.open(HOME, "cars", 1 << 14, disk=disk, background=False, clock=Clock())
+
+
+def killed() -> SimulatedDisk:
+    """A store of a process that was killed after it had synced all of its entries."""
+    disk = SimulatedDisk()
+    disk.make_directory(HOME)
+    store = opened(disk)
+    for number in range(COUNT):
+        store.insert(f"key {number}", "x" * 60)
+    store.sync()
+    data = read_file(disk, PATH)
+    found = SimulatedDisk()
+    found.make_directory(HOME)
+    write_file(found, PATH, data)
+    store.close()
+    return found
+
+
+def spans(data: bytes) -> list[Span]:
+    """Where the entries are."""
+    metadata = codec.decode_metadata(data, HEADER_BYTES)
+    assert isinstance(metadata, tuple)
+    stop = int.from_bytes(data[POSITION_AT : POSITION_AT + 8], "little")
+    starts = kernel.spans(data, metadata[1].end, stop, COUNT)
+    return [Span(start, end) for start, end in itertools.pairwise(starts)]
+
+
+def damage(disk: SimulatedDisk, data: bytes) -> None:
+    disk.remove(PATH)
+    write_file(disk, PATH, data)
+
+
+def kinds(disk: SimulatedDisk) -> list[str]:
+    return [problem.kind for problem in Reader(PATH, disk=disk).verify().problems]
+
+
+def keys(disk: SimulatedDisk) -> list[str]:
+    with opened(disk) as store:
+        return sorted((key for key, _ in store.items()), key=lambda key: int(key.split()[1]))
+
+
+def all_but(*gone: int) -> list[str]:
+    return [f"key {number}" for number in range(COUNT) if number not in gone]
+
+
+def account(disk: SimulatedDisk) -> list[Loss]:
+    return Reader(PATH, disk=disk).losses()
+
+
+@pytest.mark.parametrize("number", [1, 17, 38])
+def test_changed_bytes_that_whole_entries_follow_are_damage_although_the_journal_was_not_closed(number: int) -> None:
+    disk = killed()
+    whole = read_file(disk, PATH)
+    span = spans(whole)[number]
+    damage(disk, flip_bits(whole, span.start + 3, 0xFF))
+    damaged = read_file(disk, PATH)
+    assert kinds(disk) == ["malformed"]
+    with pytest.raises(DamagedJournal, match="logwright repair"):
+        opened(disk)
+    assert read_file(disk, PATH) == damaged
+    plan = repair.plan(PATH, disk=disk)
+    assert [(loss.position, loss.bytes, loss.at_least) for loss in plan.losses] == [(span.start, span.size, 1)]
+    repair.apply(PATH, plan, disk=disk)
+    assert keys(disk) == all_but(number)
+
+
+def test_zeros_within_a_sector_are_damage_for_a_power_cut_leaves_none_there() -> None:
+    disk = killed()
+    whole = read_file(disk, PATH)
+    span = next(span for span in spans(whole)[5:] if span.start % SECTOR_BYTES < 256)
+    damage(disk, overwrite(whole, span.start, bytes(40)))
+    assert kinds(disk) == ["malformed"]
+    with pytest.raises(DamagedJournal, match="entries follow"):
+        opened(disk)
+
+
+@pytest.mark.parametrize("sectors", [1, 3])
+def test_sectors_that_never_reached_the_disk_are_a_torn_tail_whatever_follows_them(sectors: int) -> None:
+    disk = killed()
+    whole = read_file(disk, PATH)
+    start = 3 * SECTOR_BYTES
+    damage(disk, overwrite(whole, start, bytes(sectors * SECTOR_BYTES)))
+    first = next(number for number, span in enumerate(spans(whole)) if span.end > start)
+    assert kinds(disk) == ["torn_tail"]
+    assert repair.plan(PATH, disk=disk).losses == ()
+    assert keys(disk) == all_but(*range(first, COUNT))
+
+
+def test_a_changed_entry_before_sectors_that_never_reached_the_disk_is_damage() -> None:
+    disk = killed()
+    whole = read_file(disk, PATH)
+    data = overwrite(whole, 5 * SECTOR_BYTES, bytes(SECTOR_BYTES))
+    damage(disk, flip_bits(data, spans(whole)[2].start + 3, 0xFF))
+    assert kinds(disk)[0] == "malformed"
+    with pytest.raises(DamagedJournal, match="entries follow"):
+        opened(disk)
+
+
+def test_a_missing_sector_that_ends_at_the_mark_is_a_torn_tail() -> None:
+    disk = SimulatedDisk()
+    disk.make_directory(HOME)
+    store = VersionedKVStore.open(HOME, "cars", 1024, 1.0, disk=disk, background=False, clock=Clock())
+    while store.position < mark_at(1024) - 120:
+        store.insert("a", "x" * 20)
+    whole = read_file(disk, PATH)
+    assert len(whole) == 1024
+    damaged = SimulatedDisk()
+    damaged.make_directory(HOME)
+    write_file(damaged, PATH, overwrite(whole, 512, bytes(mark_at(1024) - 512)))
+    store.close()
+    assert kinds(damaged) == ["torn_tail"]
+    with VersionedKVStore.open(HOME, "cars", 1024, 1.0, disk=damaged, background=False, clock=Clock()) as again:
+        assert again.get("a") == "x" * 20
+
+
+# --- a file that is shorter than its position -------------------------------------------------------------------------
+
+
+def shortened(size: int) -> SimulatedDisk:
+    disk = killed()
+    damage(disk, cut(read_file(disk, PATH), size))
+    return disk
+
+
+@pytest.mark.parametrize("within", [True, False], ids=["within an entry", "between two entries"])
+def test_opening_a_file_that_was_cut_short_writes_the_account_that_repair_writes(within: bool) -> None:
+    span = spans(read_file(killed(), PATH))[30]
+    size = span.start + 20 * within
+    repaired, disk = shortened(size), shortened(size)
+    repair.apply(PATH, repair.plan(PATH, disk=repaired), disk=repaired)
+    assert keys(disk) == all_but(*range(30, COUNT))
+    (wanted,), (found,) = account(repaired), account(disk)
+    assert found.fields["from"] == wanted.fields["from"]
+    assert {**found.as_json(), "fields": {}} == {**wanted.as_json(), "fields": {}}
+    assert (found.file, found.position, found.bytes, found.part) == ("cars.jrn", span.start, 20 * within, "cars")
+    assert keys(disk) == all_but(*range(30, COUNT))
+    assert account(disk) == [found]
+
+
+def test_the_account_of_a_file_that_was_cut_short_is_there_before_its_position_changes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    disk = shortened(spans(read_file(killed(), PATH))[30].start)
+    before = read_file(disk, PATH)
+
+    def fails(*arguments: object) -> None:
+        raise OSError("killed")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("logwright.versioned.files.buffer.Buffer.set_position", fails)
+        with pytest.raises(OSError, match="killed"):
+            opened(disk)
+    assert read_file(disk, PATH)[: len(before)] == before
+    assert len(account(disk)) == 1
+    assert keys(disk) == all_but(*range(30, COUNT))
+    assert len(account(disk)) == 1
+
+
+def test_opening_after_a_torn_tail_writes_no_account() -> None:
+    disk = killed()
+    whole = read_file(disk, PATH)
+    span = spans(whole)[-1]
+    damage(disk, overwrite(whole, span.start + 10, bytes(span.size - 10)))
+    assert keys(disk) == all_but(COUNT - 1)
+    assert account(disk) == []
+
+
+def test_a_file_that_was_cut_short_within_its_metadata_is_not_opened() -> None:
+    disk = shortened(HEADER_BYTES + 5)
+    with pytest.raises(DamagedJournal, match="metadata"):
+        opened(disk)

@@ -1,0 +1,58 @@
+"""Disks on which the stories of databases happen, and what is asked of a database after a crash.
+
+It holds what one of the transactions has left, none earlier than the last one that was acknowledged; its lists are
+whole; opening it once more changes nothing; and it goes on.
+"""
+
+from __future__ import annotations
+
+from tests.support.simulated_disk import SimulatedDisk
+from tests.yeltsin.databases import HOME, JOURNAL, TABLE, Story
+
+
+def check(story: Story, disk: SimulatedDisk, least: int | None = None, *, goes_on: bool = True) -> None:
+    """Open a database after a crash, and find one of the states that are allowed."""
+    done = max(disk.marks, default=0) if least is None else least
+    allowed = story.states[done : done + 2]
+    with story.opened(disk) as db:
+        found = [state for state in allowed if state.is_in(db)]
+        assert found, f"{db.pages()}, free {db.free_pages()} are left after {done} transactions"
+        assert db.verify().problems == []
+    before = contents(disk)
+    with story.opened(disk) as db:
+        assert (db.recovered, db.redone) == (None, ())
+    assert contents(disk) == before
+    if goes_on:
+        with story.opened(disk) as db:
+            with db.transaction() as transaction:
+                page = transaction.allocate()
+                transaction.modify(page, 5, b"more")
+            assert db.read(page, 4, 6) == b"\0more\0"
+
+
+def contents(disk: SimulatedDisk) -> tuple[bytes, bytes]:
+    """The bytes of the table and of its journal."""
+    return disk.open(TABLE, "read").read_at(0, 1 << 30), disk.open(JOURNAL, "read").read_at(0, 1 << 30)
+
+
+def fresh() -> SimulatedDisk:
+    disk = SimulatedDisk()
+    disk.make_directory(HOME)
+    disk.settle()
+    return disk
+
+
+def begun(story: Story) -> SimulatedDisk:
+    """A disk on which a story begins."""
+    disk = fresh()
+    if not story.creates:
+        story.opened(disk).close()
+        disk.settle()
+    return disk
+
+
+def crashed(story: Story, sync: str = "always") -> SimulatedDisk:
+    """A disk on which a story has happened, and which may have crashed at any point of it."""
+    disk = begun(story)
+    story.run(disk, disk.mark, sync)
+    return disk

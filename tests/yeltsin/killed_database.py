@@ -1,0 +1,84 @@
+"""A process that makes transactions for ever and tells how many it has made, to be killed by a test.
+
+The transaction of a number writes that number into all pages but the oldest, one of them new, and removes the oldest
+when there are four: so the numbers in the pages tell how many transactions have happened, and whether one did in part.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import struct
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from logwright.errors import LogwrightError
+from logwright.yeltsin.bytes.table_layout import PAGE_DATA_BYTES
+from logwright.yeltsin.model.database import Database
+from tests.support.forks import fork_server
+from tests.support.threads import DEADLINE_SECONDS
+
+COUNT = struct.Struct("<Q")
+
+
+def change(db: Database, number: int) -> None:
+    """The transaction of this number."""
+    with db.transaction() as tx:
+        oldest, *others = tx.pages()
+        data = COUNT.pack(number + 1)
+        for page in (*others, tx.allocate()):
+            tx.modify(page, 0, data * (1 + number % 50))
+            tx.modify(page, PAGE_DATA_BYTES - COUNT.size, data)
+        if len(others) > 2:
+            tx.remove(oldest)
+
+
+def numbers_in(db: Database) -> set[int]:
+    """The numbers that all pages hold, but for the oldest one, in which there may be an earlier one."""
+    _, *pages = db.pages()
+    places = [(page, offset) for page in pages for offset in (0, PAGE_DATA_BYTES - COUNT.size)]
+    return {COUNT.unpack(db.read(page, offset, COUNT.size))[0] for page, offset in places}
+
+
+def change_for_ever(
+    directory: str, number: int, sync: str, checkpoint_bytes: int, acknowledgements: Connection
+) -> None:
+    """Make transaction after transaction, and send how many are acknowledged; until the disk fails, if it does."""
+    home = Path(directory)
+    with contextlib.suppress(LogwrightError):
+        db = Database.open(home / "t.ydb", home / "t.jrnl", sync=sync, checkpoint_bytes=checkpoint_bytes)
+        for count in itertools.count(number):
+            change(db, count)
+            acknowledgements.send_bytes(COUNT.pack(count + 1))
+
+
+class Changing:
+    """Such a process, which has sent some reports. `count` is how many transactions it had acknowledged by then."""
+
+    def __init__(self, reports: int, directory: Path, number: int, sync: str, checkpoint_bytes: int) -> None:
+        context = fork_server()
+        self._receiver, sender = context.Pipe(duplex=False)
+        arguments = str(directory), number, sync, checkpoint_bytes, sender
+        self._process = context.Process(target=change_for_ever, args=arguments)
+        self._process.start()
+        sender.close()
+        self.count = 0
+        try:
+            for _ in range(reports):
+                assert self._receiver.poll(DEADLINE_SECONDS), "the process reports nothing"
+                (self.count,) = COUNT.unpack(self._receiver.recv_bytes())
+        except BaseException:
+            self.kill()
+            raise
+
+    def kill(self) -> int | None:
+        """Kill it, and know what else it had sent before it died: that was acknowledged as well. How it ended."""
+        self._process.kill()
+        self._process.join(DEADLINE_SECONDS)
+        ended = self._process.exitcode
+        with contextlib.suppress(EOFError):
+            while self._receiver.poll():
+                (self.count,) = COUNT.unpack(self._receiver.recv_bytes())
+        self._receiver.close()
+        self._process.close()
+        return ended

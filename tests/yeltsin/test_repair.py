@@ -1,0 +1,183 @@
+"""Repairs: links are set by what is whole, torn ends are cut, bad bytes are led over; and all of it is taken back."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from logwright.yeltsin.bytes.table_layout import new_table
+from logwright.yeltsin.files.reader import Reader
+from logwright.yeltsin.files.repair import apply, plan, undo
+from logwright.yeltsin.files.seal import seal
+from logwright.yeltsin.model.database import Database
+from logwright.yeltsin.model.journal import TransactionJournal
+from tests.yeltsin.samples import CREATED, journal, modify, numbered, transaction
+from tests.yeltsin.test_reader import COUNT, DATA, HOSTILE, STARTS, with_link
+
+
+def repaired(path: Path, data: bytes) -> list[int]:
+    """Repair, check that it can be taken back, repair again; which transactions are there then."""
+    path.write_bytes(data)
+    made = plan(path)
+    assert apply(path, made) is not None
+    report = Reader(path).verify()
+    assert report.problems == []
+    after = path.read_bytes()
+    assert plan(path).empty
+    undo(path)
+    assert path.read_bytes() == data
+    apply(path, plan(path))
+    assert path.read_bytes() == after
+    with TransactionJournal(path) as writer:
+        assert writer.recovered is None
+        writer.append([], timestamp=CREATED + 99)
+    *found, last = Reader(path)
+    assert last.timestamp == CREATED + 99
+    return [item.timestamp - CREATED for item in found]
+
+
+@pytest.mark.parametrize(("at", "target", "expected"), HOSTILE.values(), ids=HOSTILE)
+def test_a_hostile_link_is_set_right(tmp_path: Path, at: int, target: int, expected: list[Any]) -> None:
+    data = with_link(at, target)
+    assert repaired(tmp_path / "t.jrnl", data) == list(range(COUNT))
+
+
+def test_only_the_link_is_changed(tmp_path: Path) -> None:
+    path = tmp_path / "t.jrnl"
+    path.write_bytes(with_link(STARTS[2] + 8, 5))
+    (step,) = plan(path).steps
+    assert step.as_json() == {
+        "do": "patch",
+        "file": "t.jrnl",
+        "position": STARTS[2] + 8,
+        "old": "0500000000000000",
+        "new": STARTS[3].to_bytes(8, "little").hex(),
+        "reason": f"the transaction at {STARTS[2]} names 5 as the next, which is in the header",
+    }
+    apply(path, plan(path))
+    assert path.read_bytes() == DATA
+
+
+@pytest.mark.parametrize("header", [b"", b"JRNK" + DATA[4:20], bytes(20), b"\xff" * 20], ids=range(4))
+def test_a_torn_header_is_written_anew(tmp_path: Path, header: bytes) -> None:
+    path = tmp_path / "t.jrnl"
+    path.write_bytes(header + DATA[len(header) :])
+    if header:
+        apply(path, plan(path))
+    assert path.read_bytes() == DATA
+
+
+def test_without_a_header_and_a_transaction_nothing_is_changed(tmp_path: Path) -> None:
+    path = tmp_path / "t.jrnl"
+    for data in (b"JRNK" + DATA[4 : STARTS[1] - 3], b"????" + bytes(16) + b"something else"):
+        path.write_bytes(data)
+        made = plan(path)
+        assert made.empty
+        assert "no transaction is found after it" in made.left[0]
+
+
+def test_the_signature_of_an_empty_journal_is_set_right(tmp_path: Path) -> None:
+    path = tmp_path / "t.jrnl"
+    path.write_bytes(b"JRNK" + bytes(16))
+    apply(path, plan(path))
+    assert path.read_bytes() == journal([])
+
+
+@pytest.mark.parametrize("at", [0, 12], ids=["signature", "last"])
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_a_last_transaction_that_is_not_what_was_sealed_is_cut_at_once(tmp_path: Path, at: int, count: int) -> None:
+    kept = numbered(count)
+    sealed = transaction(modify(b"a", b"b"), timestamp=CREATED + count, flags=0, data=seal(20, 5, b"another"))
+    data = bytearray(journal([*kept, sealed]))
+    data[at] ^= 0x81
+    assert repaired(tmp_path / "t.jrnl", bytes(data)) == list(range(count))
+
+
+@pytest.mark.parametrize("header", [b"", b"JRNK"], ids=["", "without its header"])
+def test_transactions_that_a_killed_database_has_not_linked_are_kept(tmp_path: Path, header: bytes) -> None:
+    path, copy = tmp_path / "t.jrnl", tmp_path / "copy" / "t.jrnl"
+    copy.parent.mkdir()
+    with Database.open(tmp_path / "t.ydb", path, checkpoint_bytes=1 << 20) as db:
+        for number in range(4):
+            with db.transaction() as tx:
+                tx.modify(30, number, b"x")
+        data = path.read_bytes()
+    copy.write_bytes(header + data[len(header) :])
+    copy.with_name("t.ydb").write_bytes(new_table())
+    made = plan(copy)
+    assert made.empty == (not header)
+    apply(copy, made)
+    assert Reader(copy).verify().problems == []
+    with Database.open(copy.with_name("t.ydb"), copy) as db:
+        assert (len(db.redone), db.read(30, 0, 5)) == (4, b"xxxx\0")
+
+
+def test_bad_bytes_stay_and_are_led_over(tmp_path: Path) -> None:
+    data = bytearray(DATA)
+    data[STARTS[2] + 25] = 0x77
+    path = tmp_path / "t.jrnl"
+    path.write_bytes(data)
+    lost, restored = plan(path).losses
+    assert (lost.position, lost.bytes, lost.records) == (STARTS[2], STARTS[3] - STARTS[2], "1 record")
+    assert lost.what == (
+        "transactions between number 1 and number 2 of those that are left, "
+        "created after 2023-11-14T22:13:21Z and before 2023-11-14T22:13:23Z"
+    )
+    assert lost.fields == {
+        "start": STARTS[2],
+        "end": STARTS[3],
+        "after": 2,
+        "from": CREATED + 1,
+        "to": CREATED + 3,
+        "pages": [],
+    }
+    assert (restored.kind, restored.what) == (
+        "restored",
+        f"`next` of the transaction at {STARTS[1]}, `previous` of the transaction at {STARTS[3]}",
+    )
+    assert repaired(path, bytes(data)) == [0, 1, 3, 4, 5]
+    assert path.read_bytes()[STARTS[2] + 16 : STARTS[3]] == data[STARTS[2] + 16 : STARTS[3]]
+
+
+def test_a_file_that_lost_its_end_is_cut_back_to_what_is_whole(tmp_path: Path) -> None:
+    for size in (STARTS[4] + 30, STARTS[3], STARTS[2] + 1, STARTS[1] - 1):
+        path = tmp_path / f"{size}.jrnl"
+        whole = sum(end <= size for end in [*STARTS[1:], len(DATA)])
+        assert repaired(path, DATA[:size]) == list(range(whole))
+        assert size == STARTS[whole] or DATA[STARTS[whole] : size] in [
+            copy.read_bytes() for copy in (tmp_path / ".logwright/cut").iterdir()
+        ]
+
+
+def test_what_is_behind_the_last_transaction_is_cut(tmp_path: Path) -> None:
+    path = tmp_path / "t.jrnl"
+    path.write_bytes(DATA + b"rest")
+    apply(path, plan(path))
+    assert path.read_bytes() == DATA
+
+
+def test_a_whole_journal_needs_no_repair(tmp_path: Path) -> None:
+    for count, gap_bytes in ((0, 0), (1, 0), (6, 0), (6, 9)):
+        path = tmp_path / "t.jrnl"
+        path.write_bytes(journal(numbered(count), gap_bytes=gap_bytes))
+        assert plan(path).empty
+
+
+def test_whatever_the_links_are_a_repair_leaves_a_sound_journal(tmp_path: Path) -> None:
+    chance = random.Random(12)
+    places = [4, 12] + [start + at for start in STARTS for at in (0, 8)]
+    targets = [0, 4, 20, len(DATA), 2**63, 2**64 - 1, *STARTS, *(start + 1 for start in STARTS)]
+    for number in range(40):
+        data = DATA
+        for _ in range(chance.choice((1, 2, 3, 6))):
+            data = with_link(chance.choice(places), chance.choice(targets), data)
+        path = tmp_path / f"{number}.jrnl"
+        path.write_bytes(data)
+        before = {item.timestamp for item in Reader(path).transactions(mode="dropmalformed")}  # type: ignore[union-attr]
+        if not (made := plan(path)).empty:
+            apply(path, made)
+        assert Reader(path).verify().problems == []
+        assert before <= {item.timestamp for item in Reader(path)}

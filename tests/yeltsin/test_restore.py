@@ -1,0 +1,111 @@
+"""Journals written anew from rows of tables have the same transactions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from logwright import arrow
+from logwright.core.publish.restore import Written
+from logwright.errors import DamagedJournal, WrongUse
+from logwright.yeltsin.files.reader import Reader
+from logwright.yeltsin.model.database import Database
+from logwright.yeltsin.tables.columns import COLUMN_NAMES
+from logwright.yeltsin.tables.restore import RESTORE, FileWriter
+from logwright.yeltsin.tables.tables import COLUMNS
+from tests.yeltsin.samples import GOLDEN, modify, numbered, transaction, write
+
+EVENTS = ["file", "position", "size", "sequence", "timestamp", "timestamp_ns", "op", "key", "value", "detail"]
+
+
+def events_of(path: Path) -> pa.Table:
+    """What the table `events` has of a journal, as far as it is its own to say."""
+    batches = arrow.batches(path, list(COLUMN_NAMES), mode="dropmalformed")
+    found = [pa.RecordBatch.from_arrays([COLUMNS.column(batch, name) for name in EVENTS], EVENTS) for batch in batches]
+    return pa.Table.from_batches(found)
+
+
+def restore(rows: pa.Table, target: Path, *, batch_rows: int = 1000) -> Written:
+    writer = FileWriter(target, "t.jrnl")
+    try:
+        for batch in rows.to_batches(max_chunksize=batch_rows):
+            writer.append_batch(batch)
+        (written,) = writer.finish()
+    finally:
+        writer.discard()
+    return written
+
+
+@pytest.mark.parametrize("batch_rows", [1, 3, 1000])
+def test_a_journal_comes_back_byte_for_byte(tmp_path: Path, batch_rows: int) -> None:
+    items = [
+        transaction(),
+        *numbered(50),
+        transaction(modify(b"a", b"b"), end=0xFE, flags=0x82),
+        transaction(end=0xFE, data=b"why"),
+        transaction(modify(b"a", b"b"), modify(b"b", b"c"), data=b"carried\0\xff"),
+        transaction(flags=0),
+    ]
+    path = write(tmp_path / "source" / "t.jrnl", *items)
+    written = restore(events_of(path), tmp_path / "target", batch_rows=batch_rows)
+    data = (tmp_path / "target" / "t.jrnl").read_bytes()
+    assert data == path.read_bytes()
+    assert (written.records, written.bytes, written.problems) == (events_of(path).num_rows, len(data), ())
+    assert RESTORE.missing([written], {"t.jrnl": 10**6}) == []
+
+
+def test_transactions_that_are_not_in_tables_are_counted_and_the_pages_are_the_same(tmp_path: Path) -> None:
+    items = [*numbered(3), transaction(), transaction(), transaction(modify(b"a", b"b"), data=b"carried")]
+    path = write(tmp_path / "source" / "t.jrnl", *items)
+    rows = events_of(path)
+    written = restore(rows.filter(pc.not_equal(rows["op"], "end")), tmp_path / "target")
+    assert written.problems == ("2 transactions between these are not in the tables",)
+    after = Reader(tmp_path / "target" / "t.jrnl")
+    assert after.verify().problems == []
+    assert after.state()["pages"] == Reader(path).state()["pages"]
+    assert after.count() == 4
+
+
+@pytest.mark.parametrize("checkpoint_bytes", [0, 1 << 20])
+def test_the_journal_of_a_database_comes_back_with_its_seals(tmp_path: Path, checkpoint_bytes: int) -> None:
+    source, table = tmp_path / "source" / "t.jrnl", tmp_path / "t.ydb"
+    with Database.open(table, source, checkpoint_bytes=checkpoint_bytes) as db:
+        for number in range(5):
+            with db.transaction() as tx:
+                tx.modify(tx.allocate(), 0, bytes([number]) * number)
+                if number == 3:
+                    tx.rollback()
+    restore(events_of(source), tmp_path / "target")
+    assert (tmp_path / "target" / "t.jrnl").read_bytes() == source.read_bytes()
+
+
+def test_without_rows_an_empty_journal_comes_back(tmp_path: Path) -> None:
+    FileWriter(tmp_path, "t.jrnl").finish()
+    assert (tmp_path / "t.jrnl").read_bytes() == (GOLDEN / "journal_empty.jrnl").read_bytes()
+
+
+def test_rows_out_of_order_and_rows_of_others_are_refused(tmp_path: Path) -> None:
+    rows = events_of(write(tmp_path / "source" / "t.jrnl", *numbered(5)))
+    with pytest.raises(DamagedJournal, match="comes after"):
+        restore(rows.take(list(range(rows.num_rows))[::-1]), tmp_path / "a")
+    for name, value in (("detail", "[]"), ("detail", None), ("op", "shuffle"), ("timestamp_ns", None)):
+        place = rows.schema.get_field_index(name)
+        wrong = rows.set_column(place, name, pa.array([value] * rows.num_rows, rows.schema.field(name).type))
+        with pytest.raises(WrongUse):
+            restore(wrong, tmp_path / f"{name} {value}")
+
+
+@pytest.mark.parametrize("name", ["", ".t.jrnl", "../t.jrnl", "a/b", "a\0b", "x" * 300])
+def test_names_that_lead_elsewhere_are_refused(name: str) -> None:
+    with pytest.raises(WrongUse):
+        RESTORE.part_of(name)
+
+
+def test_a_journal_is_a_file_in_a_directory_and_has_no_consumers(tmp_path: Path) -> None:
+    assert not RESTORE.is_single_file("t.jrnl")
+    RESTORE.write_consumers(tmp_path, "t.jrnl", {})
+    with pytest.raises(WrongUse, match="its format knows none"):
+        RESTORE.write_consumers(tmp_path, "t.jrnl", {"reader": 1})
