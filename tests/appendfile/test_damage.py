@@ -327,7 +327,7 @@ def test_an_account_that_claims_too_much_is_noticed(monkeypatch: pytest.MonkeyPa
 
 def test_a_guessed_size_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The record before the damage gets a size that leads to the next whole record: an undamaged header changes."""
-    real = repairs._REPAIR.plan
+    real = repairs.REPAIRS.plan
 
     def guess(path: Path, *, disk: SimulatedDisk) -> Plan:
         found = real(path, disk=disk)

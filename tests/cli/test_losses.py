@@ -107,5 +107,5 @@ def test_a_queue_that_is_called_damaged_is_sound(tmp_path: Path) -> None:
         queue.put(b"x")
     with kestrel.Queue(tmp_path, "other") as queue:
         queue.put(b"x")
-    (tmp_path / "other").write_bytes((tmp_path / "other").read_bytes() + b"\x00\x01")
+    (tmp_path / "other").write_bytes((tmp_path / "other").read_bytes() + b"\x02\x00\x00")  # a torn tail
     assert run("inspect", tmp_path).code == 0

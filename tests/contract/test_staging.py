@@ -16,6 +16,7 @@ import pytest
 from logwright.core.io.disk import REAL_DISK, make_directories
 from logwright.core.io.lock import Lock
 from logwright.core.publish.manifest import Batch
+from logwright.core.publish.staging import discard, is_published, recover_staging
 from logwright.errors import DamagedJournal, Locked, LogwrightError, NotFound, StorageFailed, WrongUse
 from tests.contract.staging import ROOT, STAGING, Contents, StagingSubject
 from tests.contract.staging_subjects import STAGING_SUBJECTS
@@ -48,10 +49,10 @@ def start(request: pytest.FixtureRequest, staging: StagingSubject) -> tuple[Call
 
 def test_an_empty_batch_publishes_nothing_and_creates_nothing(staging: StagingSubject) -> None:
     disk = staging.empty()
-    task = staging.room.Stage(ROOT, "run", 0, staging.target, disk=disk)
+    task = staging.target.stage(ROOT, "run", 0, disk=disk)
     done = staging.publish(disk, "run", [task.finish()], Batch("query", 0))
     assert not done.already
-    task = staging.room.Stage(ROOT, "run", 1, staging.target, disk=disk)
+    task = staging.target.stage(ROOT, "run", 1, disk=disk)
     task.append_batch(staging.as_batch(staging.first).slice(0, 0))
     assert staging.publish(disk, "run", [task.finish()], Batch("query", 0)) == done
     assert read_tree(disk, ROOT) == {}
@@ -70,7 +71,7 @@ def test_only_what_is_handed_over_counts(staging: StagingSubject) -> None:
 def test_slices_of_a_large_batch_are_what_they_show(staging: StagingSubject) -> None:
     disk = staging.with_journals()
     whole = staging.as_batch(staging.first + staging.second)
-    task = staging.room.Stage(ROOT, "run", 0, staging.target, disk=disk)
+    task = staging.target.stage(ROOT, "run", 0, disk=disk)
     for first in range(0, whole.num_rows, 3):
         task.append_batch(whole.slice(first, 3))
     staging.publish(disk, "run", [task.finish()])
@@ -81,17 +82,17 @@ def test_the_same_batch_of_the_same_query_is_published_once(staging: StagingSubj
     disk = staging.with_journals()
     staging.publish_two(disk, Batch("query", 7))
     for number in (7, 6, 0):
-        assert staging.room.is_published(ROOT, Batch("query", number), disk=disk)
+        assert is_published(ROOT, Batch("query", number), disk=disk)
         assert staging.publish_two(disk, Batch("query", number), "again").already
     assert staging.contents(disk) == staging.everything
     assert disk.list_directory(STAGING) == ["sink.lck"]
     batches = [staging.rows(4, 9, batch) for batch in (1, 2)]
     for rows, batch in zip(batches, (Batch("query", 8), Batch("another/../query", 0)), strict=True):
-        assert not staging.room.is_published(ROOT, batch, disk=disk)
+        assert not is_published(ROOT, batch, disk=disk)
         assert not staging.publish(disk, "run", [staging.stage(disk, "run", 0, rows)], batch).already
     assert staging.contents(disk) == staging.placed(staging.everything, *batches)
     assert len(disk.list_directory(ROOT / ".logwright" / "published")) == 2
-    assert not staging.room.is_published(ROOT, None, disk=disk)
+    assert not is_published(ROOT, None, disk=disk)
 
 
 # --- what is refused ------------------------------------------------------------------------------------------------
@@ -105,9 +106,9 @@ def test_a_journal_that_a_live_writer_holds_is_refused_and_nothing_is_published(
             with pytest.raises(Locked, match=rf"{re.escape(part)}\S* is held by a live writer: close it"):
                 staging.publish(disk, "run", staged, Batch("query", 0))
             with pytest.raises(Locked, match=rf"{re.escape(part)}\S* is held by a live writer"):
-                staging.room.refuse_live_writers(ROOT, staging.target_of(part), disk=disk)
+                staging.target_of(part).refuse_live_writers(ROOT, disk=disk)
             assert staging.contents(disk) == staging.none
-        staging.room.refuse_live_writers(ROOT, staging.target_of(part), disk=disk)
+        staging.target_of(part).refuse_live_writers(ROOT, disk=disk)
     with staging.bystander(disk):
         staging.publish(disk, "run", staged, Batch("query", 0))
     assert staging.contents(disk) == staging.everything
@@ -164,7 +165,7 @@ def test_staged_files_that_are_gone_or_shorter_are_refused(staging: StagingSubje
 @pytest.mark.parametrize("run", ["", "a.b", "a/b", "..", "a b"])
 def test_the_name_of_a_run_cannot_lead_out_of_its_directory(staging: StagingSubject, run: str) -> None:
     with pytest.raises(WrongUse, match="cannot be the name of a run"):
-        staging.room.Stage(ROOT, run, 0, staging.target, disk=staging.empty())
+        staging.target.stage(ROOT, run, 0, disk=staging.empty())
 
 
 def with_file(found: dict[str, Any], **file: Any) -> dict[str, Any]:
@@ -218,7 +219,7 @@ def test_dead_runs_leave_nothing_and_those_at_work_keep_their_files(staging: Sta
     disk = staging.with_journals()
     staging.stage(disk, "dead", 0, staging.first)
     staged = staging.stage(disk, "at-work", 0, staging.first + staging.second)
-    recovered = staging.room.recover_staging(ROOT, disk=disk, is_dead=lambda run: run == "dead")
+    recovered = recover_staging(ROOT, disk=disk, is_dead=lambda run: run == "dead")
     assert recovered.removed_files == len(staged.files) == len(staging.alone)
     assert staging.contents(disk) == staging.none
     staging.publish(disk, "at-work", [staged])
@@ -230,9 +231,9 @@ def test_a_run_that_gives_up_leaves_nothing(staging: StagingSubject) -> None:
     before = set(disk.list_directory(ROOT))
     staging.stage_two(disk, "run")
     staging.stage(disk, "other", 0, staging.first)
-    staging.room.discard(ROOT, ["run"], disk=disk)
+    discard(ROOT, ["run"], disk=disk)
     assert {name.partition(".")[0] for name in disk.list_directory(STAGING)} == {"other", "sink"}
-    task = staging.room.Stage(ROOT, "third", 0, staging.target, disk=disk)
+    task = staging.target.stage(ROOT, "third", 0, disk=disk)
     task.append_batch(staging.as_batch(staging.first))
     task.discard()
     assert {name.partition(".")[0] for name in disk.list_directory(STAGING)} == {"other", "sink"}
@@ -243,7 +244,7 @@ def test_a_run_that_gives_up_leaves_nothing(staging: StagingSubject) -> None:
 def test_what_is_committed_is_not_discarded_but_put_in_place(staging: StagingSubject) -> None:
     disk = staging.committed()
     assert staging.contents(disk) == staging.none
-    staging.room.discard(ROOT, ["run"], disk=disk)
+    discard(ROOT, ["run"], disk=disk)
     assert staging.recover(disk).rolled_forward == ["run"]
     assert staging.contents(disk) == staging.everything
     assert disk.list_directory(STAGING) == ["sink.lck"]
@@ -253,9 +254,9 @@ def test_what_is_committed_is_not_discarded_but_put_in_place(staging: StagingSub
 def test_where_nothing_was_ever_staged_nothing_is_created(staging: StagingSubject) -> None:
     disk = staging.empty()
     assert staging.recover(disk).removed_files == 0
-    staging.room.discard(ROOT, ["run"], disk=disk)
+    discard(ROOT, ["run"], disk=disk)
     for part in staging.alone:
-        staging.room.refuse_live_writers(ROOT, staging.target_of(part), disk=disk)
+        staging.target_of(part).refuse_live_writers(ROOT, disk=disk)
     assert read_tree(disk, ROOT) == {}
 
 
@@ -427,7 +428,7 @@ def test_a_full_disk_before_the_commit_leaves_nothing_even_without_a_recovery(st
             if getattr(error, "__notes__", []):
                 continue  # committed
             assert staging.contents(disk.inner) == staging.none, disk.story
-            staging.room.discard(ROOT, ["run"], disk=disk.inner)
+            discard(ROOT, ["run"], disk=disk.inner)
             assert staging.recover(disk.inner).rolled_forward == [], disk.story
             assert staging.contents(disk.inner) == staging.none, disk.story
 
@@ -453,7 +454,7 @@ def test_however_often_its_process_is_killed_a_query_publishes_each_batch_once(
             child.kill()
         COUNTS.add("kill -9", 1, staging.name)
     staging.publish_number(REAL_DISK, tmp_path, done + 1)
-    assert staging.room.recover_staging(tmp_path).rolled_forward == []
+    assert recover_staging(tmp_path).rolled_forward == []
     # A process may have been killed before we have read that a batch was done.
     last = json.loads((tmp_path / ".logwright" / "published" / "query.json").read_text())["batch"]
     assert last >= done + 1

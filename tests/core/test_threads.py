@@ -34,7 +34,7 @@ def test_setting_a_flag_wakes_every_thread_that_waits() -> None:
         ready.release()
         flag.wait()
 
-    threads = [Background(f"waiting {number}", wait) for number in range(5)]
+    threads = [Background(wait) for _ in range(5)]
     for _ in threads:
         ready.acquire()
     flag.set()
@@ -42,20 +42,21 @@ def test_setting_a_flag_wakes_every_thread_that_waits() -> None:
         thread.join()
 
 
-def test_a_thread_has_its_name_and_can_be_joined_by_itself() -> None:
-    found: list[str] = []
+def test_a_thread_is_alive_until_its_function_ends_and_can_join_itself() -> None:
     threads: list[Background] = []
-    begun = Flag()
+    begun, joined = Flag(), Flag()
 
     def work() -> None:
         begun.wait()
-        found.append(threading.current_thread().name)
         threads[0].join()
+        joined.set()
 
-    threads.append(Background("logwright-test", work))
+    threads.append(Background(work))
+    assert threads[0].is_alive()
     begun.set()
     threads[0].join()
-    assert found == ["logwright-test"]
+    assert joined.is_set()
+    assert not threads[0].is_alive()
 
 
 @pytest.mark.parametrize("call", [Flag.set, Flag.clear, lambda flag: flag.wait(0.001)], ids=["set", "clear", "wait"])
@@ -70,7 +71,7 @@ def test_an_interrupted_call_leaves_a_flag_usable(call: Callable[[Flag], object]
         assert flag.wait(60)
         flag.clear()
         assert not flag.wait(0)
-        thread = Background("waiting", flag.wait)
+        thread = Background(flag.wait)
         flag.set()
         thread.join()
 

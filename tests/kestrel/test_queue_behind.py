@@ -460,10 +460,13 @@ def test_a_caretaker_does_what_it_is_asked_to_and_ends() -> None:
     caretaker.repeat(0.001, chore.release)
     for _ in range(3):
         assert chore.acquire(timeout=DEADLINE_SECONDS)
+    thread = caretaker._thread
     caretaker.stop()
     caretaker.stop()
     caretaker.request()
-    assert not [thread for thread in threading.enumerate() if thread.name == "logwright-cars"]
+    assert thread is caretaker._thread
+    assert thread is not None
+    assert not thread.is_alive()
 
 
 def test_a_caretaker_that_fails_goes_on(caplog: pytest.LogCaptureFixture) -> None:

@@ -139,7 +139,8 @@ def test_with_an_interval_a_thread_syncs_what_was_appended(tmp_path: Path) -> No
         disk.synced.clear()
         assert disk.synced.wait(DEADLINE_SECONDS)
         assert values(tmp_path) == [b"a"]
-    assert not [thread for thread in threading.enumerate() if thread.name == "logwright-sync"]
+    assert writer._interval is not None
+    assert not writer._interval._thread.is_alive()
 
 
 def test_threads_that_append_together_share_syncs_and_lose_nothing(tmp_path: Path) -> None:

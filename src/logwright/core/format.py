@@ -65,16 +65,13 @@ class Reader(Closing, ABC):
     """Whether records can be found by their times."""
     states_by_time: ClassVar[bool] = False
     """Whether `state`, `diff` and `history` take times and report damage in `damages`, instead of record numbers."""
+    damages: Sequence[Damage] = ()
+    """The damage that the last question to a reader with `states_by_time` met."""
 
     @property
     def is_single_file(self) -> bool:
         """Whether this is one file of a journal, opened by its name."""
         return False
-
-    @property
-    def damages(self) -> Sequence[Damage]:
-        """The damage that the last question to a reader with `states_by_time` met."""
-        return ()
 
     @property
     @abstractmethod

@@ -64,7 +64,9 @@ class RecordColumns(OwnColumns):
     def collector(
         self, names: Sequence[str] | None = None, *, sharded: bool = False, batch_bytes: int | None = None
     ) -> columns.Collector:
-        return columns.Collector(names, sharded=sharded, batch_bytes=batch_bytes or BATCH_BYTES)
+        return columns.Collector(
+            names, sharded=sharded, batch_bytes=BATCH_BYTES if batch_bytes is None else batch_bytes
+        )
 
     def column(self, batch: pa.RecordBatch, name: str) -> pa.Array | None:
         """One column for Spark out of a batch of `columns.py`; None for what a record does not have."""

@@ -215,7 +215,7 @@ class IntervalSync:
         self._stop = Flag()
         self._seconds = milliseconds / 1000
         self._commit = commit
-        self._thread = Background("logwright-sync", self._run)
+        self._thread = Background(self._run)
 
     def _run(self) -> None:
         while not self._stop.wait(self._seconds):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import _thread
 import contextlib
-import threading
 import time
 from collections.abc import Callable
 from typing import Final
@@ -56,13 +55,12 @@ class Flag:
 class Background:
     """A thread that runs a function. It does not keep the process alive."""
 
-    def __init__(self, name: str, function: Callable[[], object]) -> None:
+    def __init__(self, function: Callable[[], object]) -> None:
         self._ended = Flag()
-        self._number = _thread.start_new_thread(self._run, (name, function))
+        self._number = _thread.start_new_thread(self._run, (function,))
 
-    def _run(self, name: str, function: Callable[[], object]) -> None:
+    def _run(self, function: Callable[[], object]) -> None:
         try:
-            threading.current_thread().name = name
             function()
         finally:
             self._ended.set()

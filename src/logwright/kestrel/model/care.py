@@ -424,7 +424,7 @@ class Caretaker:
 
     def _begin(self) -> None:
         if self._thread is None and not self._is_stopped:
-            self._thread = Background(f"logwright-{self._name}", self._run)
+            self._thread = Background(self._run)
         self._asked.set()
 
     def _run(self) -> None:

@@ -59,7 +59,9 @@ class MessageColumns(Columns):
     def collector(
         self, names: Sequence[str] | None = None, *, sharded: bool = False, batch_bytes: int | None = None
     ) -> columns.Collector:
-        return columns.Collector(names, sharded=sharded, batch_bytes=batch_bytes or BATCH_BYTES)
+        return columns.Collector(
+            names, sharded=sharded, batch_bytes=BATCH_BYTES if batch_bytes is None else batch_bytes
+        )
 
     def sources(self, names: Sequence[str], *, sharded: bool) -> list[str]:
         """The columns of `columns.py` that must be decoded for these."""

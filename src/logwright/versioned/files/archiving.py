@@ -260,7 +260,7 @@ class Archiver:
     def _start(self) -> bool:
         """Let a thread do it; False when the system has none for us, and the caller has to."""
         try:
-            self._thread = Background(f"logwright-archive-{self._store}", self._run)
+            self._thread = Background(self._run)
         except RuntimeError as error:
             logger.warning("%s: there is no thread for an archive: %s", self._store, error)
             return False
