@@ -112,7 +112,8 @@ def _assert_writing_goes_on(subject: Subject, disk: SimulatedDisk, issued: list[
 
 def assert_nothing_lost(subject: Subject, disk: Disk, before: Tree, after: Tree, recovered: Recovered) -> None:
     """A recovery changed at most the end of one file, said so, and kept what it took."""
-    old, new = journal_files(subject, before), subject.before_rotation(journal_files(subject, after))
+    old = journal_files(subject, before)
+    new = subject.before_rotation(old, journal_files(subject, after))
     changed = [name for name in old if new.get(name) != old[name]]
     if recovered.cut is None:
         assert not changed, differences(before, after)

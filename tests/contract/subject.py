@@ -231,9 +231,9 @@ class Subject(ABC):
     def is_journal_file(self, name: str) -> bool:
         """Whether a path below the journal's directory belongs to the format, and is no side file of ours."""
 
-    def before_rotation(self, files: dict[str, bytes]) -> dict[str, bytes]:
-        """The files as they were before opening rotated one of them for what it holds."""
-        return files
+    def before_rotation(self, before: dict[str, bytes], after: dict[str, bytes]) -> dict[str, bytes]:
+        """The files `after` an opening, without a rotation that what is in them has caused."""
+        return after
 
     @abstractmethod
     def verbs(self, disk: Disk, home: Path) -> dict[str, Callable[[], object]]:

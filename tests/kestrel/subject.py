@@ -163,12 +163,12 @@ class KestrelSubject(RecordsSubject):
     def is_journal_file(self, name: str) -> bool:
         return name == QUEUE or name.startswith(QUEUE + ".")
 
-    def before_rotation(self, files: dict[str, bytes]) -> dict[str, bytes]:
+    def before_rotation(self, before: dict[str, bytes], after: dict[str, bytes]) -> dict[str, bytes]:
         """Noise may begin with a whole state dump. That ends a file, so the next writer begins another one."""
-        rotated = [name for name in files if name != QUEUE]
-        if len(rotated) == 1 and not files[QUEUE] and b"\x08" in files[rotated[0]]:
-            return {QUEUE: files[rotated[0]]}
-        return files
+        rotated = [name for name in after if name not in before]
+        if list(before) == [QUEUE] and len(rotated) == 1 and not after[QUEUE] and b"\x08" in after[rotated[0]]:
+            return {QUEUE: after[rotated[0]]}
+        return after
 
     def verbs(self, disk: Disk, home: Path) -> dict[str, Callable[[], object]]:
         reader = lambda: Reader(home / QUEUE, disk=disk)  # noqa: E731
