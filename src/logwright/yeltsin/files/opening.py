@@ -120,7 +120,6 @@ def open_for_writing(disk: Disk, path: Path, *, counts: bool = True, settles: bo
 
     Unless this `settles` it, what is there already stays as it is until `Opened.settle` is called.
     """
-    # This syncs the journal's directory: a process that gave it its name may have been killed before that.
     make_directories(disk, path.parent / HOME_DIRECTORY)
     with contextlib.ExitStack() as stack:
         lock = Lock.acquire(disk, path.parent / lock_name(path.name))
@@ -140,6 +139,7 @@ def open_for_writing(disk: Disk, path: Path, *, counts: bool = True, settles: bo
         _bring_in_order(disk, path, opened, counts=counts)
         if settles:
             opened.settle()
+        disk.sync_directory(path.parent)  # the process that gave it its name may have been killed before that
         stack.pop_all()
     return opened
 
