@@ -14,6 +14,7 @@ from logwright.core.io.disk import REAL_DISK
 from logwright.core.io.disk import File as DiskFile
 from logwright.core.read.chunk import POSITION_BITS, FileChunk, NumberedFile
 from logwright.core.read.reading import FilesReader, Shares
+from logwright.core.read.report import Progress, Report, Summary
 from logwright.errors import DamagedJournal, Gap, NotFound, WrongUse
 
 
@@ -70,6 +71,18 @@ class Reader(FilesReader[Chunk, File]):
     """A journal of records of four bytes; a file that ends with another number of bytes is damaged there."""
 
     part_name = "list"
+
+    def summarize(self) -> Summary:
+        raise NotImplementedError
+
+    def verify(self, *, progress: Progress | None = None) -> Report:
+        raise NotImplementedError
+
+    def state(self, at: int | None = None) -> object:
+        raise NotImplementedError
+
+    def as_json(self, located: Located) -> dict[str, object]:
+        raise NotImplementedError
 
     def __init__(self, path: Path, files: list[File]) -> None:
         self.path = path

@@ -82,7 +82,7 @@ class _SejConsumers(Consumers):
         if isinstance(reader, ShardedReader):
             return [ConsumedJournal(shard.name, shard.path, reader.open(shard)) for shard in reader.shards()]
         if reader.directory != reader.path:
-            raise WrongUse(f"{reader.path} is a single file: give the directory of the journal")
+            raise WrongUse(f"{reader.path} is a single file: give the journal's directory")
         return [ConsumedJournal(None, reader.directory, reader)]
 
     def names(self, directory: Path) -> list[str]:
