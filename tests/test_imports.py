@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -329,3 +330,12 @@ def test_each_module_opens_with_what_it_is(path: Path) -> None:
     assert docstring, f"{place_of(path)} has no docstring"
     first = docstring.split("\n\n")[0]
     assert first.rstrip().endswith((".", ":", "?")), f"{place_of(path)}: {first!r} is no sentence"
+
+
+def test_the_page_about_the_architecture_names_files_that_exist() -> None:
+    page = (SOURCE.parent / "docs" / "architecture.md").read_text()
+    named = re.findall(r"`([\w/]+\.pyx?)`", page)
+    assert len(named) > 40
+    for name in named:
+        places = [SOURCE.parent / name, PACKAGE / name, *(PACKAGE / format / name for format in FORMATS)]
+        assert any(place.exists() for place in places), name
