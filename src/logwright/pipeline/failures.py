@@ -18,7 +18,7 @@ from pyspark.errors import PySparkException
 from .. import errors
 from ..errors import DamagedJournal, LogwrightError
 
-_OURS: Final = re.compile(r"logwright\.core\.errors\.(\w+): (.+)")
+_OURS: Final = re.compile(r"logwright\.errors\.(\w+): (.+)")
 _PLACE: Final = re.compile(r"(.+?) @ (\d+): (.+)")
 _CAUSE: Final = re.compile(r"Caused by: (.+)")
 _RAISED: Final = re.compile(r"^(?:[A-Za-z_][\w.]*\.)?([A-Z]\w*(?:Error|Exception|Interrupt)): (.+)$", re.MULTILINE)
