@@ -479,7 +479,7 @@ def test_everything_works_without_the_kernel() -> None:
 
 def test_the_choice_can_be_made_by_the_environment() -> None:
     code = (
-        "from logwright.sej import kernel, codec, records; "
+        "from logwright.sej.bytes import kernel, codec, records; "
         "assert not kernel.COMPILED and kernel.walk is codec.walk and records.Message is records.PlainMessage"
     )
     subprocess.run(
