@@ -30,7 +30,7 @@ import pyarrow.parquet as pq
 from .core.bytes.outcome import Damage, Mode, check_mode
 from .core.format import FORMATS, BatchWriter, Format, Items, Reader, detect, find_format
 from .core.io.disk import REAL_DISK, Disk, File, write_all
-from .core.read.columns import Columns
+from .core.read.columns import BATCH_BYTES, Columns
 from .core.read.report import Progress
 from .core.repair.losses import Loss, inherited
 from .errors import DamagedJournal, LogwrightError, NotFound, UnknownFormat, WrongUse
@@ -113,7 +113,7 @@ def batches(
     stop: int | None = None,
     from_time: int | None = None,
     to_time: int | None = None,
-    batch_bytes: int | None = None,
+    batch_bytes: int = BATCH_BYTES,
     mode: Mode = "failfast",
     on_damage: OnDamage | None = None,
     progress: Progress | None = None,

@@ -23,7 +23,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...core.arrow.columns import (
-    BATCH_BYTES,
     NAMES,
     SAMPLE_ROWS,
     GatheringCollector,
@@ -45,6 +44,7 @@ from ...core.arrow.columns import (
     record_batches,
     row_without,
 )
+from ...core.read.columns import BATCH_BYTES
 from ...errors import WrongUse
 from ..bytes import codec, kernel
 from ..bytes.codec import Columns

@@ -20,8 +20,9 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...core.arrow.columns import BATCH_BYTES, bytes_of, left_out, signed
+from ...core.arrow.columns import bytes_of, left_out, signed
 from ...core.arrow.tables import OwnColumns, details, number_detail, sizes
+from ...core.read.columns import BATCH_BYTES
 from ...errors import WrongUse
 from ..bytes.codec import Columns
 from . import columns
@@ -62,11 +63,9 @@ class RecordColumns(OwnColumns):
         return columns.schema(names, sharded=sharded)
 
     def collector(
-        self, names: Sequence[str] | None = None, *, sharded: bool = False, batch_bytes: int | None = None
+        self, names: Sequence[str] | None = None, *, sharded: bool = False, batch_bytes: int = BATCH_BYTES
     ) -> columns.Collector:
-        return columns.Collector(
-            names, sharded=sharded, batch_bytes=BATCH_BYTES if batch_bytes is None else batch_bytes
-        )
+        return columns.Collector(names, sharded=sharded, batch_bytes=batch_bytes)
 
     def column(self, batch: pa.RecordBatch, name: str) -> pa.Array | None:
         """One column for Spark out of a batch of `columns.py`; None for what a record does not have."""

@@ -20,8 +20,6 @@ import pyarrow.compute as pc
 from ...errors import TooLarge, WrongUse
 from ..io.naming import printed
 
-BATCH_BYTES: Final = 4 << 20
-"""How much one batch holds unless told: enough for whoever gets it, and still in a processor's cache."""
 MAX_BATCH_BYTES: Final = 1 << 30
 MAX_COLUMN_BYTES: Final = 2**31 - 1
 MOST_SIGNED: Final = 2**63 - 1

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+BATCH_BYTES: Final = 4 << 20
+"""How much one batch holds by default: enough for its consumer, and still in a processor's cache."""
 
 
 class Collector(Protocol):
@@ -39,7 +42,7 @@ class Columns(ABC):
 
     @abstractmethod
     def collector(
-        self, names: Sequence[str] | None = None, *, sharded: bool = False, batch_bytes: int | None = None
+        self, names: Sequence[str] | None = None, *, sharded: bool = False, batch_bytes: int = BATCH_BYTES
     ) -> Collector:
         """Makes batches of these columns, of about `batch_bytes` each."""
 

@@ -23,7 +23,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...core.arrow.columns import (
-    BATCH_BYTES,
     NAMES,
     SAMPLE_ROWS,
     GatheringCollector,
@@ -47,6 +46,7 @@ from ...core.arrow.columns import (
     row_without,
     times_of,
 )
+from ...core.read.columns import BATCH_BYTES
 from ...errors import WrongUse
 from ..bytes import codec, kernel
 from ..bytes.codec import Columns

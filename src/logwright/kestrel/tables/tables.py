@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...core.arrow.columns import BATCH_BYTES, left_out
+from ...core.arrow.columns import left_out
 from ...core.arrow.tables import OwnColumns, details, microseconds, named_detail, number_detail, scaled, sizes
+from ...core.read.columns import BATCH_BYTES
 from ...errors import WrongUse
 from ..bytes.codec import Columns
 from ..bytes.records import FIELDS
@@ -73,11 +74,9 @@ class QueueColumns(OwnColumns):
         return columns.schema(names, sharded=sharded)
 
     def collector(
-        self, names: Sequence[str] | None = None, *, sharded: bool = False, batch_bytes: int | None = None
+        self, names: Sequence[str] | None = None, *, sharded: bool = False, batch_bytes: int = BATCH_BYTES
     ) -> columns.Collector:
-        return columns.Collector(
-            names, sharded=sharded, batch_bytes=BATCH_BYTES if batch_bytes is None else batch_bytes
-        )
+        return columns.Collector(names, sharded=sharded, batch_bytes=batch_bytes)
 
     def column(self, batch: pa.RecordBatch, name: str) -> pa.Array | None:
         """One column for Spark out of a batch of `columns.py`; None for what a queue's journal does not have."""

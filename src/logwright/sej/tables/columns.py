@@ -21,7 +21,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...core.arrow.columns import (
-    BATCH_BYTES,
     NAMES,
     SAMPLE_ROWS,
     Chunk,
@@ -40,6 +39,7 @@ from ...core.arrow.columns import (
     used_buffer,
 )
 from ...core.arrow.columns import record_batches as plain_batches
+from ...core.read.columns import BATCH_BYTES
 from ...errors import WrongUse
 from ..bytes import codec, kernel
 from ..bytes.codec import Columns

@@ -18,8 +18,8 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...core.arrow.columns import BATCH_BYTES, floored, left_out
-from ...core.read.columns import Columns
+from ...core.arrow.columns import floored, left_out
+from ...core.read.columns import BATCH_BYTES, Columns
 from ...errors import TooLarge, WrongUse
 from ..bytes.codec import Columns as Decoded
 from . import columns
@@ -57,11 +57,9 @@ class MessageColumns(Columns):
         return columns.schema(names, sharded=sharded)
 
     def collector(
-        self, names: Sequence[str] | None = None, *, sharded: bool = False, batch_bytes: int | None = None
+        self, names: Sequence[str] | None = None, *, sharded: bool = False, batch_bytes: int = BATCH_BYTES
     ) -> columns.Collector:
-        return columns.Collector(
-            names, sharded=sharded, batch_bytes=BATCH_BYTES if batch_bytes is None else batch_bytes
-        )
+        return columns.Collector(names, sharded=sharded, batch_bytes=batch_bytes)
 
     def sources(self, names: Sequence[str], *, sharded: bool) -> list[str]:
         """The columns of `columns.py` that must be decoded for these."""

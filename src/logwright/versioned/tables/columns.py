@@ -24,7 +24,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...core.arrow.columns import (
-    BATCH_BYTES,
     MOST_SIGNED,
     NAMES,
     JoiningCollector,
@@ -42,6 +41,7 @@ from ...core.arrow.columns import (
     repeated,
     signed,
 )
+from ...core.read.columns import BATCH_BYTES
 from ...errors import WrongUse
 from ..bytes import codec, kernel
 from ..bytes.codec import Columns

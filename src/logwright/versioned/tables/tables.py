@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...core.arrow.columns import BATCH_BYTES, bytes_of, column_of, left_out, numbers_of, signed, times_of
+from ...core.arrow.columns import bytes_of, column_of, left_out, numbers_of, signed, times_of
 from ...core.arrow.tables import OwnColumns, details, named_detail, number_detail, sizes
+from ...core.read.columns import BATCH_BYTES
 from ...errors import WrongUse
 from ..bytes import kernel
 from ..bytes.records import check_timestamp
@@ -69,11 +70,9 @@ class ChangeColumns(OwnColumns):
         return columns.schema(names, sharded=sharded)
 
     def collector(
-        self, names: Sequence[str] | None = None, *, sharded: bool = False, batch_bytes: int | None = None
+        self, names: Sequence[str] | None = None, *, sharded: bool = False, batch_bytes: int = BATCH_BYTES
     ) -> columns.Collector:
-        return columns.Collector(
-            names, sharded=sharded, batch_bytes=BATCH_BYTES if batch_bytes is None else batch_bytes
-        )
+        return columns.Collector(names, sharded=sharded, batch_bytes=batch_bytes)
 
     def column(self, batch: pa.RecordBatch, name: str) -> pa.Array | None:
         """One column for Spark out of a batch of `columns.py`; None for what a store's journal does not have."""

@@ -28,7 +28,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...core.arrow.columns import (
-    BATCH_BYTES,
     NAMES,
     JoiningCollector,
     binary_array,
@@ -37,6 +36,7 @@ from ...core.arrow.columns import (
     fixed_array,
     repeated,
 )
+from ...core.read.columns import BATCH_BYTES
 from ..bytes import codec, kernel
 from ..bytes.codec import Columns
 from ..bytes.layout import ALLOCATION, COMPLETE, COMPLETION, MODIFICATION, REMOVAL, ROLLBACK

@@ -20,8 +20,9 @@ from typing import Final
 
 import pyarrow as pa
 
-from ...core.arrow.columns import BATCH_BYTES, signed
+from ...core.arrow.columns import signed
 from ...core.arrow.tables import OwnColumns, microseconds, scaled, sizes
+from ...core.read.columns import BATCH_BYTES
 from . import columns
 from .target import check_names
 
@@ -72,11 +73,9 @@ class OperationColumns(OwnColumns):
         return columns.schema(names, sharded=sharded)
 
     def collector(
-        self, names: Sequence[str] | None = None, *, sharded: bool = False, batch_bytes: int | None = None
+        self, names: Sequence[str] | None = None, *, sharded: bool = False, batch_bytes: int = BATCH_BYTES
     ) -> columns.Collector:
-        return columns.Collector(
-            names, sharded=sharded, batch_bytes=BATCH_BYTES if batch_bytes is None else batch_bytes
-        )
+        return columns.Collector(names, sharded=sharded, batch_bytes=batch_bytes)
 
     def column(self, batch: pa.RecordBatch, name: str) -> pa.Array | None:
         """One column for Spark out of a batch of `columns.py`; None for what such a journal does not have."""
