@@ -41,7 +41,7 @@ test: setup ## style, types, and all tests
 	@LOGWRIGHT_PURE=1 $(BIN)/python -m pytest -n $(JOBS) -m "not torture" --durations=0 --durations-min=5 -q \
 		tests/sej tests/kestrel tests/appendfile tests/versioned tests/yeltsin -k "codec or golden"
 	@echo "== all tests: pytest -n $(JOBS)"
-	@$(BIN)/python -m pytest -n $(JOBS) -m "not torture"
+	@$(BIN)/python -m pytest -n $(JOBS) --max-worker-restart=0 -m "not torture"
 
 lint: setup ## style and types only
 	@$(CHECKS)

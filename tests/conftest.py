@@ -1,4 +1,4 @@
-"""What every test can use, the `--replay` option, and the table of faults at the end of a run."""
+"""What every test can use, the `--replay` option, and what a run prints at its end: faults tried, tests that hung."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.spark import quick
-from tests.support import replay
+from tests.support import hangs, replay
 from tests.support.counts import COUNTS
 from tests.support.simulated_disk import SimulatedDisk
 
@@ -25,6 +25,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     replay.choose(config.getoption("--replay"))
     quick.choose()
+    hangs.prepare()
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -63,12 +64,21 @@ def pytest_testnodedown(node: Any, error: object) -> None:
     COUNTS.load(getattr(node, "workeroutput", {}).get(_COUNTS_KEY, []))
 
 
-def pytest_terminal_summary(terminalreporter: Any) -> None:
-    lines = COUNTS.table()
-    if lines:
-        terminalreporter.section("faults tried")
+@pytest.hookimpl(trylast=True)  # the end of a log is what people look at first
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    if hasattr(config, "workerinput"):  # a worker of pytest-xdist: the process that started it prints
+        return
+    for title, lines in {"faults tried": COUNTS.table(), "tests that did not end": hangs.reports()}.items():
+        if lines:
+            terminalreporter.section(title)
         for line in lines:
             terminalreporter.write_line(line)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    with hangs.watched(item.nodeid):
+        return (yield)
 
 
 # --- fixtures -------------------------------------------------------------------------------------------------------
