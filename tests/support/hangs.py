@@ -37,8 +37,8 @@ def watched(test: str) -> Iterator[None]:
 
 
 def reports() -> list[str]:
-    """What tests that did not end have left, as lines; the directory is removed."""
-    directory = Path(os.environ[_VARIABLE])
+    """What tests that did not end have left, as lines; the directory is removed, and the next run has its own."""
+    directory = Path(os.environ.pop(_VARIABLE))
     lines = [line for path in sorted(directory.iterdir()) for line in _inner_frames(path.read_text())]
     for path in directory.iterdir():
         path.unlink()
