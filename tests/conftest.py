@@ -25,7 +25,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     replay.choose(config.getoption("--replay"))
     quick.choose()
-    hangs.prepare()
+    hangs.prepare(is_worker=hasattr(config, "workerinput"))
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -15,9 +15,12 @@ FRAMES = 8
 _VARIABLE = "LOGWRIGHT_TEST_HANGS"
 
 
-def prepare() -> None:
-    """Choose the directory of the reports; the workers of pytest-xdist inherit it from the process that starts them."""
-    if _VARIABLE not in os.environ:
+def prepare(*, is_worker: bool) -> None:
+    """Choose the directory of the reports; the workers of pytest-xdist inherit it from the process that starts them.
+
+    A test may run pytest, and then that run has its own.
+    """
+    if not is_worker:
         os.environ[_VARIABLE] = tempfile.mkdtemp(prefix="logwright-hangs-")
 
 
@@ -37,8 +40,8 @@ def watched(test: str) -> Iterator[None]:
 
 
 def reports() -> list[str]:
-    """What tests that did not end have left, as lines; the directory is removed, and the next run has its own."""
-    directory = Path(os.environ.pop(_VARIABLE))
+    """What tests that did not end have left, as lines; the directory is removed."""
+    directory = Path(os.environ[_VARIABLE])
     lines = [line for path in sorted(directory.iterdir()) for line in _inner_frames(path.read_text())]
     for path in directory.iterdir():
         path.unlink()
