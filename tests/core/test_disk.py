@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import socket
 from pathlib import Path
@@ -405,6 +406,21 @@ def test_the_real_disk_makes_directories_too(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(StorageFailed, match=rf"create directory {tmp_path}/file: File exists"):
         make_directories(REAL_DISK, tmp_path / "file" / "sub")
+
+
+@pytest.mark.parametrize("has_fdatasync", [True, False])
+def test_a_sync_is_asked_of_the_system(has_fdatasync: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[int] = []
+    for name in ("fdatasync", "fsync"):
+        monkeypatch.setattr(os, name, lambda descriptor: synced.append(os.fstat(descriptor).st_ino))
+    if not has_fdatasync:
+        monkeypatch.delattr(os, "fdatasync")
+        monkeypatch.delattr(fcntl, "F_FULLFSYNC", raising=False)  # as a system that has neither
+    file = REAL_DISK.open(tmp_path / "file", "create")
+    file.sync()
+    file.close()
+    REAL_DISK.sync_directory(tmp_path)
+    assert synced == [(tmp_path / "file").stat().st_ino, tmp_path.stat().st_ino]
 
 
 def test_a_file_that_nobody_holds_any_more_gives_its_lock_back(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from logwright.kestrel.model.parking import plan_unpark
 from tests.kestrel.queues import until
 from tests.kestrel.samples import ADDED, RESERVE, addx, write
 from tests.support.faulty_disk import failing_calls
-from tests.support.simulated_disk import SimulatedDisk
+from tests.support.simulated_disk import SimulatedDisk, SimulatedFile
 from tests.support.threads import DEADLINE_SECONDS
 
 HOME = Path("/spool")
@@ -176,6 +176,36 @@ def test_items_that_were_put_back_are_durable_there_and_gone_from_where_they_wer
         assert queue.unpark() == 2
         assert "contents of /spool/cars_parked" not in disk.unsynced()
         assert "contents of /spool/cars" not in disk.unsynced()
+
+
+@pytest.mark.parametrize("target", ["cars", "cars_parked"])
+def test_items_whose_move_is_interrupted_in_its_sync_are_durable_there_before_they_are_gone_here(
+    target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = SimulatedDisk()
+    disk.make_directory(HOME)
+    sync = SimulatedFile.sync
+
+    def interrupted(file: SimulatedFile) -> None:
+        if file.path.name == target and file.size():
+            monkeypatch.undo()
+            raise KeyboardInterrupt
+        sync(file)
+
+    with Queue(HOME, "cars", max_attempts=1, disk=disk, background=False) as queue:
+        queue.put_many([b"a", b"b"])
+        xids = [item.xid for item in queue.open_many(2)]
+        if target == "cars":
+            queue.abort(*xids)
+        queue.sync()
+        disk.settle()
+        monkeypatch.setattr(SimulatedFile, "sync", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            queue.unpark() if target == "cars" else queue.abort(*xids)
+        for state in disk.crash_states(most=24, fills=(), format="kestrel"):
+            found = [data for name in ("cars", "cars_parked") for data, _, _ in items_of(HOME / name, state)]
+            assert {*found} == {b"a", b"b"}
+            forget(state)
 
 
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from logwright.core.io.disk import Buffer
 from logwright.errors import LogwrightError
 from logwright.kestrel.model.memory import GATHER_BYTES
 from logwright.kestrel.model.queue import Queue
 from tests.support.faulty_disk import NEEDS_SPACE, FaultyDisk, failing_calls
-from tests.support.simulated_disk import SimulatedDisk
+from tests.support.simulated_disk import SimulatedDisk, SimulatedFile
 
 HOME = Path("/queues")
 ITEMS = [b"%d" % number for number in range(20)]
@@ -30,15 +31,16 @@ CALLS: dict[str, tuple[Call, list[bytes]]] = {
 ALL_CALLS = pytest.mark.parametrize(("call", "done"), CALLS.values(), ids=CALLS)
 
 
+def prepared() -> SimulatedDisk:
+    """A disk with a queue on it."""
+    disk = SimulatedDisk()
+    with Queue(HOME, "q", disk=disk) as queue:
+        queue.put_many(ITEMS)
+    return disk
+
+
 def disks(kinds: Iterable[str]) -> Iterator[FaultyDisk[SimulatedDisk]]:
     """A queue on a disk whose k-th call of some kinds finds no space, a write when half of it is done."""
-
-    def prepared() -> SimulatedDisk:
-        disk = SimulatedDisk()
-        with Queue(HOME, "q", disk=disk) as queue:
-            queue.put_many(ITEMS)
-        return disk
-
     return failing_calls(prepared, error=errno.ENOSPC, partial=True, only=kinds, format="kestrel")
 
 
@@ -56,6 +58,26 @@ def test_a_call_that_failed_for_want_of_space_has_changed_nothing(sync: str, cal
         with Queue(HOME, "q", disk=disk.inner) as queue:
             assert list(queue) == expected, disk.story
     assert failures >= 1
+
+
+@pytest.mark.parametrize("name", ["get_many", "open_many", "put_many"])
+def test_a_call_that_is_interrupted_while_it_writes_has_changed_nothing(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_at = SimulatedFile.write_at
+
+    def interrupted(file: SimulatedFile, position: int, data: Buffer) -> int:
+        monkeypatch.undo()
+        write_at(file, position, memoryview(data)[: len(data) // 2])
+        raise KeyboardInterrupt
+
+    disk = prepared()
+    with Queue(HOME, "q", background=False, disk=disk) as queue:
+        monkeypatch.setattr(SimulatedFile, "write_at", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            CALLS[name][0](queue)
+    with Queue(HOME, "q", disk=disk) as queue:
+        assert list(queue) == ITEMS
 
 
 @pytest.mark.parametrize("sync", ["none", "always"])
