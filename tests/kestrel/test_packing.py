@@ -7,16 +7,17 @@ from typing import Any
 
 import pytest
 
+from logwright.errors import Closed
 from logwright.kestrel.bytes import codec
 from logwright.kestrel.bytes.layout import DOCUMENTED, KESTREL2
 from logwright.kestrel.bytes.records import Operation
 from logwright.kestrel.files.reader import Reader
 from logwright.kestrel.model import packing
-from logwright.kestrel.model.packing import Packed, plain, state_operations
+from logwright.kestrel.model.packing import Packed, plain, state_operations, write_pack, write_temporary
 from logwright.kestrel.model.survey import Survey
 from tests.kestrel.samples import addx
-from tests.support.simulated_disk import SimulatedDisk
-from tests.support.trees import write_file
+from tests.support.simulated_disk import SimulatedDisk, Write
+from tests.support.trees import read_file, write_file
 
 PATH = Path("/journal/cars")
 DIALECTS = pytest.mark.parametrize(("dialect", "name"), [(DOCUMENTED, "documented"), (KESTREL2, "kestrel2")])
@@ -122,3 +123,31 @@ def test_a_place_near_an_item_is_the_last_piece_that_begins_before_it() -> None:
         (10, 100),
         *[(15, 150)] * 2,
     ]
+
+
+# --- writing it -------------------------------------------------------------------------------------------------------
+
+
+def test_small_pieces_are_written_together(simulated_disk: SimulatedDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packing, "_PIECE_BYTES", 4)
+    write_temporary(simulated_disk, PATH, [b"ab", b"c", b"d", b"efg", b"hijk", b"l"])
+    writes = [operation.data for operation in simulated_disk.operations if isinstance(operation, Write)]
+    assert writes == [b"abcd", b"efghijk", b"l"]
+    assert read_file(simulated_disk, PATH) == b"abcdefghijkl"
+
+
+def test_a_temporary_file_that_is_left_is_replaced(simulated_disk: SimulatedDisk) -> None:
+    write_file(simulated_disk, PATH, b"a longer one")
+    write_temporary(simulated_disk, PATH, [b"new"])
+    assert read_file(simulated_disk, PATH) == b"new"
+
+
+def test_a_pack_that_is_not_to_go_on_changes_nothing(simulated_disk: SimulatedDisk) -> None:
+    def go_on() -> None:
+        if len(simulated_disk.list_directory(PATH.parent)) > 1:  # it is being written
+            raise Closed("enough")
+
+    write_file(simulated_disk, PATH.with_name("cars.50"), codec.encode(addx(b"a")))
+    with pytest.raises(Closed):
+        write_pack(simulated_disk, Reader(PATH, disk=simulated_disk), 50, go_on=go_on)
+    assert simulated_disk.list_directory(PATH.parent) == ["cars.50"]

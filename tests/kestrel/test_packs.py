@@ -20,6 +20,7 @@ from logwright.core.io.disk import Disk
 from logwright.errors import DamagedJournal, LogwrightError
 from logwright.kestrel.files import repair
 from logwright.kestrel.files.files import list_files
+from logwright.kestrel.files.note import rotated_files
 from logwright.kestrel.files.reader import Reader
 from logwright.kestrel.files.scanner import Scanner
 from logwright.kestrel.files.writer import Writer
@@ -208,6 +209,23 @@ def test_a_pack_of_ours_that_a_crash_has_left_keeps_nothing(dialect: Any, left: 
     assert kept(disk) == {}
 
 
+def test_a_pack_that_was_not_finished_is_finished_before_the_next_one() -> None:
+    disk = with_files({**OLD, **NEWEST})
+    with Writer(HOME / "cars", disk=disk) as writer:
+        write_pack(disk, Reader(HOME / "cars", disk=disk), 950)
+        assert sorted(visible(disk)) == ["cars", "cars.904", "cars.950", "cars.950.pack"]
+        assert writer.pack()
+    assert visible(disk) == {"cars.950": WHOLE, **NEWEST}
+    assert kept(disk) == {}
+
+
+def test_a_finished_pack_is_noted_in_place_of_the_files_that_are_gone() -> None:
+    disk = with_files({**OLD, **NEWEST})
+    with Writer(HOME / "cars", disk=disk) as writer:
+        writer.pack()
+    assert rotated_files(disk, HOME, "cars") == {"cars.950": len(WHOLE)}
+
+
 def test_what_came_between_a_crash_and_the_next_opening_is_kept() -> None:
     """The pack is ours and whole, but it was written when this file was not there."""
     disk = with_files(OLD)
@@ -227,11 +245,14 @@ def test_a_note_that_makes_no_sense_names_nothing(note: bytes) -> None:
     assert kept(disk) == OLD
 
 
-def test_a_pack_of_an_empty_queue_is_not_empty_and_goes_with_the_queue() -> None:
+@pytest.mark.parametrize(("dialect", "packed"), [("documented", encoded([save_xid(0)])), ("kestrel2", b"")])
+def test_a_pack_of_an_empty_queue_is_empty_in_kestrel2_only_and_goes_with_the_queue(
+    dialect: Any, packed: bytes
+) -> None:
     disk = with_files({"cars.904": encoded([addx(b"A"), REMOVE]), **NEWEST})
-    with Writer(HOME / "cars", disk=disk) as writer:
+    with Writer(HOME / "cars", dialect=dialect, disk=disk) as writer:
         writer.pack()
-    assert visible(disk) == {"cars.904": encoded([save_xid(0)]), **NEWEST}
+    assert visible(disk) == {"cars.904": packed, **NEWEST}
     queue = Queue(HOME, "cars", disk=disk)
     queue.delete()
     assert sorted(read_tree(disk, HOME)) == [".logwright", ".logwright/cars.lck"]

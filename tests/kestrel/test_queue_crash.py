@@ -314,8 +314,11 @@ def test_many_more_power_cuts(scenario: Scenario, seed: int) -> None:
 # --- deleting, and moving to other queues -----------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("reorder_names", [False, True])
 @pytest.mark.parametrize("limits", [{}, {"max_memory_bytes": 70}])
-def test_a_power_cut_while_a_queue_is_deleted_leaves_it_or_an_empty_one(limits: dict[str, Any]) -> None:
+def test_a_power_cut_while_a_queue_is_deleted_leaves_it_or_an_empty_one(
+    limits: dict[str, Any], reorder_names: bool
+) -> None:
     scenario = Scenario("deleted", FILLING, limits)
     disk = SimulatedDisk()
     disk.make_directory(HOME)
@@ -325,7 +328,7 @@ def test_a_power_cut_while_a_queue_is_deleted_leaves_it_or_an_empty_one(limits: 
     queue = scenario.opened(disk)
     queue.delete()
     disk.mark("deleted")
-    for state in disk.crash_states(most=24, fills=(), format="kestrel"):
+    for state in disk.crash_states(most=24, fills=(), reorder_names=reorder_names, format="kestrel"):
         assert "deleted" not in state.marks or list_files(state, HOME, "cars").files == []
         with scenario.opened(state) as queue:
             found = [(item.data, item.attempts) for item in queue.items()]

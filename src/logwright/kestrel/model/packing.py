@@ -25,13 +25,13 @@ rest of the queue follows. Most of a queue is copied as it is, piece by piece, s
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import time
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -107,10 +107,8 @@ def write_pack(
     `go_on` is called every now and then; what it raises ends this, and nothing has changed then.
     """
     directory, queue = reader.directory, reader.queue
+    finish_pack(disk, directory, list_files(disk, directory, queue))  # one that failed half-way
     listing = list_files(disk, directory, queue)
-    if listing.pack is not None:
-        finish_pack(disk, directory, listing)
-        listing = list_files(disk, directory, queue)
     packed = [file for file in listing.files if file.timestamp is not None and file.timestamp <= upto]
     if not packed:
         return None
@@ -128,8 +126,9 @@ def write_pack(
 def finish_pack(disk: Disk, directory: Path, listing: Listing) -> None:
     """Remove what a pack has replaced, and let it have its name. What it is not known to hold is kept."""
     pack = listing.pack
-    if pack is None or pack.timestamp is None:
+    if pack is None:
         return
+    assert pack.timestamp is not None
     name = rotated_name(pack.queue, pack.timestamp)
     known = known_dead(disk, directory, listing)
     for dead in listing.dead:
@@ -194,7 +193,7 @@ def _state_of(
     # Of an empty queue the original leaves an empty pack; in our own dialect a pack says at least that it is one.
     mark = [] if tally.xid or survey.dialect == KESTREL2 else [codec.encode(Operation("save_xid", 0))]
     untried = [codec.encode(item) for item, attempts in first if not attempts]
-    for piece in chain(mark, operations, untried):
+    for piece in itertools.chain(mark, operations, untried):
         packed.size_bytes += len(piece)
         yield piece
     for chunk, turns in survey.run():
@@ -251,10 +250,4 @@ def plain(operation: Operation) -> Operation:
 
 def _unused(taken: set[int], count: int) -> list[int]:
     """So many ids that are not taken."""
-    found: list[int] = []
-    xid = 0
-    while len(found) < count:
-        xid += 1
-        if xid not in taken:
-            found.append(xid)
-    return found
+    return list(itertools.islice((xid for xid in itertools.count(1) if xid not in taken), count))
