@@ -15,7 +15,7 @@ BIN := $(VENV)/bin
 PINS := $(VENV)/constraints.txt
 INSTALLED := $(VENV)/installed
 BENCH := $(VENV)/installed-bench
-KERNELS := $(shell find src -name '*.pyx' -o -name '*.pxd')
+KERNELS := $(shell find src -name '*.pyx' -o -name '*.pxd') $(shell grep -rlx --include='*.py' ' *import cython' src)
 PIP := $(BIN)/python -m pip --disable-pip-version-check install -qq --constraint constraints.txt
 
 CHECKS = echo "== style: ruff check, ruff format --check" && $(BIN)/ruff check . && $(BIN)/ruff format --check . \
@@ -65,7 +65,7 @@ kernels: setup ## compile the kernels again, for instance after a compiler was i
 clean: ## remove the environment and everything that was built
 	rm -rf $(VENV) build dist demo demo-tables src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .mutants benchmarks/results
 	find src -name '*.so' -delete
-	find src -name '_*.c' -delete
+	find src -name '*.c' -delete
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # --- the environment ------------------------------------------------------------------------------------------------
@@ -80,7 +80,7 @@ $(PINS): constraints.txt
 	fi
 
 $(INSTALLED): $(PINS) pyproject.toml setup.py $(KERNELS)
-	@if [ -n "$(filter-out %.pyx %.pxd,$?)" ]; then \
+	@if [ -n "$(filter-out src/%,$?)" ]; then \
 		echo "== installing logwright and its tools, and compiling the kernels"; \
 		$(PIP) --no-build-isolation --editable '.[dev]'; \
 	else \

@@ -10,7 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from logwright.sej.bytes import kernel
+from logwright.core.bytes.compiled import COMPILED
 
 
 def describe(place: Path) -> dict[str, Any]:
@@ -24,7 +24,7 @@ def describe(place: Path) -> dict[str, Any]:
         "python": sys.version.split()[0],
         "logwright": version("logwright"),
         "pyarrow": version("pyarrow"),
-        "compiled_kernel": kernel.COMPILED,
+        "compiled_kernel": COMPILED,
         "file_system": _file_system(place),
     }
 

@@ -37,8 +37,9 @@ kernels_are_built() {
     [ -x "$VENV_PYTHON" ] || return 1
     suffix=$("$VENV_PYTHON" -c 'import sysconfig; print(sysconfig.get_config_var("EXT_SUFFIX"))') || return 1
     while IFS= read -r source; do
-        [ -e "${source%.pyx}$suffix" ] || return 1
-    done < <(find src -name '_*.pyx')
+        [ -e "$source$suffix" ] || return 1
+    done < <(find src -name '_*.pyx' | sed 's/\.pyx$//'
+        grep -rlx --include='*.py' ' *import cython' src | sed 's|\([^/]*\)\.py$|_\1|')
 }
 
 compiler_works() {

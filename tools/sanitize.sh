@@ -45,7 +45,8 @@ export PYTHONMALLOC=malloc
 export PYTHONPATH=$TREE/src${PYTHONPATH:+:$PYTHONPATH}
 
 kernels=$(find "$TREE/src" -name '*.so' | wc -l)
-if [ "$kernels" != "$(find src -name '_*.pyx' | wc -l)" ]; then
+sources=$({ find src -name '_*.pyx'; grep -rlx --include='*.py' ' *import cython' src; } | wc -l)
+if [ "$kernels" != "$sources" ]; then
     cat "$TREE/build.log"
     exit 1
 fi

@@ -13,13 +13,14 @@ from typing import Any
 
 from hypothesis import strategies
 
-from logwright.appendfile.bytes import codec, kernel
+from logwright.appendfile.bytes import codec
 from logwright.appendfile.bytes.layout import CHECKPOINT, CHECKPOINT_BYTES
 from logwright.appendfile.bytes.records import Checkpoint, Data, Record
 from logwright.appendfile.files.reader import Reader
 from logwright.appendfile.files.repair import plan
 from logwright.appendfile.files.writer import Writer
 from logwright.appendfile.model.journal import looks_like, open_reader, recover
+from logwright.core.bytes.compiled import COMPILED
 from logwright.core.bytes.outcome import Damage, Ending, Mode
 from logwright.core.io.disk import Disk
 from tests.appendfile.scenarios import GenerationsScenario, ReopenScenario, RetireScenario
@@ -41,7 +42,7 @@ from tests.support import hostile
 from tests.support.hostile import Make
 
 FILE = "0.journal"
-_TWINS = Twins("logwright.appendfile", compiled=kernel.COMPILED)
+_TWINS = Twins("logwright.appendfile", compiled=COMPILED)
 answers = _TWINS.answers
 _ENDINGS = (Ending.CLEAN, Ending.INCOMPLETE, Ending.MALFORMED, Ending.INCOMPLETE)
 _SEGMENT_RECORDS = 5
@@ -242,7 +243,7 @@ def _uniform(data_size: int) -> list[Record]:
 def _assert_same_records(data: bytes, start: int, stop: int, count: int, chance: random.Random) -> None:
     segment = chance.choice((0, 5))
     found = answers("records", data, start, stop, count, segment)
-    if isinstance(found, list) and kernel.COMPILED:
+    if isinstance(found, list) and COMPILED:
         twins = [module.records(data, start, stop, count, segment) for _, module in _TWINS.items()]
         assert [record.segment for record in twins[0]] == [record.segment for record in twins[1]]
     answers("payloads", data, start, stop, count)

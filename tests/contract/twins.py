@@ -1,6 +1,6 @@
 """Twins: the codec of a format and its compiled kernel, asked the same.
 
-    TWINS = Twins("logwright.sej", compiled=kernel.COMPILED)
+    TWINS = Twins("logwright.sej", compiled=COMPILED)
     walked = TWINS.answers("walk", data, 0, len(data))
 
 What both answer must be the same; an error of ours counts as an answer, by its type.

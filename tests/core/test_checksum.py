@@ -207,9 +207,9 @@ def test_what_has_no_bytes_in_a_row_is_refused(name: str) -> None:
         function(memoryview(b"abcdef")[::2])
 
 
-@pytest.mark.parametrize(("pure", "expected"), [("1", "False True"), ("", f"{_crc32c is not None} {_crc32c is None}")])
+@pytest.mark.parametrize(("pure", "expected"), [("1", "True"), ("", f"{_crc32c is None}")])
 def test_the_environment_can_ask_for_python(pure: str, expected: str) -> None:
-    script = "from logwright.core import checksum as c; print(c.COMPILED, c.crc32c is c.crc32c_in_python)"
+    script = "from logwright.core import checksum as c; print(c.crc32c is c.crc32c_in_python)"
     environment = {**os.environ, "LOGWRIGHT_PURE": pure}
     done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == expected

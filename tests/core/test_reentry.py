@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from logwright.core.bytes.compiled import COMPILED
 from logwright.errors import TooLarge, WrongUse
 from logwright.sej.bytes import kernel
 from tests.support.reentry import in_threads, run_apart
 
 
 def test_columns_are_not_begun_a_second_time_where_memory_may_be_in_use() -> None:
-    if not kernel.COMPILED:
+    if not COMPILED:
         pytest.skip("in Python memory is freed when nothing uses it")
     gatherer = kernel.Gatherer(127, 10, 100, 100)
     with pytest.raises(WrongUse, match="begun before"):

@@ -14,6 +14,7 @@ from typing import Any
 
 from hypothesis import strategies
 
+from logwright.core.bytes.compiled import COMPILED
 from logwright.core.bytes.outcome import Damage, Ending, Mode
 from logwright.core.io.disk import Disk
 from logwright.kestrel.bytes import codec, kernel
@@ -45,10 +46,10 @@ from tests.support.simulated_disk import SimulatedDisk
 from tests.support.trees import write_file
 
 QUEUE = "queue"
-_TWINS = Twins("logwright.kestrel", compiled=kernel.COMPILED)
+_TWINS = Twins("logwright.kestrel", compiled=COMPILED)
 answers = _TWINS.answers
 _REPLAYS: dict[str, Any] = {"replay": replay.Replay}
-if kernel.COMPILED:
+if COMPILED:
     _REPLAYS["_replay"] = importlib.import_module("logwright.kestrel.model._replay").Replay
 _ENDINGS = (Ending.CLEAN, Ending.INCOMPLETE, Ending.MALFORMED, Ending.MALFORMED)
 _START_MS = 1_700_000_000_000

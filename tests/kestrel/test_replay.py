@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from logwright.kestrel.bytes import kernel
+from logwright.core.bytes.compiled import COMPILED
 from logwright.kestrel.bytes.records import Operation
 from logwright.kestrel.model import replay
 from logwright.kestrel.model.replay import ANOMALIES, EVENTS, MOST_ANOMALIES, Item
@@ -28,7 +28,7 @@ from tests.kestrel.samples import (
 )
 
 TWINS = {"replay": replay.Replay}
-if kernel.COMPILED:
+if COMPILED:
     TWINS["kernel"] = importlib.import_module("logwright.kestrel.model._replay").Replay
 ADD = addx(b"")
 

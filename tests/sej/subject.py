@@ -15,10 +15,11 @@ from typing import Any
 from hypothesis import strategies
 
 from logwright.core import format as formats
+from logwright.core.bytes.compiled import COMPILED
 from logwright.core.bytes.outcome import Damage, Ending, Mode
 from logwright.core.io.disk import Disk
 from logwright.errors import NotFound
-from logwright.sej.bytes import codec, kernel
+from logwright.sej.bytes import codec
 from logwright.sej.bytes.layout import MAX_KEY_BYTES, NO_TIMESTAMP, OVERHEAD, segment_name
 from logwright.sej.bytes.records import Message
 from logwright.sej.files.index import Entry, Index, packed
@@ -50,7 +51,7 @@ from tests.support.simulated_disk import SimulatedDisk
 from tests.support.trees import write_file
 
 FIRST_SEGMENT = segment_name(0)
-_TWINS = Twins("logwright.sej", compiled=kernel.COMPILED)
+_TWINS = Twins("logwright.sej", compiled=COMPILED)
 answers = _TWINS.answers
 _ENDINGS = (Ending.CLEAN, Ending.INCOMPLETE, Ending.MALFORMED, Ending.MALFORMED)
 _START_NS = 1_700_000_000_000_000_000

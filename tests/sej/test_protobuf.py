@@ -12,6 +12,7 @@ import pytest
 from google.protobuf.message import DecodeError
 from hypothesis import given, settings, strategies
 
+from logwright.core.bytes.compiled import COMPILED
 from logwright.core.bytes.outcome import Malformed
 from logwright.errors import LogwrightError, TooLarge, WrongUse
 from logwright.sej.bytes import codec, protobuf, wire
@@ -234,4 +235,4 @@ def test_bytes_that_were_not_walked_are_not_put_onto_the_wire() -> None:
 
 
 def test_the_kernel_is_used_where_it_is_built() -> None:
-    assert wire.to_wire is (compiled.to_wire if wire.COMPILED else protobuf.to_wire)
+    assert wire.to_wire is (compiled.to_wire if COMPILED else protobuf.to_wire)

@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
+from logwright.core.bytes.compiled import COMPILED
 from logwright.core.io.disk import REAL_DISK, Disk
 from logwright.errors import Closed, DamagedJournal, Locked, Poisoned, StorageFailed, TooLarge, WrongUse
-from logwright.sej.bytes import codec, kernel
+from logwright.sej.bytes import codec
 from logwright.sej.bytes.layout import DEFAULT_SEGMENT_BYTES, LOCK_NAME, MAX_OFFSET, segment_name
 from logwright.sej.bytes.records import Message
 from logwright.sej.files.reader import Reader
@@ -245,7 +246,7 @@ def test_a_message_that_does_not_fit_is_refused_before_anything_is_written(tmp_p
     assert values(tmp_path) == [b"a", b"c"]
 
 
-@pytest.mark.skipif(not kernel.COMPILED, reason="the codec would copy two gibibytes first")
+@pytest.mark.skipif(not COMPILED, reason="the codec would copy two gibibytes first")
 def test_a_value_whose_message_would_not_fit_its_size_field_is_refused(tmp_path: Path) -> None:
     with mmap.mmap(-1, 2**31 - 26) as value, Writer(tmp_path) as writer:
         with pytest.raises(TooLarge, match="makes a message of more than 2147483647 bytes"):

@@ -16,6 +16,7 @@ from typing import Any
 
 from hypothesis import strategies
 
+from logwright.core.bytes.compiled import COMPILED
 from logwright.core.bytes.outcome import Damage, Ending, Malformed, Mode, NeedMore, Span
 from logwright.core.io.disk import Disk
 from logwright.errors import LogwrightError
@@ -47,7 +48,7 @@ STORE = "store"
 FILE = f"{STORE}.jrn"
 _TWINS: dict[str, ModuleType] = {"codec": codec}
 _LATEST: dict[str, Any] = {"codec": codec.Latest}
-if kernel.COMPILED:
+if COMPILED:
     _TWINS["kernel"] = importlib.import_module("logwright.versioned.bytes._kernel")
     _LATEST["kernel"] = importlib.import_module("logwright.versioned.bytes._replay").Latest
 _ENDINGS = (Ending.CLEAN, Ending.INCOMPLETE, Ending.MALFORMED)

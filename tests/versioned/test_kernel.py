@@ -14,12 +14,13 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies
 
+from logwright.core.bytes.compiled import COMPILED
 from logwright.core.bytes.outcome import Malformed
 from logwright.errors import LogwrightError, WrongUse
 from logwright.versioned.bytes import codec, kernel
 from tests.versioned.test_codec import ENTRIES, FIELDS_IN_ANY_ORDER, hexed
 
-pytestmark = pytest.mark.skipif(not kernel.COMPILED, reason="the kernel is not built: there is nothing to compare")
+pytestmark = pytest.mark.skipif(not COMPILED, reason="the kernel is not built: there is nothing to compare")
 
 VALUES = strategies.recursive(
     strategies.none()

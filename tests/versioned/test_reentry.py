@@ -18,7 +18,7 @@ from logwright.versioned import VersionedKVStore
 from logwright.versioned.bytes.bonjson import decode, encode
 from logwright.versioned.bytes.codec import ALL_COLUMNS, Columns
 from logwright.versioned.bytes.kernel import Latest, columns, entries, pack, pack_entry, spans, walk
-from logwright.versioned.model.quick import Table
+from logwright.versioned.model.kernel import Table
 from tests.support.reentry import at_collections, in_threads, run_apart, while_bytes_change
 
 KEYS = [f"key-{number}" for number in range(40)]

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from logwright.core.bytes.compiled import COMPILED
 from logwright.versioned.bytes import codec, kernel
 
-pytestmark = pytest.mark.skipif(not kernel.COMPILED, reason="the kernel is not built: there is nothing to compare")
+pytestmark = pytest.mark.skipif(not COMPILED, reason="the kernel is not built: there is nothing to compare")
 
 TIME = 1_700_000_000_000_000_000
 SHAPES: dict[str, tuple[int, str, Any]] = {

@@ -12,17 +12,17 @@ from typing import Any
 
 import pytest
 
+from logwright.core.bytes.compiled import COMPILED
 from logwright.core.io.disk import RealFile
 from logwright.errors import CapacityExceeded, Closed, Locked, Poisoned, StorageFailed, WrongUse
 from logwright.versioned.bytes import bonjson
 from logwright.versioned.files.buffer import MARK_MAGIC, mark_at
-from logwright.versioned.model import quick
 from logwright.versioned.model.store import VersionedKVStore
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.simulated_disk import SimulatedDisk
 from tests.versioned.stores import HOME, Clock, content_of, decode_journal, journals_of
 
-MAPPED = quick.COMPILED
+MAPPED = COMPILED
 SYNCS = ["none", "always", "interval(1)"]
 
 

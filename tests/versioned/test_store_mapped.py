@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from logwright.versioned.model import examining, quick
+from logwright.core.bytes.compiled import COMPILED
+from logwright.versioned.model import examining
 from logwright.versioned.model.store import VersionedKVStore
 from tests.support.mapping_disk import MappingDisk
 from tests.support.simulated_disk import SimulatedDisk
@@ -37,7 +38,7 @@ def crashed(scenario: Scenario, *, is_synced: bool) -> SimulatedDisk:
             store.sync()
         disk.mark(count)
     store.close()
-    assert disk.stored_sectors > 3 or not quick.COMPILED
+    assert disk.stored_sectors > 3 or not COMPILED
     inner: SimulatedDisk = disk.inner
     return inner
 

@@ -19,8 +19,8 @@ from typing import Any
 
 import pytest
 
+from logwright.core.bytes.compiled import COMPILED
 from logwright.errors import CapacityExceeded, HistoryUnavailable
-from logwright.versioned.model import quick
 from logwright.versioned.model.recovery import VersionedRecovery
 from logwright.versioned.model.store import VersionedKVStore
 from tests.versioned.stores import content_of
@@ -125,7 +125,7 @@ def test_a_store_does_what_a_dict_does_and_remembers_every_state(tmp_path: Path,
     assert recovery.recover_current().with_timestamps() == story.state
 
 
-@pytest.mark.skipif(not quick.COMPILED, reason="this run is without the kernel already")
+@pytest.mark.skipif(not COMPILED, reason="this run is without the kernel already")
 def test_the_same_is_true_without_the_kernel() -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider"]
     done = subprocess.run(

@@ -17,11 +17,12 @@ from typing import Any
 
 from hypothesis import strategies
 
+from logwright.core.bytes.compiled import COMPILED
 from logwright.core.bytes.outcome import Damage, Ending, Malformed, Mode, NeedMore, Span
 from logwright.core.format import Located
 from logwright.core.io.disk import Disk
 from logwright.errors import LogwrightError
-from logwright.yeltsin.bytes import codec, kernel
+from logwright.yeltsin.bytes import codec
 from logwright.yeltsin.bytes.layout import COMPLETION, HEADER_BYTES, NEXT_AT, ROLLBACK
 from logwright.yeltsin.bytes.records import Allocate, Modify, Operation, Remove, Transaction
 from logwright.yeltsin.files.reader import Reader
@@ -46,7 +47,7 @@ from tests.support.trees import read_file
 from tests.yeltsin.samples import CREATED, PAGE, journal
 
 FILE = "t.jrnl"
-TWINS = Twins("logwright.yeltsin", compiled=kernel.COMPILED)
+TWINS = Twins("logwright.yeltsin", compiled=COMPILED)
 _ENDINGS = {codec.CLEAN: Ending.CLEAN, codec.INCOMPLETE: Ending.INCOMPLETE}
 _NOWHERE = 2**64 - 1
 

@@ -7,14 +7,15 @@ from typing import Any
 
 import pytest
 
+from logwright.core.bytes.compiled import COMPILED
 from logwright.yeltsin.bytes.codec import decode, encode_header
 from logwright.yeltsin.bytes.records import Modify, Transaction
 from logwright.yeltsin.bytes.table_layout import PAGE_DATA_BYTES, PAGE_HEAD_BYTES
 from logwright.yeltsin.files.seal import seal
-from logwright.yeltsin.model import changes, shortcut
+from logwright.yeltsin.model import changes, kernel
 from tests.yeltsin.tables import golden, page_at
 
-TWINS = [pytest.param(changes.Changes, id="plain"), pytest.param(shortcut.Changes, id="compiled")]
+TWINS = [pytest.param(changes.Changes, id="plain"), pytest.param(kernel.Changes, id="compiled")]
 
 
 def some_changes(seed: int) -> list[tuple[int, int, bytes]]:
@@ -66,7 +67,7 @@ def test_modifications_are_read_back_written_to_the_journal_and_made_in_the_tabl
     assert not any(journal[end:])
 
 
-@pytest.mark.parametrize("twin", [pytest.param(changes, id="plain"), pytest.param(shortcut, id="compiled")])
+@pytest.mark.parametrize("twin", [pytest.param(changes, id="plain"), pytest.param(kernel, id="compiled")])
 @pytest.mark.parametrize("seed", range(4))
 def test_one_modification_at_once_is_what_a_transaction_of_one_is(twin: Any, seed: int) -> None:
     table, journal = bytearray(golden("append3")), bytearray(encode_header(0, 0)) + bytes(4 << 20)
@@ -84,7 +85,7 @@ def test_one_modification_at_once_is_what_a_transaction_of_one_is(twin: Any, see
 
 
 def test_the_compiled_way_at_once_stores_nothing_beyond_the_memory_that_there_is() -> None:
-    if not shortcut.COMPILED:
+    if not COMPILED:
         pytest.skip("the kernel is not built")
     table, journal = bytearray(golden("new")), bytearray(encode_header(0, 0)) + bytes(200)
     kept = bytes(table), bytes(journal)
@@ -104,18 +105,18 @@ def test_the_compiled_way_at_once_stores_nothing_beyond_the_memory_that_there_is
         (page, 0, b"x", 50, 7),
     ):
         with pytest.raises(IndexError):
-            shortcut.modify_at_once(table, journal, *where, 0)
+            kernel.modify_at_once(table, journal, *where, 0)
     for memories in ((bytes(table), journal), (table, bytes(journal))):
         with pytest.raises(BufferError):
-            shortcut.modify_at_once(*memories, page, 0, b"x", 20, 0, 0)  # type: ignore[arg-type]
+            kernel.modify_at_once(*memories, page, 0, b"x", 20, 0, 0)  # type: ignore[arg-type]
     assert (bytes(table), bytes(journal)) == kept
 
 
 def test_the_compiled_way_stores_nothing_beyond_the_memory_that_there_is() -> None:
-    if not shortcut.COMPILED:
+    if not COMPILED:
         pytest.skip("the kernel is not built")
     table, journal = bytearray(golden("new")), bytearray(encode_header(0, 0)) + bytes(200)
-    transaction = shortcut.Changes(table)
+    transaction = kernel.Changes(table)
     for page, offset, size in ((page_at(1), 0, 1), (page_at(0), PAGE_DATA_BYTES, 1), (2**62, 0, 1), (-9, 0, 1)):
         with pytest.raises(IndexError):
             transaction.modify(page, offset, bytes(size))

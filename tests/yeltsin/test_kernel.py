@@ -8,14 +8,15 @@ from typing import Any
 
 import pytest
 
+from logwright.core.bytes.compiled import COMPILED
 from logwright.core.bytes.outcome import Malformed
 from logwright.yeltsin.bytes import codec, kernel
 from tests.contract.twins import Twins
 from tests.yeltsin.samples import CREATED, journal, linked, modify, numbered, transaction
 
-pytestmark = pytest.mark.skipif(not kernel.COMPILED, reason="the kernel is not built: there is nothing to compare")
+pytestmark = pytest.mark.skipif(not COMPILED, reason="the kernel is not built: there is nothing to compare")
 
-TWINS = Twins("logwright.yeltsin", compiled=kernel.COMPILED)
+TWINS = Twins("logwright.yeltsin", compiled=COMPILED)
 
 
 def assert_twins_agree(data: bytes, chance: random.Random) -> None:

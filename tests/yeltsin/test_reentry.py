@@ -11,7 +11,7 @@ from logwright.core.bytes.outcome import Malformed
 from logwright.errors import LogwrightError
 from logwright.yeltsin.bytes import kernel
 from logwright.yeltsin.bytes.codec import encode_header
-from logwright.yeltsin.model.shortcut import Changes, modify_at_once
+from logwright.yeltsin.model.kernel import Changes, modify_at_once
 from tests.support.reentry import run_apart, while_bytes_change
 from tests.yeltsin.samples import journal, numbered
 from tests.yeltsin.tables import golden, page_at

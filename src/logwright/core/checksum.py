@@ -35,7 +35,6 @@ file then. A flipped bit in the side file itself reads as damage of its block, t
 from __future__ import annotations
 
 import contextlib
-import os
 import struct
 import time
 from dataclasses import dataclass
@@ -43,6 +42,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
 from ..errors import Closed, DamagedJournal, LogwrightError, NotFound, Poisoned, WrongUse
+from .bytes.compiled import COMPILED
 from .bytes.outcome import Malformed, Span
 from .io.disk import Buffer, Disk, File, write_all
 
@@ -95,17 +95,10 @@ def crc32c_in_python(data: Buffer, value: int = 0) -> int:
     return state ^ _MASK
 
 
-if TYPE_CHECKING or os.environ.get("LOGWRIGHT_PURE"):
+if TYPE_CHECKING or not COMPILED:
     crc32c = crc32c_in_python
-    COMPILED = False
 else:
-    try:
-        from .bytes._crc32c import crc32c
-
-        COMPILED = True
-    except ImportError:
-        crc32c = crc32c_in_python
-        COMPILED = False
+    from .bytes._crc32c import crc32c
 
 
 # --- the side file's bytes --------------------------------------------------------------------------------------

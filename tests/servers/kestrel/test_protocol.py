@@ -93,7 +93,7 @@ def test_no_request_depends_on_the_lane(number: int, tmp_path: Path) -> None:
 PURE = """
 import sys
 from pathlib import Path
-from logwright.servers.kestrel.quick import COMPILED
+from logwright.core.bytes.compiled import COMPILED
 from tests.servers.kestrel.test_protocol import CONVERSATIONS, at_once, hold
 from tests.servers.kestrel.support import Client, serving
 assert not COMPILED

@@ -27,9 +27,9 @@ def where() -> list[list[Any]]:
 
     def look(_: Iterator[int]) -> Iterator[list[Any]]:
         import logwright
-        from logwright.sej.bytes import kernel
+        from logwright.core.bytes.compiled import COMPILED
 
-        yield [logwright.__file__, kernel.COMPILED, sys.executable]
+        yield [logwright.__file__, COMPILED, sys.executable]
 
     found: list[list[Any]] = spark.sparkContext.parallelize(range(2), 2).barrier().mapPartitions(look).collect()
     return found

@@ -23,9 +23,9 @@ SECONDS = 300
 
 def look(_: Iterator[int]) -> Iterator[list[Any]]:
     import logwright
-    from logwright.sej.bytes import kernel
+    from logwright.core.bytes.compiled import COMPILED
 
-    yield [logwright.__file__, kernel.COMPILED]
+    yield [logwright.__file__, COMPILED]
 
 
 def save(frame: Any, target: str) -> None:

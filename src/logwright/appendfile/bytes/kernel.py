@@ -1,50 +1,27 @@
-"""The hot loops: the compiled kernel where it was built, the codec elsewhere. Both answer the same.
-
-`COMPILED` says which one it is. Set LOGWRIGHT_PURE=1 to use the plain one although the kernel is there.
-"""
+"""The hot loops: compiled where they were built, those of `codec.py` elsewhere; see core/bytes/compiled.py."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...core.bytes.twins import bring
+from ...core.bytes.compiled import COMPILED
 
-__all__ = [
-    "COMPILED",
-    "AppendBuffer",
-    "Gatherer",
-    "Run",
-    "check_columns",
-    "columns",
-    "find_chain",
-    "find_checkpoint",
-    "pack",
-    "payloads",
-    "pieces",
-    "records",
-    "spans",
-    "turns",
-    "walk",
-]
-
-if TYPE_CHECKING:
-    from .codec import (
-        AppendBuffer,
-        Gatherer,
-        Run,
-        check_columns,
-        columns,
-        find_chain,
-        find_checkpoint,
-        pack,
-        payloads,
-        pieces,
-        records,
-        spans,
-        turns,
-        walk,
-    )
-
-    COMPILED = True
+if TYPE_CHECKING or not COMPILED:
+    from . import codec as _kernel
 else:
-    COMPILED = bring(__name__, {"_kernel": "codec"}, __all__)
+    from . import _kernel
+
+AppendBuffer = _kernel.AppendBuffer
+Gatherer = _kernel.Gatherer
+Run = _kernel.Run
+check_columns = _kernel.check_columns
+columns = _kernel.columns
+find_chain = _kernel.find_chain
+find_checkpoint = _kernel.find_checkpoint
+pack = _kernel.pack
+payloads = _kernel.payloads
+pieces = _kernel.pieces
+records = _kernel.records
+spans = _kernel.spans
+turns = _kernel.turns
+walk = _kernel.walk

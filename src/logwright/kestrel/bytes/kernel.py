@@ -1,32 +1,24 @@
-"""The hot loops: the compiled kernel where it was built, codec and replay elsewhere. Both answer the same.
-
-`COMPILED` says which one it is. Set LOGWRIGHT_PURE=1 to use the plain ones although the kernel is there.
-"""
+"""The hot loops: compiled where they were built, `codec.py` and `replay.py` elsewhere; see core/bytes/compiled.py."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...core.bytes.twins import bring
+from ...core.bytes.compiled import COMPILED
 
-__all__ = [
-    "COMPILED",
-    "AppendBuffer",
-    "Gatherer",
-    "Replay",
-    "columns",
-    "find_add",
-    "operations",
-    "pack",
-    "spans",
-    "turns",
-    "walk",
-]
-
-if TYPE_CHECKING:
-    from ..model.replay import Replay
-    from .codec import AppendBuffer, Gatherer, columns, find_add, operations, pack, spans, turns, walk
-
-    COMPILED = True
+if TYPE_CHECKING or not COMPILED:
+    from ..model.replay import Replay as Replay
+    from . import codec as _kernel
 else:
-    COMPILED = bring(__name__, {"_kernel": "codec", "..model._replay": "..model.replay"}, __all__)
+    from ..model._replay import Replay as Replay
+    from . import _kernel
+
+AppendBuffer = _kernel.AppendBuffer
+Gatherer = _kernel.Gatherer
+columns = _kernel.columns
+find_add = _kernel.find_add
+operations = _kernel.operations
+pack = _kernel.pack
+spans = _kernel.spans
+turns = _kernel.turns
+walk = _kernel.walk

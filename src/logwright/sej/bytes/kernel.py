@@ -1,29 +1,21 @@
-"""The hot loops: the compiled kernel where it was built, the codec elsewhere. Both answer the same.
-
-`COMPILED` says which one it is. Set LOGWRIGHT_PURE=1 to use the codec although the kernel is there.
-"""
+"""The hot loops: compiled where they were built, those of `codec.py` elsewhere; see core/bytes/compiled.py."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...core.bytes.twins import bring
+from ...core.bytes.compiled import COMPILED
 
-__all__ = [
-    "COMPILED",
-    "AppendBuffer",
-    "Gatherer",
-    "check_columns",
-    "columns",
-    "find_head",
-    "messages",
-    "spans",
-    "walk",
-]
-
-if TYPE_CHECKING:
-    from .codec import AppendBuffer, Gatherer, check_columns, columns, find_head, messages, spans, walk
-
-    COMPILED = True
+if TYPE_CHECKING or not COMPILED:
+    from . import codec as _kernel
 else:
-    COMPILED = bring(__name__, {"_kernel": "codec"}, __all__)
+    from . import _kernel
+
+AppendBuffer = _kernel.AppendBuffer
+Gatherer = _kernel.Gatherer
+check_columns = _kernel.check_columns
+columns = _kernel.columns
+find_head = _kernel.find_head
+messages = _kernel.messages
+spans = _kernel.spans
+walk = _kernel.walk

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from ...core.bytes.compiled import COMPILED
 from ...errors import TooLarge, WrongUse
 from .layout import MAX_KEY_BYTES, MAX_MESSAGE_BYTES, MAX_OFFSET, NO_TIMESTAMP, OVERHEAD
 
@@ -62,10 +62,9 @@ class PlainMessage:
 
 PlainMessage.__name__ = PlainMessage.__qualname__ = "Message"
 
-if TYPE_CHECKING or os.environ.get("LOGWRIGHT_PURE"):
+if TYPE_CHECKING or not COMPILED:
     Message = PlainMessage
 else:
-    try:
-        from ._message import Message
-    except ImportError:
-        Message = PlainMessage
+    from . import _message
+
+    Message = _message.Message

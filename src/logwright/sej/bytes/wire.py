@@ -1,17 +1,19 @@
-"""The hub's wire: messages of segments <-> protobuf, by the kernel where it was built, else in plain Python."""
+"""The hub's wire: messages of segments <-> protobuf, compiled where that was built; see core/bytes/compiled.py."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...core.bytes.twins import bring
-from .protobuf import Received, bytes_field, number_field
+from ...core.bytes.compiled import COMPILED
+from . import protobuf
 
-__all__ = ["COMPILED", "Received", "bytes_field", "from_wire", "number_field", "to_wire"]
-
-if TYPE_CHECKING:
-    from .protobuf import from_wire, to_wire
-
-    COMPILED = True
+if TYPE_CHECKING or not COMPILED:
+    from . import protobuf as _protobuf
 else:
-    COMPILED = bring(__name__, {"_protobuf": "protobuf"}, ("from_wire", "to_wire"))
+    from . import _protobuf
+
+Received = protobuf.Received
+bytes_field = protobuf.bytes_field
+from_wire = _protobuf.from_wire
+number_field = protobuf.number_field
+to_wire = _protobuf.to_wire

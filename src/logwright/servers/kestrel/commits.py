@@ -24,8 +24,8 @@ from typing import TypeAlias
 from ...core.io.durability import ALWAYS, Sync
 from ...errors import Closed
 from .answers import failure, without
+from .kernel import Lane, Line, send_all
 from .queues import Served
-from .quick import Lane, Line, send_all
 
 Failed: TypeAlias = dict[Served, BaseException]
 Waiting: TypeAlias = tuple[Line, list[bytes], list[tuple[Served, ...]]]

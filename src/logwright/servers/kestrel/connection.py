@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Final, cast
 from ...errors import LogwrightError
 from . import answers
 from .commands import do_other
+from .kernel import Line
 from .queues import Served, name_of
-from .quick import Line
 from .reading import Reading
 from .waiting import serve_waiters
 from .wire import GET, HANG_UP, OTHER, SET, Parser, Request

@@ -36,11 +36,11 @@ from .commits import Commits
 from .connection import Connection
 from .door import BACKLOG, Door
 from .figures import Figures, QueueMetrics
+from .kernel import Lane
 from .limits import ServerLimits
 from .moving import Moving
 from .options import Named, QueueLimits
 from .queues import Queues, Served
-from .quick import Lane
 from .space import Space
 from .status import QUIESCENT, READONLY, STATUSES, UP, load_status, save_status
 from .waiting import serve_waiters

@@ -1,19 +1,23 @@
-"""The hot loops: the compiled kernel where it was built, the codec elsewhere. Both answer the same.
-
-`COMPILED` says which one it is. Set LOGWRIGHT_PURE=1 to use the codec although the kernel is there.
-"""
+"""The hot loops: compiled where they were built, those of `codec.py` elsewhere; see core/bytes/compiled.py."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...core.bytes.twins import bring
+from ...core.bytes.compiled import COMPILED
 
-__all__ = ["COMPILED", "Latest", "columns", "entries", "pack", "pack_encoded", "pack_entry", "spans", "walk"]
-
-if TYPE_CHECKING:
-    from .codec import Latest, columns, entries, pack, pack_encoded, pack_entry, spans, walk
-
-    COMPILED = True
+if TYPE_CHECKING or not COMPILED:
+    from . import codec as _kernel
+    from . import codec as _packing
+    from . import codec as _replay
 else:
-    COMPILED = bring(__name__, {"_kernel": "codec", "_replay": "codec", "_packing": "codec"}, __all__)
+    from . import _kernel, _packing, _replay
+
+Latest = _replay.Latest
+columns = _kernel.columns
+entries = _kernel.entries
+pack = _packing.pack
+pack_encoded = _kernel.pack_encoded
+pack_entry = _kernel.pack_entry
+spans = _kernel.spans
+walk = _kernel.walk

@@ -19,7 +19,7 @@ from ..bytes.layout import ENTRY_START, HEADER_BYTES
 from ..bytes.records import Entry
 from ..files.buffer import Buffer, last_byte, mark_at, read_mark
 from ..files.tearing import lacks_sector
-from .quick import Table
+from .kernel import Table
 
 _MOST_ATTEMPTS: Final = 1000
 """At how many places a whole entry is looked for behind damage."""

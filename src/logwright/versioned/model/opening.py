@@ -28,8 +28,8 @@ from ..files.buffer import LEAST_BYTES, Buffer, garbage_end, last_byte, mark_at
 from ..files.files import Listing, active_name, list_files, parse_name, temporary_name
 from ..files.repair import lost_at_end
 from .examining import Examined, examine, is_blank, is_torn
+from .kernel import Table
 from .leftovers import refuse_to_lose, remove_leftovers, settle
-from .quick import Table
 from .rotation import Sizes, new_journal, write_journal
 
 logger = logging.getLogger("logwright.versioned")

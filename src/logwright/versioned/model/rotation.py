@@ -31,7 +31,7 @@ from ..bytes.layout import HEADER_BYTES
 from ..bytes.records import Metadata
 from ..files.buffer import LEAST_BYTES, Buffer, abandon, mark_at
 from ..files.files import active_name, old_name, temporary_name
-from .quick import Moves, Table
+from .kernel import Moves, Table
 
 MAX_CAPACITY: Final = 1 << 30
 _MOST_RESERVED_BYTES: Final = 4096

@@ -51,8 +51,8 @@ from ..files.archiving import Archiver, following, initialized_of
 from ..files.buffer import Buffer, abandon, has_zero_sector
 from ..files.files import Listing, active_name, archive_name, check_store_name, list_files, lock_name, old_name
 from ..files.telling import Standing
+from .kernel import Moves, Table
 from .opening import open_journal
-from .quick import Moves, Table
 from .retention import KEEP_ALL, Retention, remove_archives
 from .rotation import Sizes, head_bytes, new_journal, put_away, put_in_place, room, write_journal
 

@@ -1,19 +1,19 @@
-"""The hot loops: the compiled kernel where it was built, the codec elsewhere. Both answer the same.
-
-`COMPILED` says which one it is. Set LOGWRIGHT_PURE=1 to use the plain one although the kernel is there.
-"""
+"""The hot loops: compiled where they were built, those of `codec.py` elsewhere; see core/bytes/compiled.py."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...core.bytes.twins import bring
+from ...core.bytes.compiled import COMPILED
 
-__all__ = ["COMPILED", "columns", "hop", "skim", "spans", "transactions", "walk"]
-
-if TYPE_CHECKING:
-    from .codec import columns, hop, skim, spans, transactions, walk
-
-    COMPILED = True
+if TYPE_CHECKING or not COMPILED:
+    from . import codec as _kernel
 else:
-    COMPILED = bring(__name__, {"_kernel": "codec"}, __all__)
+    from . import _kernel
+
+columns = _kernel.columns
+hop = _kernel.hop
+skim = _kernel.skim
+spans = _kernel.spans
+transactions = _kernel.transactions
+walk = _kernel.walk

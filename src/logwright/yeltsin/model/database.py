@@ -48,10 +48,10 @@ from ...errors import Closed, WrongUse, is_no_space
 from ..bytes.layout import MAX_MODIFICATION_BYTES, OPERATION_HEAD_BYTES, TRANSACTION_HEAD_BYTES
 from ..bytes.table_layout import PAGE_DATA_BYTES
 from ..files.held import HeldArea
+from .kernel import Changes, modify_at_once
 from .overlay import Changeable
 from .page_links import check_page
 from .recovery import open_both
-from .shortcut import Changes, modify_at_once
 from .table import TableFile, as_bytes, check_range, lock_table, open_file
 from .table_check import check_table, walk_free, walk_pages
 from .transaction import Transaction

@@ -32,9 +32,9 @@ from ..bytes.layout import (
 )
 from ..bytes.table_layout import FIRST_PAGE, PAGE_BYTES, PAGE_DATA_BYTES, PAGE_HEAD_BYTES
 from ..files.seal import Heads
+from .kernel import Changes, Ending
 from .overlay import Changeable, Overlay
 from .page_links import append_page, check_page, remove_page
-from .shortcut import Changes, Ending
 from .table import as_bytes, check_range
 from .table_check import walk_pages
 

@@ -1,19 +1,17 @@
-"""Reading and writing BONJSON: the compiled kernel where it was built, the codec elsewhere. Both answer the same.
-
-`COMPILED` says which one it is. Set LOGWRIGHT_PURE=1 to use the codec although the kernel is there.
-"""
+"""The hot loops: compiled where they were built, those of `codec.py` elsewhere; see core/bytes/compiled.py."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ....core.bytes.twins import bring
+from ....core.bytes.compiled import COMPILED
 
-__all__ = ["COMPILED", "decode", "decode_prefix", "encode", "size_of"]
-
-if TYPE_CHECKING:
-    from .codec import decode, decode_prefix, encode, size_of
-
-    COMPILED = True
+if TYPE_CHECKING or not COMPILED:
+    from . import codec as _kernel
 else:
-    COMPILED = bring(__name__, {"_kernel": "codec"}, __all__)
+    from . import _kernel
+
+decode = _kernel.decode
+decode_prefix = _kernel.decode_prefix
+encode = _kernel.encode
+size_of = _kernel.size_of

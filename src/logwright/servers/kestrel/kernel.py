@@ -1,0 +1,16 @@
+"""What is done for every request: compiled where that was built, by `lane.py` elsewhere; see core/bytes/compiled.py."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...core.bytes.compiled import COMPILED
+
+if TYPE_CHECKING or not COMPILED:
+    from . import lane as _lane
+else:
+    from . import _lane
+
+Lane = _lane.Lane
+Line = _lane.Line
+send_all = _lane.send_all

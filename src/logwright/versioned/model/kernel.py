@@ -1,0 +1,15 @@
+"""The table of a store: compiled where it was built, that of `table.py` elsewhere; see core/bytes/compiled.py."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...core.bytes.compiled import COMPILED
+
+if TYPE_CHECKING or not COMPILED:
+    from . import table as _store
+else:
+    from . import _store
+
+Moves = _store.Moves
+Table = _store.Table
