@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from logwright.core.io.disk import REAL_DISK, Buffer, RealFile
+from logwright.errors import StorageFailed
 from logwright.yeltsin.files import area
 from logwright.yeltsin.files.area import Area, write_places
+from tests.support.faulty_disk import WRITES, FaultyDisk
 
 
 class CountedFile(RealFile):
@@ -67,3 +69,27 @@ def test_places_that_are_near_are_written_together_and_others_are_not(tmp_path: 
         ((512 << 10) + 8192, (768 << 10) - 4096 + 1),
     ]
     file.close()
+
+
+@pytest.mark.parametrize("mapped", [True, False])
+def test_a_file_grows_by_storing_and_by_zeros_and_can_be_cut(tmp_path: Path, mapped: bool) -> None:
+    path = tmp_path / "file"
+    found = Area(opened(path, b"abc"), mapped=mapped)
+    found.store(5, b"def")
+    assert (path.read_bytes(), found.size) == (b"abc\0\0def", 8)
+    found.add_zeros(10)
+    assert (path.read_bytes(), found.size) == (b"abc\0\0def\0\0", 10)
+    found.cut(6)
+    assert (path.read_bytes(), found.size, found.load(4, 9)) == (b"abc\0\0d", 6, b"\0d")
+    found.close()
+
+
+def test_zeros_that_there_is_no_space_for_are_taken_off_again(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"abc")
+    disk = FaultyDisk(REAL_DISK, 1, partial=True, only=WRITES)
+    found = Area(disk.open(path, "update"), mapped=False)
+    with pytest.raises(StorageFailed):
+        found.add_zeros(1000)
+    assert (path.read_bytes(), found.size) == (b"abc", 3)
+    found.close()

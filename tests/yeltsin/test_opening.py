@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from logwright.core.io.disk import REAL_DISK
+from logwright.core.io.disk import REAL_DISK, write_all
 from logwright.core.io.lock import Lock
 from logwright.errors import DamagedJournal, Locked, NotFound, Poisoned, StorageFailed, WrongUse
 from logwright.yeltsin.bytes import codec
@@ -455,6 +455,25 @@ def test_offsets_that_no_file_has_are_damage(target: int, tmp_path: Path) -> Non
     assert not Reader(path).verify().sound
 
 
+def test_a_last_transaction_that_does_not_follow_directly_is_not_cut_off() -> None:
+    torn = journal(UNFLAGGED, gap_bytes=9)[:-1]
+    start = linked(UNFLAGGED, gap_bytes=9)[1][-1]
+    unsealed = bytearray(sealed(*SEALED, gap_bytes=9))
+    unsealed[-1] ^= 1  # a byte of its seal
+    last = linked([replace(item, end_data=bytes(8)) for item in SEALED], gap_bytes=9)[1][-1]
+    expected = {
+        torn: (start, f"the transaction has no end within the {len(torn) - start} bytes that are there"),
+        bytes(unsealed): (12, f"the header names {last} as the last transaction, which it is not"),
+    }
+    for data, (position, reason) in expected.items():
+        disk = laid_out(data)
+        with pytest.raises(DamagedJournal) as raised:
+            recover(FILE, disk=disk)
+        assert raised.value.position == position
+        assert raised.value.reason.startswith(f"{reason}; nothing was changed: run `logwright verify")
+        assert content(disk) == data
+
+
 def test_a_transaction_without_an_end_that_another_one_follows_is_not_cut_off() -> None:
     data = bytearray(with_link(12, STARTS[1]))
     data[STARTS[1] + 25] = 0x77
@@ -479,6 +498,27 @@ def test_recovery_can_be_crashed_at_every_step(data: bytes) -> None:
         assert len(data) == LAST or data[LAST:] in kept
         number += 1
     assert number > 3
+
+
+@pytest.mark.parametrize("data", [*CUT.values(), DATA[:7]], ids=[*CUT, "a part of the header"])
+def test_a_cut_is_durable_when_the_journal_is_open(data: bytes) -> None:
+    disk = laid_out(data)
+    open_for_writing(disk, FILE).close()
+    assert f"contents of {FILE}" not in disk.unsynced(), "what was cut off could be back where the next one is written"
+
+
+def test_transactions_that_are_sealed_are_durable_before_they_are_named() -> None:
+    disk = laid_out(sealed(*SEALED[:2]))
+    file = disk.open(FILE, "update")
+    write_all(file, SEALED_STARTS[2], SEALED_DATA[SEALED_STARTS[2] :])  # and whoever has done that is killed
+    file.close()
+    opened = open_for_writing(disk, FILE)
+    opened.close()
+    assert opened.count == 4
+    for after in disk.crash_states(most=400):
+        opened = open_for_writing(after, FILE)
+        opened.close()
+        assert content(after) == sealed(*SEALED[: opened.count])
 
 
 def _kept(disk: SimulatedDisk) -> list[str]:

@@ -103,7 +103,8 @@ class Area:
                     self._map(reserve=False)
             return
         if end > self.size:
-            self.grow(end)
+            self.size = end
+            self._map()
         assert self._memory is not None
         self._memory[position:end] = data
 
@@ -118,16 +119,6 @@ class Area:
     def put(self, position: int, data: Buffer) -> None:
         """Put bytes in place at once, also where what is stored waits (see `held.py`)."""
         self.store(position, data)
-
-    def grow(self, size: int) -> None:
-        """Let the file have so many bytes; those that are new are zeros."""
-        if size <= self.size:
-            return
-        if self._written:
-            self.file.truncate(size)
-        self.size = size
-        if self._mapped:
-            self._map(reserve=not self._written)
 
     def add_zeros(self, size: int) -> None:
         """Let the file have so many bytes, by writing zeros: space that was only promised costs time at every sync.

@@ -59,7 +59,7 @@ class HeldArea(Area):
     def store(self, position: int, data: Buffer) -> None:
         end = position + len(data)
         if end > self.size:
-            self.grow(end)
+            self.add_zeros(end)
         self.memory[position:end] = data
         self._ranges.append((position, end))
 

@@ -12,9 +12,9 @@
 Anything else is damage: it is told with its position, and nothing is changed. So all is looked at first, and what is
 to be done to the file is a list of steps; whoever has more to look at, such as a table, does them after that.
 
-A cut is done in this order, so that a crash at any point leaves one of these states, and no byte is lost: a copy is
-written and synced; header and link are written and synced; the file is made shorter and synced. The copy comes before
-all other steps: where none can be made, nothing is changed.
+Before a cut a copy is written and synced: where none can be made, nothing is changed. Then header and link are written,
+and the file is made shorter; whichever of these a power cut leaves undone, the next opening does the cut again. They
+are synced before anything is appended: what was cut off must not be back where something else was going to be.
 
 The way to the last transaction goes along the links from head to head, and images are never read. Who need not know how
 many transactions there are need not go it, however long it is: a last transaction that the header names, and that the
@@ -30,7 +30,6 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NoReturn
 
 from ...core.bytes.outcome import Damage, Malformed
 from ...core.io.disk import Disk, File, Mappable, make_directories, replace_file, write_all
@@ -91,6 +90,14 @@ class Opened:
     def write(self, position: int, data: bytes) -> None:
         """Have bytes put in place as the next step."""
         self.steps.append(functools.partial(write_all, self.file, position, data))
+
+    def truncate(self, size: int) -> None:
+        """Have the file end here as the next step."""
+        self.steps.append(functools.partial(self.file.truncate, size))
+
+    def sync(self) -> None:
+        """Have all steps before this one be durable before the next."""
+        self.steps.append(self.file.sync)
 
     def keep(self) -> None:
         """Have a copy of what is to be cut off; the file stays as it is. A second call does nothing."""
@@ -177,7 +184,7 @@ def _bring_in_order(disk: Disk, path: Path, opened: Opened, *, counts: bool) -> 
             reason = "the bytes after the last transaction are of one that was never finished"
             _cut(disk, path, opened, opened.last, opened.end, reason)
         else:
-            opened.steps.append(file.sync)  # whoever wrote it may have been killed before that
+            opened.sync()  # whoever wrote it may have been killed before that
     redo = find_redo(file, opened.last, opened.end)
     if redo is not None:
         opened.redo = redo, read_transaction(file, JournalFile(path.name, path), redo)
@@ -248,7 +255,8 @@ def _adopt(path: Path, file: File, opened: Opened, size: int) -> None:
         last, end = end, found.end
     if last == opened.last:
         return
-    opened.steps += functools.partial(_write_links, file, known), file.sync
+    opened.steps.append(functools.partial(_write_links, file, known))
+    opened.sync()
     opened.first, opened.last, opened.end = opened.first or known[1], last, end
     opened.count += len(known) - 1
     opened.write(0, codec.encode_header(opened.first, opened.last))
@@ -276,7 +284,7 @@ def _replace_header(disk: Disk, path: Path, opened: Opened) -> None:
         opened.keeps = None
     opened.steps.append(functools.partial(add_losses, disk, path.parent, [loss], repair=f"opening of {path.name}"))
     opened.write(0, codec.encode_header(0, 0))
-    opened.steps.append(opened.file.sync)
+    opened.sync()
 
 
 # --- the last transaction ---------------------------------------------------------------------------------------------
@@ -294,7 +302,7 @@ def _find_last(path: Path, file: File, header: Header, hopped: Hopped, size: int
     head = read_head(file, last)
     before = (head.previous if head is not None else 0) if arrived else hopped.last
     if whole or _ends_at(file, before, size) != last or _is_known(file, last, head, before):
-        _raise_damage(path, file, header)
+        raise _damage(path, file, header)
     return before
 
 
@@ -320,17 +328,15 @@ def _ends_at(file: File, position: int, size: int) -> int | None:
         return None
 
 
-def _raise_damage(path: Path, file: File, header: Header) -> NoReturn:
-    """Raise what a reader meets first, or that the header is wrong."""
+def _damage(path: Path, file: File, header: Header) -> DamagedJournal:
+    """What a reader meets first, or that the header is wrong."""
     cursor = Cursor(file, JournalFile(path.name, path), header)
-    while True:
-        while cursor.read(load=False) is not None:
-            pass
-        damage, goes_on = judge(cursor)
-        if damage is not None and damage.kind != "torn_tail":
-            raise _explained(path, damage.start, damage.reason)
-        if not goes_on:
-            raise _explained(path, 12, f"the header names {header.last} as the last transaction, which it is not")
+    while cursor.read(load=False) is not None:
+        pass
+    damage, _ = judge(cursor)
+    if damage is None:
+        return _explained(path, LAST_AT, f"the header names {header.last} as the last transaction, which it is not")
+    return _explained(path, damage.start, damage.reason)
 
 
 def _explained(path: Path, position: int, reason: str) -> DamagedJournal:
@@ -350,7 +356,8 @@ def _cut(disk: Disk, path: Path, opened: Opened, last: int, start: int, reason: 
     if last:
         opened.write(last + NEXT_AT, bytes(LINK.size))
     opened.write(0, codec.encode_header(opened.first, last))
-    opened.steps += file.sync, functools.partial(file.truncate, start), file.sync
+    opened.truncate(start)
+    opened.sync()
     opened.last, opened.end = last, start
 
 
