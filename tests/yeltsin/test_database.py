@@ -281,6 +281,19 @@ def test_after_a_commit_the_table_is_whole_and_the_flag_is_set(sync: str, tmp_pa
             assert journal[int.from_bytes(journal[12:20], "little") + 24] == 1
 
 
+@pytest.mark.parametrize(("sync", "checkpoint_bytes"), SETTINGS)
+def test_after_a_checkpoint_everything_is_durable(sync: str, checkpoint_bytes: int) -> None:
+    disk, home = SimulatedDisk(), Path("/database")
+    disk.make_directory(home)
+    table, journal = home / "t.ydb", home / "t.jrnl"
+    with Database.open(table, journal, sync=sync, checkpoint_bytes=checkpoint_bytes, disk=disk) as db:
+        for _ in range(2):
+            with db.transaction() as tx:
+                tx.modify(tx.allocate(), 0, b"x")
+        db.checkpoint()
+        assert [what for what in disk.unsynced() if what.endswith((table.name, journal.name))] == []
+
+
 def test_with_checkpoints_the_table_stays_as_it_was_until_one_comes(tmp_path: Path) -> None:
     with opened(tmp_path, "always", 900) as db:
         before = (tmp_path / "t.ydb").read_bytes()

@@ -16,6 +16,8 @@ from logwright.yeltsin.model.database import Database
 from logwright.yeltsin.tables.columns import COLUMN_NAMES
 from logwright.yeltsin.tables.restore import RESTORE, FileWriter
 from logwright.yeltsin.tables.tables import COLUMNS
+from tests.support.simulated_disk import SimulatedDisk
+from tests.support.trees import read_file
 from tests.yeltsin.samples import GOLDEN, modify, numbered, transaction, write
 
 EVENTS = ["file", "position", "size", "sequence", "timestamp", "timestamp_ns", "op", "key", "value", "detail"]
@@ -55,6 +57,16 @@ def test_a_journal_comes_back_byte_for_byte(tmp_path: Path, batch_rows: int) -> 
     assert data == path.read_bytes()
     assert (written.records, written.bytes, written.problems) == (events_of(path).num_rows, len(data), ())
     assert RESTORE.missing([written], {"t.jrnl": 10**6}) == []
+
+
+def test_a_journal_that_was_written_is_durable(tmp_path: Path) -> None:
+    disk = SimulatedDisk()
+    writer = FileWriter(Path("/target"), "t.jrnl", disk=disk)
+    for batch in events_of(write(tmp_path / "t.jrnl", *numbered(3))).to_batches():
+        writer.append_batch(batch)
+    writer.finish()
+    assert read_file(disk, Path("/target/t.jrnl")) == (tmp_path / "t.jrnl").read_bytes()
+    assert disk.unsynced() == []
 
 
 def test_transactions_that_are_not_in_tables_are_counted_and_the_pages_are_the_same(tmp_path: Path) -> None:

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from logwright.core.io.lock import Lock
 from logwright.errors import Closed, DamagedJournal, Locked, LogwrightError, NotFound, Poisoned, WrongUse
+from logwright.yeltsin.bytes.layout import lock_name
 from logwright.yeltsin.bytes.table_layout import DELETED, PAGE_BYTES, PAGE_DATA_BYTES, TABLE_HEAD_BYTES, new_table
 from logwright.yeltsin.model.table import Table
 from tests.support.counts import COUNTS
@@ -118,6 +120,26 @@ def test_a_new_table_is_one_empty_page_and_is_locked(tmp_path: Path) -> None:
             assert list(other.pages()) == [page_at(0), page_at(1)]
             with pytest.raises(WrongUse, match="reading only"):
                 other.allocate()
+
+
+def test_a_table_is_not_opened_while_another_process_has_its_lock() -> None:
+    disk = SimulatedDisk()
+    disk.make_directory(HOME)
+    Table.open(HOME / "t.ydb", disk=disk).close()
+    with Lock.acquire(disk, HOME / lock_name("t.ydb")), pytest.raises(Locked):
+        Table.open(HOME / "t.ydb", disk=disk)
+    Table.open(HOME / "t.ydb", disk=disk).close()
+
+
+def test_changes_are_durable_after_a_sync_and_after_closing() -> None:
+    disk = SimulatedDisk()
+    disk.make_directory(HOME)
+    table = Table.open(HOME / "t.ydb", disk=disk)
+    for end in (table.sync, table.close):
+        table.modify(table.first, 0, b"changed")
+        assert f"contents of {HOME / 't.ydb'}" in disk.unsynced()
+        end()
+        assert f"contents of {HOME / 't.ydb'}" not in disk.unsynced()
 
 
 def test_what_cannot_be_asked_for_is_wrong_use_and_changes_nothing(tmp_path: Path) -> None:
