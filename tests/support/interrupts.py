@@ -54,8 +54,11 @@ class Interrupt:
     def __call__(self, call: Callable[[], Any]) -> bool:
         """Whether the call was interrupted. If it was not, `result` is what it has returned; errors are raised."""
         before = signal.signal(signal.SIGINT, self._handle)
+        # Keep a reference: the interpreter borrows the trace function while it makes a frame object. That can run the
+        # garbage collector, hence a finalizer that is traced, and `settrace(None)` in there would free the function.
+        trace = self._enter
         try:
-            sys.settrace(self._enter)
+            sys.settrace(trace)
             try:
                 self.result = call()
             finally:
