@@ -11,10 +11,10 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol, Self, overload
 
 from ..errors import NotFound, UnknownFormat, WrongUse
-from .bytes.outcome import Damage, Mode, Span
+from .bytes.outcome import Damage, Mode, RecordsOnly, Span
 from .io.disk import REAL_DISK, Disk
 from .read.report import Progress, Report, Summary
 from .repair.losses import Loss
@@ -96,6 +96,21 @@ class Reader(Closing, ABC):
     @abstractmethod
     def __iter__(self) -> Iterator[Any]:
         """Every record in journal order."""
+
+    @overload
+    def scan(
+        self,
+        start: int | None = ...,
+        stop: int | None = ...,
+        *,
+        mode: RecordsOnly = ...,
+        progress: Progress | None = ...,
+    ) -> Iterator[Located]: ...
+
+    @overload
+    def scan(
+        self, start: int | None = ..., stop: int | None = ..., *, mode: Mode, progress: Progress | None = ...
+    ) -> Iterator[Located | Damage]: ...
 
     @abstractmethod
     def scan(

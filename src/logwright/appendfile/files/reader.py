@@ -33,7 +33,7 @@ ROW_FIELDS: Final = ("kind", "segment", "data", "checked", "current")
 """What a table of records has; no record has all of it."""
 
 
-class Reader(FilesReader[Chunk, JournalFile]):
+class Reader(FilesReader[Chunk, JournalFile, Record]):
     """The journal in a directory, or one file of it, opened for reading.
 
     A journal that was opened for writing, and never written to, has no files yet.

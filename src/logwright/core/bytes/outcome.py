@@ -96,6 +96,8 @@ class Damage:
 
 
 Mode: TypeAlias = Literal["failfast", "permissive", "dropmalformed"]
+RecordsOnly: TypeAlias = Literal["failfast", "dropmalformed"]
+"""The modes in which a reader yields records and no `Damage`."""
 MODES: Final[tuple[Mode, ...]] = ("failfast", "permissive", "dropmalformed")
 
 

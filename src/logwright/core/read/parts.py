@@ -11,10 +11,10 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, overload
 
 from ...errors import DamagedJournal
-from ..bytes.outcome import Damage, Mode, check_mode
+from ..bytes.outcome import Damage, Mode, RecordsOnly, check_mode
 from ..format import Located, Reader
 from ..repair.losses import Loss
 from .report import SOUND_SO_FAR, Progress, Report, Summary
@@ -63,6 +63,16 @@ class PartsReader(Reader):
         for part, reader in self._each():
             with self._naming(part):
                 yield from reader
+
+    @overload
+    def scan(
+        self, start: Bound = ..., stop: Bound = ..., *, mode: RecordsOnly = ..., progress: Progress | None = ...
+    ) -> Iterator[Located]: ...
+
+    @overload
+    def scan(
+        self, start: Bound = ..., stop: Bound = ..., *, mode: Mode, progress: Progress | None = ...
+    ) -> Iterator[Located | Damage]: ...
 
     def scan(
         self,

@@ -27,10 +27,10 @@ from functools import partial
 from importlib import import_module
 from itertools import chain
 from pathlib import Path
-from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar, overload
 
 from ...errors import DamagedJournal, Gap, LogwrightError, NotFound, WrongUse
-from ..bytes.outcome import Damage, Mode, Span, check_mode
+from ..bytes.outcome import Damage, Mode, RecordsOnly, Span, check_mode
 from ..format import Located, Reader
 from ..repair.losses import Loss, read_losses
 from .chunk import POSITION_BITS
@@ -54,6 +54,7 @@ class AnyChunk(Protocol):
 
 
 C = TypeVar("C", bound=AnyChunk)
+R = TypeVar("R")
 
 
 class AnyCursor(Protocol):
@@ -64,7 +65,7 @@ class AnyCursor(Protocol):
     def read(self) -> Any: ...
 
 
-class ChunkReader(Reader, Generic[C]):
+class ChunkReader(Reader, Generic[C, R]):
     """A journal opened for reading. It needs no lock, changes nothing, and works while a writer appends.
 
     A subclass has `files`, `chunks` and `decoded`, and what only its format has.
@@ -95,7 +96,7 @@ class ChunkReader(Reader, Generic[C]):
         """Whole records as they lie in the files. A chunk's buffer is valid until the next one is asked for."""
         raise NotImplementedError
 
-    def decoded(self, chunk: C) -> list[Any]:
+    def decoded(self, chunk: C) -> list[R]:
         """The records of a chunk."""
         raise NotImplementedError
 
@@ -110,19 +111,40 @@ class ChunkReader(Reader, Generic[C]):
 
     # --- going through it -------------------------------------------------------------------------------------------
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[R]:
         return self.records()
+
+    @overload
+    def records(self, start: int | None = ..., stop: int | None = ..., *, mode: RecordsOnly = ...) -> Iterator[R]: ...
+
+    @overload
+    def records(self, start: int | None = ..., stop: int | None = ..., *, mode: Mode) -> Iterator[R | Damage]: ...
 
     def records(
         self, start: int | None = None, stop: int | None = None, *, mode: Mode = "failfast"
-    ) -> Iterator[Any | Damage]:
+    ) -> Iterator[R | Damage]:
         """The records with `start` <= number < `stop`; without `start` from the first there is."""
         return chain.from_iterable(self._lists(start, stop, mode))
 
-    def _lists(self, start: int | None, stop: int | None, mode: Mode) -> Iterator[list[Any]]:
+    def _lists(self, start: int | None, stop: int | None, mode: Mode) -> Iterator[Sequence[R | Damage]]:
         """The records chunk by chunk: a generator that is asked for each record costs a quarter more."""
         for item in self.chunks(start, stop, mode=mode):
             yield [item] if isinstance(item, Damage) else self.decoded(item)
+
+    @overload
+    def scan(
+        self,
+        start: int | None = ...,
+        stop: int | None = ...,
+        *,
+        mode: RecordsOnly = ...,
+        progress: Progress | None = ...,
+    ) -> Iterator[Located]: ...
+
+    @overload
+    def scan(
+        self, start: int | None = ..., stop: int | None = ..., *, mode: Mode, progress: Progress | None = ...
+    ) -> Iterator[Located | Damage]: ...
 
     def scan(
         self,
@@ -226,7 +248,7 @@ class NumberedListed(Listed, Protocol):
 F = TypeVar("F", bound=NumberedListed)
 
 
-class FilesReader(ChunkReader[C], Generic[C, F]):
+class FilesReader(ChunkReader[C, R], Generic[C, F, R]):
     """A journal whose records are numbered by their file and their position in it: see `core/bytes/chunk.py`.
 
     It is one of several in its directory, and `part` is its name: of a queue, of a store. A subclass has `file_chunks`.

@@ -24,7 +24,7 @@ class SideBySideReader(PartsReader):
         """The names of the parts there are now."""
         raise NotImplementedError
 
-    def open(self, part: str) -> FilesReader[Any, Any]:
+    def open(self, part: str) -> FilesReader[Any, Any, Any]:
         """The reader of one part."""
         raise NotImplementedError
 

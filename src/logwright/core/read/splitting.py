@@ -22,7 +22,7 @@ from .reading import FilesReader
 from .side_by_side import SideBySideReader
 from .split import TARGET_BYTES, Bound, Split, Splits, Times
 
-AnyReader: TypeAlias = FilesReader[Any, Any] | SideBySideReader
+AnyReader: TypeAlias = FilesReader[Any, Any, Any] | SideBySideReader
 
 
 class Wanted(NamedTuple):
@@ -188,7 +188,7 @@ def source_of(files: Iterable[Any], number: int) -> Any:
     return next((file for file in files if file.before == number >> POSITION_BITS), None)
 
 
-def split_items(journal: FilesReader[Any, Any], split: Split, items: Iterable[Any], mode: Mode) -> Iterator[Any]:
+def split_items(journal: FilesReader[Any, Any, Any], split: Split, items: Iterable[Any], mode: Mode) -> Iterator[Any]:
     """The chunks of a split, and what is damaged: what begins in it, and what its plan has found before and behind it.
 
     `items` are those of its file between its numbers. The torn tail is told by the plan, as there may be none by now.
@@ -204,7 +204,7 @@ def split_items(journal: FilesReader[Any, Any], split: Split, items: Iterable[An
         yield from journal.report(split.behind, mode)
 
 
-def _entries(part: str, reader: FilesReader[Any, Any]) -> Iterator[FileEntry]:
+def _entries(part: str, reader: FilesReader[Any, Any, Any]) -> Iterator[FileEntry]:
     for source in reader.files():
         with suppress(NotFound):
             size = reader.disk.file_size(source.path)

@@ -72,7 +72,7 @@ class SideBySideRepair(Repairs):
     """The journals of a directory."""
     nothing_here: str
     """What to say where there are none."""
-    readers: Callable[[Path, Disk], Sequence[FilesReader[Any, Any]]]
+    readers: Callable[[Path, Disk], Sequence[FilesReader[Any, Any, Any]]]
     """The readers of what is at a path; `WrongUse` for a part of something that is to be repaired as a whole."""
     plan_journal: Callable[[Any], Plan]
     """The plan for what one of these readers reads."""
@@ -124,7 +124,7 @@ class FileByFile:
     missing: Callable[[Any, Any], list[str]] = lambda reader, files: []
     """Given a reader and a snapshot of its files: which files are missing among them."""
 
-    def __call__(self, reader: FilesReader[Any, Any]) -> Plan:
+    def __call__(self, reader: FilesReader[Any, Any, Any]) -> Plan:
         steps: list[Step] = []
         left: list[str] = []
         losses: list[Loss] = []

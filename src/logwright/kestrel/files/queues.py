@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
-from ...core.bytes.outcome import Damage, Mode
+from ...core.bytes.outcome import Damage, Mode, RecordsOnly
 from ...core.format import Located
 from ...core.io.disk import REAL_DISK, Disk
 from ...core.read.parts import Bound, bound_of
@@ -55,6 +55,12 @@ class QueuesReader(SideBySideReader):
         """The queue that a file belongs to by its name."""
         parsed = parse_name(file)
         return None if parsed is None else parsed[0]
+
+    @overload
+    def operations(self, start: Bound = ..., stop: Bound = ..., *, mode: RecordsOnly = ...) -> Iterator[Operation]: ...
+
+    @overload
+    def operations(self, start: Bound = ..., stop: Bound = ..., *, mode: Mode) -> Iterator[Operation | Damage]: ...
 
     def operations(
         self, start: Bound = None, stop: Bound = None, *, mode: Mode = "failfast"

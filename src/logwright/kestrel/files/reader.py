@@ -11,9 +11,9 @@ import base64
 from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, overload
 
-from ...core.bytes.outcome import Damage, Mode
+from ...core.bytes.outcome import Damage, Mode, RecordsOnly
 from ...core.format import Located
 from ...core.io.disk import REAL_DISK, Disk, File
 from ...core.read.reading import FilesReader
@@ -34,7 +34,7 @@ ROW_FIELDS: Final = ("op", "xid", "count", "added", "expires", "data")
 _READ_ITEM_BYTES: Final = 512
 
 
-class Reader(FilesReader[Chunk, JournalFile]):
+class Reader(FilesReader[Chunk, JournalFile, Operation]):
     """The journal of a queue, or one file of it, opened for reading.
 
     `path` is the queue's directory with the queue's name behind it, which is the path of its newest file; the rotated
@@ -103,6 +103,16 @@ class Reader(FilesReader[Chunk, JournalFile]):
         return self._verdict
 
     # --- going through it -------------------------------------------------------------------------------------------
+
+    @overload
+    def operations(
+        self, start: int | None = ..., stop: int | None = ..., *, mode: RecordsOnly = ...
+    ) -> Iterator[Operation]: ...
+
+    @overload
+    def operations(
+        self, start: int | None = ..., stop: int | None = ..., *, mode: Mode
+    ) -> Iterator[Operation | Damage]: ...
 
     def operations(
         self, start: int | None = None, stop: int | None = None, *, mode: Mode = "failfast"

@@ -12,9 +12,9 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
-from ...core.bytes.outcome import Damage, Mode, Span, check_mode
+from ...core.bytes.outcome import Damage, Mode, RecordsOnly, Span, check_mode
 from ...core.checksum import CheckedFile, Checksums
 from ...core.format import Located
 from ...core.io.disk import REAL_DISK, Disk, File
@@ -42,7 +42,7 @@ from .segment import (
 )
 
 
-class Reader(ChunkReader[Chunk]):
+class Reader(ChunkReader[Chunk, Message]):
     """A journal, or one segment file of it, opened for reading.
 
     `path` is the journal's directory (the one that has `jnl/` in it) or a `.jnl` file. With `check_sums` (the default)
@@ -107,6 +107,16 @@ class Reader(ChunkReader[Chunk]):
         return file if sums is None else CheckedSegment(self.disk, segment, file, sums)
 
     # --- going through it -------------------------------------------------------------------------------------------
+
+    @overload
+    def messages(
+        self, start: int | None = ..., stop: int | None = ..., *, mode: RecordsOnly = ...
+    ) -> Iterator[Message]: ...
+
+    @overload
+    def messages(
+        self, start: int | None = ..., stop: int | None = ..., *, mode: Mode
+    ) -> Iterator[Message | Damage]: ...
 
     def messages(
         self, start: int | None = None, stop: int | None = None, *, mode: Mode = "failfast"

@@ -20,9 +20,9 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, overload
 
-from ...core.bytes.outcome import Damage, Mode
+from ...core.bytes.outcome import Damage, Mode, RecordsOnly
 from ...core.format import Located
 from ...core.io.disk import REAL_DISK, Buffer, Disk
 from ...core.read.parts import Bound, PartsReader, bound_of
@@ -182,6 +182,12 @@ class ShardedReader(PartsReader):
     def parts(self) -> list[tuple[str, Reader]]:
         """The shards, each with its reader."""
         return [(shard.name, self.open(shard)) for shard in self.shards()]
+
+    @overload
+    def messages(self, start: Bound = ..., stop: Bound = ..., *, mode: RecordsOnly = ...) -> Iterator[Message]: ...
+
+    @overload
+    def messages(self, start: Bound = ..., stop: Bound = ..., *, mode: Mode) -> Iterator[Message | Damage]: ...
 
     def messages(
         self, start: Bound = None, stop: Bound = None, *, mode: Mode = "failfast"

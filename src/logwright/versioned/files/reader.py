@@ -12,9 +12,9 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, overload
 
-from ...core.bytes.outcome import Damage, Mode, check_mode
+from ...core.bytes.outcome import Damage, Mode, RecordsOnly, check_mode
 from ...core.format import Located
 from ...core.io.disk import REAL_DISK, Disk, File
 from ...core.read.reading import FilesReader
@@ -39,7 +39,7 @@ ROW_FIELDS: Final = ("t", "k", "o")
 """What a table of entries has."""
 
 
-class Reader(FilesReader[Chunk, JournalFile]):
+class Reader(FilesReader[Chunk, JournalFile, Entry]):
     """The journals of a store, or one file of them, opened for reading.
 
     `path` is that of the active journal, whether it is there or not: the archives beside it belong to it. A path with
@@ -139,6 +139,14 @@ class Reader(FilesReader[Chunk, JournalFile]):
 
     # --- going through it -------------------------------------------------------------------------------------------
 
+    @overload
+    def entries(
+        self, start: int | None = ..., stop: int | None = ..., *, mode: RecordsOnly = ...
+    ) -> Iterator[Entry]: ...
+
+    @overload
+    def entries(self, start: int | None = ..., stop: int | None = ..., *, mode: Mode) -> Iterator[Entry | Damage]: ...
+
     def entries(
         self, start: int | None = None, stop: int | None = None, *, mode: Mode = "failfast"
     ) -> Iterator[Entry | Damage]:
@@ -148,6 +156,21 @@ class Reader(FilesReader[Chunk, JournalFile]):
     def decoded(self, chunk: Chunk) -> list[Entry]:
         """The entries of a chunk."""
         return kernel.entries(chunk.data, chunk.start, chunk.stop, chunk.count)
+
+    @overload
+    def scan(
+        self,
+        start: int | None = ...,
+        stop: int | None = ...,
+        *,
+        mode: RecordsOnly = ...,
+        progress: Progress | None = ...,
+    ) -> Iterator[Located]: ...
+
+    @overload
+    def scan(
+        self, start: int | None = ..., stop: int | None = ..., *, mode: Mode, progress: Progress | None = ...
+    ) -> Iterator[Located | Damage]: ...
 
     def scan(
         self,

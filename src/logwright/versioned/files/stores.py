@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
-from ...core.bytes.outcome import Damage, Mode
+from ...core.bytes.outcome import Damage, Mode, RecordsOnly
 from ...core.format import Located
 from ...core.io.disk import REAL_DISK, Disk
 from ...core.read.parts import Bound, bound_of
@@ -63,6 +63,12 @@ class StoresReader(SideBySideReader):
         """The store that a file belongs to by its name."""
         parsed = parse_name(file)
         return None if parsed is None else parsed[0]
+
+    @overload
+    def entries(self, start: Bound = ..., stop: Bound = ..., *, mode: RecordsOnly = ...) -> Iterator[Entry]: ...
+
+    @overload
+    def entries(self, start: Bound = ..., stop: Bound = ..., *, mode: Mode) -> Iterator[Entry | Damage]: ...
 
     def entries(self, start: Bound = None, stop: Bound = None, *, mode: Mode = "failfast") -> Iterator[Entry | Damage]:
         """The changes of every store with `start` <= number < `stop`, each once."""

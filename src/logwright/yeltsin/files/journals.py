@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
-from ...core.bytes.outcome import Damage, Mode
+from ...core.bytes.outcome import Damage, Mode, RecordsOnly
 from ...core.format import Located
 from ...core.io.disk import REAL_DISK, Disk
 from ...core.read.parts import Bound, bound_of
@@ -48,6 +48,14 @@ class JournalsReader(SideBySideReader):
     def part_of(self, file: str) -> str | None:
         """The journal that a file is."""
         return file
+
+    @overload
+    def transactions(
+        self, start: Bound = ..., stop: Bound = ..., *, mode: RecordsOnly = ...
+    ) -> Iterator[Transaction]: ...
+
+    @overload
+    def transactions(self, start: Bound = ..., stop: Bound = ..., *, mode: Mode) -> Iterator[Transaction | Damage]: ...
 
     def transactions(
         self, start: Bound = None, stop: Bound = None, *, mode: Mode = "failfast"

@@ -14,9 +14,9 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, overload
 
-from ...core.bytes.outcome import Damage, Malformed, Mode
+from ...core.bytes.outcome import Damage, Malformed, Mode, RecordsOnly
 from ...core.format import Located
 from ...core.io.disk import REAL_DISK, Disk, File
 from ...core.read.reading import FilesReader, located, reaches
@@ -35,7 +35,7 @@ from .judging import judge
 ROW_FIELDS: Final = ("previous", "next", "timestamp", "flags", "complete", "outcome", "operations")
 
 
-class Reader(FilesReader[Chunk, JournalFile]):
+class Reader(FilesReader[Chunk, JournalFile, Transaction]):
     """A journal, which is one file of any name, opened for reading."""
 
     format = "yeltsin"
@@ -80,6 +80,16 @@ class Reader(FilesReader[Chunk, JournalFile]):
         return [JournalFile(self.path.name, self.path, gaps=gaps)]
 
     # --- going through it --------------------------------------------------------------------------------------------
+
+    @overload
+    def transactions(
+        self, start: int | None = ..., stop: int | None = ..., *, mode: RecordsOnly = ...
+    ) -> Iterator[Transaction]: ...
+
+    @overload
+    def transactions(
+        self, start: int | None = ..., stop: int | None = ..., *, mode: Mode
+    ) -> Iterator[Transaction | Damage]: ...
 
     def transactions(
         self, start: int | None = None, stop: int | None = None, *, mode: Mode = "failfast"
