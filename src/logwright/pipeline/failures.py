@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Iterator
 from typing import Final
 
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from .. import errors

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -200,7 +200,7 @@ class Writer(Appending, kernel.AppendBuffer):
 
     # --- many records -----------------------------------------------------------------------------------------------
 
-    def append_many(self, records: list[Buffer]) -> None:
+    def append_many(self, records: Iterable[Buffer]) -> None:
         """Append data, one record each."""
         for record in records:
             self.append(record)

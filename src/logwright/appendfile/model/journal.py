@@ -8,7 +8,6 @@ from typing import Any, Final
 
 from ...core.bytes.outcome import Damage, Mode
 from ...core.format import Evidence
-from ...core.format import Reader as AnyReader
 from ...core.io.disk import REAL_DISK, Disk
 from ...errors import LogwrightError, NotFound
 from ..bytes import codec
@@ -68,7 +67,7 @@ def _begins_with_checkpoint(disk: Disk, path: Path) -> bool:
     return codec.walk(head, 0, len(head), most=1)[1] == 1 and head[0] == CHECKPOINT
 
 
-def open_reader(path: Path, *, disk: Disk = REAL_DISK) -> AnyReader:
+def open_reader(path: Path, *, disk: Disk = REAL_DISK) -> Reader:
     """A reader of a journal, or of one file."""
     return Reader(path, disk=disk)
 

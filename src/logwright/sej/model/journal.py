@@ -8,7 +8,6 @@ from typing import Any
 
 from ...core.bytes.outcome import Damage, Mode
 from ...core.format import Evidence
-from ...core.format import Reader as AnyReader
 from ...core.io.disk import REAL_DISK, Disk
 from ...errors import LogwrightError, NotFound, WrongUse
 from ..bytes.layout import HEAD, SEGMENT_DIRECTORY, parse_segment_name
@@ -70,7 +69,7 @@ def _segment_looks_like(disk: Disk, segment: Segment) -> Evidence | None:
     return None
 
 
-def open_reader(path: Path, *, disk: Disk = REAL_DISK) -> AnyReader:
+def open_reader(path: Path, *, disk: Disk = REAL_DISK) -> Reader | ShardedReader:
     """A reader of a journal, of one segment file, or of all shards below a root."""
     if not disk.is_directory(path):
         return Reader(path, disk=disk)
