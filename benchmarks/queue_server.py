@@ -22,6 +22,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from benchmarks.measure import VALUE, Figure, Plan, Turns
@@ -231,11 +232,10 @@ def run(plan: Plan) -> list[Figure]:
             percentiles.setdefault(name, []).append(found.p99_ms)
             return found.per_second
 
-        things: dict[str, Callable[[], float]] = {name: (lambda name=name: load(name)) for name in ports}  # type: ignore[misc]
+        things: dict[str, Callable[[], float]] = {name: partial(load, name) for name in ports}
         things["S"] = lambda: bare(plan.place, seconds / 2)
         singles = [name for name in ("ours", "memcached", "uvloop skeleton") if name in ports]
-        for name in singles:
-            things[f"{name}, one"] = lambda name=name: one_client(ports[name], seconds / 2)  # type: ignore[misc]
+        things |= {f"{name}, one": partial(one_client, ports[name], seconds / 2) for name in singles}
         turns = Turns(plan.rounds).run(things)
     for name, found in percentiles.items():
         plan.tell(f"{name}: {turns.median(name):,.0f} a second, 99 % of them within {statistics.median(found):.2f} ms")

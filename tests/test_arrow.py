@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -24,6 +24,15 @@ from tests.support.simulated_disk import SimulatedDisk
 
 HOUR = 3_600_000_000_000
 MESSAGE_BYTES = 26 + 5 + 9
+
+
+class Choice(TypedDict, total=False):
+    """Which records are read."""
+
+    start: int
+    stop: int
+    from_time: int
+    to_time: int
 
 
 def write_journal(directory: Path, count: int, *, per_segment: int = 10, disk: Any = None) -> Path:
@@ -101,9 +110,7 @@ def test_an_empty_journal_is_an_empty_table(tmp_path: Path) -> None:
         ({"from_time": 1000 * HOUR}, range(0)),
     ],
 )
-def test_a_part_of_a_journal_is_chosen_by_offset_and_time(
-    tmp_path: Path, choice: dict[str, int], expected: range
-) -> None:
+def test_a_part_of_a_journal_is_chosen_by_offset_and_time(tmp_path: Path, choice: Choice, expected: range) -> None:
     journal = write_journal(tmp_path / "j", 95)
     assert offsets_of(arrow.batches(journal, **choice)) == list(expected)
 

@@ -42,6 +42,7 @@ def test_every_timestamp_that_the_source_of_sej_delivers_can_be_written(exact: i
     assert delivered is not None
     assert delivered.view(pa.int64()).to_pylist() == [exact // 1000]
     (columns,) = from_arrow(pa.record_batch({"timestamp": delivered, "value": pa.array([b"v"])}))
+    assert columns.timestamps is not None
     assert memoryview(columns.timestamps).cast("q").tolist() == [max(exact // 1000 * 1000, LEAST + 1)]
 
 

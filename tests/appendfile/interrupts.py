@@ -68,7 +68,8 @@ def trial(found: Try, settings: dict[str, Any], directory: Path, interrupt: Inte
         with suppress(Poisoned):
             writer.close()
     elif writer.refusing:
-        for call in (lambda: writer.append(b"no"), writer.flush, writer.sync):
+        calls: list[Callable[[], object]] = [lambda: writer.append(b"no"), writer.flush, writer.sync]
+        for call in calls:
             with pytest.raises(Poisoned, match="open"):
                 call()
         writer.close()

@@ -16,7 +16,7 @@ from tests.appendfile.model import Model, View, read_view, view_of
 from tests.contract.subject import HOME
 from tests.support.simulated_disk import SimulatedDisk
 
-_SMALL = {"file_bytes": 120}
+_FILE_BYTES = 120
 
 
 class _Calls:
@@ -37,7 +37,7 @@ class _Calls:
         self.model.reopen()
         if self._disk is not None:
             self._close(b"")
-            self._writer, self._recovery = Writer.open(HOME, sync=self._sync, disk=self._disk, **_SMALL)
+            self._writer, self._recovery = Writer.open(HOME, sync=self._sync, disk=self._disk, file_bytes=_FILE_BYTES)
 
     def _close(self, _: bytes) -> None:
         if self._writer is not None:

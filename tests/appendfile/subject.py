@@ -159,7 +159,9 @@ class AppendfileSubject(RecordsSubject):
         return name.endswith(".journal") and "/" not in name
 
     def verbs(self, disk: Disk, home: Path) -> dict[str, Callable[[], object]]:
-        reader = lambda: Reader(home, disk=disk)  # noqa: E731
+        def reader() -> Reader:
+            return Reader(home, disk=disk)
+
         return {
             **reader_verbs(reader, 30, 200),
             "looks_like": lambda: looks_like(disk, home),
@@ -379,7 +381,7 @@ def _hostile_journals(subject: AppendfileSubject) -> dict[str, Make]:
         "a link named like a file": beside("1.journal", link_out),
         "the only file is a link": lambda home: link_out(home / FILE),
         "the only file is a directory": lambda home: (home / FILE).mkdir(parents=True),
-        "the only file is a fifo": lambda home: (home.mkdir(), os.mkfifo(home / FILE))[0],
+        "the only file is a fifo": hostile.alone(FILE, os.mkfifo),
         "a link to itself": beside("1.journal", hostile.link_to("1.journal")),
         "a link that leads nowhere": beside("1.journal", hostile.link_to("nowhere")),
         **hostile.home_entries(lambda data: file(FILE, data), whole, torn, "appendfile.lck"),

@@ -18,9 +18,9 @@ from logwright.core.io.disk import REAL_DISK
 from logwright.errors import Closed, DamagedJournal, Locked, Poisoned, StorageFailed, TooLarge, WrongUse
 from tests.appendfile.model import Model, View, read_view, view_of
 from tests.appendfile.samples import HINT, data, write
-from tests.support.children import DEADLINE_SECONDS
 from tests.support.faulty_disk import FAULTS, FaultyDisk, every_fault
 from tests.support.simulated_disk import SimulatedDisk, Sync
+from tests.support.threads import DEADLINE_SECONDS
 
 HOME = Path("/journal")
 

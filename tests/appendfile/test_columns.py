@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,11 +45,10 @@ def random_journal(directory: Path, seed: int) -> Path:
 
 
 def row_of(file: str, start: int, size: int, record: Record, segment: int) -> dict[str, Any]:
-    is_data = isinstance(record, Data)
     return {
         "kind": record.kind,
         "segment": segment,
-        "data": record.data if is_data else None,
+        "data": record.data if isinstance(record, Data) else None,
         "checked": record.checked if isinstance(record, Checkpoint) else None,
         "current": record.current if isinstance(record, Checkpoint) else None,
         "generation": int(file.split("/")[2]) if "/" in file else None,
@@ -317,7 +317,7 @@ def test_whichever_call_fails_a_segment_that_has_lost_records_is_never_complete(
         with Writer(home, sync="always", disk=disk) as writer:
             writer.append_batch(pa.table(rows))
 
-    complete = []
+    complete: list[list[Sequence[bytes]]] = []
     for disk in every_fault(SimulatedDisk, FAULTS, format="appendfile"):
         with contextlib.suppress(StorageFailed, Poisoned):
             append(disk)

@@ -61,7 +61,9 @@ class Twins:
         self.model.reopen()
 
     def crash(self, _: bytes) -> None:
-        *_, self.disk = self.disk.crash_states(first=len(self.disk.operations), most=1, kinds=["order"], format="")
+        *_others, self.disk = self.disk.crash_states(
+            first=len(self.disk.operations), most=1, kinds=["order"], format=""
+        )
         self.writer, self.recovery = self._opened()
         self.model.reopen()
 

@@ -10,7 +10,7 @@ from logwright.appendfile import Reader, Writer
 from logwright.appendfile.bytes.layout import MAX_ID
 from logwright.appendfile.bytes.records import Checkpoint, Record
 from logwright.appendfile.files.opening import forget_done
-from logwright.core.io.disk import REAL_DISK, OpenMode, RealDisk, RealFile
+from logwright.core.io.disk import REAL_DISK, Buffer, OpenMode, RealDisk, RealFile
 from logwright.errors import LogwrightError
 from tests.appendfile.samples import HINT, data, write
 
@@ -23,7 +23,7 @@ class RecordingFile(RealFile):
 
     events: list[tuple[str, str]]
 
-    def write_at(self, position: int, data: memoryview | bytes) -> int:
+    def write_at(self, position: int, data: Buffer) -> int:
         self.events.append(("write", self.path.name))
         return super().write_at(position, data)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from logwright.appendfile import Reader, Segment, Writer
-from logwright.core.io.disk import Disk, File, OpenMode
+from logwright.core.io.disk import Disk, OpenMode
 from tests.appendfile.staging_subject import AppendfileStaging
 from tests.contract.staging import ROOT
 from tests.support.simulated_disk import SimulatedDisk, SimulatedFile
@@ -65,7 +65,7 @@ class NotingDisk(SimulatedDisk):
         self.events: list[tuple[str, str]] = []
         self.is_killed_after = ("", "")
 
-    def open(self, path: Path, mode: OpenMode) -> File:
+    def open(self, path: Path, mode: OpenMode) -> SimulatedFile:
         if mode == "create":
             self.events.append(("create", path.suffix))
         return super().open(path, mode)

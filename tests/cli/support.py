@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from logwright.cli import main
-from tests.support.children import DEADLINE_SECONDS, Child
+from tests.support.children import Child
+from tests.support.threads import DEADLINE_SECONDS
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden" / "sej"
 

@@ -12,7 +12,7 @@ import pytest
 
 from logwright.cli import every_verb
 from tests.cli.support import Outcome, environment, shell
-from tests.support.children import DEADLINE_SECONDS
+from tests.support.threads import DEADLINE_SECONDS
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 

@@ -10,7 +10,7 @@ from tests.contract.subject import Subject
 from tests.contract.subjects import SUBJECTS
 
 
-@pytest.fixture(params=SUBJECTS.values(), ids=SUBJECTS)
+@pytest.fixture(params=SUBJECTS.values(), ids=list(SUBJECTS))
 def subject(request: pytest.FixtureRequest) -> Subject:
     """A format."""
     found: Subject = request.param

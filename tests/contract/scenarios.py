@@ -28,18 +28,18 @@ from tests.support.trees import Tree, differences, read_file, read_tree
 class Durable(NamedTuple):
     """A mark: so many records survive a power cut."""
 
-    count: int
+    records: int
 
 
 class Flushed(NamedTuple):
     """A mark: so many records survive the death of the process."""
 
-    count: int
+    records: int
 
 
 def promised(marks: list[Any], *, killed: bool = False) -> int:
     """How many records must be there."""
-    counts = [mark.count for mark in marks if isinstance(mark, Durable) or (killed and isinstance(mark, Flushed))]
+    counts = [mark.records for mark in marks if isinstance(mark, Durable) or (killed and isinstance(mark, Flushed))]
     return max(counts, default=0)
 
 

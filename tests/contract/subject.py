@@ -30,6 +30,7 @@ from logwright.core.bytes.outcome import Damage, Ending, Malformed, Mode, NeedMo
 from logwright.core.io.disk import Disk, make_directories
 from logwright.errors import LogwrightError
 from tests.contract.twins import Twins
+from tests.support.hostile import Make
 from tests.support.simulated_disk import SimulatedDisk
 from tests.support.trees import Tree, write_file
 
@@ -60,7 +61,7 @@ class Recovered:
 class Session(Protocol):
     """A journal opened for writing."""
 
-    def append(self, record: Record) -> None:
+    def append(self, record: Record, /) -> object:
         """Append one record; when this returns, it is acknowledged by the rules of the sync policy."""
 
     def flush(self) -> None: ...
@@ -242,7 +243,7 @@ class Subject(ABC):
         Whatever the journal holds, only our own errors may come out of them.
         """
 
-    def hostile_journals(self) -> dict[str, Callable[[Path], None]]:
+    def hostile_journals(self) -> dict[str, Make]:
         """Directories that nobody writes by accident, by name: what makes each of them on the real disk."""
         return {}
 

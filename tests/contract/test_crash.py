@@ -48,7 +48,7 @@ def crashed(scenario: Scenario, forgets: Callable[[str, Path], bool] | None = No
         scenario.run(disk, disk.mark)
     else:
         forgetful = ForgetfulDisk(disk, forgets)
-        scenario.run(forgetful, disk.mark)  # type: ignore[arg-type]
+        scenario.run(forgetful, disk.mark)
         assert forgetful.forgotten, "this mutant forgets nothing in this scenario"
     return disk
 

@@ -204,12 +204,12 @@ def test_reading_that_fails_at_any_call_gives_an_error_or_everything(subject: Su
 
     faults = [fault for fault in FAULTS if fault.only == Fault().only]
     for disk in every_fault(lambda: TrackingDisk(written.copy()), faults, format=subject.name):
-        found, error = read_prefix(subject, disk, HOME)  # type: ignore[arg-type]
+        found, error = read_prefix(subject, disk, HOME)
         assert found == records[: len(found)]
         assert error is None or isinstance(error, StorageFailed)
         assert error is not None or len(found) == len(records), "records are missing without an error"
         told = []
         with contextlib.suppress(StorageFailed):
-            told = [item for item in subject.read(disk, HOME, "permissive") if isinstance(item, Damage)]  # type: ignore[arg-type]
+            told = [item for item in subject.read(disk, HOME, "permissive") if isinstance(item, Damage)]
         assert not told, "a disk that fails is no damage of the journal"
         assert not disk.inner.open_files, "files were left open"

@@ -30,7 +30,7 @@ SPARE_BYTES = 16 << 10
 """What publishing wants to be free, besides the records: so much, and so much again for each journal."""
 
 
-@pytest.fixture(params=STAGING_SUBJECTS.values(), ids=STAGING_SUBJECTS)
+@pytest.fixture(params=STAGING_SUBJECTS.values(), ids=list(STAGING_SUBJECTS))
 def staging(request: pytest.FixtureRequest) -> StagingSubject:
     found: StagingSubject = request.param
     return found

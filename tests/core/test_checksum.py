@@ -5,6 +5,7 @@ from __future__ import annotations
 import array
 import contextlib
 import errno
+import importlib
 import os
 import random
 import struct
@@ -12,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any, Protocol
 
 import pytest
 
@@ -34,12 +36,13 @@ from tests.support.counts import COUNTS
 from tests.support.simulated_disk import SimulatedDisk
 from tests.support.trees import read_tree, write_file
 
+kernel: Any
 try:
-    from logwright.core.bytes import _crc32c
+    kernel = importlib.import_module("logwright.core.bytes._crc32c")
 except ImportError:
-    _crc32c = None  # type: ignore[assignment]
+    kernel = None
 
-needs_kernel = pytest.mark.skipif(_crc32c is None, reason="the kernel was not built: there is no C compiler")
+needs_kernel = pytest.mark.skipif(kernel is None, reason="the kernel was not built: there is no C compiler")
 IMPLEMENTATIONS = [
     pytest.param("python", id="python"),
     pytest.param("kernel", id="kernel", marks=needs_kernel),
@@ -49,12 +52,15 @@ BLOCK = 512
 """Small blocks make small tests; the size of a block is in the header of a side file."""
 
 
-def implementation(name: str):
-    return {
-        "python": crc32c_in_python,
-        "kernel": getattr(_crc32c, "crc32c", None),
-        "tables": getattr(_crc32c, "crc32c_tables", None),
-    }[name]
+class Crc32c(Protocol):
+    def __call__(self, data: Buffer, value: int = 0) -> int: ...
+
+
+def implementation(name: str) -> Crc32c:
+    if name == "python":
+        return crc32c_in_python
+    found: Crc32c = kernel.crc32c if name == "kernel" else kernel.crc32c_tables
+    return found
 
 
 def noise(size: int, seed: int = 0) -> bytes:
@@ -185,8 +191,8 @@ def test_anything_that_has_bytes_will_do(name: str) -> None:
     numbers = array.array("I", [1, 2, 3])
     assert function(bytearray(b"123456789")) == 0xE3069283
     assert function(memoryview(b"x123456789")[1:]) == 0xE3069283
-    assert function(numbers) == function(numbers.tobytes())
-    assert function(array.array("Q")) == 0
+    assert function(memoryview(numbers)) == function(numbers.tobytes())
+    assert function(memoryview(array.array("Q"))) == 0
 
 
 @pytest.mark.parametrize("name", IMPLEMENTATIONS)
@@ -200,14 +206,14 @@ def test_only_the_lower_32_bits_of_the_value_before_count(name: str) -> None:
 def test_what_has_no_bytes_in_a_row_is_refused(name: str) -> None:
     function = implementation(name)
     with pytest.raises(TypeError):
-        function("text")
+        function("text")  # type: ignore[arg-type]
     with pytest.raises(TypeError):
-        function(12)
+        function(12)  # type: ignore[arg-type]
     with pytest.raises(BufferError):
         function(memoryview(b"abcdef")[::2])
 
 
-@pytest.mark.parametrize(("pure", "expected"), [("1", "True"), ("", f"{_crc32c is None}")])
+@pytest.mark.parametrize(("pure", "expected"), [("1", "True"), ("", f"{kernel is None}")])
 def test_the_environment_can_ask_for_python(pure: str, expected: str) -> None:
     script = "from logwright.core import checksum as c; print(c.crc32c is c.crc32c_in_python)"
     environment = {**os.environ, "LOGWRIGHT_PURE": pure}
@@ -501,7 +507,12 @@ def test_after_closing_nothing_goes(journal: Journal) -> None:
     with journal.writing() as (file, writer):
         writer.close()
         writer.close()
-        for use in (lambda: writer.update(0, b"x"), writer.sync, lambda: writer.truncate(0, file)):
+        uses: list[Callable[[], object]] = [
+            lambda: writer.update(0, b"x"),
+            writer.sync,
+            lambda: writer.truncate(0, file),
+        ]
+        for use in uses:
             with pytest.raises(Closed, match="the checksums have been closed"):
                 use()
 
@@ -986,7 +997,7 @@ class DiskWithoutSideSync:
         file = self._disk.open(path, mode)
         return FileWithoutSync(file) if path.suffix == ".crc" else file
 
-    def __getattr__(self, name: str):
+    def __getattr__(self, name: str) -> Any:
         return getattr(self._disk, name)
 
 
@@ -997,7 +1008,7 @@ class FileWithoutSync:
     def sync(self) -> None:
         """Leave it out."""
 
-    def __getattr__(self, name: str):
+    def __getattr__(self, name: str) -> Any:
         return getattr(self._file, name)
 
 
@@ -1021,5 +1032,5 @@ class UnsteadyFile:
         self.reads += 1
         return count
 
-    def __getattr__(self, name: str):
+    def __getattr__(self, name: str) -> Any:
         return getattr(self._file, name)

@@ -67,7 +67,7 @@ def judge(cursor: Cursor) -> tuple[Damage | None, bool]:
     return Damage(cursor.source.name, start, cursor.position, "it is cut short", kind), cursor.position < size
 
 
-class Reader(FilesReader[Chunk, File]):
+class Reader(FilesReader[Chunk, File, bytes]):
     """A journal of records of four bytes; a file that ends with another number of bytes is damaged there."""
 
     part_name = "list"

@@ -172,7 +172,9 @@ class KestrelSubject(RecordsSubject):
         return after
 
     def verbs(self, disk: Disk, home: Path) -> dict[str, Callable[[], object]]:
-        reader = lambda: Reader(home / QUEUE, disk=disk)  # noqa: E731
+        def reader() -> Reader:
+            return Reader(home / QUEUE, disk=disk)
+
         return {
             **reader_verbs(reader, 30, 200),
             "looks_like": lambda: looks_like(disk, home),
@@ -408,6 +410,13 @@ def _hostile_journals(subject: KestrelSubject) -> dict[str, Make]:
     def write(path: Path) -> None:
         path.write_bytes(whole)
 
+    def write_two(other: str) -> Make:
+        def make(path: Path) -> None:
+            write(path)
+            write(path.with_name(other))
+
+        return make
+
     torn = whole[:-3]
     return {
         "only a rotated file": file(f"{QUEUE}.904"),
@@ -417,9 +426,9 @@ def _hostile_journals(subject: KestrelSubject) -> dict[str, Make]:
         "a number of many digits": beside(f"{QUEUE}.{'9' * 60}", write),
         "a negative number": beside(f"{QUEUE}.-904", write),
         "the number 0": beside(f"{QUEUE}.0", write),
-        "a number twice": beside(f"{QUEUE}.0904", lambda path: (write(path), write(path.with_name(f"{QUEUE}.904")))),
+        "a number twice": beside(f"{QUEUE}.0904", write_two(f"{QUEUE}.904")),
         "a torn rotated file": beside(f"{QUEUE}.904", lambda path: path.write_bytes(torn)),
-        "two packs": beside(f"{QUEUE}.904.pack", lambda path: (write(path), write(path.with_name(f"{QUEUE}.9.pack")))),
+        "two packs": beside(f"{QUEUE}.904.pack", write_two(f"{QUEUE}.9.pack")),
         "a directory named like a rotated file": beside(f"{QUEUE}.904", lambda path: path.mkdir()),
         "a directory named like a pack": beside(f"{QUEUE}.904.pack", lambda path: path.mkdir()),
         "a directory named like a temporary file": beside(f"{QUEUE}~~904", lambda path: path.mkdir()),
@@ -430,7 +439,7 @@ def _hostile_journals(subject: KestrelSubject) -> dict[str, Make]:
         "a link named like a temporary file": beside(f"{QUEUE}~~904", link_out),
         "the newest file is a link": lambda home: link_out(home / QUEUE),
         "the newest file is a directory": lambda home: (home / QUEUE).mkdir(parents=True),
-        "the newest file is a fifo": lambda home: (home.mkdir(), os.mkfifo(home / QUEUE))[0],
+        "the newest file is a fifo": hostile.alone(QUEUE, os.mkfifo),
         "a link to itself": beside(f"{QUEUE}.905", hostile.link_to(f"{QUEUE}.905")),
         "a link that leads nowhere": beside(f"{QUEUE}.905", hostile.link_to("nowhere")),
         **hostile.home_entries(lambda data: file(QUEUE, data), whole, torn, f"{QUEUE}.lck"),

@@ -452,7 +452,7 @@ def test_a_backlog_of_50_megabytes_takes_a_few(tmp_path: Path) -> None:
 
 def test_a_caretaker_does_what_it_is_asked_to_and_ends() -> None:
     done = threading.Semaphore(0)
-    caretaker = care.Caretaker("cars", done.release)  # type: ignore[arg-type]
+    caretaker = care.Caretaker("cars", done.release)
     for _ in range(3):
         caretaker.request()
         assert done.acquire(timeout=DEADLINE_SECONDS)

@@ -38,7 +38,7 @@ def cars(tmp_path: Path) -> Path:
 
 def test_the_files_are_read_as_one(cars: Path) -> None:
     assert list(Reader(cars)) == [A, B, REMOVE, C, D]
-    assert [(item.file, item.span.start, item.span.end) for item in Reader(cars).scan()] == [  # type: ignore[union-attr]
+    assert [(item.file, item.span.start, item.span.end) for item in Reader(cars).scan()] == [
         ("cars.50", 0, 22),
         ("cars.50", 22, 44),
         ("cars.50", 44, 45),
@@ -288,7 +288,7 @@ def test_a_directory_of_queues_is_read_queue_by_queue(cars: Path) -> None:
     (cars.parent / "sub").mkdir()
     reader = open_reader(cars.parent)
     assert isinstance(reader, QueuesReader)
-    assert [reader.as_json(item)["queue"] for item in reader.scan()] == ["bikes"] * 2 + ["cars"] * 5  # type: ignore[arg-type]
+    assert [reader.as_json(item)["queue"] for item in reader.scan()] == ["bikes"] * 2 + ["cars"] * 5
     assert reader.count() == 7
     assert list(reader.state()["queues"]) == ["bikes", "cars"]
     assert [item.record for item in reader.last(3)] == [REMOVE, C, D]

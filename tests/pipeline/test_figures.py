@@ -61,7 +61,8 @@ def test_journals_and_activity_are_summed_and_the_rest_is_counted() -> None:
     files = table(FILES, [("sej", name, "", "a", 7, 0, 1) for name in [*JOURNALS, "empty"]])
     found = gathered({"activity": activity, "files": files}, seconds=2.0, notes=["so"])
     assert (found.source, found.out, found.made_at, found.seconds, found.notes) == ("from", "to", 1.5, 2.0, ["so"])
-    assert found.damage is found.consumers is None
+    assert found.damage is None
+    assert found.consumers is None
     assert found.journal_count == len(JOURNALS) + 1
     assert (found.total.records, found.total.bytes) == (sum(row[3] for row in rows), sum(row[4] for row in rows))
     assert (found.total.files, found.total.file_bytes) == (len(JOURNALS) + 1, 7 * (len(JOURNALS) + 1))
@@ -139,7 +140,9 @@ def test_consumers_with_the_largest_lag_come_first() -> None:
     assert found.consumers is not None
     assert [one.lag for one in found.consumers] == [35 - number for number in range(figures.MOST_CONSUMERS)]
     assert found.consumers[0] == figures.ConsumerFigures("j", None, "c00", 0, 35, 35, 0, "behind", None)
-    (new,) = gathered({"consumers": table(CONSUMERS, rows[:1])}).consumers or ()
+    consumers = gathered({"consumers": table(CONSUMERS, rows[:1])}).consumers
+    assert consumers is not None
+    (new,) = consumers
     assert (new.consumer, new.shard, new.lag) == ("new", "s", None)
 
 

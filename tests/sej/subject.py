@@ -189,7 +189,9 @@ class SejSubject(RecordsSubject):
         return name.startswith("jnl/") and name.endswith(".jnl")
 
     def verbs(self, disk: Disk, home: Path) -> dict[str, Callable[[], object]]:
-        reader = lambda: Reader(home, disk=disk)  # noqa: E731
+        def reader() -> Reader:
+            return Reader(home, disk=disk)
+
         return {
             **reader_verbs(reader, 3, 5),
             "detect": lambda: formats.detect(home, disk=disk),
@@ -429,9 +431,9 @@ def _hostile_journals(subject: SejSubject) -> dict[str, Make]:
         "jnl is elsewhere": lambda home: linked_directory(home / "jnl"),
         "a checksum file that is a directory": beside(f"jnl/{FIRST_SEGMENT}.crc", lambda path: path.mkdir()),
         "a checksum file of noise": beside(f"jnl/{FIRST_SEGMENT}.crc", lambda path: path.write_bytes(bytes(range(99)))),
-        "jnl is a file": lambda home: (home.mkdir(), (home / "jnl").write_bytes(whole))[0],
-        "jnl is a fifo": lambda home: (home.mkdir(), os.mkfifo(home / "jnl"))[0],
-        "jnl is a link to nowhere": lambda home: (home.mkdir(), (home / "jnl").symlink_to("nowhere"))[0],
+        "jnl is a file": hostile.alone("jnl", lambda path: path.write_bytes(whole)),
+        "jnl is a fifo": hostile.alone("jnl", os.mkfifo),
+        "jnl is a link to nowhere": hostile.alone("jnl", hostile.link_to("nowhere")),
         "names with dots": beside("jnl/..jnl", lambda path: path.write_bytes(whole)),
         "a name with a new line": beside("jnl/0000000000000005.jnl\n", lambda path: path.write_bytes(whole)),
         "digits of another script": beside("jnl/٠٠٠٠٠٠٠٠٠٠٠٠٠٠٠٥.jnl", lambda path: path.write_bytes(whole)),

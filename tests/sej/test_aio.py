@@ -33,9 +33,9 @@ from logwright.sej.files.writer import BUFFER_BYTES, Writer
 from logwright.sej.model.aio import AsyncConsumer, AsyncScanner, AsyncWriter
 from logwright.sej.model.offset import read_offset
 from tests.sej.samples import MESSAGE_BYTES, make_journal, offsets_of, value_of
-from tests.support.children import DEADLINE_SECONDS
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.simulated_disk import SimulatedDisk
+from tests.support.threads import DEADLINE_SECONDS
 
 JOURNAL = Path("/journal")
 
@@ -346,7 +346,7 @@ def test_a_scanner_waits_for_what_is_written_while_the_loop_goes_on(tmp_path: Pa
                     return
 
         disk = REAL_DISK if watched else Unwatched()
-        async with AsyncScanner(journal, timeout=None, disk=disk) as scanner:  # type: ignore[arg-type]
+        async with AsyncScanner(journal, timeout=None, disk=disk) as scanner:
             following = asyncio.create_task(follow(scanner))
             async with AsyncWriter(journal, sync="always", segment_size=700) as writer:
                 await asyncio.gather(*[writer.append(value_of(number)) for number in range(300)])

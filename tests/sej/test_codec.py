@@ -223,12 +223,13 @@ def test_a_message_is_a_value(kind: type[Message]) -> None:
     assert message == same
     assert hash(message) == hash(same)
     assert message != kind(1, 2, 3, b"k", b"w")
-    assert message != "a message"
+    other: object = "a message"
+    assert message != other
     assert repr(message) == "Message(offset=1, timestamp=2, type=3, key=b'k', value=b'v')"
     with pytest.raises(AttributeError):
         message.offset = 5  # type: ignore[misc]
     match message:
-        case kind(offset, timestamp, type, key, value):  # type: ignore[misc]
+        case kind(offset, timestamp, type, key, value):
             assert (offset, timestamp, type, key, value) == (1, 2, 3, b"k", b"v")
 
 

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 from logwright.core.bytes.outcome import Malformed
+from logwright.core.read.columns import BATCH_BYTES
 from logwright.errors import TooLarge, WrongUse
 from logwright.sej.bytes import codec, kernel
 from logwright.sej.bytes.codec import Columns
@@ -102,7 +103,7 @@ def test_what_cannot_be_a_choice_of_columns_is_refused(names: Any, complaint: st
 # --- messages to batches ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("batch_bytes", [1, 5_000, 100_000, columns.BATCH_BYTES])
+@pytest.mark.parametrize("batch_bytes", [1, 5_000, 100_000, BATCH_BYTES])
 def test_batches_of_any_size_hold_the_messages_of_any_chunks(batch_bytes: int) -> None:
     messages = some_messages(3000)
     chunks = [chunk_of(messages[at : at + 170]) for at in range(0, 3000, 170)]
@@ -205,12 +206,13 @@ def test_arrow_gets_the_memory_that_the_kernel_has_filled() -> None:
     gatherer.add(chunk.data, chunk.start, chunk.stop, 50)
     gathered = gatherer.take()
     batch = columns.to_batch(gathered, columns.schema())
-    for name, buffers in {
+    buffers_of: dict[str, list[Any]] = {
         "offset": [gathered.offsets],
         "timestamp": [gathered.timestamps],
         "key": [gathered.key_ends, gathered.keys],
         "value": [gathered.value_ends, gathered.values],
-    }.items():
+    }
+    for name, buffers in buffers_of.items():
         assert [buffer.address for buffer in batch.column(name).buffers()[1:]] == [buffer.address for buffer in buffers]
 
 
@@ -605,8 +607,9 @@ def test_packing_makes_room_for_a_value_larger_than_the_buffer(module: Any) -> N
 @pytest.mark.parametrize("ends", [[0, 3, 90], [0, 3, 2], [0, 3, -1]])
 @pytest.mark.parametrize("column", ["key", "value"])
 def test_no_row_that_lies_outside_of_its_columns_is_packed(module: Any, ends: list[int], column: str) -> None:
-    buffers = {f"{column}_ends": array("i", ends).tobytes(), f"{column}s": b"abcdef"}
-    part = Columns(2, **buffers)
+    offsets = array("i", ends).tobytes()
+    key = Columns(2, key_ends=offsets, keys=b"abcdef")
+    part = key if column == "key" else Columns(2, value_ends=offsets, values=b"abcdef")
     buffer = module.AppendBuffer(0, 0, 1 << 40, 1)
     with pytest.raises(WrongUse, match="row 1"):
         buffer.extend(part, 0, 5, 1 << 40)

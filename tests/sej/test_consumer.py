@@ -17,9 +17,10 @@ from logwright.sej.files.writer import Writer
 from logwright.sej.model.consumer import Consumer, Delivery
 from logwright.sej.model.offset import Offset, read_offset, stored_offset
 from tests.sej.samples import MESSAGE_BYTES, make_journal, offsets_of, value_of
-from tests.support.children import DEADLINE_SECONDS, Child
+from tests.support.children import Child
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.simulated_disk import SimulatedDisk
+from tests.support.threads import DEADLINE_SECONDS
 
 JOURNAL = Path("/journal")
 

@@ -61,7 +61,7 @@ def test_a_difference_is_found_at_its_offset_and_what_is_there_already_is_left_o
     assert find_difference(reader, batch, 20) is None
     assert batch.behind(20).frames == b""
     assert (batch.behind(7).first_offset, batch.behind(7).count) == (7, 13)
-    spans = [item.span for item in reader.scan()]  # type: ignore[union-attr]
+    spans = [item.span for item in reader.scan()]
     for offset in (0, 9, 19):
         changed = bytearray(batch.frames)
         changed[spans[offset].end - 5] ^= 1

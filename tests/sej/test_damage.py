@@ -24,6 +24,7 @@ from logwright.sej.bytes.codec import encode
 from logwright.sej.bytes.layout import segment_name
 from logwright.sej.bytes.records import Message
 from logwright.sej.files import fixes, salvage
+from logwright.sej.files.lost import lost_messages
 from logwright.sej.files.reader import Reader
 from logwright.sej.files.repair import apply, plan, undo
 from tests.support.counts import COUNTS
@@ -251,7 +252,7 @@ def test_a_repair_that_forgets_what_it_took_out_is_caught(monkeypatch: pytest.Mo
 
 
 def test_a_repair_that_accounts_for_one_message_too_few_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(salvage, "lost_messages", off_by_one(salvage.lost_messages))
+    monkeypatch.setattr(salvage, "lost_messages", off_by_one(lost_messages))
     with pytest.raises(AssertionError):
         check_many(200)
 

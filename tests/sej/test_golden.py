@@ -13,7 +13,7 @@ import json
 import shutil
 import zlib
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -272,7 +272,8 @@ def test_a_writer_goes_on_where_the_original_does(name: str, copy: Path) -> None
             assert writer.kept.read_bytes() == before[f"jnl/{last['name']}"][last["size"] :]
             assert writer.kept.parent == copy / ".logwright" / "cut"
         else:
-            assert writer.recovered is writer.kept is None
+            assert writer.recovered is None
+            assert writer.kept is None
     assert segment_hashes(copy) == recorded_hashes(case["segments_after"])
     with Writer(copy) as writer:
         assert writer.recovered is None
@@ -384,7 +385,7 @@ def test_a_lock_file_that_the_original_has_removed_does_not_matter(tmp_path: Pat
 def test_the_offsets_of_the_original_are_read() -> None:
     case = golden_case("offsets")
     for name, value in case["offset_values_in_memory"].items():
-        default = "last" if name.endswith("last") else "first"
+        default: Literal["first", "last"] = "last" if name.endswith("last") else "first"
         assert read_offset(journal("offsets"), name, default) == value
         data = bytes.fromhex(case["ofs_files_hex"][f"{name}.ofs"])
         assert stored_offset(REAL_DISK, journal("offsets"), name) == (int.from_bytes(data, "big") if data else None)

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 from array import array
+from collections.abc import Callable
 from dataclasses import fields, replace
 from itertools import chain
 from pathlib import Path
@@ -198,7 +199,11 @@ def test_the_last_offset_is_not_given_away() -> None:
 def test_a_refusing_buffer_takes_nothing(twin: ModuleType) -> None:
     buffer = twin.AppendBuffer(0, 0, 1000, 1 << 20)
     buffer.refusing = True
-    for use in (lambda: buffer.append(b""), lambda: buffer.extend(columns_of([]), 0, 1, 100)):
+    uses: list[Callable[[], object]] = [
+        lambda: buffer.append(b""),
+        lambda: buffer.extend(columns_of([]), 0, 1, 100),
+    ]
+    for use in uses:
         with pytest.raises(WrongUse, match="takes no messages"):
             use()
 
@@ -312,7 +317,7 @@ def test_columns_of_messages_make_these_messages_again(rows: list[tuple[int, int
 
 def check_both(columns: Columns) -> str | None:
     """The kind of error that both find with some columns; a value that is too large is a wrong use as well."""
-    found = []
+    found: list[str | None] = []
     for twin in TWINS:
         try:
             twin.check_columns(columns)
@@ -438,14 +443,15 @@ def test_a_buffer_that_is_smaller_than_asked_for_is_refused(twin: ModuleType) ->
 @pytest.mark.parametrize(("start", "end"), [(-1, 5), (5, 4), (0, 101), (2**62, 2**62), (-(2**62), 1)])
 def test_the_kernel_looks_at_nothing_outside_of_its_buffer(start: int, end: int) -> None:
     data = bytes(100)
-    for use in (
+    uses: list[Callable[[], object]] = [
         lambda: compiled.walk(data, start, end, 0),
         lambda: compiled.messages(data, start, end, 1),
         lambda: compiled.spans(data, start, end, 1),
         lambda: compiled.columns(data, start, end, 1),
         lambda: compiled.find_head(data, start, end, 0, 1, 100),
         lambda: compiled.Gatherer(127, 1, 10, 10).add(data, start, end, 1),
-    ):
+    ]
+    for use in uses:
         with pytest.raises(WrongUse):
             use()
 

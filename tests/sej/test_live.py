@@ -5,6 +5,7 @@ from __future__ import annotations
 import array
 import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -61,13 +62,14 @@ def growing(tmp_path: Path) -> GrowingDisk:
 def test_a_message_completed_while_the_end_is_looked_for_neither_hangs_nor_is_damage(
     growing: GrowingDisk, tmp_path: Path
 ) -> None:
-    for ask in (
+    questions: list[Callable[[Reader], bool]] = [
         lambda reader: reader.next in (2, 3),
         lambda reader: len(reader.last(5)) in (2, 3),
         lambda reader: reader.state()["next"] in (2, 3),
         lambda reader: reader.summary().records in (2, 3),
         lambda reader: reader.count() in (2, 3),
-    ):
+    ]
+    for ask in questions:
         growing.halve()
         assert ask(Reader(tmp_path / "journal", disk=growing))
 
@@ -88,7 +90,7 @@ def test_the_length_of_a_key_is_counted_in_bytes(tmp_path: Path, key: Any) -> No
     with Writer(tmp_path / "journal") as writer:
         with pytest.raises(TooLarge, match="200 bytes"):
             writer.append(b"value", key)
-        assert writer.append(b"value", array.array("i", [1, 2])) == 0
+        assert writer.append(b"value", memoryview(array.array("i", [1, 2]))) == 0
     (message,) = Reader(tmp_path / "journal")
     assert message.key == array.array("i", [1, 2]).tobytes()
 

@@ -43,7 +43,7 @@ def made(first: int, rows: list[Any]) -> list[PlainMessage]:
 
 
 def frames_of(messages: list[PlainMessage]) -> bytes:
-    return b"".join(codec.encode(message) for message in messages)  # type: ignore[arg-type]
+    return b"".join(codec.encode(message) for message in messages)
 
 
 def as_protobuf(message: PlainMessage) -> Any:

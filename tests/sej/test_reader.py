@@ -135,7 +135,7 @@ def test_a_journal_without_segments_is_empty(tmp_path: Path) -> None:
 
 def test_a_mode_that_does_not_exist_is_a_wrong_use(journal: Path) -> None:
     with pytest.raises(WrongUse, match="mode 'lenient' is none of failfast, permissive, dropmalformed"):
-        list(Reader(journal).messages(mode="lenient"))  # type: ignore[arg-type]
+        list(Reader(journal).messages(mode="lenient"))  # type: ignore[call-overload]
 
 
 def test_reading_changes_nothing(journal: Path) -> None:

@@ -561,8 +561,10 @@ def test_what_cannot_be_put_right_is_taken_out_and_what_lies_behind_moves_to_a_n
     bad = overwrite(whole, 3 * MESSAGE_BYTES, noise(50, 1))
     path.write_bytes(bad)
     found = repaired(journal)
+    created = found.steps[0]
+    assert isinstance(created, Create)
     assert [step for step in found.steps if step.file.startswith("jnl")] == [
-        Create("jnl/000000000000000f.jnl", "jnl/000000000000000a.jnl", found.steps[0].spans,
+        Create("jnl/000000000000000f.jnl", "jnl/000000000000000a.jnl", created.spans,
                "the whole messages after the damage"),
         Cut("jnl/000000000000000a.jnl", 120, 400, found.steps[1].reason),
     ]  # fmt: skip

@@ -332,10 +332,10 @@ def restore_all(disk: Disk) -> Restored:
         if restoring.completed is not None:
             return restoring.completed
         restoring.refuse_existing(ROWS)
-        told = {}
+        told: dict[str, RestoredJournal] = {}
         for name, rows in ROWS.items():
             files = [file or Path(SINGLE).name for file in FILES[name] if not file.endswith(".ofs")]
-            written = []
+            written: list[Written] = []
             for file in files:
                 task = restoring.directory / "tasks" / f"{len(told)}-{len(written)}"
                 made = write(task, rows, [file], disk=disk)

@@ -32,9 +32,10 @@ from tests.sej.samples import (
     offsets_of,
     value_of,
 )
-from tests.support.children import DEADLINE_SECONDS, Child
+from tests.support.children import Child
 from tests.support.damage import flip_bits
 from tests.support.simulated_disk import SimulatedDisk
+from tests.support.threads import DEADLINE_SECONDS
 
 JOURNAL = Path("/journal")
 
@@ -562,7 +563,7 @@ def test_an_unknown_mode_is_refused(journal: Path) -> None:
 
 TIMES: dict[str, list[int | None]] = {
     "rising": list(range(100, 145)),
-    "equal": [100] * 15 + [200] * 15 + [300] * 15,
+    "equal": [*[100] * 15, *[200] * 15, *[300] * 15],
     "all equal": [500] * 45,
     "none": [None] * 45,
     "some none": [None if n % 3 else 100 + n for n in range(45)],
@@ -610,7 +611,10 @@ def test_by_time_without_an_index(simulated_disk: SimulatedDisk, name: str) -> N
 def test_by_time_over_empty_segments_gaps_and_a_beginning_that_is_gone(journal_directory: Path) -> None:
     make_journal(journal_directory, 20)
     assert segment_path(journal_directory, 20).stat().st_size == 0
-    find = lambda timestamp: Reader(journal_directory).find_time(timestamp)  # noqa: E731
+
+    def find(timestamp: int) -> int:
+        return Reader(journal_directory).find_time(timestamp)
+
     assert [find(0), find(19), find(20), find(99)] == [0, 19, 20, 20]
     make_journal(journal_directory, 15)
     segment_path(journal_directory, 10).unlink()

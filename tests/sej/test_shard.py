@@ -38,8 +38,8 @@ from logwright.sej.files.shard_scanner import ShardedScanner
 from logwright.sej.files.shard_writer import ShardedWriter
 from logwright.sej.files.writer import Writer
 from tests.sej.samples import GOLDEN, golden_case, golden_lines, make_journal
-from tests.support.children import DEADLINE_SECONDS
 from tests.support.simulated_disk import SimulatedDisk
+from tests.support.threads import DEADLINE_SECONDS
 
 ROOT = Path("/journal")
 """Where the shards are on a simulated disk."""

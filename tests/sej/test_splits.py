@@ -16,7 +16,8 @@ from logwright.core.read.split import Split, Times, pack
 from logwright.errors import DamagedJournal, NotFound
 from logwright.sej import Message, Reader, ShardedReader, ShardedWriter, Writer
 from logwright.sej.bytes import codec, kernel
-from logwright.sej.files.index import INDEX_DIRECTORY, STRIDE_BYTES
+from logwright.sej.bytes.layout import INDEX_DIRECTORY
+from logwright.sej.files.index import STRIDE_BYTES
 from logwright.sej.tables.splits import SPLITS
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "sej"

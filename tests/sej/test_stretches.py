@@ -16,8 +16,8 @@ from logwright.core.io.disk import REAL_DISK
 from logwright.core.read.split import Split, Times
 from logwright.errors import DamagedJournal, Gap
 from logwright.sej import Reader, ShardedReader, ShardedWriter, Writer
-from logwright.sej.bytes.layout import MAX_TIMESTAMP, NO_TIMESTAMP
-from logwright.sej.files.index import INDEX_DIRECTORY, STRIDE_BYTES, Index, index_path, write_index
+from logwright.sej.bytes.layout import INDEX_DIRECTORY, MAX_TIMESTAMP, NO_TIMESTAMP
+from logwright.sej.files.index import STRIDE_BYTES, Index, index_path, write_index
 from logwright.sej.files.reader import located
 from logwright.sej.files.repair import rebuild
 from logwright.sej.files.segment import Segment
@@ -253,7 +253,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
 )
 def test_what_is_read_is_little_more_than_what_is_wanted(large: Path, times: Times) -> None:
     disk = CountingDisk()
-    reader = Reader(large, disk=disk)  # type: ignore[arg-type]
+    reader = Reader(large, disk=disk)
     planned = SPLITS.plan(reader, times=times)
     found = [item.record.offset for item in read(reader, planned) if isinstance(item, Located) and is_in(times, item)]
     stamps = [late_now_and_then(number) for number in range(24_000)]
@@ -277,7 +277,7 @@ def test_stretches_that_adjoin_are_one_split_and_no_split_is_larger_than_asked(l
 def test_a_split_is_read_up_to_its_end_and_no_further(large: Path) -> None:
     for split in SPLITS.plan(Reader(large), 250_000)[:8]:
         disk = CountingDisk(".jnl")
-        assert sum(isinstance(item, Located) for item in read(Reader(large, disk=disk), [split])) > 0  # type: ignore[arg-type]
+        assert sum(isinstance(item, Located) for item in read(Reader(large, disk=disk), [split])) > 0
         assert split.bytes <= disk.bytes_read < split.bytes + 1000
 
 

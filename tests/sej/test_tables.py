@@ -22,6 +22,7 @@ def names(*rows: str) -> pa.Array:
 @pytest.mark.parametrize("types", [[], [0], [255], [9, 9, 9], [9, 0, 255, 9], list(range(256))])
 def test_the_detail_of_a_message_is_its_type_in_json(types: list[int]) -> None:
     found = COLUMNS.column(of("type", pa.array(types, pa.uint8())), "detail")
+    assert found is not None
     assert found.type == pa.string()
     assert found.to_pylist() == [f'{{"type":{number}}}' for number in types]
 
@@ -30,6 +31,7 @@ def test_the_detail_of_a_message_is_its_type_in_json(types: list[int]) -> None:
 @pytest.mark.parametrize("name", ["file", "shard"])
 def test_names_are_texts_for_spark(name: str, rows: list[str]) -> None:
     found = COLUMNS.column(of(name, names(*rows)), name)
+    assert found is not None
     assert found.type == pa.string()
     assert found.to_pylist() == rows
 
@@ -38,7 +40,11 @@ def test_names_are_texts_for_spark(name: str, rows: list[str]) -> None:
 def test_an_offset_that_a_bigint_cannot_hold_is_an_error(name: str) -> None:
     largest = (1 << 63) - 1
     fits = of("offset", pa.array([largest - 1, largest], pa.uint64()))
-    assert COLUMNS.column(fits, name).to_pylist() == [largest - 1, largest]
+    found = COLUMNS.column(fits, name)
+    assert found is not None
+    assert found.to_pylist() == [largest - 1, largest]
     with pytest.raises(TooLarge, match="does not fit a BIGINT"):
         COLUMNS.column(of("offset", pa.array([largest, largest + 1], pa.uint64())), name)
-    assert COLUMNS.column(of("offset", pa.array([], pa.uint64())), name).to_pylist() == []
+    none = COLUMNS.column(of("offset", pa.array([], pa.uint64())), name)
+    assert none is not None
+    assert none.to_pylist() == []

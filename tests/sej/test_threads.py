@@ -16,7 +16,7 @@ from logwright.errors import LogwrightError, Poisoned, StorageFailed
 from logwright.sej.bytes import codec, kernel
 from logwright.sej.files.reader import Reader
 from logwright.sej.files.writer import Writer
-from tests.support.children import DEADLINE_SECONDS
+from tests.support.threads import DEADLINE_SECONDS
 
 TWINS = list(dict.fromkeys([codec.AppendBuffer, kernel.AppendBuffer]))
 THREADS = 8
@@ -133,7 +133,7 @@ def test_a_sync_that_failed_is_not_tried_again_by_another_thread(tmp_path: Path)
         except LogwrightError as error:
             outcomes[name] = error
 
-    writer = Writer(tmp_path, disk=disk)  # type: ignore[arg-type]
+    writer = Writer(tmp_path, disk=disk)
     threads = [threading.Thread(target=append_and_sync, args=(name,)) for name in ("first", "second")]
     threads[0].start()
     assert disk.arrived.wait(DEADLINE_SECONDS)

@@ -232,7 +232,7 @@ def test_segments_that_cannot_be_read_are_problems_and_the_others_are_checked(jo
 
 def test_a_disk_that_fails_makes_a_report_and_no_error_where_only_a_segment_is_concerned(journal: Path) -> None:
     reader = Reader(journal)
-    kinds = set()
+    kinds: set[str] = set()
     for faulty in every_fault(lambda: REAL_DISK, format="sej"):
         reader.disk = faulty
         try:

@@ -133,7 +133,7 @@ class SignallingDisk:
 
 def test_with_an_interval_a_thread_syncs_what_was_appended(tmp_path: Path) -> None:
     disk = SignallingDisk(REAL_DISK)
-    with Writer(tmp_path, sync="interval(1)", disk=disk) as writer:  # type: ignore[arg-type]
+    with Writer(tmp_path, sync="interval(1)", disk=disk) as writer:
         disk.synced.clear()
         writer.append(b"a")
         assert disk.synced.wait(DEADLINE_SECONDS)
@@ -148,7 +148,7 @@ def test_threads_that_append_together_share_syncs_and_lose_nothing(tmp_path: Pat
     disk = SignallingDisk(REAL_DISK)
     offsets: dict[bytes, int] = {}
     start = threading.Barrier(4)
-    with Writer(tmp_path, sync="always", segment_size=4000, disk=disk) as writer:  # type: ignore[arg-type]
+    with Writer(tmp_path, sync="always", segment_size=4000, disk=disk) as writer:
 
         def append(name: str) -> None:
             start.wait(DEADLINE_SECONDS)
@@ -241,7 +241,7 @@ def test_a_message_that_does_not_fit_is_refused_before_anything_is_written(tmp_p
         writer.append(b"a")
         for wrong in ({"key": bytes(128)}, {"type": 256}, {"type": -1}, {"timestamp": 2**63}):
             with pytest.raises(WrongUse):
-                writer.append(b"b", **wrong)  # type: ignore[arg-type]
+                writer.append(b"b", **wrong)
         assert writer.append(b"c") == 1
     assert values(tmp_path) == [b"a", b"c"]
 
@@ -434,7 +434,7 @@ def test_opening_reads_a_small_part_of_a_large_journal(tmp_path: Path, with_inde
     if not with_index:
         (tmp_path / "idx" / "0000000000000000.idx").unlink()
     disk = CountingDisk(".jnl")
-    with Writer(tmp_path, disk=disk) as writer:  # type: ignore[arg-type]
+    with Writer(tmp_path, disk=disk) as writer:
         assert writer.next_offset == 12_000
     assert disk.bytes_read < (1 << 20)
 

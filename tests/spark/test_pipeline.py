@@ -33,8 +33,8 @@ from tests.cli.support import assert_one_error_line
 from tests.cli.support import run as command
 from tests.pipeline.journals import damage, fill, tear, unreadable
 from tests.spark import killed_pipeline
-from tests.support.children import DEADLINE_SECONDS
 from tests.support.counts import COUNTS
+from tests.support.threads import DEADLINE_SECONDS
 
 ALL = tuple(tables.TABLES)
 

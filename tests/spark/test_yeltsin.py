@@ -11,7 +11,7 @@ from logwright.pipeline import tables
 from logwright.yeltsin.bytes.records import Modify
 from logwright.yeltsin.files import repair
 from logwright.yeltsin.files.reader import Reader
-from logwright.yeltsin.model.journal import TransactionJournal
+from logwright.yeltsin.files.writer import TransactionJournal
 from tests.support.damage import drop
 from tests.yeltsin.samples import CREATED, linked, modify, numbered, transaction, write
 

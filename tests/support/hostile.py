@@ -37,6 +37,11 @@ def beside(make_home: Make, name: str, make_entry: Make) -> Make:
     return make
 
 
+def alone(name: str, make_entry: Make) -> Make:
+    """A directory with this entry only."""
+    return beside(Path.mkdir, name, make_entry)
+
+
 def link_to(target: str) -> Make:
     """A link."""
     return lambda path: path.symlink_to(target)

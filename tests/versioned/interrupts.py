@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -66,7 +67,13 @@ def trial(found: Try, settings: dict[str, Any], directory: Path, interrupt: Inte
         with suppress(Poisoned):
             store.close()
     elif store.refusing:
-        for call in (lambda: store.insert("no", 1), lambda: store.remove("key 0"), store.rotate, store.sync):
+        calls: list[Callable[[], object]] = [
+            lambda: store.insert("no", 1),
+            lambda: store.remove("key 0"),
+            store.rotate,
+            store.sync,
+        ]
+        for call in calls:
             with pytest.raises(Poisoned, match="open"):
                 call()
         store.close()
@@ -102,10 +109,6 @@ def opening(settings: dict[str, Any], directory: Path, interrupt: Interrupt) -> 
 
 CASES: dict[str, Case] = {}
 for _suffix, _settings in SETTINGS.items():
-    CASES[f"opening{_suffix}"] = lambda directory, interrupt, settings=_settings: opening(
-        settings, directory, interrupt
-    )
+    CASES[f"opening{_suffix}"] = partial(opening, _settings)
     for _name, _found in TRIES.items():
-        CASES[f"{_name}{_suffix}"] = lambda directory, interrupt, found=_found, settings=_settings: trial(
-            found, settings, directory, interrupt
-        )
+        CASES[f"{_name}{_suffix}"] = partial(trial, _found, _settings)

@@ -219,8 +219,12 @@ class VersionedSubject(Subject):
         return name == FILE or name.endswith(".zz")  # the others are on their way to be one of these
 
     def verbs(self, disk: Disk, home: Path) -> dict[str, Callable[[], object]]:
-        reader = lambda: Reader(home / FILE, disk=disk)  # noqa: E731
-        recovery = lambda: VersionedRecovery.load(home, disk=disk)  # noqa: E731
+        def reader() -> Reader:
+            return Reader(home / FILE, disk=disk)
+
+        def recovery() -> VersionedRecovery:
+            return VersionedRecovery.load(home, disk=disk)
+
         return {
             **reader_verbs(reader, 30, 200),
             "looks_like": lambda: looks_like(disk, home),
@@ -434,7 +438,7 @@ def _hostile_journals(subject: VersionedSubject) -> dict[str, Make]:
         "a link named like a temporary journal": beside(f"{FILE}.tmp", link_out),
         "the active journal is a link": lambda home: link_out(home / FILE),
         "the active journal is a directory": lambda home: (home / FILE).mkdir(parents=True),
-        "the active journal is a fifo": lambda home: (home.mkdir(), os.mkfifo(home / FILE))[0],
+        "the active journal is a fifo": hostile.alone(FILE, os.mkfifo),
         **hostile.home_entries(lambda data: file(FILE, data), whole, torn, f"{STORE}.lck"),
         "all zeros": file(FILE, bytes(300_000)),
         "all ones": file(FILE, b"\xff" * 300_000),

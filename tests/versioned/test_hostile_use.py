@@ -82,7 +82,7 @@ def test_a_limit_of_a_wrong_kind_is_refused(limit: str, value: Any) -> None:
 def test_archives_and_bytes_are_counted_and_a_window_is_never_none() -> None:
     for options in ({"max_archives": 1.5}, {"max_bytes": 10.0}, {"window_seconds": None}):
         with pytest.raises(WrongUse):
-            Retention(**options)  # type: ignore[arg-type]
+            Retention(**options)
 
 
 @pytest.mark.parametrize("name", [5, None, b"cars", "\ud800", "a/\ud800", "x" * 300])
@@ -155,7 +155,13 @@ def test_a_key_that_is_none_is_never_there(tmp_path: Path, key: Any) -> None:
         store.insert("k", 1)
         with pytest.raises(WrongUse):
             store.insert(key, 1)
-        for ask in (store.get, store.get_with_timestamp, store.remove, store.__contains__):
+        questions: list[Callable[[Any], object]] = [
+            store.get,
+            store.get_with_timestamp,
+            store.remove,
+            store.__contains__,
+        ]
+        for ask in questions:
             if isinstance(key, list | dict | set):
                 with pytest.raises(TypeError, match="unhashable"):
                     ask(key)

@@ -94,7 +94,7 @@ def test_what_cannot_be_packed_is_the_same_error() -> None:
         errors = []
         for twin in (codec, kernel):
             with pytest.raises(WrongUse) as caught:
-                twin.pack_entry(*arguments)  # type: ignore[arg-type]
+                twin.pack_entry(*arguments)
             errors.append(str(caught.value))
         assert errors[0] == errors[1]
 
@@ -135,9 +135,10 @@ def test_what_entries_stand_for_is_the_same(keys: int) -> None:
     chance = random.Random(keys)
     count = 12 if keys == 5 else 3 * keys
     for _ in range(200 if keys == 5 else 4):
+        values: list[Any] = [chance.choice((None, 1, "x" * chance.randrange(40), [{}])) for _ in range(count)]
         data = b"".join(
             codec.pack_entry(chance.randrange(9), f"k{chance.randrange(keys)}" * chance.choice((1, 9)), value)
-            for value in (chance.choice((None, 1, "x" * chance.randrange(40), [{}])) for _ in range(count))
+            for value in values
         )
         at = chance.choice((None, 0, 3, 8))
         assert latest_of(codec.Latest, data, count, at) == latest_of(kernel.Latest, data, count, at)

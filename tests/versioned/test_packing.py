@@ -106,15 +106,13 @@ def test_texts_with_changed_bytes_get_the_same_answers() -> None:
 @pytest.mark.parametrize("pack", [codec.pack, kernel.pack])
 def test_columns_that_do_not_fit_together_are_refused(pack: Any) -> None:
     good = columns_of([(1, b"a", b"1", False), (2, b"b", b"2", False)])
-    wrong = [
+    wrong: list[dict[str, object]] = [
         {"timestamps": None},
         {"key_ends": None},
         {"values": b""},
         {"keys": None},
         {"count": -1},
         {"deleted": b"\0"},
-    ]
-    wrong += [
         {"count": 3},
         {"key_ends": array("i", [0, 2, 1]).tobytes()},
         {"value_ends": array("i", [-1, 1, 2]).tobytes()},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -331,7 +332,12 @@ def test_a_plan_looks_for_missing_archives_once(tmp_path: Path, monkeypatch: pyt
     _, path, _ = rotated(tmp_path)
     taken = []
     snapshot = Reader.snapshot
-    monkeypatch.setattr(Reader, "snapshot", lambda reader: (taken.append(reader), snapshot(reader))[1])
+
+    def take(reader: Reader) -> Any:
+        taken.append(reader)
+        return snapshot(reader)
+
+    monkeypatch.setattr(Reader, "snapshot", take)
     assert plan(path).empty
     assert len(taken) == 1
 

@@ -112,8 +112,8 @@ def test_merging_is_a_stable_sort_however_small_its_pieces_are(seed: int) -> Non
         everything += entries
     found = bytearray()
     merge(disk, runs, found.extend, memory_bytes=1)
-    entries = [codec_entry.o[0] for codec_entry in codec.entries(found, 0, len(found), len(everything))]
-    assert entries == [row for _, _, row in sorted(everything)]
+    rows = [entry.o[0] for entry in codec.entries(found, 0, len(found), len(everything))]
+    assert rows == [row for _, _, row in sorted(everything)]
 
 
 def test_a_store_that_was_loaded_is_a_store_like_any_other(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ class Story:
         self.time = 1_000_000
         self.state: State = {}
         self.states: dict[int, State] = {}
-        self.options = {
+        self.options: dict[str, Any] = {
             "capacity": self.chance.choice((256, 1024, 5000)),
             "high_water_mark": self.chance.choice((0.3, 0.8, 1.0)),
             "max_capacity": self.chance.choice((None, None, 8192)),

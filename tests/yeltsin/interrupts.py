@@ -95,7 +95,12 @@ def trial(found: Try, settings: dict[str, Any], directory: Path, interrupt: Inte
         with suppress(Poisoned):
             database.close()
     elif database.refusing:
-        for call in (lambda: database.modify(FIRST_PAGE, 0, b"no"), lambda: transact(database), database.checkpoint):
+        calls: list[Callable[[], object]] = [
+            lambda: database.modify(FIRST_PAGE, 0, b"no"),
+            lambda: transact(database),
+            database.checkpoint,
+        ]
+        for call in calls:
             with pytest.raises(Poisoned, match="open"):
                 call()
         database.close()

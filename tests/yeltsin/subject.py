@@ -27,7 +27,8 @@ from logwright.yeltsin.bytes.layout import COMPLETION, HEADER_BYTES, NEXT_AT, RO
 from logwright.yeltsin.bytes.records import Allocate, Modify, Operation, Remove, Transaction
 from logwright.yeltsin.files.reader import Reader
 from logwright.yeltsin.files.repair import plan
-from logwright.yeltsin.model.journal import TransactionJournal, looks_like, open_reader, recover
+from logwright.yeltsin.files.writer import TransactionJournal
+from logwright.yeltsin.model.journal import looks_like, open_reader, recover
 from logwright.yeltsin.tables.splits import SPLITS
 from tests.contract.scenarios import AppendScenario, torn_tails
 from tests.contract.subject import (
@@ -239,7 +240,9 @@ class YeltsinSubject(Subject):
         return name == FILE
 
     def verbs(self, disk: Disk, home: Path) -> dict[str, Callable[[], object]]:
-        reader = lambda: Reader(home / FILE, disk=disk)  # noqa: E731
+        def reader() -> Reader:
+            return Reader(home / FILE, disk=disk)
+
         return {
             **reader_verbs(reader, 60, 200),
             "looks_like": lambda: looks_like(disk, home),
@@ -389,7 +392,7 @@ def _hostile_journals(subject: YeltsinSubject) -> dict[str, Make]:
     return {
         "the journal is a link": lambda home: link_out(home / FILE),
         "the journal is a directory": lambda home: (home / FILE).mkdir(parents=True),
-        "the journal is a fifo": lambda home: (home.mkdir(), os.mkfifo(home / FILE))[0],
+        "the journal is a fifo": hostile.alone(FILE, os.mkfifo),
         "a fifo named like another journal": beside("other.jrnl", os.mkfifo),
         "a link named like another journal": beside("other.jrnl", link_out),
         "a directory named like another journal": beside("other.jrnl", lambda path: path.mkdir()),

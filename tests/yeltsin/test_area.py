@@ -18,13 +18,14 @@ class CountedFile(RealFile):
     """A file that knows what was written to it: where, and how many bytes."""
 
     __slots__ = ("written",)
+    written: list[tuple[int, int]]
 
     def write_at(self, position: int, data: Buffer) -> int:
         self.written.append((position, len(data)))
         return super().write_at(position, data)
 
 
-def opened(path: Path, data: bytes) -> CountedFile:
+def opened(path: Path, data: Buffer) -> CountedFile:
     path.write_bytes(data)
     real = REAL_DISK.open(path, "update")
     file = CountedFile(path, real.descriptor)

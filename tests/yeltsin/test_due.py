@@ -14,8 +14,8 @@ from logwright.yeltsin.bytes.records import Modify, Transaction
 from logwright.yeltsin.files.check import summarize
 from logwright.yeltsin.files.reader import Reader
 from logwright.yeltsin.files.seal import seal
+from logwright.yeltsin.files.writer import TransactionJournal
 from logwright.yeltsin.model.database import Database
-from logwright.yeltsin.model.journal import TransactionJournal
 from logwright.yeltsin.model.table import create_table
 from tests.support.simulated_disk import SimulatedDisk
 from tests.support.trees import read_file, write_file

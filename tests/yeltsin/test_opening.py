@@ -18,7 +18,8 @@ from logwright.yeltsin.files.opening import open_for_writing
 from logwright.yeltsin.files.reader import Reader
 from logwright.yeltsin.files.seal import seal
 from logwright.yeltsin.files.stretch import End
-from logwright.yeltsin.model.journal import TransactionJournal, recover
+from logwright.yeltsin.files.writer import TransactionJournal
+from logwright.yeltsin.model.journal import recover
 from tests.support.faulty_disk import failing_calls
 from tests.support.simulated_disk import SimulatedDisk
 from tests.support.trees import read_file, write_file

@@ -14,9 +14,10 @@ from logwright.core.format import Evidence
 from logwright.core.io.disk import REAL_DISK
 from logwright.errors import DamagedJournal, NotFound, WrongUse
 from logwright.yeltsin.bytes import codec
+from logwright.yeltsin.files.journals import JournalsReader
 from logwright.yeltsin.files.reader import Reader
 from logwright.yeltsin.files.seal import seal
-from logwright.yeltsin.model.journal import JournalsReader, looks_like, open_reader
+from logwright.yeltsin.model.journal import looks_like, open_reader
 from tests.yeltsin.samples import CREATED, GOLDEN, journal, linked, modify, numbered, transaction, write
 
 COUNT = 6
@@ -58,7 +59,7 @@ def test_transactions_come_in_order_wherever_they_lie(tmp_path: Path, gap_bytes:
     items, starts = linked(numbered(20), gap_bytes=gap_bytes)
     reader = laid_out(tmp_path / "t.jrnl", journal(numbered(20), gap_bytes=gap_bytes))
     assert list(reader) == items
-    assert [(found.record, found.span.start) for found in reader.scan()] == list(zip(items, starts, strict=True))  # type: ignore[union-attr]
+    assert [(found.record, found.span.start) for found in reader.scan()] == list(zip(items, starts, strict=True))
     assert reader.count() == 20
     assert reader.count(starts[3], starts[7]) == 4
     assert [found.record for found in reader.last(4)] == items[-4:]

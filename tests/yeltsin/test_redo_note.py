@@ -6,6 +6,7 @@ import itertools
 import logging
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from logwright.yeltsin.bytes.table_layout import PAGE_BYTES, UNFINISHED
 from logwright.yeltsin.model.database import Database
 from logwright.yeltsin.model.redo_note import RedoNote
 from tests.contract.scenarios import ForgetfulDisk
+from tests.support.damage import cut, flip_bit
 from tests.support.simulated_disk import SimulatedDisk
 from tests.support.trees import read_file, read_tree, write_file, write_tree
 from tests.yeltsin.crashed import contents, fresh
@@ -31,7 +33,7 @@ from tests.yeltsin.test_redo import A, B, C, D, E
 
 NOTE = HOME / ".logwright" / "t.ydb.redo"
 LEFT_OVER = "allocate and remove again, and another from the free ones"
-CASES = {
+CASES: dict[str, tuple[str, list[Operation], list[int], list[int]]] = {
     **REDONE,
     LEFT_OVER: ("append3", [Allocate(E, 0, 0), Remove(E, 0), Remove(A, E), Allocate(A, A, E)], [B, C, D, A], [E]),
 }
@@ -202,11 +204,8 @@ GARBAGE: dict[str, Callable[[bytes], bytes]] = {
     "another transaction": lambda note: LINK.pack(21) + note[LINK.size :],
     "no links": lambda note: note[: LINK.size + 8],
     "longer": lambda note: note + bytes(27),
-    **{f"{count} bytes": lambda note, count=count: note[:count] for count in (7, 8, 15, 39, 40, 67)},
-    **{
-        f"a bit of byte {at}": lambda note, at=at: note[:at] + bytes([note[at] ^ 1]) + note[at + 1 :]
-        for at in range(0, 60, 3)
-    },
+    **{f"{size} bytes": partial(cut, size=size) for size in (7, 8, 15, 39, 40, 67)},
+    **{f"a bit of byte {at}": partial(flip_bit, bit=8 * at) for at in range(0, 60, 3)},
 }
 
 

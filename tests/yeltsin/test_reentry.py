@@ -64,7 +64,8 @@ def cutting_the_operations_of_a_transaction_short() -> None:
     changes.modify(page_at(0), 0, b"data" * 100)
     changes.operations.clear()
     changes.load(page_at(0), 0, 400)
-    for call in (lambda: changes.apply(table), lambda: changes.commit(log, 20, 0, 0)):
+    calls: list[Callable[[], object]] = [lambda: changes.apply(table), lambda: changes.commit(log, 20, 0, 0)]
+    for call in calls:
         with contextlib.suppress(IndexError):
             call()
     assert bytes(table)[4:] == before[4:]

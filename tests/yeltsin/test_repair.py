@@ -12,8 +12,8 @@ from logwright.yeltsin.bytes.table_layout import new_table
 from logwright.yeltsin.files.reader import Reader
 from logwright.yeltsin.files.repair import apply, plan, undo
 from logwright.yeltsin.files.seal import seal
+from logwright.yeltsin.files.writer import TransactionJournal
 from logwright.yeltsin.model.database import Database
-from logwright.yeltsin.model.journal import TransactionJournal
 from tests.yeltsin.samples import CREATED, journal, modify, numbered, transaction
 from tests.yeltsin.test_reader import COUNT, DATA, HOSTILE, STARTS, with_link
 
@@ -176,7 +176,7 @@ def test_whatever_the_links_are_a_repair_leaves_a_sound_journal(tmp_path: Path) 
             data = with_link(chance.choice(places), chance.choice(targets), data)
         path = tmp_path / f"{number}.jrnl"
         path.write_bytes(data)
-        before = {item.timestamp for item in Reader(path).transactions(mode="dropmalformed")}  # type: ignore[union-attr]
+        before = {item.timestamp for item in Reader(path).transactions(mode="dropmalformed")}
         if not (made := plan(path)).empty:
             apply(path, made)
         assert Reader(path).verify().problems == []

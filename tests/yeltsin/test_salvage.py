@@ -82,7 +82,7 @@ def test_bytes_inserted_between_transactions_or_into_a_link_cost_nothing(tmp_pat
 def test_transactions_keep_the_offsets_that_they_were_written_at(tmp_path: Path) -> None:
     path = tmp_path / "t.jrnl"
     repaired(path, drop(DATA, STARTS[5] + 30, STARTS[5] + 33))
-    assert [item.span.start for item in Reader(path).scan()] == STARTS[:5] + STARTS[6:]  # type: ignore[union-attr]
+    assert [item.span.start for item in Reader(path).scan()] == STARTS[:5] + STARTS[6:]
     after = path.read_bytes()
     assert after[STARTS[5] : STARTS[6]] == bytes(STARTS[6] - STARTS[5])
     assert after[STARTS[6] + 8 :] == DATA[STARTS[6] + 8 :]
@@ -168,7 +168,7 @@ def test_a_journal_within_a_page_is_not_mistaken_for_this_one(
     path = tmp_path / "t.jrnl"
     path.write_bytes(damage(journal(items), place, place + more if isinstance(more, int) else more))
     apply(path, plan(path))
-    found = [item.timestamp for item in Reader(path).transactions(mode="dropmalformed")]  # type: ignore[union-attr]
+    found = [item.timestamp for item in Reader(path).transactions(mode="dropmalformed")]
     expected = [item.timestamp for item in items]
     assert found == [time for time in expected if time in found]
     assert found[len(found) - after :] == expected[2:]

@@ -8,7 +8,8 @@ import pytest
 
 from logwright.core.bytes.outcome import Damage
 from logwright.errors import DamagedJournal, Truncated
-from logwright.yeltsin.model.journal import Scanner, TransactionJournal
+from logwright.yeltsin.files.scanner import Scanner
+from logwright.yeltsin.files.writer import TransactionJournal
 from tests.yeltsin.samples import CREATED, linked, numbered, write
 from tests.yeltsin.test_reader import DATA, STARTS, with_link
 

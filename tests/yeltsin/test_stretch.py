@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from logwright.core.io.disk import REAL_DISK
-from logwright.yeltsin.bytes.records import Allocate, Modify, Remove
+from logwright.yeltsin.bytes.records import Allocate, Modify, Operation, Remove
 from logwright.yeltsin.bytes.table_layout import PAGE_DATA_BYTES
 from logwright.yeltsin.files import nearby, stretch
 from logwright.yeltsin.files.stretch import find_end, read_operations
@@ -19,7 +19,7 @@ from tests.yeltsin.samples import transaction, write
 from tests.yeltsin.tables import page_at
 
 IMAGE = bytes(range(251)) * 262
-OPERATIONS = [
+OPERATIONS: list[Operation] = [
     Modify(30, 0, b"", b""),
     Modify(30, 5, b"old", b"new"),
     Allocate(65566, 0, 0),

@@ -282,8 +282,8 @@ def test_a_table_is_what_a_dictionary_of_pages_would_be(seed: int, tmp_path: Pat
         assert list(table.pages()) == list(pages), step
         assert list(table.free_pages()) == free[::-1]
         assert table.read(page, 480, 60) == pages[page][480:540] if page in pages else page in free
-    for page, data in pages.items():
-        assert table.read(page) == data
+    for page, content in pages.items():
+        assert table.read(page) == content
     assert (table.verify().problems, table.verify().anomalies) == ([], [])
     table.close()
 

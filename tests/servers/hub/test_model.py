@@ -99,7 +99,7 @@ def test_whatever_is_put_a_copy_answers_and_holds_what_a_list_would(seed: int, t
         copies.shut()
     assert model.first is not None
     reader = Reader(tmp_path / "web.orders")
-    assert [found.value for found in reader] == model.values  # type: ignore[union-attr]
+    assert [found.value for found in reader] == model.values
     assert (reader.first, reader.next) == (model.first, model.next)
     assert {segment.first_offset for segment in reader.segments()} == model.segments
     assert reader.verify().sound

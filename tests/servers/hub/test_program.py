@@ -23,7 +23,7 @@ from tests.cli.conftest import samples  # noqa: F401  # the sample journals
 from tests.cli.support import environment, run
 from tests.servers.hub.support import damage, unlike, write_journal, write_secret
 from tests.support.certificates import Authority
-from tests.support.children import DEADLINE_SECONDS
+from tests.support.threads import DEADLINE_SECONDS
 
 EXAMPLES = {name: verb.examples for name, verb in every_verb()}
 

@@ -439,7 +439,7 @@ def test_whichever_call_fails_what_was_answered_is_there_and_sending_again_compl
         disk = FaultyDisk(REAL_DISK, failed_at, error, partial=True, only=("write", "sync", "sync directory", "open"))
         root = tmp_path / f"{error}-{failed_at}"
         copies = Copies(root, Limits())
-        copies.disk = disk  # type: ignore[assignment]
+        copies.disk = disk
         copy = Copy(copies, root / "web.source")
         answers = copy.take(puts[:3]) + copy.take(puts[3:])
         answered = [answer for answer in answers if isinstance(answer, int)]

@@ -18,7 +18,7 @@ from tests.support.trees import read_tree
 
 
 def offsets(journal: Path) -> list[tuple[int, bytes]]:
-    return [(found.offset, found.value) for found in Reader(journal)]  # type: ignore[union-attr]
+    return [(found.offset, found.value) for found in Reader(journal)]
 
 
 def test_messages_are_appended_repeats_are_passed_over_and_gaps_and_conflicts_name_the_expected_offset(
