@@ -81,7 +81,7 @@ TRIES: dict[str, Try] = {
     "put and rewrite": Try(
         lambda queue, _: queue.put_many(NEW),
         [ITEMS, [*ITEMS, *NEW]],
-        prepare=lambda queue: [queue._engine.set_thresholds(), fill(queue)],
+        prepare=lambda queue: fill(queue, watched=True),
         options=SMALL_JOURNAL,
     ),
     "put and rotate": Try(lambda queue, _: queue.put(b"x"), [ITEMS, [*ITEMS, b"x"]], options={"max_memory_bytes": 100}),
@@ -143,8 +143,10 @@ TRIES: dict[str, Try] = {
 }
 
 
-def fill(queue: Queue) -> None:
-    """Let the journal be larger than what it stands for."""
+def fill(queue: Queue, *, watched: bool = False) -> None:
+    """Let the journal be larger than what it stands for; `watched` says that the queue minds how large it becomes."""
+    if watched:
+        queue._engine.set_thresholds()
     for _ in range(20):
         queue.put(b"gone" * 10)
     while (data := queue.open()) is not None:

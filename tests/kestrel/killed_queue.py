@@ -37,10 +37,10 @@ SMALL_BYTES = 300
 
 
 class Moment(NamedTuple):
-    """When to die: at the `count`-th call of a kind, before it is done or after it."""
+    """When to die: at the `call`-th call of a kind, before it is done or after it."""
 
     kind: str
-    count: int
+    call: int
     is_after: bool
 
 
@@ -57,10 +57,10 @@ class MortalDisk:
         if moment is None or moment.kind != kind:
             return action()
         self._calls += 1
-        if self._calls == moment.count and not moment.is_after:
+        if self._calls == moment.call and not moment.is_after:
             die()
         result = action()
-        if self._calls == moment.count:
+        if self._calls == moment.call:
             die()
         return result
 

@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from logwright.core.bytes.outcome import Span
 from logwright.core.repair.losses import Loss
 from logwright.core.repair.plan import Create, Plan
 from logwright.errors import LogwrightError
@@ -199,7 +200,7 @@ def sources_of(plan: Plan, name: str, size: int) -> list[tuple[int, int, int | N
                     if before == number:
                         found.append((at, len(data), None))
                         at += len(data)
-                found.append((at, span.size, span.start))
+                found.append((at, span.size, span.start if isinstance(span, Span) else None))
                 at += span.size
             return [*found, (at, len(step.data), None)]
     return [(0, size, 0)]

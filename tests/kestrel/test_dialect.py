@@ -111,7 +111,8 @@ def test_nobody_looks_before_it_matters(tmp_path: Path) -> None:
     assert reader.dialect == "auto"
     write(path, addx(b"x"), reserve_as(1))
     list(reader)
-    assert reader.dialect == "kestrel2"
+    found: str = reader.dialect
+    assert found == "kestrel2"
 
 
 def test_a_continue_that_a_crash_cut_short_is_one(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from logwright.core.bytes.outcome import Damage
 from logwright.core.format import Located
 from logwright.core.io.disk import Disk
 from logwright.errors import DamagedJournal, LogwrightError
+from logwright.kestrel.bytes.records import Operation
 from logwright.kestrel.files import repair
 from logwright.kestrel.files.files import list_files
 from logwright.kestrel.files.note import rotated_files
@@ -50,13 +51,15 @@ def with_files(files: dict[str, bytes]) -> SimulatedDisk:
 
 
 def visible(disk: Disk) -> dict[str, bytes]:
-    return {name: data for name, data in read_tree(disk, HOME).items() if not name.startswith(".logwright")}
+    tree = read_tree(disk, HOME)
+    return {name: data for name, data in tree.items() if data is not None and not name.startswith(".logwright")}
 
 
 def kept(disk: Disk) -> dict[str, bytes]:
     """What is kept, by the names that the files had."""
     tree = read_tree(disk, HOME)
-    return {name.split("/")[-1].partition(".@")[0]: tree[name] for name in tree if name.startswith(".logwright/cut/")}
+    cut = {name: data for name, data in tree.items() if data is not None and name.startswith(".logwright/cut/")}
+    return {name.split("/")[-1].partition(".@")[0]: data for name, data in cut.items()}
 
 
 def items(disk: Disk) -> list[bytes]:
@@ -144,6 +147,7 @@ def test_an_empty_pack_is_a_problem_and_damage_for_every_reader() -> None:
         list(reader)
     first, second = reader.operations(mode="permissive")
     assert isinstance(first, Damage)
+    assert isinstance(second, Operation)
     assert (first.file, first.kind) == ("cars.950.pack", "empty_pack")
     assert [operation.data for operation in reader.operations(mode="dropmalformed")] == [second.data] == [b"D"]
     with Scanner(HOME / "cars", timeout=0, mode="permissive", disk=disk) as scanner:

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from logwright.core.io.disk import Disk
+from logwright.core.io.disk import REAL_DISK, Disk
 from logwright.errors import Closed, DamagedJournal, Locked, LogwrightError, NotFound, WrongUse
 from logwright.kestrel import Queue, unpark
 from logwright.kestrel.model import hub
 from logwright.kestrel.model.engine import Engine
 from logwright.kestrel.model.parking import plan_unpark
-from tests.kestrel.queues import until
+from tests.kestrel.queues import reserve, until
 from tests.kestrel.samples import ADDED, RESERVE, addx, write
 from tests.support.faulty_disk import failing_calls
 from tests.support.simulated_disk import SimulatedDisk, SimulatedFile
@@ -25,9 +25,8 @@ from tests.support.threads import DEADLINE_SECONDS
 HOME = Path("/spool")
 
 
-def items_of(path: Path, disk: Disk | None = None) -> list[tuple[bytes, int | None, int]]:
-    options = {} if disk is None else {"disk": disk}
-    with Queue(path.parent, path.name, **options) as queue:
+def items_of(path: Path, disk: Disk = REAL_DISK) -> list[tuple[bytes, int | None, int]]:
+    with Queue(path.parent, path.name, disk=disk) as queue:
         return [(item.data, item.added, item.attempts) for item in queue.items()]
 
 
@@ -50,7 +49,7 @@ def test_items_go_back_to_where_the_name_says_with_no_attempts_and_their_time(pa
 def test_what_the_queue_itself_has_parked_goes_back(tmp_path: Path) -> None:
     with Queue(tmp_path, "cars+red", max_attempts=1) as queue:
         queue.put_many([b"bad", b"good"])
-        queue.abort(queue.open().xid)
+        queue.abort(reserve(queue).xid)
     assert items_of(tmp_path / "cars-red_parked")[0][0] == b"bad"
     assert unpark(tmp_path / "cars-red_parked").items == 1
     assert [data for data, _, _ in items_of(tmp_path / "cars+red")] == [b"good", b"bad"]

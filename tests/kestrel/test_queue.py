@@ -17,7 +17,7 @@ from logwright.kestrel.files.reader import Reader
 from logwright.kestrel.files.writer import Writer
 from logwright.kestrel.model.items import Item
 from logwright.kestrel.model.queue import Queue
-from tests.kestrel.queues import Clock, drained, journal_of
+from tests.kestrel.queues import Clock, drained, journal_of, reserve
 from tests.kestrel.samples import (
     REMOVE,
     RESERVE,
@@ -114,7 +114,7 @@ def test_all_items_can_be_looked_at(make: MakeQueue) -> None:
     clock = Clock()
     with make(clock=clock) as queue:
         queue.put_many([b"one", b"two", b"three"])
-        queue.abort(queue.open().xid)
+        queue.abort(reserve(queue).xid)
         assert list(queue) == [b"one", b"two", b"three"]
         first, second, _ = queue.items()
         assert first == Item(b"one", 0, 1_700_000_000_000, None, attempts=1)
@@ -147,8 +147,8 @@ def test_the_journal_tells_what_was_done(make: MakeQueue) -> None:
     with make() as queue:
         queue.put_many([b"one", b"two", b"three"])
         queue.get()
-        first = queue.open()
-        second = queue.open()
+        first = reserve(queue)
+        second = reserve(queue)
         queue.abort(first.xid)
         queue.confirm(second.xid)
         assert journal_of(queue.path) == [
@@ -212,7 +212,7 @@ def test_operations_gather_when_they_are_told_to(make: MakeQueue) -> None:
 def test_an_open_item_is_neither_waiting_nor_gone(make: MakeQueue) -> None:
     with make() as queue:
         queue.put_many([b"one", b"two"])
-        item = queue.open()
+        item = reserve(queue)
         assert (item.data, item.xid, item.attempts) == (b"one", 1, 0)
         assert (len(queue), queue.stats().open) == (1, 1)
         assert queue.get() == b"two"
@@ -224,7 +224,7 @@ def test_an_open_item_is_neither_waiting_nor_gone(make: MakeQueue) -> None:
 def test_a_confirmed_item_is_gone(make: MakeQueue) -> None:
     with make() as queue:
         queue.put(b"one")
-        queue.confirm(queue.open().xid)
+        queue.confirm(reserve(queue).xid)
         assert (len(queue), queue.stats().open) == (0, 0)
     with make() as queue:
         assert queue.get() is None
@@ -233,10 +233,10 @@ def test_a_confirmed_item_is_gone(make: MakeQueue) -> None:
 def test_ids_count_up_and_are_not_used_again(make: MakeQueue) -> None:
     with make() as queue:
         queue.put_many([b"x"] * 5)
-        assert [queue.open().xid, queue.open().xid] == [1, 2]
+        assert [reserve(queue).xid, reserve(queue).xid] == [1, 2]
         queue.confirm(1)
         queue.abort(2)
-        assert queue.open().xid == 3
+        assert reserve(queue).xid == 3
     with make() as queue:
         assert [item.xid for item in queue.open_many(2)] == [4, 5]
 
@@ -246,9 +246,9 @@ def test_ids_wrap_around_without_0_and_those_that_are_open(tmp_path: Path) -> No
     with Writer(tmp_path / "cars") as writer:
         writer.save_xid(2**31 - 2)
     with Queue(tmp_path, "cars") as queue:
-        assert [queue.open().xid for _ in range(2)] == [2**31 - 1, -(2**31)]
+        assert [reserve(queue).xid for _ in range(2)] == [2**31 - 1, -(2**31)]
         queue._engine.xid = -2
-        assert [queue.open().xid for _ in range(2)] == [-1, 1]
+        assert [reserve(queue).xid for _ in range(2)] == [-1, 1]
 
 
 def test_an_item_that_has_a_name_is_reserved_under_it(tmp_path: Path) -> None:
@@ -260,7 +260,7 @@ def test_an_item_that_has_a_name_is_reserved_under_it(tmp_path: Path) -> None:
             (2, b"seven again"),
         ]
         queue.abort(7)
-        assert queue.open().xid == 3
+        assert reserve(queue).xid == 3
     assert Reader(tmp_path / "cars").queue_state().xid == 3
 
 
@@ -383,7 +383,7 @@ def test_a_journal_of_a_released_kestrel_is_gone_on_with(tmp_path: Path) -> None
     )
     with Queue(tmp_path, "cars") as queue:
         assert list(queue) == [b"two", b"three"]
-        item = queue.open()
+        item = reserve(queue)
         assert (item.xid, item.attempts) == (7, 1)
         assert journal_of(path)[-2:] == ["unremove 6", "remove_tentative_xid 7"]
     with Queue(tmp_path, "cars") as queue:
@@ -479,7 +479,7 @@ def test_a_deleted_queue_leaves_no_file(make: MakeQueue) -> None:
 def test_flushing_removes_what_waits_and_leaves_what_is_open(make: MakeQueue) -> None:
     with make() as queue:
         queue.put_many([b"alpha", b"beta", b"gamma"])
-        item = queue.open()
+        item = reserve(queue)
         assert queue.flush() == 2
         assert queue.flush() == 0
         assert journal_of(queue.path)[-2:] == ["remove", "remove"]
@@ -512,7 +512,7 @@ def test_every_sync_policy_keeps_every_item(make: MakeQueue, sync: Any) -> None:
     with make(sync=sync) as queue:
         queue.put_many([b"one", b"two"])
         queue.put(b"three")
-        queue.confirm(queue.open().xid)
+        queue.confirm(reserve(queue).xid)
         assert queue.get() == b"two"
     with make(sync=sync) as queue:
         assert list(drained(queue)) == [b"three"]

@@ -31,6 +31,13 @@ SYNC = pytest.mark.parametrize("sync", ["none", "always", "interval(1)"])
 Work = Callable[[AsyncQueue], Awaitable[Any]]
 
 
+async def reserve(queue: AsyncQueue, timeout: float | None = 0) -> Item:
+    """Reserve an item of a queue that has one, or gets one in time."""
+    item = await queue.open(timeout)
+    assert item is not None
+    return item
+
+
 def run(work: Coroutine[Any, Any, Any]) -> Any:
     """Run a test's coroutine to its end, or fail at the deadline."""
 
@@ -110,10 +117,13 @@ def test_a_block_confirms_or_aborts(tmp_path: Path) -> None:
             async with queue.reserved():
                 raise ZeroDivisionError
         async with queue.reserved() as item:
+            assert item is not None
             assert item == Item(b"one", 2, item.added, None, 1)
         async with queue.reserved() as item:
+            assert item is not None
             await queue.abort(item)  # then that is that
         async with queue.reserved() as item:
+            assert item is not None
             await queue.confirm(item)
         assert (len(queue), queue.stats().open) == (0, 0)
 
@@ -242,8 +252,8 @@ def test_every_way_to_take_can_wait(tmp_path: Path) -> None:
 def test_an_aborted_item_wakes_who_waits(tmp_path: Path) -> None:
     async def work(queue: AsyncQueue) -> None:
         await queue.put(b"one")
-        item = await queue.open()
-        waiting = asyncio.create_task(queue.open(None))
+        item = await reserve(queue)
+        waiting = asyncio.create_task(reserve(queue, None))
         await comes_to_wait(queue)
         await queue.abort(item)
         again = await waiting
@@ -274,6 +284,7 @@ def test_many_producers_and_consumers_lose_nothing(tmp_path: Path) -> None:
         async def consume() -> list[bytes]:
             found: list[bytes] = []
             while (data := await queue.get(None)) != b"end":
+                assert data is not None
                 found.append(data)
             return found
 
@@ -309,7 +320,9 @@ def test_128_tasks_share_their_syncs(tmp_path: Path) -> None:
         before = disk.syncs
         found = await asyncio.gather(*(queue.get() for _ in range(640)))
         assert disk.syncs - before <= 64
-        assert sorted(found) == sorted(b"%d %d" % (number, turn) for number in range(128) for turn in range(5))
+        assert sorted(data for data in found if data is not None) == sorted(
+            b"%d %d" % (number, turn) for number in range(128) for turn in range(5)
+        )
 
     with_queue(tmp_path, work, sync="always", disk=disk)
 
@@ -409,7 +422,7 @@ def test_a_queue_that_is_not_open_says_so(tmp_path: Path) -> None:
 def test_closing_wakes_all_who_wait(tmp_path: Path, sync: str) -> None:
     async def work() -> None:
         async with AsyncQueue(tmp_path, "cars", sync=sync) as queue:
-            waiting = [asyncio.create_task(queue.get(None)) for _ in range(5)]
+            waiting: list[asyncio.Task[Any]] = [asyncio.create_task(queue.get(None)) for _ in range(5)]
             waiting += [asyncio.create_task(queue.open(100)) for _ in range(5)]
             await comes_to_wait(queue, 10)
         for outcome in await asyncio.gather(*waiting, return_exceptions=True):
@@ -551,7 +564,8 @@ def test_a_failed_sync_is_told_to_all_and_ends_the_queue(tmp_path: Path) -> None
         assert all(isinstance(outcome, StorageFailed | Poisoned) for outcome in outcomes)
         with pytest.raises((Poisoned, StorageFailed)):
             await waiting
-        for call in (lambda: queue.put(b"x"), queue.get, lambda: queue.get(None)):
+        calls: list[Callable[[], Awaitable[object]]] = [lambda: queue.put(b"x"), queue.get, lambda: queue.get(None)]
+        for call in calls:
             with pytest.raises(Poisoned):
                 await call()
         await queue.close()
@@ -588,7 +602,7 @@ def test_an_item_that_was_found_is_not_lost_when_others_cannot_be_moved(tmp_path
         clock.now += 6
         writer = Writer(tmp_path / "other")
         assert await queue.get() == b"one"
-        item = await queue.open()
+        item = await reserve(queue)
         assert (item.data, queue.stats().moved) == (b"two", 0)
         with pytest.raises(Locked):
             await queue.get()

@@ -21,7 +21,7 @@ from logwright.kestrel.files import cursor
 from logwright.kestrel.model import care, quick
 from logwright.kestrel.model.queue import Queue
 from logwright.kestrel.model.shelf import Shelf
-from tests.kestrel.queues import Clock, drained, files_of, journal_of
+from tests.kestrel.queues import Clock, drained, files_of, journal_of, reserve
 from tests.kestrel.samples import addx, state_dump, write
 from tests.support.threads import DEADLINE_SECONDS, in_a_thread
 
@@ -233,7 +233,7 @@ def test_a_rewritten_journal_says_the_same(make: MakeQueue, dialect: Any) -> Non
         queue.put_many(numbers(0, 10), expires=100)
         queue.open_many(4)
         queue.abort(2, 3)
-        queue.abort(queue.open().xid)
+        queue.abort(reserve(queue).xid)
         before = list(queue.items())
         reserved = dict(queue._engine.open_items)
         for rewrite in (queue._engine._restate, queue._engine._rewrite):

@@ -19,7 +19,7 @@ import pytest
 from logwright.core.io.disk import Disk
 from logwright.errors import DamagedJournal, LogwrightError, StorageFailed
 from logwright.kestrel import recover
-from logwright.kestrel.bytes.records import Operation
+from logwright.kestrel.bytes.records import Dialect, Operation
 from logwright.kestrel.files import repair
 from logwright.kestrel.files.reader import Reader
 from logwright.kestrel.files.writer import Writer
@@ -162,7 +162,7 @@ def check_refused_or_sound(disk: SimulatedDisk, opener: Opener, dialect: Any) ->
 @OPENERS
 @pytest.mark.parametrize("kind", ["torn", "bits", "garbage", "lengths", "pieces", "fuzz"])
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_the_newest_file_is_never_cut_behind_a_damaged_one(dialect: str, kind: str, opener: Opener) -> None:
+def test_the_newest_file_is_never_cut_behind_a_damaged_one(dialect: Dialect, kind: str, opener: Opener) -> None:
     refused = 0
     for count, damaged in enumerate(damages(kind, DIALECTS[dialect])):
         disk = with_files(files_of(damaged.data, TORN[count % len(TORN)]))
@@ -175,7 +175,7 @@ def test_the_newest_file_is_never_cut_behind_a_damaged_one(dialect: str, kind: s
 
 @OPENERS
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_the_same_where_the_dialect_has_to_be_found_out(dialect: str, opener: Opener) -> None:
+def test_the_same_where_the_dialect_has_to_be_found_out(dialect: Dialect, opener: Opener) -> None:
     refused = 0
     for kind in ("torn", "garbage", "pieces"):
         for count, damaged in enumerate(damages(kind, DIALECTS[dialect])):
@@ -188,7 +188,7 @@ def test_the_same_where_the_dialect_has_to_be_found_out(dialect: str, opener: Op
 @OPENERS
 @pytest.mark.parametrize("torn", TORN, ids=range(len(TORN)))
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_a_sound_journal_has_its_torn_tail_cut_and_kept(dialect: str, torn: bytes, opener: Opener) -> None:
+def test_a_sound_journal_has_its_torn_tail_cut_and_kept(dialect: Dialect, torn: bytes, opener: Opener) -> None:
     disk = with_files(files_of(encoded(DIALECTS[dialect]), torn))
     opened = opener(disk, dialect)
     assert opened.recovered is not None
@@ -220,7 +220,7 @@ def test_recovering_cuts_nothing_either() -> None:
 
 @OPENERS
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_what_the_error_says_helps(dialect: str, opener: Opener) -> None:
+def test_what_the_error_says_helps(dialect: Dialect, opener: Opener) -> None:
     rotated = encoded(DIALECTS[dialect])
     disk = with_files(files_of(rotated + b"\x7f\x7f", b"\x02\x44\x00"))
     with pytest.raises(DamagedJournal, match=re.escape(f"cars.900 @ {len(rotated)}: ")):
@@ -280,7 +280,7 @@ def test_a_rotated_file_that_cannot_be_read_keeps_the_newest_one_as_it_is(name: 
 
 @OPENERS
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_a_damaged_pack_costs_no_file_that_it_was_to_replace(dialect: str, opener: Opener) -> None:
+def test_a_damaged_pack_costs_no_file_that_it_was_to_replace(dialect: Dialect, opener: Opener) -> None:
     pack = encoded(DIALECTS[dialect])
     others = {"cars.900": encoded([addx(b"old")]), "cars.950": encoded([addx(b"older")]), "cars": encoded(NEWEST)}
     refused = 0

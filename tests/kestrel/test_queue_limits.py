@@ -5,16 +5,18 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from logwright.errors import DamagedJournal, Full, Locked, TooLarge, WrongUse
+from logwright.kestrel.bytes.records import Operation
 from logwright.kestrel.files.writer import Writer
 from logwright.kestrel.model.queue import Queue
-from tests.kestrel.queues import Clock, drained, journal_of
-from tests.kestrel.samples import Operation, addx, write
+from tests.kestrel.queues import Clock, drained, journal_of, reserve
+from tests.kestrel.samples import addx, write
 from tests.support.threads import DEADLINE_SECONDS, in_a_thread
 
 MakeQueue = Callable[..., Queue]
@@ -71,7 +73,7 @@ def test_many_items_go_in_all_or_none(make: MakeQueue) -> None:
 def test_what_is_open_takes_no_room(make: MakeQueue) -> None:
     with make(max_items=1) as queue:
         queue.put(b"one")
-        item = queue.open()
+        item = reserve(queue)
         queue.put(b"two")
         queue.abort(item.xid)
         assert list(queue) == [b"one", b"two"], "it comes back, whatever the limit is"
@@ -230,7 +232,7 @@ def test_an_item_of_unknown_age_is_as_old_as_the_opening(make: MakeQueue, clock:
 def test_an_expired_item_that_comes_back_is_dropped(make: MakeQueue, clock: Clock) -> None:
     with make() as queue:
         queue.put(b"one", expires=5)
-        item = queue.open()
+        item = reserve(queue)
         clock.now += 6
         queue.abort(item.xid)
         assert queue.get() is None
@@ -321,7 +323,7 @@ def test_attempts_are_counted(make: MakeQueue) -> None:
         queue.put_many([b"one", b"two"])
         assert [fail(queue) for _ in range(4)] == [0, 1, 2, 3]
         assert queue.get() == b"one"
-        assert queue.open().attempts == 0
+        assert reserve(queue).attempts == 0
 
 
 def test_attempts_survive_restarts_and_rewriting(make: MakeQueue) -> None:
@@ -330,7 +332,7 @@ def test_attempts_survive_restarts_and_rewriting(make: MakeQueue) -> None:
         for _ in range(3):
             fail(queue)
         queue.open()
-        second = queue.open()
+        second = reserve(queue)
         queue.abort(second.xid)
     for count in range(3):
         with make() as queue:
@@ -368,9 +370,9 @@ def test_readers_that_die_count_as_attempts(make: MakeQueue) -> None:
         with make(max_attempts=3) as queue:
             if not len(queue):
                 queue.put_many([b"deadly", b"good"])
-            assert queue.open().data == b"deadly"
+            assert reserve(queue).data == b"deadly"
     with make(max_attempts=3) as queue:
-        assert queue.open().data == b"good"
+        assert reserve(queue).data == b"good"
         with make("cars_parked") as parked:
             assert list(parked) == [b"deadly"]
 
@@ -423,7 +425,7 @@ def test_an_item_that_cannot_be_parked_comes_back_to_the_head(make: MakeQueue, t
 def test_an_item_on_its_way_is_not_open_to_others(make: MakeQueue) -> None:
     with make(max_attempts=1) as queue:
         queue.put(b"bad")
-        item = queue.open()
+        item = reserve(queue)
         queue._engine.abort([item.xid])
         with pytest.raises(WrongUse, match="no transaction 1"):
             queue.confirm(item.xid)
@@ -540,7 +542,7 @@ def test_threads_put_to_families_without_waiting_for_each_other(make: MakeQueue)
                 parent.put(b"%b%d" % (letter, number))
                 audit.get()
 
-        for thread in [in_a_thread(lambda letter=letter: put(letter)) for letter in (b"a", b"b", b"c")]:
+        for thread in [in_a_thread(partial(put, letter)) for letter in (b"a", b"b", b"c")]:
             thread.result(DEADLINE_SECONDS)
         assert len(parent) == 600
         assert len(audit) == 0

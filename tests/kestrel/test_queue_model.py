@@ -81,8 +81,9 @@ class Model:
 
     def is_full(self, contents: list[bytes]) -> bool:
         size = sum(len(item.data) for item in self.items) + sum(map(len, contents))
-        too_many = len(self.items) + len(contents) > self.options.get("max_items", 10**9)
-        return too_many or size > self.options.get("max_bytes", 10**9)
+        most_items: int = self.options.get("max_items", 10**9)
+        most_bytes: int = self.options.get("max_bytes", 10**9)
+        return len(self.items) + len(contents) > most_items or size > most_bytes
 
     def put(self, contents: list[bytes], expires: float | None) -> bool:
         """Whether they were taken."""
@@ -330,8 +331,8 @@ class QueueMachine(RuleBasedStateMachine):
 
 
 def machine(examples: int, steps: int) -> Any:
-    machine = type("Machine", (QueueMachine,), {})
-    found: Any = machine.TestCase
+    machine: Any = type("Machine", (QueueMachine,), {})
+    found = machine.TestCase
     found.machine = machine
     found.settings = settings(
         max_examples=examples,

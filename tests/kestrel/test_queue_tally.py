@@ -214,7 +214,10 @@ def state_with_attempts(disk: SimulatedDisk, dialect: Any) -> Any:
         survey = Survey(reader, files)
         found = survey.tally
         loaded = survey.load(range(found.added))
-        keep = lambda operation: (operation.data, operation.added or 0, operation.expires)  # noqa: E731
+
+        def keep(operation: Operation) -> tuple[bytes | None, int, int | None]:
+            return operation.data, operation.added or 0, operation.expires
+
         run = [(keep(loaded[number]), loaded[number].xid or 0) for number in range(found.first, found.added)]
         front = [(keep(loaded[number]), attempts) for number, attempts in found.front()]
         reserved = [(xid, keep(loaded[number]), attempts) for xid, number, attempts in found.open()]

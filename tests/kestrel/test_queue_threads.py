@@ -8,6 +8,7 @@ import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -116,7 +117,7 @@ def test_each_item_goes_to_one_thread_and_in_the_order_of_its_producer(
     monkeypatch.setattr(care, "SMALL_BYTES", 500)  # so that the thread of the queue has something to do
     with make(**options) as queue:
         consumers = [in_a_thread(lambda: consumer(queue)) for _ in range(6)]
-        results([in_a_thread(lambda name=name: produce(queue, name, count)) for name in range(6)])
+        results([in_a_thread(partial(produce, queue, name, count)) for name in range(6)])
         for _ in consumers:
             queue.put(END)
         found = results(consumers)
@@ -135,7 +136,7 @@ def test_each_item_goes_to_one_thread_and_in_the_order_of_its_producer(
 
 def test_what_is_left_is_in_the_order_of_its_producers(make: MakeQueue) -> None:
     with make(**SMALL) as queue:
-        results([in_a_thread(lambda name=name: produce(queue, name, 300)) for name in range(4)])
+        results([in_a_thread(partial(produce, queue, name, 300)) for name in range(4)])
     with make() as queue:
         left = [tuple(map(int, data.split())) for data in queue]
     for name in range(4):
@@ -209,8 +210,8 @@ def test_every_child_gets_every_item_once_and_all_in_the_same_order(make: MakeQu
     names = ["orders", "orders+audit", "orders+mail"]
     with make(names[0], sync=sync) as parent, make(names[1], sync=sync) as audit, make(names[2]) as mail:
         family = [parent, audit, mail]
-        consumers = [in_a_thread(lambda queue=queue: consume(queue)) for queue in family]
-        results([in_a_thread(lambda name=name: produce(parent, name, count)) for name in range(4)])
+        consumers = [in_a_thread(partial(consume, queue)) for queue in family]
+        results([in_a_thread(partial(produce, parent, name, count)) for name in range(4)])
         parent.put(END)
         first, second, third = results(consumers)
         assert first == second == third
@@ -311,7 +312,7 @@ def test_nothing_comes_in_time(make: MakeQueue, timeout: float) -> None:
 def test_a_timeout_may_be_as_long_as_one_likes(make: MakeQueue) -> None:
     with make() as queue:
         for timeout in (1e9, 1e30, float("inf")):
-            waiting = in_a_thread(lambda timeout=timeout: queue.get(timeout))
+            waiting = in_a_thread(partial(queue.get, timeout))
             come_to_wait(queue)
             queue.put(b"one")
             assert waiting.result(DEADLINE_SECONDS) == b"one"
@@ -326,7 +327,7 @@ def test_32_threads_share_their_syncs(make: MakeQueue) -> None:
     with make(sync="always", disk=disk) as queue:
         disk.opened.clear()
         before = disk.syncs
-        threads = [in_a_thread(lambda number=number: queue.put(b"%d" % number)) for number in range(32)]
+        threads = [in_a_thread(partial(queue.put, b"%d" % number)) for number in range(32)]
         until(lambda: len(queue) == 32)
         assert not any(thread.done() for thread in threads)
         disk.opened.set()
@@ -384,7 +385,7 @@ def test_threads_at_work_when_the_queue_is_closed_end_with_a_clear_error(make: M
                 queue.put(b"%d %d" % (name, number))
                 acknowledged[name].add(b"%d %d" % (name, number))
 
-        threads = [in_a_thread(lambda name=name: put_for_ever(name)) for name in range(4)]
+        threads = [in_a_thread(partial(put_for_ever, name)) for name in range(4)]
         started.wait(DEADLINE_SECONDS)
         queue.close()
         for thread in threads:

@@ -7,7 +7,7 @@ import math
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypedDict
 
 import pytest
 
@@ -64,11 +64,16 @@ def test_a_name_that_leaves_no_room_for_where_items_are_parked_is_told_at_once(t
         assert len(queue) == 0
 
 
+NO_SECONDS: list[Any] = ["x", True, math.nan, 0, b"1", []]
+
+
 @pytest.mark.parametrize(
     "options",
-    [{"sync": value} for value in (None, 3, b"always", "often")]
-    + [{name: value} for name in ("max_age", "sweep_seconds") for value in ("x", True, math.nan, 0, b"1", [])]
-    + [{name: 1.5} for name in ("max_items", "max_attempts", "max_memory_bytes", "buffer_bytes")],
+    [
+        *({"sync": value} for value in (None, 3, b"always", "often")),
+        *({name: value} for name in ("max_age", "sweep_seconds") for value in NO_SECONDS),
+        *({name: 1.5} for name in ("max_items", "max_attempts", "max_memory_bytes", "buffer_bytes")),
+    ],
 )
 def test_options_that_make_no_sense(options: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(WrongUse):
@@ -132,12 +137,21 @@ def test_no_such_number_of_items_is_put_back(most: Any, tmp_path: Path) -> None:
         unpark(path, most=most)
 
 
+class Moves(TypedDict, total=False):
+    expire_to: str
+    park: str
+
+
+def moves_to(option: Literal["expire_to", "park"], queue: str) -> Moves:
+    return {"expire_to": queue} if option == "expire_to" else {"park": queue}
+
+
 @pytest.mark.parametrize("option", ["expire_to", "park"])
-def test_items_do_not_move_to_the_own_child(option: str, tmp_path: Path) -> None:
+def test_items_do_not_move_to_the_own_child(option: Literal["expire_to", "park"], tmp_path: Path) -> None:
     """It would be opened with its parent's limits at the next start, and would have to move its items to itself."""
     with pytest.raises(WrongUse, match=r"cannot move to news\+late, which gets all of them"):
-        Queue(tmp_path, "news", max_attempts=2, **{option: "news+late"})
-    with Queue(tmp_path, "news+late", max_attempts=2, **{option: "news"}) as child:
+        Queue(tmp_path, "news", max_attempts=2, **moves_to(option, "news+late"))
+    with Queue(tmp_path, "news+late", max_attempts=2, **moves_to(option, "news")) as child:
         child.put(b"a")
         assert list(child) == [b"a"]
 

@@ -76,7 +76,9 @@ def a_replay_among_threads() -> None:
             with contextlib.suppress(WrongUse):
                 assert len(replay.items()) % 500 == 0
             with contextlib.suppress(WrongUse):
-                assert replay.open() == replay.anomalies == replay.events == []
+                assert replay.open() == []
+                assert replay.anomalies == []
+                assert replay.events == []
 
     in_threads(add, add, ask)
 
@@ -161,7 +163,11 @@ def closing_while_an_argument_is_converted() -> None:
             buffer.refusing = True
             return 1
 
-    for call in (lambda: buffer.unremove(Closing()), lambda: buffer.addx(b"", added=Closing())):  # type: ignore[arg-type]
+    calls: list[Callable[[], object]] = [
+        lambda: buffer.unremove(Closing()),  # type: ignore[arg-type]
+        lambda: buffer.addx(b"", added=Closing()),  # type: ignore[arg-type]
+    ]
+    for call in calls:
         buffer.refusing = False
         with pytest.raises(WrongUse):
             call()

@@ -65,7 +65,7 @@ def _number(operation: Operation) -> int:
     return (operation.count if operation.op == "state_dump" else operation.xid) or 0
 
 
-@pytest.fixture(params=TWINS.values(), ids=TWINS)
+@pytest.fixture(params=TWINS.values(), ids=list(TWINS))
 def twin(request: pytest.FixtureRequest) -> Any:
     return request.param
 

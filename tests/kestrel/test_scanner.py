@@ -51,7 +51,12 @@ def test_an_incomplete_operation_is_waited_for(tmp_path: Path) -> None:
 
 def test_it_waits_for_another_thread(tmp_path: Path) -> None:
     with Writer(tmp_path / "cars") as writer, Scanner(tmp_path / "cars", timeout=30) as scanner:
-        thread = threading.Thread(target=lambda: (writer.addx(b"A", added=ADDED), writer.flush()))
+
+        def append() -> None:
+            writer.addx(b"A", added=ADDED)
+            writer.flush()
+
+        thread = threading.Thread(target=append)
         thread.start()
         assert next(iter(scanner)) == A
         thread.join()

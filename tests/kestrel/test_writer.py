@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -74,14 +75,15 @@ def test_an_item_is_added_now_unless_told_otherwise(tmp_path: Path) -> None:
 
 def test_what_the_format_cannot_hold_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
     with Writer(tmp_path / "cars") as writer:
-        for call in (
+        calls: list[Callable[[], object]] = [
             lambda: writer.addx(b"", 0),
             lambda: writer.addx(b"", added=2**63),
             lambda: writer.confirm_remove(2**31),
             lambda: writer.append(Operation("remove", 5)),
             lambda: writer.append_encoded(b"\x02", 1),
             lambda: writer.append_encoded(b"\x01\x01", 1),
-        ):
+        ]
+        for call in calls:
             with pytest.raises(WrongUse):
                 call()
         with pytest.raises(TypeError):

@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 from pathlib import Path
+from unittest import mock
 
 from logwright.cli import main
 from logwright.core.io.disk import RealDisk
@@ -34,8 +35,8 @@ def run(moment: str, arguments: list[str]) -> int:
         if (moment == AFTER and target.name == "manifest.json") or (moment == AMONG and target.name[:5] == "part-"):
             die()
 
-    RealDisk.rename = rename  # type: ignore[method-assign]
-    return main(arguments)
+    with mock.patch.object(RealDisk, "rename", rename):
+        return main(arguments)
 
 
 if __name__ == "__main__":

@@ -88,11 +88,16 @@ def make_archive() -> None:
         options = f"{PLAIN_JAVA} -XX:ArchiveClassesAtExit={fresh} {_ERRORS_ONLY}"
         environment = os.environ | {"SPARK_HOME": str(home()), "PYSPARK_PYTHON": sys.executable}
         command = [str(home() / "bin" / "spark-submit"), "--master", "local[2]", "--driver-java-options", options]
-        quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         # A job that fails or hangs leaves no archive, or half of one: then there is none.
         with contextlib.suppress(subprocess.SubprocessError, OSError):
             subprocess.run(
-                [*command, str(JOB), directory], env=environment, timeout=DEADLINE_SECONDS, check=True, **quiet
+                [*command, str(JOB), directory],
+                env=environment,
+                timeout=DEADLINE_SECONDS,
+                check=True,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
             )
             fresh.rename(ARCHIVE)
         fresh.unlink(missing_ok=True)

@@ -82,15 +82,16 @@ def by_journal(rows: Iterable[Row], names: Iterable[str]) -> Rows:
 
 def write_random(root: Path, dice: random.Random) -> list[Path]:
     """A journal, or a root of shards; the directories of its journals."""
-    options = {
-        "segment_size": dice.choice([700, 3000, 20_000, 1 << 30]),
-        "checksums": dice.random() < 0.25,
-    }
+    segment_size, checksums = dice.choice([700, 3000, 20_000, 1 << 30]), dice.random() < 0.25
     bit = dice.choice([0, 0, 0, 1, 2])
     sizes = [0, 1, 20, 20, 200]
     if dice.random() < 0.15:  # files that are cut into several splits
-        bit, options["segment_size"], sizes = 0, 1 << 20, [0, 300, 3000, 30_000]
-    with ShardedWriter(root, "web", bit, **options) if bit else Writer(root, **options) as writer:
+        bit, segment_size, sizes = 0, 1 << 20, [0, 300, 3000, 30_000]
+    with (
+        ShardedWriter(root, "web", bit, segment_size=segment_size, checksums=checksums)
+        if bit
+        else Writer(root, segment_size=segment_size, checksums=checksums)
+    ) as writer:
         for number in range(dice.randrange(20, 250)):
             value = dice.randbytes(dice.choice(sizes))
             writer.append(value, b"%d" % dice.randrange(30), number % 256, dice.choice(TIMES))
@@ -172,7 +173,7 @@ def from_arrow(root: Path, name: str, mode: Any) -> Iterator[Row]:
     for batch in found:
         batch = batch.set_column(4, "timestamp", batch.column("timestamp").view("int64"))
         for row in batch.to_pylist():
-            yield Row(name, *row.values(), None)
+            yield Row._make([name, *row.values(), None])
     if mode == "permissive":
         for wrong in found.damages:
             yield damage_row(name, wrong)
@@ -341,11 +342,11 @@ def test_failfast_refuses_at_the_same_place(root: Path, expected: dict[str, Rows
 
 def unified_row(row: Any) -> Row:
     kind = None if row.detail is None else json.loads(row.detail)["type"]
-    return Row(*row[:6], kind, *map(as_bytes, row[7:9]), row.damage)
+    return Row._make([*row[:6], kind, *map(as_bytes, row[7:9]), row.damage])
 
 
 def typed_row(row: Any) -> Row:
-    return Row(*row[:7], *map(as_bytes, row[7:9]), row[9])
+    return Row._make([*row[:7], *map(as_bytes, row[7:9]), row[9]])
 
 
 def as_bytes(data: Any) -> bytes | None:

@@ -15,6 +15,7 @@ from logwright.appendfile import Checkpoint, Data, Reader, Segment, Writer
 from logwright.errors import HistoryUnavailable
 from logwright.pipeline import tables
 from logwright.pipeline.checks import COLUMNS
+from logwright.pipeline.segments import segments
 from logwright.spark.stream import JournalStream
 from tests.appendfile.samples import add_lost
 
@@ -59,7 +60,7 @@ def test_records_are_rows_in_both_kinds_of_columns_and_segments_a_table(spark: A
     assert [(row.file, row.position, row.op, row.value) for row in shared.collect()] == [
         (item.file, item.span.start, item.record.kind, getattr(item.record, "data", None)) for item in records
     ]
-    found = tables.segments(tables.events(shared))
+    found = segments(tables.events(shared))
     assert tuple(found.columns) == COLUMNS["segments"]
     expected = Reader(journal).segments()
     assert [

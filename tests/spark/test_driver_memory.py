@@ -91,7 +91,7 @@ def stage(root: Path, count: int) -> list[Staged]:
 
 
 def test_committing_ten_times_the_records_takes_no_more_memory(tmp_path: Path) -> None:
-    peaks = {}
+    peaks: dict[int, int] = {}
     for count in (FEW, FEW, MANY):
         root = tmp_path / f"{len(peaks)} {count}"
         staged = stage(root, count)

@@ -23,6 +23,7 @@ from logwright.kestrel.files.reader import Reader
 from logwright.kestrel.files.writer import Writer
 from logwright.kestrel.model.replay import QueueItem
 from logwright.pipeline import tables
+from logwright.pipeline.queue_items import queue_items
 from logwright.spark.reading import list_journals
 from logwright.spark.stream import JournalStream
 from tests.kestrel.journals import lived_queue, random_queue
@@ -341,7 +342,7 @@ def test_items_are_those_of_a_replay_with_all_that_happened_to_them(spark: Any, 
     root = tmp_path / "root"
     make_queues(root)
     records = spark.read.format("logwright").option("mode", "dropmalformed").load(str(root))
-    found = tables.queue_items(tables.events(records), MOMENT)
+    found = queue_items(tables.events(records), MOMENT)
     millis = found.withColumns({name: F.unix_millis(name) for name in ("added", "expires")})
     by_queue: dict[Path, list[dict[str, Any]]] = {}
     for row in millis.collect():

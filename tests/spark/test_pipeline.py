@@ -249,11 +249,11 @@ def test_increments_have_the_items_and_keys_of_one_run_and_queues_give_the_same_
 ) -> None:
     root, out = tmp_path / "root", tmp_path / "root" / "queues" / "growing"  # a directory there is no part of a queue
     fill(root / "a", 5)
-    chosen = {"moment": datetime.datetime(1970, 1, 1, 0, 0, 9, tzinfo=datetime.UTC)}
+    moment = datetime.datetime(1970, 1, 1, 0, 0, 9, tzinfo=datetime.UTC)
     for step in range(3):
         use(root, step)
-        increment(spark, root, out, **chosen)
-    run(Settings(str(root), str(tmp_path / "at once"), **chosen), spark)
+        increment(spark, root, out, moment=moment)
+    run(Settings(str(root), str(tmp_path / "at once"), moment=moment), spark)
     assert content(out, "queue_items") == content(tmp_path / "at once", "queue_items")
     states = Counter(row[3] for row in content(out, "queue_items") if row[1] == "cars")
     assert (states["expired"] > 0, states["waiting"] > 0, states["open"] > 0, sum(states.values())) == (
@@ -276,7 +276,7 @@ def test_increments_have_the_items_and_keys_of_one_run_and_queues_give_the_same_
     whole = ("queue_items", "kv_history", "kv_state")
     files = [table_files(out, name) for name in whole]
     fill(root / "a", 5)
-    increment(spark, root, out, **chosen)
+    increment(spark, root, out, moment=moment)
     assert [table_files(out, name) for name in whole] == files, "no queue and no store has changed"
     restored = restore(str(out), str(tmp_path / "again"), journals=["queues"], spark=spark)
     assert restored.whole, restored
@@ -286,7 +286,7 @@ def test_increments_have_the_items_and_keys_of_one_run_and_queues_give_the_same_
     with kestrel.Writer(root / "queues" / "cars") as writer:
         writer.pack()  # what was read: the tables keep what the journal has forgotten
         writer.addx(b"last", added=0)
-    increment(spark, root, out, **chosen)
+    increment(spark, root, out, moment=moment)
     kept, left = content(out, "queue_items"), kestrel.Reader(root / "queues" / "cars").queue_state()
     waiting = [row[4] for row in kept if row[1] == "cars" and row[3] in ("waiting", "expired")]
     assert sorted(waiting) == sorted(item.data for item in left.items)
@@ -335,8 +335,11 @@ def test_a_run_that_follows_goes_on_until_it_is_stopped(spark: Any, tmp_path: Pa
     fill(root / "a", 10)
     stop, results, told = threading.Event(), [], [""]
     settings = Settings(str(root), str(out), follow=True, tables=("events",))
-    chosen = {"stop": stop, "progress": lambda what, *_: told.append(what)}
-    thread = threading.Thread(target=lambda: results.append(run(settings, spark, **chosen)))
+
+    def follow() -> None:
+        results.append(run(settings, spark, stop=stop, progress=lambda what, *_: told.append(what)))
+
+    thread = threading.Thread(target=follow)
     thread.start()
     try:
         wait_until(lambda: _rows_of(out) == 10)

@@ -141,7 +141,8 @@ def test_columns_and_options_that_make_no_sense_are_refused(
 ) -> None:
     columns = StructType()
     for column in schema.split(", "):
-        columns.add(*column.lower().split())
+        name, kind = column.lower().split()
+        columns.add(name, kind)
     with pytest.raises(WrongUse, match=reason):
         JournalWriter(columns, {"path": str(tmp_path), **options}, "kestrel", False)
     assert list(tmp_path.iterdir()) == []
@@ -237,6 +238,7 @@ def test_a_stream_is_written_exactly_once_though_a_batch_is_done_again(spark: An
     assert staged(query.target) == []
     with Queue(query.target, "even") as queue:
         first = queue.get()
+    assert first is not None
     query.add_file()
     run_stream(spark, query)
     assert sorted([*data_of(query), first]) == query.expected

@@ -141,7 +141,8 @@ def test_columns_and_options_that_make_no_sense_are_refused(
 ) -> None:
     columns = StructType()
     for column in schema.split(", "):
-        columns.add(*column.lower().split())
+        name, kind = column.lower().split()
+        columns.add(name, kind)
     with pytest.raises(WrongUse, match=reason):
         JournalWriter(columns, {"path": str(tmp_path), **options}, "versioned", False)
     assert list(tmp_path.iterdir()) == []

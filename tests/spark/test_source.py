@@ -311,7 +311,7 @@ def test_one_percent_by_time_is_read_by_reading_less_than_five_percent(
         assert disk.bytes_read < 0.05 * size
     disk.bytes_read = 0
     options = {"path": str(directory), "since": "1970-01-01T00:01:15", "until": "76500000000"}
-    reader = JournalReader(StructType.fromDDL("offset BIGINT"), options, "sej")
+    reader = JournalReader(StructType().add("offset", "bigint"), options, "sej")
     batches = [batch for partition in reader.partitions() for batch in reader.read(partition)]
     assert disk.bytes_read < 0.05 * size
     monkeypatch.undo()
@@ -328,7 +328,9 @@ def test_one_percent_by_time_is_read_by_reading_less_than_five_percent(
 
 
 def offsets(directory: Path, schema: str = "offset BIGINT", **options: str) -> list[int]:
-    reader = JournalReader(StructType.fromDDL(schema), {"path": str(directory), **options}, "sej")
+    wanted = StructType.fromDDL(schema)
+    assert isinstance(wanted, StructType)
+    reader = JournalReader(wanted, {"path": str(directory), **options}, "sej")
     batches = [batch for partition in reader.partitions() for batch in reader.read(partition)]
     assert all(batch.schema.names == reader.names for batch in batches)
     return [offset for batch in batches for offset in batch.column("offset").to_pylist()]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from logwright.pipeline import tables
+from logwright.pipeline.pages import page_versions, transactions
 from logwright.yeltsin.bytes.records import Modify
 from logwright.yeltsin.files import repair
 from logwright.yeltsin.files.reader import Reader
@@ -50,7 +51,7 @@ def test_the_tables_tell_transactions_and_pages_after_each_of_them(spark: Any, t
     events = tables.events(spark.read.format("logwright").load(str(path.parent)))
     _, starts = linked(items)
 
-    rows = tables.transactions(events).orderBy("transaction").collect()
+    rows = transactions(events).orderBy("transaction").collect()
     assert [(row.transaction, row.offset, row.operations) for row in rows] == [
         (index, starts[index], len(item.operations)) for index, item in enumerate(items)
     ]
@@ -61,7 +62,7 @@ def test_the_tables_tell_transactions_and_pages_after_each_of_them(spark: Any, t
         True,
         "journals",
     )
-    versions = tables.page_versions(events).orderBy("page", "version").collect()
+    versions = page_versions(events).orderBy("page", "version").collect()
     reader = Reader(path)
     for page in sorted({row.page for row in versions}):
         told = reader.history(str(page))
@@ -82,7 +83,7 @@ def test_page_versions_forget_what_lost_transactions_may_have_changed(spark: Any
     path.write_bytes(drop(path.read_bytes(), starts[3] + 30, starts[3] + 33))
     assert repair.apply(path, repair.plan(path)) is not None
     events = tables.events(spark.read.format("logwright").load(str(path.parent)))
-    versions = tables.page_versions(events).orderBy("version").collect()
+    versions = page_versions(events).orderBy("version").collect()
     told = [change for change in Reader(path).history("30") if change["event"] != "lost"]
     assert [json.loads(row.ranges) for row in versions] == [change["value"] for change in told]
     assert [row.gaps for row in versions] == [0, 0, 0, 1, 1]

@@ -5,6 +5,7 @@ A tree is a dictionary from the path below the root to the bytes of the file, or
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from logwright.core.io.disk import REAL_DISK, Disk, write_all
@@ -48,7 +49,7 @@ def write_file(disk: Disk, path: Path, data: bytes) -> None:
         file.close()
 
 
-def write_tree(disk: Disk, root: Path, tree: Tree) -> None:
+def write_tree(disk: Disk, root: Path, tree: Mapping[str, bytes | None]) -> None:
     """Put a tree onto a disk, below a directory that is created if need be."""
     _make_parents(disk, root)
     for name in sorted(tree):

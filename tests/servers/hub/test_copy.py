@@ -261,10 +261,12 @@ def test_a_hub_that_takes_small_requests_gets_small_ones_and_refuses_only_messag
     in_loop(work())
 
 
-def test_messages_are_counted_that_the_hub_had_written_when_the_rest_of_their_request_failed(tmp_path: Path) -> None:
+def test_messages_are_counted_that_the_hub_had_written_when_the_rest_of_their_request_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     source = tmp_path / "orders"
     write_journal(source, 600, segment_size=20_000)
-    cut_short = []
+    cut_short: list[int] = []
 
     async def work() -> None:
         async with running(tmp_path / "hub") as hub:
@@ -286,7 +288,7 @@ def test_messages_are_counted_that_the_hub_had_written_when_the_rest_of_their_re
 
                 return asyncio.ensure_future(fail())
 
-            hub.copies.put = put_a_part  # type: ignore[method-assign]
+            monkeypatch.setattr(hub.copies, "put", put_a_part)
             (sent,) = await send_path(access_to(hub), source, client="web", request_bytes=3000)
             assert (sent.messages, sent.bytes, sent.next_offset) == (600, size_of(source), 600)
 

@@ -58,8 +58,9 @@ async def send_while_killing(hub: HubProcess, source: Path, copy: Path, kills: i
     answered = asyncio.Event()
     async with HubClient(Access.load(hub.address), "web") as client:
         turns = Turns(in_flight=8)
-        options = {"request_bytes": 1500, "progress": lambda done, total: answered.set()}
-        sender = Sender(client, source, "orders", turns, **options)
+        sender = Sender(
+            client, source, "orders", turns, request_bytes=1500, progress=lambda done, total: answered.set()
+        )
         sending = asyncio.ensure_future(sender.run())
         for _ in range(kills):
             for _ in range(chance.choice((1, 1, 2, 5, 12))):

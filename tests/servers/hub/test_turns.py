@@ -120,8 +120,9 @@ def test_a_shard_that_is_damaged_does_not_stop_the_others_and_is_told(
 
     async def work() -> None:
         async with running(tmp_path / "hub") as hub:
-            options = {"client": "web", "follow": follow, "failed": failures.append, "request_bytes": 1000}
-            sending = asyncio.ensure_future(send_path(access_to(hub), root, **options))
+            sending = asyncio.ensure_future(
+                send_path(access_to(hub), root, client="web", follow=follow, failed=failures.append, request_bytes=1000)
+            )
             if follow:
                 while hub.copies.written_messages < 100 or not failures:
                     await asyncio.sleep(0.001)

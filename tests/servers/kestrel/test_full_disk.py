@@ -154,8 +154,8 @@ def test_items_of_other_queues_are_handed_out_when_one_of_several_fails(
         assert b"VALUE q" not in answer
         assert answer.count(b"END\r\n") + answer.count(FAILED) == 1
         assert bool(taken) != (answer == FAILED)
-        for name in ("a", "c"):
-            assert served.items(name) == ([b"2"] if name in taken else [b"1\r\n", b"2"])
+        for queue in ("a", "c"):
+            assert served.items(queue) == ([b"2"] if queue in taken else [b"1\r\n", b"2"])
         if kind == "write":
             assert served.items("q") == [b"1\r\n", b"2"]
 

@@ -164,7 +164,7 @@ def test_an_item_that_failed_too_often_is_parked_where_everybody_can_reach_it(tm
 
 
 @pytest.mark.parametrize("limit", [{"max_items": 5}, {"max_bytes": 20}], ids=["items", "bytes"])
-def test_expired_items_move_though_they_are_more_than_a_queue_may_have(limit: dict[str, int], tmp_path: Path) -> None:
+def test_expired_items_move_though_they_are_more_than_a_queue_may_have(limit: Any, tmp_path: Path) -> None:
     clock = Clock()
     settings: dict[str, Any] = {"clock": clock, "limits": OFTEN, "queues": Limits(expire_to="gone", **limit)}
     with serving(tmp_path, **settings) as served, Client(served) as client:
@@ -232,7 +232,11 @@ def test_the_log_tells_once_that_items_cannot_move(tmp_path: Path, caplog: pytes
 
 def test_a_queue_has_what_all_have_but_for_what_its_table_says() -> None:
     common = Limits(max_items=10, max_age=60, expire_to="missed", max_attempts=3)
-    named = {"a": {"max_items": 5, "max_age": None}, "b+c": {"max_attempts": None}, "d": {"park": "graves"}}
+    named: dict[str, dict[str, Any]] = {
+        "a": {"max_items": 5, "max_age": None},
+        "b+c": {"max_attempts": None},
+        "d": {"park": "graves"},
+    }
     limits = QueueLimits(Path("queues"), common, named)
     assert limits.of("other") == limits.of("other+child") == common
     assert limits.of("a") == limits.of("a+b") == Limits(max_items=5, expire_to="missed", max_attempts=3)

@@ -315,11 +315,11 @@ def test_hostile_names_leave_everything_outside_as_it_was(tmp_path: Path) -> Non
         (home / "link+a").symlink_to(canary)
         before = tree(canary)
         count = 0
-        for name, command in itertools.product(HOSTILE, COMMANDS):
-            answer = client.ask(command % name)
-            assert answer.endswith(b"\r\n") or b"noreply" in command, command % name
-            if b"link" in name and command.startswith((b"set", b"monitor")):
-                assert answer.startswith((b"SERVER_ERROR", b"CLIENT_ERROR")), command % name
+        for queue, command in itertools.product(HOSTILE, COMMANDS):
+            answer = client.ask(command % queue)
+            assert answer.endswith(b"\r\n") or b"noreply" in command, command % queue
+            if b"link" in queue and command.startswith((b"set", b"monitor")):
+                assert answer.startswith((b"SERVER_ERROR", b"CLIENT_ERROR")), command % queue
             count += 1
         assert tree(canary) == before
         assert sorted(path.name for path in (tmp_path / "home").iterdir()) == ["file", "queues"]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from serving import serve
@@ -21,7 +21,8 @@ from logwright.spark import session
 
 def processes() -> list[int]:
     """The driver's own processes: its JVM, and this one."""
-    return [int(spark._jvm.java.lang.ProcessHandle.current().pid()), os.getpid()]
+    jvm: Any = spark._jvm
+    return [int(jvm.java.lang.ProcessHandle.current().pid()), os.getpid()]
 
 
 SHARDED = ("value", "value AS key")
@@ -76,7 +77,7 @@ def save_failing(
 ) -> None:
     """Write so many rows, while a task fails after some of them, the first so many times that it is tried."""
 
-    def step(part: int, numbers: Iterator[int]) -> Iterator[tuple[bytes, bytes]]:
+    def step(part: int, numbers: Iterable[int]) -> Iterator[tuple[bytes, bytes]]:
         from pyspark import TaskContext
 
         context = TaskContext.get()
@@ -110,6 +111,13 @@ if __name__ == "__main__":
     )
     for trap in (TrappedSource, TrappedQueueSource, TrappedStoreSource, LimitedSource):
         spark.dataSource.register(trap)
-    actions = {"processes": processes, "stream": stream, "save": save, "save_failing": save_failing}
-    serve({**actions, "save_range": save_range})
+    serve(
+        {
+            "processes": processes,
+            "stream": stream,
+            "save": save,
+            "save_failing": save_failing,
+            "save_range": save_range,
+        }
+    )
     spark.stop()

@@ -10,7 +10,7 @@ import os
 import pickle
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ PAUSE_BEFORE_ROW = 60
 def where() -> list[list[Any]]:
     """What two tasks, each on a machine of its own, know of the package."""
 
-    def look(_: Iterator[int]) -> Iterator[list[Any]]:
+    def look(_: Iterable[int]) -> Iterator[list[Any]]:
         import logwright
         from logwright.core.bytes.compiled import COMPILED
 
@@ -60,14 +60,14 @@ def write(source: str, target: str, split: str, bit: int, marker: str = "") -> N
     frame.write.format("sej").option("shardBit", bit).option("segmentSize", "64k").mode("append").save(target)
 
 
-def pausing(target: str, marker: str) -> Callable[[Iterator[Any]], Iterator[Any]]:
+def pausing(target: str, marker: str) -> Callable[[Iterable[Any]], Iterator[Any]]:
     """A step whose second task waits for its death, at the first try, once the sink behind it has begun to stage.
 
     By then it has given enough rows for some to have left the buffers in between. The marker says which process is to
     die: the executor, whose child is Spark's daemon, whose child is this one.
     """
 
-    def step(rows: Iterator[Any]) -> Iterator[Any]:
+    def step(rows: Iterable[Any]) -> Iterator[Any]:
         from pyspark import TaskContext
 
         context = TaskContext.get()

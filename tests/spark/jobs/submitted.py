@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from logwright.spark import register
 SECONDS = 300
 
 
-def look(_: Iterator[int]) -> Iterator[list[Any]]:
+def look(_: Iterable[int]) -> Iterator[list[Any]]:
     import logwright
     from logwright.core.bytes.compiled import COMPILED
 
@@ -32,7 +32,7 @@ def save(frame: Any, target: str) -> None:
     frame.write.format("sej").option("shardBit", 1).mode("append").save(target)
 
 
-def late(rows: Iterator[Any]) -> Iterator[Any]:
+def late(rows: Iterable[Any]) -> Iterator[Any]:
     """A step that keeps the last row of the last task back until another attempt at that task has come as far."""
     from pyspark import TaskContext
 
