@@ -22,7 +22,7 @@ from logwright.versioned.files.buffer import (
 )
 from logwright.versioned.model.retention import Retention, remove_archives
 from logwright.versioned.model.store import VersionedKVStore
-from tests.support.mapping_disk import MappingDisk
+from tests.support.mapping_disk import MappingDisk, MappingFile
 from tests.support.simulated_disk import SimulatedDisk
 from tests.support.trees import read_file, write_file
 from tests.versioned.stores import HOME, Clock, content_of, journal
@@ -84,6 +84,19 @@ def test_a_buffer_that_has_grown_is_durable_with_its_mark() -> None:
     buffer.close()
 
 
+@pytest.mark.parametrize("mapped", [True, False])
+def test_a_buffer_that_has_grown_has_only_zeros_after_its_entries(mapped: bool) -> None:
+    inner = disk_with(active=journal(ENTRIES, size=4096))
+    disk: Any = MappingDisk(inner) if mapped else inner
+    buffer = Buffer.open(disk, ACTIVE)
+    buffer.set_mark(3500)
+    buffer.grow(8192, mark_at(4096))
+    assert not any(buffer.memory[mark_at(4096) : mark_at(8192)]), "entries that end at the old mark take its place"
+    assert not any(read_file(inner, ACTIVE)[mark_at(4096) : mark_at(8192)])
+    assert buffer.zeroed == (mark_at(4096) if mapped else 8192), "zeros are not written ahead in what was reserved"
+    buffer.close()
+
+
 def test_a_power_cut_while_a_buffer_grows_leaves_every_entry() -> None:
     disk = disk_with(active=journal(ENTRIES, size=4096))
     buffer = Buffer.open(disk, ACTIVE)
@@ -122,6 +135,33 @@ def test_zeros_in_the_place_of_something_are_durable_before_entries_come_there(h
     assert buffer.zeroed == 4096 + AHEAD_BYTES
     assert not any(buffer.memory[4096 : buffer.zeroed])
     buffer.close()
+
+
+def test_zeros_end_at_the_mark_and_then_none_are_missing() -> None:
+    disk: Any = MappingDisk(disk_with(active=journal(ENTRIES, size=AHEAD_BYTES)))
+    buffer = Buffer.open(disk, ACTIVE)
+    buffer.set_mark(4096)
+    buffer.zero_ahead(4096)
+    assert read_mark(buffer.memory, AHEAD_BYTES) == 4096
+    assert buffer.zeroed == AHEAD_BYTES
+    buffer.close()
+
+
+def test_the_space_of_a_buffer_with_holes_is_reserved(monkeypatch: pytest.MonkeyPatch) -> None:
+    allocated: list[int] = []
+    monkeypatch.setattr(MappingFile, "allocate", lambda file, size: allocated.append(size))
+    disk: Any = MappingDisk(disk_with(active=journal(ENTRIES, size=8192)))
+    opened(disk).close()
+    assert allocated == [8192]
+
+
+@pytest.mark.parametrize("mapped", [True, False])
+def test_a_closed_buffer_holds_no_memory(mapped: bool) -> None:
+    inner = disk_with(active=journal(ENTRIES, size=8192))
+    buffer = Buffer.open(MappingDisk(inner) if mapped else inner, ACTIVE)
+    assert len(buffer.memory) == 8192
+    buffer.close()
+    assert len(buffer.memory) == 0
 
 
 def test_archives_go_from_the_old_end_in_whatever_order_names_reach_the_disk() -> None:

@@ -3,6 +3,7 @@
 What must come out is written down in `expected`, by the rules of `leftovers.py`. In every case
 
 - nothing that was in a whole file is gone: it is in the journal, in an archive, or kept aside;
+- only what is nowhere else is kept aside, as `kept` says;
 - a store that is not opened is not touched;
 - opening a second time finds the same.
 """
@@ -19,13 +20,14 @@ from typing import Any, NamedTuple
 import pytest
 
 from logwright.core.bytes.outcome import Malformed
-from logwright.errors import DamagedJournal, LogwrightError
+from logwright.errors import DamagedJournal, LogwrightError, StorageFailed
 from logwright.versioned import Reader, VersionedRecovery
 from logwright.versioned.bytes import codec
 from logwright.versioned.bytes.layout import ENTRY_START
 from logwright.versioned.files.repair import plan
 from logwright.versioned.model.store import VersionedKVStore
 from tests.support.counts import COUNTS
+from tests.support.faulty_disk import FaultyDisk
 from tests.support.simulated_disk import SimulatedDisk
 from tests.support.trees import Tree, read_tree, write_file
 from tests.versioned.stores import HOME, Clock, content_of, journal
@@ -42,6 +44,8 @@ TEMPORARY = journal([(1003, "a", "second"), (1004, "c", 3), (1004, "d", "newer")
 ARCHIVE = zlib.compress(OLD.rstrip(b"\0"))
 IN_ACTIVE_PART = {"a": ("second", 1003)}
 IN_OLD_PART = {"a": ("first", 1001), "b": ([1, 2], 1002)}
+ACTIVE_PART_END = len(journal([(1003, "a", "second")], 1004))
+OLD_PART_END = len(journal([(1001, "a", "first"), (1002, "b", [1, 2])], 1000))
 
 
 def shaped(whole: bytes, cut_at: int) -> dict[str, bytes | None]:
@@ -93,6 +97,33 @@ def expected(case: Case) -> dict[str, Any] | None:
     return None if case.archive != "absent" or case.temporary in ("whole", "cut") else {}
 
 
+def kept(case: Case) -> Tree:
+    """What of an opened store's files is kept aside, by the name of the file and where in it that began."""
+    active, old, temporary, _, half = (case.contents.get(name, b"") for name in FILES)
+    found: Tree = {}
+    if case.active != "whole" and case.old == "whole":
+        found["cars.jrn.@0"] = active
+    elif case.active == "cut":
+        found[f"cars.jrn.@{ACTIVE_PART_END}"] = active[ACTIVE_PART_END:]
+    elif case.active == "absent" and case.old == "cut":
+        found[f"cars.jrn.@{OLD_PART_END}"] = old[OLD_PART_END:]
+    if case.old == "broken":
+        found["cars.jrn.old.@0"] = old
+    if expected(case) in (IN_ACTIVE_PART, IN_OLD_PART):
+        found["cars.jrn.tmp.@0"] = temporary.rstrip(b"\0")
+    if case.half == "whole" and "whole" not in (case.old, case.archive):
+        found["cars.jrn.t1004.zz.tmp.@0"] = half
+    return {name: data for name, data in found.items() if data}
+
+
+def kept_in(tree: Tree) -> Tree:
+    """What is kept aside, by the name of the file and where in it that began."""
+    before = ".logwright/cut/"
+    return {
+        name.removeprefix(before).rpartition(".")[0]: data for name, data in tree.items() if name.startswith(before)
+    }
+
+
 @pytest.fixture(autouse=True)
 def _quiet(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL, logger="logwright")
@@ -106,7 +137,7 @@ def laid_out(case: Case) -> SimulatedDisk:
     return disk
 
 
-def opened(disk: SimulatedDisk) -> VersionedKVStore:
+def opened(disk: Any) -> VersionedKVStore:
     return VersionedKVStore.open(HOME, "cars", 600, disk=disk, background=False, clock=Clock(5000))
 
 
@@ -147,6 +178,7 @@ def check(case: Case) -> None:
     after = read_tree(disk, HOME)
     copies = ("cars.jrn.tmp",) if expected(case) in (STATE, FOUND) else ()  # beside a whole journal that is one
     assert all_entries(before, but=copies) <= all_entries(after), "entries are gone"
+    assert kept_in(after) == kept(case)
     if case.archive in ("empty", "cut") and (case.active, case.old) == ("whole", "whole"):
         assert zlib.decompress(after["cars.jrn.t1004.zz"] or b"") == zlib.decompress(ARCHIVE), "it is made again"
     elif case.archive != "absent":
@@ -218,21 +250,29 @@ def rotten(*at: int) -> bytes:
 
 
 @pytest.mark.parametrize(
-    "data",
+    ("data", "position", "why"),
     [
-        pytest.param(rotten(0), id="another version"),
-        pytest.param(rotten(20), id="broken metadata"),
-        pytest.param(rotten(ACTIVE.index(b"second") + 1), id="a broken entry of the state"),
+        pytest.param(rotten(0), 0, "its beginning is broken", id="another version"),
+        pytest.param(rotten(20), 0, "its beginning is broken", id="broken metadata"),
+        pytest.param(
+            rotten(ACTIVE.index(b"second") + 1),
+            len(journal([], 1004)),
+            "entries end before the position",
+            id="a broken entry of the state",
+        ),
     ],
 )
-def test_a_broken_journal_with_changes_of_its_own_is_not_replaced_by_the_one_before_it(data: bytes) -> None:
+def test_a_broken_journal_with_changes_of_its_own_is_not_replaced_by_the_one_before_it(
+    data: bytes, position: int, why: str
+) -> None:
     disk = SimulatedDisk()
     disk.make_directory(HOME)
     contents = {"cars.jrn": data, "cars.jrn.old": OLD, "cars.jrn.tmp": TEMPORARY}
     for name, content in contents.items():
         write_file(disk, HOME / name, content)
-    with pytest.raises(DamagedJournal, match="has not all of its changes"):
+    with pytest.raises(DamagedJournal, match=f"{why}.*has not all of its changes") as raised:
         opened(disk)
+    assert raised.value.position == position
     tree = read_tree(disk, HOME)
     assert {name: tree[name] for name in contents} == contents
 
@@ -245,3 +285,79 @@ def test_what_took_the_place_of_a_broken_journal_is_told() -> None:
         file = disk.open(store.kept, "read")
         assert file.read_at(0, 1000) == ACTIVE[:82]
         file.close()
+
+
+def test_a_journal_with_the_whole_state_is_the_journal_though_its_tail_is_torn() -> None:
+    disk = laid_out(Case("absent", "whole", "absent", "absent", "absent"))
+    write_file(disk, HOME / "cars.jrn", ACTIVE[: ACTIVE.index(b"new")])
+    with opened(disk) as store:
+        assert content_of(store) == STATE
+        assert store.recovered is not None
+        assert store.initialized == 1004
+    assert zlib.decompress(read_tree(disk, HOME)["cars.jrn.t1004.zz"] or b"") == OLD.rstrip(b"\0")
+
+
+@pytest.mark.parametrize(
+    ("value", "time"),
+    [("second", 1005), ("third", 1003)],
+    ids=["the same value later", "another value of the same time"],
+)
+def test_a_change_of_a_key_that_the_old_journal_has_is_a_change_of_its_own(value: str, time: int) -> None:
+    disk = laid_out(Case("absent", "whole", "absent", "absent", "absent"))
+    broken = bytearray(journal([(1003, "a", "second"), (1004, "c", 3), (time, "a", value)], 1004, 600))
+    broken[20] ^= 0xFF
+    write_file(disk, HOME / "cars.jrn", bytes(broken))
+    with pytest.raises(DamagedJournal, match="has not all of its changes"):
+        opened(disk)
+
+
+def test_a_broken_journal_in_which_too_much_looks_like_an_entry_is_not_replaced() -> None:
+    disk = laid_out(Case("absent", "whole", "absent", "absent", "absent"))
+    write_file(disk, HOME / "cars.jrn", (ENTRY_START + b"\xff") * 1001)
+    with pytest.raises(DamagedJournal, match="has not all of its changes"):
+        opened(disk)
+
+
+def test_an_archive_has_its_name_durably_before_its_journal_is_removed() -> None:
+    """A process may have been killed between the rename and the sync of the directory."""
+    before = laid_out(Case("whole", "whole", "absent", "absent", "absent"))
+    archive = HOME / "cars.jrn.t1004.zz.tmp"
+    write_file(before, archive, ARCHIVE)
+    before.settle()
+    before.rename(archive, HOME / "cars.jrn.t1004.zz")
+    *_, disk = before.process_kills(format="")
+    opened(disk).close()
+    assert [name for name in disk.list_directory(HOME) if name.startswith("cars")] == ["cars.jrn", "cars.jrn.t1004.zz"]
+    for state in disk.crash_states(reorder_names=True, format="versioned"):
+        names = state.list_directory(HOME)
+        assert "cars.jrn.old" in names or "cars.jrn.t1004.zz" in names, state.story
+
+
+@pytest.mark.parametrize(
+    "case",
+    [Case("whole", "absent", "absent", "absent", "whole"), Case("cut", "absent", "whole", "absent", "absent")],
+    ids=["a temporary archive", "a temporary journal"],
+)
+def test_what_cannot_be_kept_aside_on_a_full_disk_stays_where_it_is(case: Case) -> None:
+    (name,) = (name for name in case.contents if name.endswith(".tmp"))
+    data = case.contents[name]
+    disk = laid_out(case)
+    roomy = disk.copy()
+    opened(roomy).close()
+    disk.capacity_bytes = len(data) - 1 + sum(len(content or b"") for content in read_tree(roomy, HOME).values())
+    with opened(disk) as store:
+        assert content_of(store) == expected(case)
+    assert read_tree(disk, HOME)[name] == data
+    disk.capacity_bytes = None
+    opened(disk).close()
+    assert name not in disk.list_directory(HOME)
+
+
+def test_a_failure_to_keep_something_aside_is_raised_unless_the_disk_is_full() -> None:
+    inner = laid_out(Case("whole", "absent", "absent", "absent", "whole"))
+    disk = FaultyDisk(inner, 2, only=["write"])  # the first one is that of the mark
+    with pytest.raises(StorageFailed, match="Input/output error"):
+        opened(disk)
+    assert "/cut/" in disk.failed
+    assert inner.open_files == 0
+    assert read_tree(inner, HOME)["cars.jrn.t1004.zz.tmp"] == ARCHIVE

@@ -172,14 +172,11 @@ class Buffer:
     def zero_ahead(self, position: int, size: int = 0) -> None:
         """Write zeros behind a position that is not used yet: for so many bytes, and a good deal more."""
         start, end = max(position, self.zeroed), min(position + size + AHEAD_BYTES, mark_at(self.size))
-        if start < end:
-            garbage = last_byte(self.memory, start, end)
-            write_zeros(self.file, start, end)
-            if garbage > start:  # then only zeros that are on the disk can be told from what is missing there
-                self.file.sync()
-            self.zeroed = end
-        if end == mark_at(self.size):
-            self.zeroed = self.size
+        garbage = last_byte(self.memory, start, end)
+        write_zeros(self.file, start, end)
+        if garbage > start:  # then only zeros that are on the disk can be told from what is missing there
+            self.file.sync()
+        self.zeroed = self.size if end == mark_at(self.size) else max(start, end)
 
     def set_position(self, position: int) -> None:
         """Let the entries end here: those before it are with the system already."""
@@ -219,11 +216,11 @@ class Buffer:
             raise
         self.memory = _memory_of(self.file, size)
         self.size = size
-        self.zeroed = min(self.zeroed, position) if self.is_mapped else size
+        self.zeroed = position if self.is_mapped else size
         self.set_mark(position)
         old = mark_at(before)
         if old >= position:  # else entries are in its place
-            self.clear(old, min(old + MARK.size, before))
+            self.clear(old, old + MARK.size)
         self.file.sync()
 
     def close(self) -> None:

@@ -28,7 +28,6 @@ from pathlib import Path
 from ...core.io.disk import Disk
 from ...core.io.keep import keep_range
 from ...errors import DamagedJournal, StorageFailed, is_no_space
-from ..bytes.layout import HEADER_BYTES
 from ..files.archives import InflatedStream
 from ..files.archiving import archives_of_old, initialized_of
 from ..files.buffer import Buffer, last_byte
@@ -75,11 +74,9 @@ def _has_the_state(disk: Disk, active: Path, old: Path) -> bool:
                 return True
             if examined is not None and examined.count >= len(state):
                 return True
-            start = HEADER_BYTES - 1 if examined is None else examined.end
+            start, why = (0, "its beginning is broken") if examined is None else (examined.end, examined.reason)
             for entry in later_entries(buffer, start, buffer.size):
-                since = None if entry is None else state.get_with_timestamp(entry.k)
-                if entry is None or since is None or since[1] != entry.t:
-                    why = "its beginning is broken" if examined is None else examined.reason
+                if entry is None or state.get_with_timestamp(entry.k) != (entry.o, entry.t):
                     reason = f"{why}; the journal before it is whole, but has not all of its changes"
                     raise DamagedJournal(active, start, f"{reason}: move one of the two away")
             return False
@@ -139,14 +136,13 @@ def remove_leftovers(disk: Disk, listing: Listing, *, active_begun: int, is_whol
 
 
 def _remove_half_archives(disk: Disk, listing: Listing, active_begun: int) -> None:
-    """Remove archives of the old journal that were not finished; and that, if one was finished under another name."""
+    """Remove archives of the old journal that were not finished; and that, if one of them was finished."""
     whole, half = archives_of_old(disk, listing, active_begun)
     for timestamp in half:
         path = listing.path(archive_name(listing.store, timestamp))
         logger.warning("%s: this archive was not finished; it is written again", path)
         disk.remove(path)
-        listing.archives.remove(timestamp)
-    if whole and active_begun not in whole:
+    if whole:
         disk.sync_directory(listing.directory)  # the archive has its name before the journal loses its own
         disk.remove(listing.path(old_name(listing.store)))
         listing.has_old = False
@@ -154,7 +150,7 @@ def _remove_half_archives(disk: Disk, listing: Listing, active_begun: int) -> No
 
 def _is_whole(disk: Disk, path: Path) -> bool:
     """Whether a file is an archive that can be read to its end."""
-    if not disk.exists(path) or initialized_of(disk, path, compressed=True) is None:
+    if initialized_of(disk, path, compressed=True) is None:
         return False
     file = disk.open(path, "read")
     try:

@@ -63,7 +63,6 @@ def open_journal(disk: Disk, directory: Path, store: str, table: Table, sizes: S
         was_old = had_old and not listing.has_old
         remove_leftovers(disk, listing, active_begun=opened.initialized, is_whole=is_whole, was_old=was_old)
     except BaseException:
-        table.detach_memory()
         opened.buffer.close()
         raise
     opened.kept = opened.kept or kept
@@ -127,7 +126,6 @@ def _open_active(disk: Disk, listing: Listing, table: Table, sizes: Sizes) -> Op
         _clear_the_rest(disk, directory, buffer, examined, opened)
         _make_ready(buffer, opened.position, sizes)
     except BaseException:
-        table.detach_memory()
         buffer.close()
         raise
     return opened
@@ -160,15 +158,15 @@ def _make_ready(buffer: Buffer, position: int, sizes: Sizes) -> None:
     """Make room, and set the mark: from here on, a power cut leaves what `buffer.py` says."""
     size = max(buffer.size, sizes.capacity, LEAST_BYTES)
     size = sizes.grown(size, position) or max(size, 2 * position)
-    if size > buffer.size:
+    if size == buffer.size:
+        buffer.reserve()
+    else:
         try:
             buffer.grow(size, position)
         except StorageFailed as error:  # on a full disk what is there can be read, and changed as far as it has room
             if not is_no_space(error) or buffer.size < LEAST_BYTES or position > mark_at(buffer.size):
                 raise
             logger.warning("%s: its buffer stays as small as it is: %s", buffer.file.path, error)
-    else:
-        buffer.reserve()
     buffer.zero_ahead(position)
     buffer.set_mark(position)
     buffer.sync()
