@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -313,6 +314,32 @@ def test_whichever_call_fails_it_is_all_of_the_old_or_all_of_the_new() -> None:
         found = recover(disk.inner)
         assert found in ((NEW,) if done else (OLD, NEW)), disk.story
         assert disk.inner.open_files == 0, disk.story
+
+
+def test_a_decision_that_was_taken_back_does_not_return_without_its_files_after_a_power_cut(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    disk = started()
+    sync_directory = disk.sync_directory
+
+    def fails_once_decided(path: Path) -> None:
+        if is_being_changed(OUT, disk=disk):
+            raise StorageFailed("sync directory", path, OSError(errno.EIO, "Input/output error"))
+        sync_directory(path)
+
+    monkeypatch.setattr(disk, "sync_directory", fails_once_decided)
+    with Output.open(OUT, disk=disk) as output:
+        staging = output.stage()
+        moves = stage(disk, staging, {"events/part-00000002-00000.parquet": ("events/a", b"events two")})
+        with pytest.raises(StorageFailed, match="Input/output error"):
+            staging.publish(moves, [], {})
+        staging.discard()
+    assert view(disk) == OLD
+    for after in disk.crash_states(most=24, kinds=("order", "subset"), format="pipeline"):
+        decided = is_being_changed(OUT, disk=after)
+        found = recover(after)
+        assert found.pop("events/part-00000002-00000.parquet", None) == (b"events two" if decided else None)
+        assert found == (OLD | {"checkpoint": b"{}"} if decided else OLD), after.story
 
 
 def test_who_fails_after_the_decision_says_that_the_next_run_completes_it() -> None:

@@ -303,7 +303,6 @@ def _roll_forward(disk: Disk, out: Path, manifest: _Manifest) -> None:
     checkpoint = out / HOME / _CHECKPOINT
     replace_file(disk, checkpoint, data, checkpoint.with_name(f"{_CHECKPOINT}.tmp"))
     disk.remove(out / HOME / _MANIFEST)
-    disk.sync_directory(out / HOME)
     _remove_empty_folders(disk, out, manifest.removals)
 
 

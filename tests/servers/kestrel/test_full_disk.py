@@ -7,7 +7,7 @@ import errno
 import logging
 import math
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from logwright.core.io.durability import ALWAYS, NONE, Sync, interval
 from logwright.errors import StorageFailed
 from logwright.kestrel.model.limits import Limits
 from logwright.servers.kestrel import ServerLimits, commits
+from logwright.servers.kestrel.space import Space
 from tests.servers.kestrel.support import Client, Serving, serving
 from tests.support.small_disk import small_disk
 
@@ -350,6 +351,22 @@ def test_what_was_kept_is_not_for_what_is_put_to_other_queues(tmp_path: Path) ->
         assert client.ask(b"set q 0 0 1\r\n2\r\n") == NO_SPACE
         assert client.ask(b"set other 0 0 1\r\n2\r\n") == NO_SPACE
         assert client.ask(b"get other\r\n") == b"VALUE other 0 1\r\n1\r\nEND\r\n"
+
+
+@pytest.mark.parametrize("kind", ["write", "sync"])
+def test_a_reserve_that_the_disk_has_no_space_for_is_given_up(kind: str, tmp_path: Path) -> None:
+    """Some file systems look for space only when a file is synced."""
+    disk: Any = FickleDisk()
+    (tmp_path / ".logwright").mkdir()
+    tasks: list[Callable[[], None]] = []
+    space = Space(disk, tmp_path, 1 << 16, lambda: None, tasks.append)
+    for is_full in (True, False):
+        disk.failing = {kind: errno.ENOSPC} if is_full else {}
+        space.look()
+        tasks.pop()()
+        assert (tmp_path / ".logwright" / ".server.reserve").exists() is not is_full
+    space.look()
+    assert tasks == []
 
 
 @pytest.mark.parametrize("sync", [NONE, ALWAYS], ids=str)
