@@ -121,6 +121,15 @@ def test_a_buffer_that_could_not_grow_has_its_old_length_durably() -> None:
     buffer.close()
 
 
+def test_a_new_buffer_that_there_is_no_space_for_is_closed_and_removed() -> None:
+    disk = disk_with()
+    disk.capacity_bytes = 6000
+    with pytest.raises(StorageFailed, match="No space left"):
+        Buffer.create(disk, disk.open(HOME / "new", "create"), 8192, 100)
+    assert disk.list_directory(HOME) == []
+    assert disk.open_files == 0
+
+
 @pytest.mark.parametrize("has_garbage", [False, True])
 def test_zeros_in_the_place_of_something_are_durable_before_entries_come_there(has_garbage: bool) -> None:
     size = 2 * AHEAD_BYTES
@@ -267,5 +276,6 @@ def test_writes_that_take_less_than_all_are_continued(monkeypatch: pytest.Monkey
     assert buffer.append(100, b"an entry", has_zeros=False) == 108
     assert bytes(buffer.memory[100:109]) == b"an entry\0"
     assert bytes(buffer.memory[8:16]) == (108).to_bytes(8, "little")
-    assert recorded.calls[:3] == ["write 6 at 100", "write 2 at 106", "write 6 at 8"]
+    entry, position = ["write 6 at 100", "write 2 at 106"], ["write 6 at 8", "write 6 at 8", "write 2 at 14"]
+    assert recorded.calls == entry + position
     buffer.close()

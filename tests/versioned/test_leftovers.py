@@ -361,3 +361,20 @@ def test_a_failure_to_keep_something_aside_is_raised_unless_the_disk_is_full() -
     assert "/cut/" in disk.failed
     assert inner.open_files == 0
     assert read_tree(inner, HOME)["cars.jrn.t1004.zz.tmp"] == ARCHIVE
+
+
+def test_a_first_journal_that_was_not_finished_is_in_nobodys_way() -> None:
+    disk = laid_out(Case("absent", "absent", "absent", "absent", "absent"))
+    write_file(disk, HOME / "cars.jrn.tmp", journal([], 1000, 600))
+    with opened(disk) as store:
+        assert (len(store), store.kept) == (0, None)
+    assert [name for name in disk.list_directory(HOME) if name.startswith("cars")] == ["cars.jrn"]
+
+
+@pytest.mark.parametrize("name", ["cars.jrn.t1004.zz", "cars.jrn.t1004.zz.tmp"])
+def test_an_archive_without_its_last_byte_is_not_whole(name: str) -> None:
+    disk = laid_out(Case("whole", "absent", "absent", "absent", "whole"))
+    write_file(disk, HOME / name, ARCHIVE[:-1])
+    opened(disk).close()
+    is_half = name.endswith(".tmp")
+    assert kept_in(read_tree(disk, HOME)) == ({} if is_half else {"cars.jrn.t1004.zz.tmp.@0": ARCHIVE})

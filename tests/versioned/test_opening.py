@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import errno
 import logging
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from logwright.errors import StorageFailed, WrongUse
 from logwright.versioned import Reader, VersionedKVStore
+from logwright.versioned.files import buffer as buffer_module
 from logwright.versioned.files import repair
 from logwright.versioned.files.buffer import LEAST_BYTES, mark_at
 from tests.support.faulty_disk import FaultyDisk
@@ -97,14 +99,33 @@ def test_what_another_program_has_left_after_the_entries_is_kept_and_cleared(at:
     assert read_file(inner, ACTIVE) == journal(ENTRIES, size=1024)
 
 
-def test_a_torn_tail_that_ends_with_its_file_is_in_no_account() -> None:
+@pytest.mark.parametrize("mapped", [True, False])
+def test_what_follows_a_long_stretch_of_zeros_is_cleared_at_once_unless_the_file_is_mapped(
+    mapped: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where it is mapped zeros are written before entries come there."""
+    monkeypatch.setattr(buffer_module, "AHEAD_BYTES", 512)
+    data = bytearray(journal(ENTRIES, size=4096))
+    data[3000] = 7
+    inner = laid_out(bytes(data))
+    with opened(MappingDisk(inner) if mapped else inner) as store:
+        assert (store.kept is None) == mapped
+        assert read_file(inner, ACTIVE)[3000] == (7 if mapped else 0)
+
+
+def test_a_torn_tail_that_ends_with_its_file_is_logged_and_in_no_account(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, logger="logwright")
     data = journal([*ENTRIES, (1003, "c", "x" * 100)])
     disk = laid_out(data[:-20] + bytes(20))
     with opened(disk) as store:
         assert content_of(store) == CONTENT
         assert store.recovered is not None
         assert (store.recovered.start, store.recovered.end) == (END, len(data))
+        assert caplog.messages == [f"{store.recovered}: cut off a torn tail, kept in {store.kept}"]
     assert Reader(ACTIVE, disk=disk).losses() == []
+    caplog.clear()
+    opened(disk).close()
+    assert caplog.messages == []
 
 
 @pytest.mark.parametrize("mapped", [True, False])
@@ -127,6 +148,12 @@ def test_what_a_killed_process_has_written_is_on_the_disk_before_the_mark_says_s
             assert found == {key: wanted[key] for key in list(wanted)[: len(found)]}, state.story
 
 
+def test_a_file_with_nothing_in_it_is_a_new_store_also_where_files_are_mapped(tmp_path: Path) -> None:
+    (tmp_path / "cars.jrn").write_bytes(b"")
+    with VersionedKVStore.open(tmp_path, "cars", LEAST_BYTES, background=False) as store:
+        assert (len(store), store.capacity, store.kept) == (0, LEAST_BYTES, None)
+
+
 # --- how large the buffer is ------------------------------------------------------------------------------------------
 
 
@@ -144,6 +171,15 @@ def test_a_buffer_that_is_large_enough_stays_as_it_is() -> None:
             f"write 16 bytes at {mark_at(1024)} of /stores/cars.jrn",
             "sync /stores/cars.jrn",
         ]
+
+
+def test_zeros_are_written_ahead_of_the_first_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[tuple[int, int]] = []
+    monkeypatch.setattr(buffer_module, "write_zeros", lambda file, start, end: written.append((start, end)))
+    with opened(MappingDisk(laid_out(journal(ENTRIES, size=4096)))) as store:
+        assert written == [(END, mark_at(4096))]
+        store.insert("c", 3)
+        assert written == [(END, mark_at(4096))]
 
 
 # --- a full disk ------------------------------------------------------------------------------------------------------

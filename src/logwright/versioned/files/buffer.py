@@ -76,12 +76,11 @@ def has_zero_sector(memory: Memory | bytes, start: int, end: int, base: int = 0)
 
 def last_byte(memory: Memory, start: int, end: int) -> int:
     """Behind the last byte of a range that is not zero; `start` when all of them are."""
-    while end > start:
-        first = max(start, end - _PIECE_BYTES)
-        found = memory[first:end].rstrip(b"\0")
+    for stop in range(end, start, -_PIECE_BYTES):
+        first = max(start, stop - _PIECE_BYTES)
+        found = memory[first:stop].rstrip(b"\0")
         if found:
             return first + len(found)
-        end = first
     return start
 
 
@@ -157,10 +156,10 @@ class Buffer:
             return end
         write_at = self.file.write_at
         count = write_at(position, entry)
-        if count < len(entry):
+        if count != len(entry):
             self.put(position + count, entry[count:])
         count = write_at(POSITION_AT, counted)
-        if count < len(counted):
+        if count != len(counted):
             self.put(POSITION_AT, counted)
         return end
 

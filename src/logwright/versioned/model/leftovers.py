@@ -136,14 +136,16 @@ def remove_leftovers(disk: Disk, listing: Listing, *, active_begun: int, is_whol
 
 
 def _remove_half_archives(disk: Disk, listing: Listing, active_begun: int) -> None:
-    """Remove archives of the old journal that were not finished; and that, if one of them was finished."""
+    """Remove archives of the old journal that were not finished; and that, if one of them was finished.
+
+    Their names are durable: whoever opens a store syncs its directory first.
+    """
     whole, half = archives_of_old(disk, listing, active_begun)
     for timestamp in half:
         path = listing.path(archive_name(listing.store, timestamp))
         logger.warning("%s: this archive was not finished; it is written again", path)
         disk.remove(path)
     if whole:
-        disk.sync_directory(listing.directory)  # the archive has its name before the journal loses its own
         disk.remove(listing.path(old_name(listing.store)))
         listing.has_old = False
 
