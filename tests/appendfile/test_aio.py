@@ -178,6 +178,19 @@ def test_one_sync_carries_all_that_wait() -> None:
     run(work())
 
 
+def test_what_was_appended_is_durable_after_a_sync() -> None:
+    async def work() -> None:
+        disk = SimulatedDisk()
+        journal, _ = await AppendJournal.open(HOME, sync="none", disk=disk)
+        await journal.append(b"x")
+        assert "contents of /journal/0.journal" in disk.unsynced()
+        await journal.sync()
+        assert "contents of /journal/0.journal" not in disk.unsynced()
+        await journal.close()
+
+    run(work())
+
+
 def test_a_file_ends_before_it_has_more_than_4_mebibytes(tmp_path: Path) -> None:
     async def work() -> None:
         journal, _ = await opened(tmp_path)
