@@ -7,11 +7,12 @@ and never back. These tests read the sources, so that a shortcut is noticed when
 from __future__ import annotations
 
 import ast
+import functools
 import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import pytest
@@ -231,6 +232,75 @@ def test_what_need_not_be_installed_is_imported_where_it_is_used(path: Path) -> 
     assert outside(imports_of(path)) <= allowed
 
 
+# --- no circles -----------------------------------------------------------------------------------------------------
+
+LAZY_PLACES = {"registry.py", "cli/__init__.py", *(f"{format}/format.py" for format in FORMATS)}
+"""What imports within functions so that the rest is loaded when it is used. Elsewhere such imports count as well."""
+_COMPILED_IMPORT = re.compile(
+    r"^[ \t]*(?:from[ \t]+(\.*)([\w.]*)[ \t]+)?c?import[ \t]+(\([^)]*\)|[^\n#]+)", re.MULTILINE
+)
+
+
+def imports_of_compiled(path: Path) -> set[str]:
+    """Everything that a `.pyx` or `.pxd` imports and cimports, as absolute names."""
+    found: set[str] = set()
+    parents = name_of(path).split(".")
+    source = re.sub(r'""".*?"""', "", path.read_text(), flags=re.DOTALL)
+    for dots, base, names in _COMPILED_IMPORT.findall(source):
+        above = parents[: len(parents) - len(dots)] if dots else []
+        for name in names.strip("() \n").split(","):
+            if parts := name.split():
+                full = [*above, *base.split("."), *parts[0].split(".")]
+                found.update({".".join(filter(None, full[:-1])), ".".join(filter(None, full))})
+    return found
+
+
+@functools.cache
+def imports_between_modules() -> dict[str, set[str]]:
+    """Which modules each of our modules imports. One that is interpreted and compiled is one module."""
+    compiled = [path for kind in ("*.pyx", "*.pxd") for path in PACKAGE.rglob(kind)]
+    found: dict[str, set[str]] = {name_of(path): set() for path in [*MODULES, *compiled]}
+    for path in MODULES:
+        found[name_of(path)] |= imports_of(path, when_loaded=place_of(path) in LAZY_PLACES)
+    for path in compiled:
+        found[name_of(path)] |= imports_of_compiled(path)
+    return {name: set(_modules_of(names, found.keys())) - {name} for name, names in found.items()}
+
+
+def _modules_of(names: set[str], known: Collection[str]) -> Iterator[str]:
+    """The modules that have these names, or that the names are imported from."""
+    packages = {name.rpartition(".")[0] for name in names}
+    for name in names - packages:
+        yield from [module for module in (name, name.rpartition(".")[0]) if module in known][:1]
+
+
+def circles(imports: dict[str, set[str]]) -> list[set[str]]:
+    """The groups of modules that import each other in a circle."""
+    reached: dict[str, set[str]] = {}
+    for start in imports:
+        seen: set[str] = set()
+        ahead = [start]
+        while ahead:
+            new = imports[ahead.pop()] - seen
+            seen |= new
+            ahead += new
+        reached[start] = seen
+    groups = {frozenset({other for other in reached[name] if name in reached[other]}) for name in imports}
+    return [set(group) for group in groups if group]
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    assert circles(imports_between_modules()) == []
+
+
+def test_circles_are_noticed_within_functions_and_in_kernels_as_well() -> None:
+    imports = imports_between_modules()
+    assert "logwright.sej.files.state" in imports["logwright.sej.files.reader"], "within a function"
+    assert "logwright.sej.bytes.layout" in imports["logwright.sej.bytes._kernel"], "in a kernel"
+    assert "logwright.core.bytes._buffers" in imports["logwright.sej.bytes._kernel"], "by a cimport"
+    assert circles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"a"}}) == [{"b", "c"}]
+
+
 # --- who may touch files --------------------------------------------------------------------------------------------
 
 FILE_CALLS_OF_OS = {
@@ -287,7 +357,7 @@ def test_the_tests_of_this_file_notice_what_they_forbid() -> None:
     """The helpers see through relative imports, imports within functions, and file calls."""
     reader = PACKAGE / "sej" / "files" / "reader.py"
     assert "logwright.errors.DamagedJournal" in imports_of(reader)
-    assert "logwright.sej.model.replay" in imports_of(reader)
+    assert "logwright.sej.files.state" in imports_of(reader)
     assert "logwright.sej.bytes.codec" in imports_of(reader)
     assert outside(imports_of(PACKAGE / "arrow.py")) == {"pyarrow"}
     tree = ast.parse("Path('x').read_bytes(); (folder / 'x').exists(); self.path.unlink(); found.exists()")

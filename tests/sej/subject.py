@@ -23,13 +23,14 @@ from logwright.sej.bytes import codec
 from logwright.sej.bytes.layout import MAX_KEY_BYTES, NO_TIMESTAMP, OVERHEAD, segment_name
 from logwright.sej.bytes.records import Message
 from logwright.sej.files.index import Entry, Index, packed
+from logwright.sej.files.offset_file import stored_offset
 from logwright.sej.files.reader import Reader
 from logwright.sej.files.repair import plan
 from logwright.sej.files.scanner import Scanner
 from logwright.sej.files.segment import Segment
 from logwright.sej.files.writer import Writer
 from logwright.sej.model.journal import recover
-from logwright.sej.model.offset import Offset, list_offsets, stored_offset
+from logwright.sej.model.offset import Offset, list_offsets
 from tests.contract.scenarios import AppendScenario, RecoverScenario
 from tests.contract.subject import (
     HOME,

@@ -13,9 +13,10 @@ import pytest
 from logwright.core.io.disk import REAL_DISK
 from logwright.errors import Closed, DamagedJournal, HandlerFailed, Locked, StorageFailed, WrongUse
 from logwright.sej.bytes.records import Message
+from logwright.sej.files.offset_file import stored_offset
 from logwright.sej.files.writer import Writer
 from logwright.sej.model.consumer import Consumer, Delivery
-from logwright.sej.model.offset import Offset, read_offset, stored_offset
+from logwright.sej.model.offset import Offset, read_offset
 from tests.sej.samples import MESSAGE_BYTES, make_journal, offsets_of, value_of
 from tests.support.children import Child
 from tests.support.faulty_disk import FaultyDisk

@@ -24,13 +24,14 @@ from logwright.sej import NO_TIMESTAMP
 from logwright.sej.bytes import codec
 from logwright.sej.bytes.layout import DEFAULT_SEGMENT_BYTES, LOCK_NAME, MAX_KEY_BYTES
 from logwright.sej.bytes.records import Message
+from logwright.sej.files.offset_file import stored_offset
 from logwright.sej.files.reader import Reader
 from logwright.sej.files.scanner import Scanner
 from logwright.sej.files.shard import ShardedReader
 from logwright.sej.files.shard_writer import ShardedWriter
 from logwright.sej.files.writer import Writer
 from logwright.sej.model.journal import looks_like, recover
-from logwright.sej.model.offset import Offset, read_offset, stored_offset
+from logwright.sej.model.offset import Offset, read_offset
 from tests.sej.samples import GOLDEN, golden_case, golden_lines
 
 WHOLE = [

@@ -11,9 +11,10 @@ import pytest
 from logwright.core.io.disk import REAL_DISK, Disk
 from logwright.errors import Closed, DamagedJournal, Locked, NotFound, Poisoned, StorageFailed, Truncated, WrongUse
 from logwright.sej.bytes.layout import segment_name
+from logwright.sej.files.offset_file import stored_offset
 from logwright.sej.files.reader import Reader
 from logwright.sej.model.consumer import Consumer
-from logwright.sej.model.offset import Offset, list_offsets, read_offset, reset, stored_offset
+from logwright.sej.model.offset import Offset, list_offsets, read_offset, reset
 from tests.sej.samples import GOLDEN, MESSAGE_BYTES, golden_case, make_journal
 from tests.support.damage import cut, damage_file
 from tests.support.faulty_disk import FaultyDisk, every_fault, forgotten_syncs

@@ -9,8 +9,9 @@ import pytest
 from logwright.errors import HistoryUnavailable, WrongUse
 from logwright.sej.bytes.layout import segment_name
 from logwright.sej.files.reader import Reader
+from logwright.sej.files.state import read_state
 from logwright.sej.model.offset import Offset
-from logwright.sej.model.replay import Extent, SejState, read_state, replay, rewind
+from logwright.sej.model.replay import Extent, SejState, replay, rewind
 from tests.sej.samples import GOLDEN, MESSAGE_BYTES, golden_case, golden_lines, make_journal
 from tests.support.damage import cut, damage_file, noise, overwrite
 

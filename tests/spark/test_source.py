@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import datasource as filters
-from pyspark.sql.types import StructType
+from pyspark.sql.types import LongType, StructType
 
 from logwright.core.bytes.outcome import Damage
 from logwright.errors import LogwrightError, UnknownFormat, WrongUse
@@ -311,7 +311,7 @@ def test_one_percent_by_time_is_read_by_reading_less_than_five_percent(
         assert disk.bytes_read < 0.05 * size
     disk.bytes_read = 0
     options = {"path": str(directory), "since": "1970-01-01T00:01:15", "until": "76500000000"}
-    reader = JournalReader(StructType().add("offset", "bigint"), options, "sej")
+    reader = JournalReader(StructType().add("offset", LongType()), options, "sej")
     batches = [batch for partition in reader.partitions() for batch in reader.read(partition)]
     assert disk.bytes_read < 0.05 * size
     monkeypatch.undo()

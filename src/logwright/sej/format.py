@@ -14,6 +14,7 @@ from ..core.publish.restore import Restore
 from ..core.read.split import Splits
 from ..core.repair.plan import Repairs
 from ..errors import WrongUse
+from .files import offset_file
 from .files.shard import ShardedReader
 from .files.writer import Writer
 from .model import journal, offset, retention
@@ -86,10 +87,10 @@ class _SejConsumers(Consumers):
         return [ConsumedJournal(None, reader.directory, reader)]
 
     def names(self, directory: Path) -> list[str]:
-        return offset.list_consumers(REAL_DISK, directory)
+        return offset_file.list_consumers(REAL_DISK, directory)
 
     def offset(self, directory: Path, name: str) -> int | None:
-        return offset.stored_offset(REAL_DISK, directory, name)
+        return offset_file.stored_offset(REAL_DISK, directory, name)
 
     def plan_reset(
         self,

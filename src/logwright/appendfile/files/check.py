@@ -26,7 +26,7 @@ from ..bytes import codec, kernel
 from ..bytes.layout import HEADER_BYTES, MAX_FILE_BYTES, SUFFIX, parse_name
 from .cursor import Chunk, find_repeated
 from .files import Files, JournalFile, wrong_names
-from .reader import lost_end
+from .opening import lost_end
 
 if TYPE_CHECKING:
     from .reader import Reader

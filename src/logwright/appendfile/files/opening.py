@@ -287,6 +287,21 @@ def pair_in(head: bytes) -> tuple[int, int] | None:
     return (record.checked, record.current) if isinstance(record, Checkpoint) else None
 
 
+def lost_end(file: File, source: JournalFile, before: tuple[int, int] | None) -> Damage | None:
+    """What shows that the file before this one has lost its end; `before` are the ids that it ends with, if known.
+
+    A file begins with these ids, or with those of a checkpoint record that did not fit there. None if it does, and if
+    the account of losses has the segment.
+    """
+    pair = pair_in(file.read_at(0, CHECKPOINT_BYTES))
+    if before is None or pair is None or source.missing or pair[0] < before[0] or pair[1] < before[1]:
+        return None
+    if sum(pair) - sum(before) <= 1 or any(first <= before[1] <= last for first, last in source.lost):
+        return None
+    reason = f"it begins with the ids {pair[0]}, {pair[1]}, and the file before ends with {before[0]}, {before[1]}"
+    return Damage(source.name, 0, 0, f"{reason}: records are missing between them, or these ids are wrong", "gap")
+
+
 def _look(disk: Disk, source: JournalFile) -> _Seen:
     """What a file tells that is not the last: damage in it is for who reads it."""
     seen = _Seen()

@@ -22,12 +22,12 @@ from ...core.read.reading import located as located_in
 from ...core.read.report import Progress, Report, Summary
 from ...errors import HistoryUnavailable, NotFound, WrongUse
 from ..bytes import kernel
-from ..bytes.layout import CHECKPOINT_BYTES, LOCK_NAME, file_name, parse_name
+from ..bytes.layout import LOCK_NAME, file_name, parse_name
 from ..bytes.records import Record
 from ..model.replay import Segment, Segments, difference
 from .cursor import Chunk, Cursor, judge
 from .files import POSITION_BITS, Files, JournalFile, Listing, list_files, note_losses, wrong_names
-from .opening import pair_in
+from .opening import lost_end
 
 ROW_FIELDS: Final = ("kind", "segment", "data", "checked", "current")
 """What a table of records has; no record has all of it."""
@@ -253,21 +253,6 @@ def is_opened(disk: Disk, directory: Path) -> bool:
     """Whether a writer has been in a directory, which may not have written anything yet."""
     lock = directory / LOCK_NAME
     return disk.exists(lock) and not disk.is_directory(lock)
-
-
-def lost_end(file: File, source: JournalFile, before: tuple[int, int] | None) -> Damage | None:
-    """What shows that the file before this one has lost its end; `before` are the ids that it ends with, if known.
-
-    A file begins with these ids, or with those of a checkpoint record that did not fit there. None if it does, and if
-    the account of losses has the segment.
-    """
-    pair = pair_in(file.read_at(0, CHECKPOINT_BYTES))
-    if before is None or pair is None or source.missing or pair[0] < before[0] or pair[1] < before[1]:
-        return None
-    if sum(pair) - sum(before) <= 1 or any(first <= before[1] <= last for first, last in source.lost):
-        return None
-    reason = f"it begins with the ids {pair[0]}, {pair[1]}, and the file before ends with {before[0]}, {before[1]}"
-    return Damage(source.name, 0, 0, f"{reason}: records are missing between them, or these ids are wrong", "gap")
 
 
 # --- chunks to objects ----------------------------------------------------------------------------------------------

@@ -48,8 +48,8 @@ from ..bytes.layout import (
 from ..bytes.records import Checkpoint
 from .cursor import Cursor, Way, find_repeated, find_way, take_way
 from .files import JournalFile, list_files, wrong_names
-from .opening import hint_of, last_pair, pair_in, pair_of
-from .reader import Reader, lost_end
+from .opening import hint_of, last_pair, lost_end, pair_in, pair_of
+from .reader import Reader
 
 __all__ = ["Plan", "Repair", "apply", "plan", "undo"]
 

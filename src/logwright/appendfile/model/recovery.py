@@ -26,8 +26,8 @@ from ...errors import DamagedJournal, Gap, LogwrightError
 from ..bytes.layout import CHECKPOINT_BYTES, MAX_RECORD_BYTES, Done
 from ..files.cursor import Chunk, Cursor, judge
 from ..files.files import JournalFile, list_files
-from ..files.opening import forget_done, pair_of, remove_done
-from ..files.reader import generations, lost_end, segments_of
+from ..files.opening import forget_done, lost_end, pair_of, remove_done
+from ..files.reader import generations, segments_of
 from .replay import Segment, Segments
 
 if TYPE_CHECKING:

@@ -32,7 +32,8 @@ from .codec import Columns
 from .layout import MAX_KEY_BYTES as _MAX_KEY_BYTES
 from .layout import MAX_MESSAGE_BYTES as _MAX_MESSAGE_BYTES
 from .layout import OVERHEAD as _OVERHEAD
-from .records import NOW, check_fields
+from .layout import check_fields
+from .records import NOW
 
 cdef int64_t NO_TIMESTAMP = <int64_t>0x8000000000000000ULL
 cdef int64_t MAX_TIMESTAMP = 0x7FFFFFFFFFFFFFFF

@@ -7,6 +7,8 @@ A quarter of the time of reading messages one by one would otherwise go into mak
 cimport cython
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 
+from .layout import check_fields, check_offset
+
 cdef int64_t NO_TIMESTAMP = <int64_t>0x8000000000000000ULL
 
 
@@ -19,8 +21,6 @@ cdef class Message:
     __match_args__ = ("offset", "timestamp", "type", "key", "value")
 
     def __init__(self, offset, timestamp, type, bytes key not None, bytes value not None):
-        from .records import check_offset, check_fields
-
         check_offset(offset)
         check_fields(b"", b"", type, timestamp)
         self.offset = offset
@@ -41,8 +41,6 @@ cdef class Message:
 
     def validate(self):
         """Raise `WrongUse` or `TooLarge` for what the format cannot hold."""
-        from .records import check_fields
-
         check_fields(self.value, self.key, self.type, self.timestamp)
 
     def __eq__(self, other):

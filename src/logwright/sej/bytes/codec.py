@@ -44,8 +44,9 @@ from .layout import (
     OVERHEAD,
     TRAILER,
     VALUE_SIZE,
+    check_fields,
 )
-from .records import NOW, Message, Now, check_fields
+from .records import NOW, Message, Now
 
 CLEAN, INCOMPLETE, MALFORMED, UNEXPECTED_OFFSET = range(4)
 """How a walk ends: at the end of its bytes, inside a message, at bytes that are no message, at a whole message with

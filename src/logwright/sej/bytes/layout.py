@@ -25,6 +25,8 @@ import re
 import struct
 from typing import Final
 
+from ...errors import TooLarge, WrongUse
+
 HEAD: Final = struct.Struct(">QqBb")
 """offset, timestamp, type, key_size"""
 VALUE_SIZE: Final = struct.Struct(">i")
@@ -69,3 +71,21 @@ def parse_segment_name(name: str) -> int | None:
     """The first offset that a file name stands for; None for a name that is no segment's."""
     match = _SEGMENT_NAME.fullmatch(name)
     return int(match[1], 16) if match else None
+
+
+def check_offset(offset: int) -> None:
+    """Raise `WrongUse` for an offset that does not fit its field."""
+    if not 0 <= offset <= MAX_OFFSET:
+        raise WrongUse(f"offset {offset} is not within 0 and 2^64 - 1")
+
+
+def check_fields(value: bytes, key: bytes, type: int, timestamp: int | None) -> None:
+    """Raise `WrongUse` or `TooLarge` for a message that the format cannot hold."""
+    if len(key) > MAX_KEY_BYTES:
+        raise TooLarge(f"the key has {len(key)} bytes, a sej key has at most {MAX_KEY_BYTES}")
+    if OVERHEAD + len(key) + len(value) > MAX_MESSAGE_BYTES:
+        raise TooLarge(f"a value of {len(value)} bytes makes a message of more than {MAX_MESSAGE_BYTES} bytes")
+    if not 0 <= type <= 255:
+        raise WrongUse(f"type {type} is not within 0 and 255")
+    if timestamp is not None and not NO_TIMESTAMP < timestamp < 2**63:
+        raise WrongUse(f"timestamp {timestamp} does not fit 64 bits of nanoseconds")

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from ...core.bytes.compiled import COMPILED
-from ...errors import TooLarge, WrongUse
-from .layout import MAX_KEY_BYTES, MAX_MESSAGE_BYTES, MAX_OFFSET, NO_TIMESTAMP, OVERHEAD
+from .layout import OVERHEAD, check_fields, check_offset
 
 
 class Now:
@@ -19,24 +18,6 @@ class Now:
 
 NOW: Final = Now()
 """Stands for the time of the append; the default timestamp of a new message."""
-
-
-def check_offset(offset: int) -> None:
-    """Raise `WrongUse` for an offset that does not fit its field."""
-    if not 0 <= offset <= MAX_OFFSET:
-        raise WrongUse(f"offset {offset} is not within 0 and 2^64 - 1")
-
-
-def check_fields(value: bytes, key: bytes, type: int, timestamp: int | None) -> None:
-    """Raise `WrongUse` or `TooLarge` for a message that the format cannot hold."""
-    if len(key) > MAX_KEY_BYTES:
-        raise TooLarge(f"the key has {len(key)} bytes, a sej key has at most {MAX_KEY_BYTES}")
-    if OVERHEAD + len(key) + len(value) > MAX_MESSAGE_BYTES:
-        raise TooLarge(f"a value of {len(value)} bytes makes a message of more than {MAX_MESSAGE_BYTES} bytes")
-    if not 0 <= type <= 255:
-        raise WrongUse(f"type {type} is not within 0 and 255")
-    if timestamp is not None and not NO_TIMESTAMP < timestamp < 2**63:
-        raise WrongUse(f"timestamp {timestamp} does not fit 64 bits of nanoseconds")
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,9 +28,9 @@ from ...errors import LogwrightError, NotFound, StorageFailed, is_refusal
 from ..bytes import codec, kernel
 from ..bytes.layout import HEAD, INDEX_DIRECTORY, MAX_KEY_BYTES, NO_TIMESTAMP, VALUE_SIZE
 from ..bytes.records import Message
-from ..model.replay import Extent, read_consumers
 from .ending import End, find_end, plausible_last
 from .index import ENTRY_BYTES, HEADER_BYTES, Entry, Index, Stretch, header_of, index_path, last_timestamp
+from .offset_file import read_consumers
 from .segment import Chunk, Cursor, Segment, judge, message_span, open_segment, step_back, unchecked
 from .surroundings import check_surroundings
 
@@ -463,22 +463,3 @@ def _if_readable(
         if is_refusal(error):
             raise
         return None
-
-
-# --- for `state` ----------------------------------------------------------------------------------------------------
-
-
-def measure(reader: Reader) -> list[Extent]:
-    """Which messages each segment holds, found from its end. `DamagedJournal` never: damage is `verify`'s to tell."""
-    segments = reader.segments()
-    extents = []
-    for segment in segments:
-        file = open_segment(reader.disk, segment)
-        try:
-            end = find_end(reader.disk, segment, file)
-        finally:
-            file.close()
-        if segment is segments[-1]:
-            reader.torn_tail = end.torn
-        extents.append(Extent(segment.name, segment.first_offset, end.next_offset, end.position))
-    return extents

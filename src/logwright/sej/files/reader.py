@@ -390,7 +390,7 @@ class Reader(ChunkReader[Chunk, Message]):
 
     def state(self, at: int | None = None) -> dict[str, Any]:
         """First and next offset, segments, and committed offsets of the consumers; `at` an offset cuts it there."""
-        from ..model.replay import read_state
+        from .state import read_state
 
         return read_state(self, at).as_json()
 

@@ -21,8 +21,8 @@ from ...core.io.durability import NONE, IntervalSync, SyncLike, parse_sync
 from ...core.write.closing import Closing, is_failure
 from ...errors import Closed, WrongUse
 from ..bytes import kernel
-from ..bytes.layout import DEFAULT_SEGMENT_BYTES, NO_TIMESTAMP
-from ..bytes.records import NOW, Message, Now, check_fields
+from ..bytes.layout import DEFAULT_SEGMENT_BYTES, NO_TIMESTAMP, check_fields
+from ..bytes.records import NOW, Message, Now
 from .shard import check_bits, find_shards, shard_name, stable_hash
 from .writer import BUFFER_BYTES, Writer
 

@@ -20,6 +20,7 @@ from ..bytes.layout import (
     SEGMENT_DIRECTORY,
 )
 from .index import index_path
+from .offset_file import stored_offset
 from .segment import Segment
 
 _LEFTOVERS: Final = (".tmp", TEMPORARY_SUFFIX)
@@ -87,8 +88,6 @@ def _check_offsets(disk: Disk, directory: Path, first: int, following: int, repo
 
 
 def _check_offset(disk: Disk, directory: Path, name: str, first: int, following: int, report: Report) -> None:
-    from ..model.offset import stored_offset
-
     file = f"{OFFSET_DIRECTORY}/{name}{OFFSET_SUFFIX}"
     try:
         offset = stored_offset(disk, directory, name)

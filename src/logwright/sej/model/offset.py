@@ -27,16 +27,16 @@ from typing import Final, Literal, TypeAlias
 from ...core.io.disk import REAL_DISK, Disk, make_directories, replace_file
 from ...core.io.lock import Lock
 from ...core.write.closing import Closing
-from ...errors import Closed, DamagedJournal, Locked, NotFound, Poisoned, Truncated, WrongUse
+from ...errors import Closed, Locked, NotFound, Poisoned, Truncated, WrongUse
 from ..bytes.layout import (
     OFFSET,
     OFFSET_DIRECTORY,
     OFFSET_LOCK_SUFFIX,
-    OFFSET_SUFFIX,
     OFFSET_TEMPORARY_SUFFIX,
     SEGMENT_DIRECTORY,
+    check_offset,
 )
-from ..bytes.records import check_offset
+from ..files.offset_file import list_consumers, offset_path, stored_offset
 from ..files.reader import Reader
 
 logger = logging.getLogger("logwright.sej")
@@ -60,43 +60,7 @@ def check_default(default: str) -> None:
         raise WrongUse(f"default {default!r} is neither 'first' nor 'last'")
 
 
-def offset_path(directory: Path, name: str) -> Path:
-    """Where the offset of a consumer is."""
-    return directory / OFFSET_DIRECTORY / (name + OFFSET_SUFFIX)
-
-
 # --- reading --------------------------------------------------------------------------------------------------------
-
-
-def stored_offset(disk: Disk, directory: Path, name: str) -> int | None:
-    """The offset that a consumer has committed, None when it has not yet. `NotFound` when there is no such consumer."""
-    path = offset_path(directory, name)
-    try:
-        file = disk.open(path, "read")
-    except NotFound:
-        raise NotFound(f"{directory}: there is no consumer {name!r}") from None
-    try:
-        data = file.read_at(0, OFFSET.size + 1)
-    finally:
-        file.close()
-    if not data:
-        return None
-    if len(data) != OFFSET.size:
-        size = len(data) if len(data) < OFFSET.size else disk.file_size(path)
-        raise DamagedJournal(
-            f"{OFFSET_DIRECTORY}/{path.name}", 0, f"an offset file has 0 or {OFFSET.size} bytes, this one has {size}"
-        )
-    value: int = OFFSET.unpack(data)[0]
-    return value
-
-
-def list_consumers(disk: Disk, directory: Path) -> list[str]:
-    """The names of all consumers of a journal, in order, also of those that another program has named its own way."""
-    try:
-        names = disk.list_directory(directory / OFFSET_DIRECTORY)
-    except NotFound:
-        return []
-    return [name.removesuffix(OFFSET_SUFFIX) for name in names if name.endswith(OFFSET_SUFFIX)]
 
 
 def list_offsets(disk: Disk, directory: Path) -> dict[str, int | None]:

@@ -1,19 +1,15 @@
 """What a sej journal stands for: which offsets it holds, in which files, and how far its consumers have come.
 
-`replay` works on extents and offsets alone and never sees bytes. `read_state` asks a reader for them.
+`replay` works on extents and offsets alone and never sees bytes. `files/state.py` finds them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ...core.bytes.outcome import Damage
-from ...errors import DamagedJournal, HistoryUnavailable, StorageFailed, WrongUse
-
-if TYPE_CHECKING:
-    from ..files.reader import Reader
+from ...errors import HistoryUnavailable, WrongUse
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,49 +68,3 @@ def rewind(state: SejState, at: int, bytes_before: int) -> SejState:
             segments.append(replace(segment, next=at, bytes=bytes_before))
     consumers = {name: offset if offset is None else min(offset, at) for name, offset in state.consumers.items()}
     return SejState(state.first, at, tuple(segments), consumers)
-
-
-# --- asking a reader ------------------------------------------------------------------------------------------------
-
-
-def read_state(reader: Reader, at: int | None = None) -> SejState:
-    """The state of the journal behind a reader: now, or when `at` was the offset of the next message."""
-    from ..files.check import measure
-
-    state = replay(measure(reader), read_consumers(reader))
-    return state if at is None else rewind(state, at, _bytes_before(reader, state, at))
-
-
-def read_consumers(reader: Reader) -> dict[str, int | None]:
-    """Where each consumer is; None for one that has not committed, and for one whose offset cannot be read."""
-    from .offset import list_consumers, stored_offset
-
-    if reader.is_single_file:
-        return {}
-    found: dict[str, int | None] = {}
-    for name in list_consumers(reader.disk, reader.directory):
-        try:
-            found[name] = stored_offset(reader.disk, reader.directory, name)
-        except (DamagedJournal, StorageFailed):
-            found[name] = None
-    return found
-
-
-def _bytes_before(reader: Reader, state: SejState, at: int) -> int:
-    """Where the message with an offset begins in its file, or would begin if it came next."""
-    if not state.first <= at < state.next:
-        return state.segments[-1].bytes if state.segments and state.segments[-1].first < at else 0
-    for item in reader.chunks(at, at + 1, mode="dropmalformed"):
-        if not isinstance(item, Damage):
-            return item.position
-    return _bytes_before_missing(reader, state, at)
-
-
-def _bytes_before_missing(reader: Reader, state: SejState, at: int) -> int:
-    """The same for a message that is not there any more: what the whole ones before it in its file take."""
-    segment = max((segment for segment in state.segments if segment.first <= at), key=lambda segment: segment.first)
-    end = 0
-    for item in reader.chunks(segment.first, at, mode="dropmalformed"):
-        if not isinstance(item, Damage) and item.file == segment.file:
-            end = item.position + item.stop - item.start
-    return end

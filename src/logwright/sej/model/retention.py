@@ -41,8 +41,8 @@ from ..bytes.layout import (
 )
 from ..files.ending import find_end
 from ..files.index import Index, remove_index
+from ..files.offset_file import list_consumers, stored_offset
 from ..files.segment import Segment, list_segments, open_segment, step_back
-from .offset import list_consumers, stored_offset
 
 
 @dataclass(frozen=True, slots=True)

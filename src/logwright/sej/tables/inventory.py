@@ -7,8 +7,8 @@ from contextlib import suppress
 
 from ...core.read.inventory import ConsumerEntry, FileEntry
 from ...errors import DamagedJournal, NotFound, StorageFailed
+from ..files import offset_file
 from ..files.reader import Reader
-from ..model import offset as offsets
 
 
 def list_files(part: str, reader: Reader, following: int) -> Iterator[FileEntry]:
@@ -28,9 +28,9 @@ def list_consumers(part: str, reader: Reader, first: int, following: int) -> Ite
     """The consumers of one journal, which has the messages `first` <= offset < `following`."""
     if reader.is_single_file:
         return
-    for name in offsets.list_consumers(reader.disk, reader.directory):
+    for name in offset_file.list_consumers(reader.disk, reader.directory):
         try:
-            offset = offsets.stored_offset(reader.disk, reader.directory, name)
+            offset = offset_file.stored_offset(reader.disk, reader.directory, name)
         except NotFound:
             continue
         except (DamagedJournal, StorageFailed) as error:

@@ -20,13 +20,20 @@ from ...core.publish.restore import Missing, Restore, Written
 from ...errors import DamagedJournal, LogwrightError, WrongUse
 from ..bytes import kernel
 from ..bytes.codec import Columns
-from ..bytes.layout import NO_TIMESTAMP, OFFSET, OFFSET_SUFFIX, SEGMENT_DIRECTORY, parse_segment_name, segment_name
-from ..bytes.records import check_offset
+from ..bytes.layout import (
+    NO_TIMESTAMP,
+    OFFSET,
+    OFFSET_SUFFIX,
+    SEGMENT_DIRECTORY,
+    check_offset,
+    parse_segment_name,
+    segment_name,
+)
 from ..files.index import IndexWriter, index_path
+from ..files.offset_file import offset_path
 from ..files.segment import Segment
 from ..files.shard import parse_shard_name
 from ..files.writer import BUFFER_BYTES
-from ..model.offset import offset_path
 
 _NO_LIMIT: Final = 2**62
 _MAX_NAME_BYTES: Final = 255

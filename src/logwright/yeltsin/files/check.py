@@ -26,9 +26,8 @@ from ...core.repair.plan import report_repairs
 from ...core.times import NANOSECONDS, shown_time
 from ..bytes.layout import COMPLETE, HEADER_BYTES
 from ..bytes.records import OUTCOMES, Transaction
-from .cursor import Chunk
+from .cursor import Chunk, decoded, read_transaction
 from .files import JournalFile, OpenFiles, find_redo, measured, read_head
-from .reader import decoded, read_transaction
 from .seal import is_sealed
 
 if TYPE_CHECKING:

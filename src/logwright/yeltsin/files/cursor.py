@@ -21,6 +21,7 @@ from ...core.read.chunk import FileChunk
 from ...errors import TooLarge
 from ..bytes import codec, kernel
 from ..bytes.layout import HEADER_BYTES, LINK, TRANSACTION_HEAD_BYTES
+from ..bytes.records import Transaction
 from .files import Header, JournalFile, backwards, is_whole, link_place, measure, read_head
 from .naming import believed
 from .stretch import has_end
@@ -249,3 +250,34 @@ def _allocated(size: int, source: JournalFile, position: int) -> memoryview:
         return memoryview(bytearray(size))
     except MemoryError:
         raise TooLarge(f"{source.path} @ {position}: there is no memory for a transaction of {size} bytes") from None
+
+
+# --- chunks to objects ----------------------------------------------------------------------------------------------
+
+
+def decoded(chunk: Chunk) -> list[Transaction]:
+    """The transactions of a chunk."""
+    try:
+        return kernel.transactions(chunk.data, chunk.start, chunk.stop, chunk.count, chunk.base)
+    except MemoryError:
+        raise TooLarge(f"{chunk.source.path} @ {chunk.position}: there is no memory for these transactions") from None
+
+
+def timestamp_at(chunk: Chunk, start: int) -> int:
+    """When the transaction of a chunk that begins at an offset was created, in seconds."""
+    at = start - chunk.base + 16
+    return int.from_bytes(chunk.data[at : at + 8], "little", signed=True)
+
+
+def read_transaction(file: File, source: JournalFile, position: int) -> Transaction:
+    """The transaction at a position that a walk has passed."""
+    size = file.size()
+    end = measure(file, position, size)
+    if end is None:
+        raise Malformed(position, "the file has changed while it was read")
+    try:
+        data = file.read_at(position, end - position)
+    except MemoryError:
+        message = f"{source.path} @ {position}: there is no memory for a transaction of {end - position} bytes"
+        raise TooLarge(message) from None
+    return kernel.transactions(data, 0, len(data), 1, position)[0]

@@ -23,12 +23,12 @@ from ...core.read.reading import FilesReader, located, reaches
 from ...core.read.report import Progress, Report, Summary
 from ...core.repair.losses import Loss
 from ...core.times import NANOSECONDS
-from ...errors import DamagedJournal, HistoryUnavailable, NotFound, TooLarge, WrongUse
-from ..bytes import codec, kernel
+from ...errors import DamagedJournal, HistoryUnavailable, NotFound, WrongUse
+from ..bytes import codec
 from ..bytes.layout import HEADER, HEADER_BYTES, LINK
 from ..bytes.records import Transaction
 from ..model.replay import Pages, PagesState, Ranges, change, difference, gap_of
-from .cursor import Chunk, Cursor
+from .cursor import Chunk, Cursor, decoded, timestamp_at
 from .files import Head, Header, JournalFile, OpenFiles, has_first_transaction, hop, measure, read_head, read_header
 from .judging import judge
 
@@ -288,37 +288,6 @@ class Reader(FilesReader[Chunk, JournalFile, Transaction]):
     def as_json(self, located: Located) -> dict[str, Any]:
         """A transaction as `dump --json` prints it."""
         return transaction_as_json(located)
-
-
-# --- chunks to objects ----------------------------------------------------------------------------------------------
-
-
-def decoded(chunk: Chunk) -> list[Transaction]:
-    """The transactions of a chunk."""
-    try:
-        return kernel.transactions(chunk.data, chunk.start, chunk.stop, chunk.count, chunk.base)
-    except MemoryError:
-        raise TooLarge(f"{chunk.source.path} @ {chunk.position}: there is no memory for these transactions") from None
-
-
-def timestamp_at(chunk: Chunk, start: int) -> int:
-    """When the transaction of a chunk that begins at an offset was created, in seconds."""
-    at = start - chunk.base + 16
-    return int.from_bytes(chunk.data[at : at + 8], "little", signed=True)
-
-
-def read_transaction(file: File, source: JournalFile, position: int) -> Transaction:
-    """The transaction at a position that a walk has passed."""
-    size = file.size()
-    end = measure(file, position, size)
-    if end is None:
-        raise Malformed(position, "the file has changed while it was read")
-    try:
-        data = file.read_at(position, end - position)
-    except MemoryError:
-        message = f"{source.path} @ {position}: there is no memory for a transaction of {end - position} bytes"
-        raise TooLarge(message) from None
-    return kernel.transactions(data, 0, len(data), 1, position)[0]
 
 
 def transaction_as_json(located: Located) -> dict[str, Any]:

@@ -22,8 +22,9 @@ from ...core.format import Located
 from ...core.read.following import FilesScanner
 from ...core.read.reading import located
 from ...errors import Truncated
+from .cursor import decoded
 from .files import list_journals
-from .reader import Reader, decoded
+from .reader import Reader
 
 
 class Scanner(FilesScanner):
