@@ -56,6 +56,7 @@ TESTS = {
     "core/": [
         ("tests/core", ""),
         *((f"tests/sej/test_{name}.py", "") for name in ("checksums", "repair", "restore", "staging")),
+        *((f"tests/kestrel/test_{name}.py", "") for name in ("restore", "staging")),
         *((f"tests/contract/{file}", "sej") for file in CONTRACT),
     ],
     "servers/kestrel/": [("tests/servers/kestrel", "")],

@@ -8,11 +8,14 @@ from pathlib import Path
 import pytest
 
 from logwright.core.io.disk import REAL_DISK
+from logwright.core.io.lock import Lock
 from logwright.core.read.report import Report
+from logwright.core.repair import losses
 from logwright.core.repair import plan as repair
 from logwright.core.repair.losses import Loss, account_path, add_losses, listed, read_losses, remove_losses
 from logwright.core.repair.plan import Cut, Plan
-from logwright.errors import DamagedJournal
+from logwright.errors import DamagedJournal, Locked
+from tests.support.simulated_disk import SimulatedDisk
 
 LOSS = Loss("cars", 40, 12, 1, 3, "items added after 5", "opcode 77", part="cars", fields={"first": 4})
 EXACT = Loss("bikes", 0, 9, 2, 2, "offsets 1 to 2", "size -1", part="bikes")
@@ -44,6 +47,24 @@ def test_an_account_without_lines_is_no_file(tmp_path: Path) -> None:
     add_losses(REAL_DISK, tmp_path, [LOSS], repair="repair-1.json")
     remove_losses(REAL_DISK, tmp_path, "repair-1.json")
     assert not account_path(tmp_path).exists()
+
+
+def test_that_an_account_has_no_lines_any_more_is_durable(simulated_disk: SimulatedDisk) -> None:
+    home = Path("/journal")
+    add_losses(simulated_disk, home, [LOSS], repair="repair-1.json")
+    remove_losses(simulated_disk, home, "repair-1.json")
+    assert f"name {account_path(home)}" not in simulated_disk.unsynced()
+
+
+def test_an_account_that_another_process_changes_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(losses, "_LOCK_WAIT_SECONDS", 0)
+    add_losses(REAL_DISK, tmp_path, [LOSS])
+    with (
+        Lock.acquire(REAL_DISK, account_path(tmp_path).with_name(losses._LOCK_NAME)),
+        pytest.raises(Locked),
+    ):
+        add_losses(REAL_DISK, tmp_path, [EXACT])
+    assert read_losses(REAL_DISK, tmp_path) == [LOSS]
 
 
 def test_json_names_an_exact_number_or_its_bounds() -> None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from pathlib import Path
 
 import pytest
 
-from logwright.core.io.disk import REAL_DISK
+from logwright.core.io.disk import REAL_DISK, Disk, make_directories, write_all
 from logwright.core.publish.restore import Missing, Restored, RestoredJournal, Restoring, Written, check_journals
 from logwright.errors import DamagedJournal, Locked, NotFound, StorageFailed, WrongUse
 from logwright.sej import Writer
+from tests.support.faulty_disk import SYNCS, Fault, every_fault
+from tests.support.simulated_disk import Rename, SimulatedDisk
 from tests.support.trees import read_tree
 
 MADE = RestoredJournal("sej", "a/b", 3, 1, 120, (Missing("", 3, 5),), 80, ("a consumer is lost",))
@@ -203,3 +206,93 @@ def test_the_result_says_what_is_missing() -> None:
             },
         ],
     }
+
+
+# --- all or nothing ---------------------------------------------------------------------------------------------------
+
+OUT = Path("/out")
+FILES = {"a/b/jnl/x": b"first", "a/b/jnl/y": b"second", "c/z": b"third"}
+JOURNALS = {"a/b": MADE, "c/z": MADE}
+
+
+def restore_all(disk: Disk) -> bool:
+    """Restore a journal that is a directory and one that is a file; whether an earlier restore had committed them."""
+    with Restoring(disk, OUT, "request") as restoring:
+        if restoring.completed is not None:
+            return True
+        restoring.refuse_existing(JOURNALS)
+        for number, (path, data) in enumerate(FILES.items()):
+            journal, name = ("c/z", "z") if path == "c/z" else ("a/b", path.removeprefix("a/b/"))
+            task = restoring.directory / str(number)
+            make_directories(disk, (task / name).parent)
+            with contextlib.closing(disk.open(task / name, "create")) as file:
+                write_all(file, 0, data)
+                file.sync()
+            restoring.take(journal, task, [Written(name, 0, 1, 1, len(data))])
+        restoring.publish(JOURNALS, {"c/z": ["z"]})
+        return False
+
+
+def prepared() -> SimulatedDisk:
+    disk = SimulatedDisk()
+    disk.make_directory(OUT)
+    disk.settle()
+    return disk
+
+
+def check(state: SimulatedDisk) -> None:
+    """Each journal is whole or not there; after another restore all of them are, and nothing else is left."""
+
+    def visible() -> dict[str, bytes]:
+        return {name: data for name, data in read_tree(state, OUT).items() if data is not None and name[0] != "."}
+
+    found, is_waiting = visible(), state.exists(OUT / ".logwright" / "restore" / "manifest.json")
+    assert found in ({}, {"c/z": b"third"}, {name: FILES[name] for name in FILES if name != "c/z"}, FILES)
+    assert (found == FILES and not is_waiting) or "restored" not in state.marks
+    if found and not is_waiting:
+        assert found == FILES
+        with pytest.raises(WrongUse, match="is there already"):
+            restore_all(state)
+    else:
+        restore_all(state)
+    assert visible() == FILES
+    assert state.list_directory(OUT / ".logwright" / "restore") == ["lock"]
+
+
+@pytest.mark.parametrize("reorder_names", [False, True])
+def test_a_power_cut_leaves_journals_that_are_whole_or_not_there(reorder_names: bool) -> None:
+    disk = prepared()
+    assert not restore_all(disk)
+    disk.mark("restored")
+    for state in disk.crash_states(most=12, fills=(), reorder_names=reorder_names):
+        check(state)
+
+
+def is_committed(disk: SimulatedDisk) -> bool:
+    return any(isinstance(one, Rename) and one.target_path.endswith("manifest.json") for one in disk.operations)
+
+
+def test_a_power_cut_after_a_kill_and_the_completion_leaves_journals_that_are_whole_or_not_there() -> None:
+    disk = prepared()
+    restore_all(disk)
+    for killed in filter(is_committed, disk.process_kills()):
+        with contextlib.suppress(WrongUse):  # all is in place
+            restore_all(killed)
+            killed.mark("restored")
+        for state in killed.crash_states(most=2, kinds=("subset",), last=killed.inherited + 30):
+            check(state)
+
+
+def test_a_power_cut_after_a_failed_commit_leaves_journals_that_are_whole_or_not_there() -> None:
+    for disk in every_fault(prepared, [Fault(only=SYNCS), Fault(only=SYNCS, forever=True)]):
+        with contextlib.suppress(StorageFailed):
+            restore_all(disk)
+        if not disk.failures or not is_committed(disk.inner):
+            continue
+        failed = len(disk.inner.operations)
+        for state in disk.inner.crash_states(first=failed, most=24, kinds=("subset",)):
+            check(state)
+        with contextlib.suppress(WrongUse):
+            restore_all(disk.inner)
+        for state in disk.inner.crash_states(first=failed, last=failed + 30, most=2, kinds=("subset",)):
+            check(state)

@@ -366,6 +366,21 @@ def test_entries_beyond_the_file_are_told(journal: Path) -> None:
     assert anomaly.message.startswith("3 entries from here on are about blocks behind the end of the file at 4000")
 
 
+def test_the_checksums_of_a_segment_are_durable_when_it_is_finished_and_when_the_writer_is_closed(
+    simulated_disk: SimulatedDisk,
+) -> None:
+    def unsynced_checksums() -> list[str]:
+        return [what for what in simulated_disk.unsynced() if what.endswith(".crc")]
+
+    with Writer(JOURNAL, segment_size=3 * MESSAGE_BYTES, checksums=True, disk=simulated_disk) as writer:
+        for number in range(4):
+            writer.append(value_of(number), timestamp=number)
+        writer.flush()
+        second = f"{JOURNAL / 'jnl' / segment_name(3)}.crc"
+        assert unsynced_checksums() == [f"contents of {second}", f"name {second}"]
+    assert unsynced_checksums() == []
+
+
 @pytest.mark.parametrize("sync", ["none", "always"])
 def test_no_power_cut_makes_what_is_left_fail_its_checksums(simulated_disk: SimulatedDisk, sync: str) -> None:
     disk = simulated_disk

@@ -20,6 +20,7 @@ from logwright.sej.files.index import (
     STRIDE_BYTES,
     Entry,
     Index,
+    IndexWriter,
     build_entries,
     confirms,
     index_path,
@@ -304,6 +305,18 @@ def test_a_writer_goes_on_with_the_index_of_an_earlier_one(tmp_path: Path) -> No
     assert max(gaps) <= 3 * PER_ENTRY
     assert [entry.smallest for entry in index.entries] == [0, *offsets[:-1]]
     assert [entry.largest for entry in index.entries] == [offset - 1 for offset in offsets]
+
+
+def test_a_writer_that_goes_on_after_an_entry_removes_those_behind_it(journal: Path) -> None:
+    segment, index = first_segment(journal), load(journal)
+    assert index is not None
+    writer = IndexWriter.resume(REAL_DISK, segment, index, index.entries[1])
+    assert writer is not None
+    writer.close()
+    assert index_path(segment).stat().st_size == HEADER_BYTES + 2 * ENTRY_BYTES
+    again = load(journal)
+    assert again is not None
+    assert again.entries == index.entries[:2]
 
 
 def test_the_checksum_of_an_entry_is_the_one_that_the_layout_says() -> None:

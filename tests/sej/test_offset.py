@@ -99,6 +99,11 @@ def test_a_new_consumer_begins_with_its_default_and_is_known_from_then_on(journa
         assert last.value == 30, "it had not committed, so its default is looked up again"
 
 
+def test_a_new_consumer_is_known_after_a_power_cut(disk: SimulatedDisk) -> None:
+    with Offset(JOURNAL, "new", disk=disk):
+        assert f"name {JOURNAL / 'ofs' / 'new.ofs'}" not in disk.unsynced()
+
+
 def test_the_default_counts_as_committed_only_after_a_commit_of_it(journal: Path) -> None:
     with Offset(journal, "reader", "last") as offset:
         offset.commit(25)

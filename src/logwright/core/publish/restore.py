@@ -346,7 +346,6 @@ class Restoring(Closing):
             else:
                 moves.append((source, name_of(name)))
         self._refuse_existing(target for _, target in moves)
-        self.disk.sync_directory(self.directory / _JOURNALS)
         manifest = {"version": _VERSION, "run": self.run, "request": self._request, "moves": moves}
         manifest["journals"] = [asdict(journal) for journal in journals.values()]
         self._commit(json.dumps(manifest).encode())
@@ -373,12 +372,8 @@ class Restoring(Closing):
 
     def _finish(self, run: str, moves: Iterable[Sequence[str]]) -> None:
         """Move what is committed into place, as far as that has not been done, and forget the commit."""
-        sources = set()
         for source, target in moves:
             self._move(self._home / run / source, self.out / target)
-            sources.add((self._home / run / source).parent)
-        for directory in sorted(sources):
-            self.disk.sync_directory(directory)  # before the manifest goes, the old names must have
         self.disk.remove(self._home / MANIFEST_NAME)
         self.disk.sync_directory(self._home)
         with contextlib.suppress(LogwrightError):  # what stays is removed by the next restore
