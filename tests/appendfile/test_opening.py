@@ -12,7 +12,7 @@ from logwright.appendfile.bytes.records import Checkpoint, Record
 from logwright.appendfile.files.opening import forget_done
 from logwright.core.io.disk import REAL_DISK, Buffer, OpenMode, RealDisk, RealFile
 from logwright.errors import LogwrightError
-from tests.appendfile.samples import HINT, data, write
+from tests.appendfile.samples import HINT, data, encoded, write
 
 HOME = Path(".logwright")
 ASIDE = HOME / "recovery"
@@ -197,6 +197,15 @@ def test_the_name_of_what_is_done_goes_once_files_tell_its_ids(
     (tmp_path / HOME / done).mkdir(parents=True)
     forget_done(REAL_DISK, tmp_path)
     assert (tmp_path / HOME / done).exists() != is_forgotten
+
+
+def test_what_a_file_tells_after_damage_counts(tmp_path: Path) -> None:
+    bad = b"\xff\0\0\0"
+    content = encoded(Checkpoint(1, 1), *data("a")) + bad + encoded(Checkpoint(1, 2), *data("b"))
+    (tmp_path / "4.journal").write_bytes(content)
+    (tmp_path / HOME / "recovered-3-2-2-25").mkdir(parents=True)
+    forget_done(REAL_DISK, tmp_path)
+    assert not (tmp_path / HOME / "recovered-3-2-2-25").exists()
 
 
 def test_opening_forgets_what_files_tell(tmp_path: Path) -> None:
