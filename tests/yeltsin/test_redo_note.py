@@ -183,6 +183,12 @@ def test_a_sync_that_is_left_out_is_noticed(begin: Callable[[str], SimulatedDisk
     assert fails(disk, wanted)
 
 
+def test_the_name_of_a_note_whose_writer_was_killed_is_durable_before_the_table_is_changed() -> None:
+    disk, wanted = noted(MIDDLE), redone(MIDDLE)
+    opened(disk).close()
+    assert not fails(disk, wanted)
+
+
 def test_without_a_note_a_redo_that_is_killed_breaks_the_lists(monkeypatch: pytest.MonkeyPatch) -> None:
     disk = due(MIDDLE)
     monkeypatch.setattr(RedoNote, "settle", lambda note: None)

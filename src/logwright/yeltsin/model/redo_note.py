@@ -84,8 +84,7 @@ class RedoNote:
             self._found = self._wanted
 
     def remove(self) -> None:
-        """Have no note any more: nothing is to be redone by it."""
+        """Have no note any more: nothing is to be redone by it. One that a power cut brings back is left over."""
         if self.is_there:
             self._disk.remove(self._path)
-            self._disk.sync_directory(self._path.parent)
             self._found = None
