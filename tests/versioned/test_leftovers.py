@@ -170,7 +170,8 @@ def check(case: Case) -> None:
     except DamagedJournal:
         assert expected(case) is None
         after = read_tree(disk, HOME)
-        assert {name: after.get(name) for name in case.contents} == case.contents, "a store was touched that is damaged"
+        found = {name: data for name, data in after.items() if not name.startswith(".logwright")}
+        assert found == case.contents, "a store was touched that is damaged"
         return
     assert content_of(store) == expected(case)
     store.insert("more", 1)

@@ -72,9 +72,8 @@ def open_journal(disk: Disk, directory: Path, store: str, table: Table, sizes: S
 
 def _is_new(disk: Disk, listing: Listing) -> bool:
     """Whether there is no journal to be opened, and one may be begun."""
-    if listing.has_active and not (
-        not listing.has_old and not listing.archives and is_blank(disk, listing.path(active_name(listing.store)))
-    ):
+    active = listing.path(active_name(listing.store))
+    if listing.has_active and (listing.has_old or listing.archives or not is_blank(disk, active)):
         return False
     refuse_to_lose(disk, listing)
     return True
