@@ -91,6 +91,8 @@ NOT_RUN = [
 """What is in the names of the test files that are not run: they are about bytes, or need a loop device."""
 TELLING = ("crash", "fault", "staging", "redo", "restore", "repair", "lock", "durability", "keep")
 """What is in the names of the test files that are tried first."""
+USAGE_ERROR = 4
+"""The exit code of pytest where a test is not there, as when its parameters depend on what is left out."""
 SLACK_SECONDS = 30
 NICE = 10
 MOST_MEMORY_BYTES = 8 << 30
@@ -471,6 +473,8 @@ class Judge:
                 if code == 0:
                     break
                 failed = failing_test(printed)
+                if code == USAGE_ERROR:
+                    return f"survived, for the tests were not run: {printed.strip()[-200:]!r}"
                 if not failed:
                     return f"killed by exit code {code}: {printed.strip()[-200:]!r}"
                 if self._is_sound(failed, tester):

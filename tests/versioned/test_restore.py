@@ -20,10 +20,11 @@ from logwright.versioned.tables.columns import COLUMN_NAMES
 from logwright.versioned.tables.restore import RESTORE, FileWriter
 from logwright.versioned.tables.tables import COLUMNS
 from tests.support.damage import damage_file, overwrite
+from tests.support.simulated_disk import SimulatedDisk
 from tests.versioned import rotated_elsewhere
 from tests.versioned.histories import KEYS, VALUES, random_history
 from tests.versioned.samples import START, journal
-from tests.versioned.stores import Clock
+from tests.versioned.stores import HOME, Clock
 
 EVENTS = ["file", "position", "size", "sequence", "timestamp_ns", "op", "key", "value", "detail"]
 """What an entry is made of, among the columns of the table `events`."""
@@ -47,6 +48,20 @@ def restore(rows: pa.Table, target: Path, listed: Sequence[str] = (), *, batch_r
         return writer.finish()
     finally:
         writer.discard()
+
+
+def test_a_restored_store_is_on_the_disk_when_it_is_finished(tmp_path: Path) -> None:
+    with VersionedKVStore.open(tmp_path, "cars", background=False, clock=Clock(START)) as store:
+        store.insert("a", 1)
+        store.rotate()
+        store.insert("b", 2)
+    disk = SimulatedDisk()
+    writer = FileWriter(HOME, "cars.jrn", listed=listed_in(tmp_path), disk=disk)
+    for batch in events_of(tmp_path / "cars.jrn").to_batches():
+        writer.append_batch(batch)
+    writer.finish()
+    assert disk.list_directory(HOME) == listed_in(tmp_path)
+    assert disk.unsynced() == []
 
 
 def listed_in(directory: Path) -> list[str]:

@@ -70,6 +70,15 @@ def publish_rows(disk: SimulatedDisk, target: StoresTarget, *batches: dict[str, 
     publish(ROOT, "run", [task.finish()], target, disk=disk)
 
 
+def test_changes_that_were_merged_are_on_the_disk_when_their_task_has_finished() -> None:
+    disk = STORES.empty()
+    task = Stage(ROOT, "run", 0, StoresTarget("cars"), gathered_bytes=1, disk=disk)
+    for t in (START + 1, START):
+        task.append_batch(pa.record_batch({"k": ["a"], "o": ["1"], "t": [t]}))
+    task.finish()
+    assert [change for change in disk.unsynced() if change.startswith("contents")] == []
+
+
 # --- what is published ------------------------------------------------------------------------------------------------
 
 
