@@ -341,6 +341,44 @@ def test_a_power_cut_at_any_point_leaves_all_or_none(staging: StagingSubject, st
     assert outcomes == {0, 1}
 
 
+def test_what_a_task_has_staged_is_durable_when_it_is_finished(staging: StagingSubject) -> None:
+    disk = staging.with_journals()
+    staging.stage_two(disk)
+    assert [what for what in disk.unsynced() if what.endswith(".staged")] == []
+
+
+def test_names_that_reach_the_disk_in_any_order_leave_all_or_none(staging: StagingSubject) -> None:
+    disk = staging.published(staging.with_journals())
+    for state in disk.crash_states(most=4, kinds=("subset",), reorder_names=True, seed=1, format=staging.name):
+        staging.check(state)
+
+
+def test_a_power_cut_after_a_kill_brings_no_manifest_back_without_its_files(staging: StagingSubject) -> None:
+    disk = staging.with_journals()
+    staging.publish_two(disk, batch=None)
+    for killed in disk.process_kills(format=""):
+        renamed = any(str(operation).endswith("to " + str(STAGING / "run.manifest")) for operation in killed.operations)
+        if not renamed or killed.exists(STAGING / "run.manifest"):
+            continue
+        staging.recover(killed)
+        for state in killed.crash_states(most=4, kinds=("subset",), format=staging.name):
+            staging.recover(state)
+            assert staging.contents(state) == staging.everything, state.story
+
+
+def test_a_power_cut_after_a_failed_commit_leaves_nothing(staging: StagingSubject) -> None:
+    for disk in failing_calls(staging.with_journals, only=["sync directory"], format=staging.name):
+        try:
+            staging.publish_two(disk, batch=None)
+        except StorageFailed as error:
+            if getattr(error, "__notes__", []):
+                continue  # committed
+            done = len(disk.inner.operations)
+            for state in disk.inner.crash_states(first=done, most=24, kinds=("subset",), format=staging.name):
+                staging.recover(state)
+                assert staging.contents(state) == staging.none, state.story
+
+
 def test_a_kill_at_any_point_leaves_all_or_none(staging: StagingSubject, start: Any) -> None:
     make, none, everything = start
     for state in staging.published(make()).process_kills(format=staging.name):
