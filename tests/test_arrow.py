@@ -17,8 +17,8 @@ from logwright.errors import DamagedJournal, LogwrightError, NotFound, StorageFa
 from logwright.sej.bytes.records import Message
 from logwright.sej.files.reader import Reader
 from logwright.sej.files.shard import ShardedReader
-from logwright.sej.files.shard_writer import ShardedWriter
 from logwright.sej.files.writer import Writer
+from logwright.sej.model.shard_writer import ShardedWriter
 from tests.support.faulty_disk import Fault, every_fault
 from tests.support.simulated_disk import SimulatedDisk
 

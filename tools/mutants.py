@@ -41,7 +41,7 @@ NAMES = ("sej", "kestrel", "appendfile", "versioned", "yeltsin")
 MUTATED = ("core", *NAMES, "servers", "pipeline/commit.py", "pipeline/parquet.py", "arrow.py")
 """Where calls are left out, below src/logwright."""
 RECOVERY = (
-    "core/io/keep.py",
+    "core/io/quarantine.py",
     "sej/files/ending.py",
     "kestrel/model/packing.py",
     "versioned/model/leftovers.py",
@@ -89,7 +89,7 @@ NOT_RUN = [
     "wire",
 ]
 """What is in the names of the test files that are not run: they are about bytes, or need a loop device."""
-TELLING = ("crash", "fault", "staging", "redo", "restore", "repair", "lock", "durability", "keep")
+TELLING = ("crash", "fault", "staging", "redo", "restore", "repair", "lock", "durability", "quarantine")
 """What is in the names of the test files that are tried first."""
 USAGE_ERROR = 4
 """The exit code of pytest where a test is not there, as when its parameters depend on what is left out."""

@@ -19,7 +19,7 @@ from logwright.appendfile.tables.restore import RESTORE, FileWriter
 from logwright.appendfile.tables.splits import SPLITS
 from logwright.core.bytes.outcome import Damage
 from logwright.core.io.disk import REAL_DISK, Disk
-from logwright.core.io.naming import printed
+from logwright.core.io.file_names import printed
 from logwright.errors import DamagedJournal, NotFound, Poisoned, StorageFailed, WrongUse
 from tests.appendfile.samples import HINT, add_lost, data, write
 from tests.support.damage import overwrite

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from logwright import sej
-from logwright.sej.files.shard_writer import ShardedWriter
+from logwright.sej.model.shard_writer import ShardedWriter
 from tests.cli.support import assert_one_error_line, run, start
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import json
-import random
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,10 +12,9 @@ from pathlib import Path
 import pytest
 
 from logwright.core.bytes.outcome import Span
-from logwright.core.checksum import crc32c
 from logwright.core.io.disk import Disk
-from logwright.core.io.keep import cut_directory
 from logwright.core.io.lock import Lock
+from logwright.core.io.quarantine import cut_directory
 from logwright.core.repair import plan as repair
 from logwright.core.repair.plan import Create, Cut, Patch, Plan, Remove, Rename
 from logwright.errors import DamagedJournal, Locked, LogwrightError, NotFound, StorageFailed, WrongUse
@@ -27,7 +25,6 @@ from tests.support.trees import Tree, differences, read_file, read_tree, write_f
 
 HOME = Path("/journal")
 A, B, C, INDEX = noise(2100, seed=1), noise(300, seed=2), noise(700, seed=3), noise(90, seed=4)
-CRC32C = 0x82F63B78
 FAULTS = (
     Fault(errno.EIO),
     Fault(errno.EIO, forever=True),
@@ -496,32 +493,3 @@ def test_bytes_behind_a_cut_that_nobody_has_kept_are_never_cut(disk: SimulatedDi
         with pytest.raises(WrongUse, match="nothing more was changed"):
             repair.undo(state, HOME)
         assert journal(state)["a"] == other
-
-
-# --- what a checksum can settle -------------------------------------------------------------------------------------
-
-
-def test_the_one_bit_that_was_flipped_is_found() -> None:
-    data = noise(64, seed=5)
-    right = crc32c(data)
-    for bit in range(8 * len(data)):
-        wrong = bytearray(data)
-        wrong[bit // 8] ^= 1 << (bit % 8)
-        assert repair.find_flipped_bit(len(data), crc32c(wrong) ^ right, CRC32C) == (bit // 8, 1 << (bit % 8))
-
-
-def test_the_one_bit_is_found_in_a_whole_block_and_two_are_not() -> None:
-    data = noise(64 * 1024, seed=6)
-    right, chance = crc32c(data), random.Random(7)
-    for _ in range(5):
-        first, second = chance.sample(range(8 * len(data)), 2)
-        wrong = bytearray(data)
-        wrong[first // 8] ^= 1 << (first % 8)
-        assert repair.find_flipped_bit(len(data), crc32c(wrong) ^ right, CRC32C) == (first // 8, 1 << (first % 8))
-        wrong[second // 8] ^= 1 << (second % 8)
-        assert repair.find_flipped_bit(len(data), crc32c(wrong) ^ right, CRC32C) is None
-
-
-def test_bytes_that_match_their_checksum_have_no_flipped_bit() -> None:
-    assert repair.find_flipped_bit(100, 0, CRC32C) is None
-    assert repair.find_flipped_bit(0, 1, CRC32C) is None

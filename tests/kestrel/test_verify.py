@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from logwright.core.read.look import MOST_SHOWN_BYTES
 from logwright.core.read.report import Problem
+from logwright.core.read.survey import MOST_SHOWN_BYTES
 from logwright.errors import DamagedJournal
 from logwright.kestrel import Queue
 from logwright.kestrel.files.reader import Reader

@@ -15,9 +15,9 @@ from logwright.errors import Poisoned
 from logwright.sej.bytes.records import Message
 from logwright.sej.files.reader import Reader
 from logwright.sej.files.shard import ShardedReader
-from logwright.sej.files.shard_writer import ShardedWriter
 from logwright.sej.files.writer import Writer
 from logwright.sej.model.offset import Offset
+from logwright.sej.model.shard_writer import ShardedWriter
 from tests.support.interrupts import Case, Interrupt
 
 VALUES = [b"%d" % number * 10 for number in range(6)]

@@ -10,11 +10,19 @@ from pathlib import Path
 import pytest
 
 from logwright.core.bytes.outcome import Damage
-from logwright.core.checksum import BLOCK_BYTES, ENTRY, HEADER, CheckedFile, Checksums, ChecksumWriter, checksum_path
 from logwright.core.io.disk import REAL_DISK, Disk
 from logwright.errors import DamagedJournal
 from logwright.sej.bytes.layout import segment_name
 from logwright.sej.bytes.records import Message
+from logwright.sej.files.checksums import (
+    BLOCK_BYTES,
+    ENTRY,
+    HEADER,
+    CheckedFile,
+    Checksums,
+    ChecksumWriter,
+    checksum_path,
+)
 from logwright.sej.files.reader import Reader
 from logwright.sej.files.scanner import Scanner
 from logwright.sej.files.writer import Writer

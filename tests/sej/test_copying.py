@@ -13,7 +13,7 @@ from logwright.core.io.disk import REAL_DISK
 from logwright.errors import TooLarge, WrongUse
 from logwright.sej import Reader, Writer
 from logwright.sej.bytes.layout import MAX_OFFSET
-from logwright.sej.files.copying import Batch, CopyWriter, Feed, find_difference
+from logwright.sej.model.copying import Batch, CopyWriter, Feed, find_difference
 from tests.support.trees import differences, read_tree
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from logwright.core.io.disk import REAL_DISK, RealDisk
-from logwright.core.read.inventory import ConsumerEntry, FileEntry, Inventory
+from logwright.core.read.splits import ConsumerEntry, FileEntry, Inventory
 from logwright.sej import Offset, ShardedWriter, Writer, clean, open_reader, reset
 from logwright.sej.tables.splits import SPLITS
 from tests.sej.samples import GOLDEN, MESSAGE_BYTES, make_journal

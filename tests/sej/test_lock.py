@@ -10,13 +10,13 @@ from logwright.core.io.disk import REAL_DISK
 from logwright.core.io.lock import Lock
 from logwright.errors import Locked, Poisoned, WrongUse
 from logwright.sej.bytes.layout import LOCK_NAME, segment_name
-from logwright.sej.files.copying import CopyWriter, Feed
 from logwright.sej.files.offset_file import stored_offset
 from logwright.sej.files.reader import Reader
 from logwright.sej.files.repair import apply, plan, undo
-from logwright.sej.files.shard_writer import ShardedWriter
 from logwright.sej.files.writer import Writer
+from logwright.sej.model.copying import CopyWriter, Feed
 from logwright.sej.model.offset import Offset
+from logwright.sej.model.shard_writer import ShardedWriter
 from tests.sej.samples import make_journal, offsets_of
 from tests.support.damage import cut, damage_file
 

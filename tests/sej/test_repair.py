@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from logwright.core.bytes.outcome import Damage
-from logwright.core.checksum import Checksums, ChecksumWriter, checksum_path
 from logwright.core.io.disk import REAL_DISK, Disk
 from logwright.core.repair.plan import Create, Cut, Patch, Plan, Remove, Rename, list_repairs
 from logwright.errors import DamagedJournal, Locked, NotFound, StorageFailed, WrongUse
 from logwright.sej.bytes.codec import encode
 from logwright.sej.bytes.layout import segment_name
 from logwright.sej.bytes.records import Message
+from logwright.sej.files.checksums import Checksums, ChecksumWriter, checksum_path
 from logwright.sej.files.index import Index, index_path
 from logwright.sej.files.reader import Reader
 from logwright.sej.files.repair import apply, plan, rebuild, undo

@@ -34,9 +34,9 @@ from logwright.errors import (
 from logwright.sej.bytes.records import Message
 from logwright.sej.files.reader import Reader
 from logwright.sej.files.shard import ShardedReader, find_shards, parse_shard_name, shard_name, stable_hash
-from logwright.sej.files.shard_scanner import ShardedScanner
-from logwright.sej.files.shard_writer import ShardedWriter
 from logwright.sej.files.writer import Writer
+from logwright.sej.model.shard_scanner import ShardedScanner
+from logwright.sej.model.shard_writer import ShardedWriter
 from tests.sej.samples import GOLDEN, golden_case, golden_lines, make_journal
 from tests.support.simulated_disk import SimulatedDisk
 from tests.support.threads import DEADLINE_SECONDS

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from logwright.core.bytes.outcome import Damage, Mode
-from logwright.core.read.split import Split, Times, pack
+from logwright.core.read.splits import Split, Times, pack
 from logwright.errors import DamagedJournal, NotFound
 from logwright.sej import Message, Reader, ShardedReader, ShardedWriter, Writer
 from logwright.sej.bytes import codec, kernel

@@ -13,7 +13,7 @@ import pytest
 from logwright.core.bytes.outcome import Damage, Mode
 from logwright.core.format import Located
 from logwright.core.io.disk import REAL_DISK
-from logwright.core.read.split import Split, Times
+from logwright.core.read.splits import Split, Times
 from logwright.errors import DamagedJournal, Gap
 from logwright.sej import Reader, ShardedReader, ShardedWriter, Writer
 from logwright.sej.bytes.layout import INDEX_DIRECTORY, MAX_TIMESTAMP, NO_TIMESTAMP

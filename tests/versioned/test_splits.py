@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from logwright.core.bytes.outcome import Damage
-from logwright.core.read.split import Split
+from logwright.core.read.splits import Split
 from logwright.core.times import shown_time
 from logwright.errors import Gap, NotFound
 from logwright.versioned import Reader, StoresReader, open_reader

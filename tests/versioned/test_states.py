@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from logwright.core.io.disk import REAL_DISK
-from logwright.core.read.split import Times
+from logwright.core.read.splits import Times
 from logwright.core.times import shown_time
 from logwright.errors import DamagedJournal, HistoryUnavailable
 from logwright.versioned.bytes.records import Entry

@@ -11,7 +11,7 @@ import pytest
 
 from logwright import arrow
 from logwright.core.bytes.outcome import Damage
-from logwright.core.read.split import Split
+from logwright.core.read.splits import Split
 from logwright.errors import WrongUse
 from logwright.yeltsin.bytes.records import Allocate, Modify, Remove
 from logwright.yeltsin.files.reader import Reader

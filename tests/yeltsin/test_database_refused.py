@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from logwright.core.io.disk import REAL_DISK
-from logwright.core.io.keep import cut_directory
+from logwright.core.io.quarantine import cut_directory
 from logwright.errors import DamagedJournal, Locked, LogwrightError, NotFound, StorageFailed
 from logwright.yeltsin.bytes import codec
 from logwright.yeltsin.bytes.layout import FLAGS_AT, HEADER_BYTES, LAST_AT, LOCK_SUFFIX, NEXT_AT

@@ -10,7 +10,7 @@ from ..core.format import BatchWriter, Evidence, Follower, Format, Reader
 from ..core.io.disk import REAL_DISK, Disk
 from ..core.publish.manifest import Target
 from ..core.publish.restore import Restore
-from ..core.read.split import Splits
+from ..core.read.splits import Splits
 from ..core.repair.plan import Repairs
 from .files.writer import Writer
 from .model import journal

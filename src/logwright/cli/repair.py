@@ -66,7 +66,7 @@ def command(
     repairs = chosen_format(path, format_name).repairs
     if undo:
         return _undo(repairs, path, yes, as_json)
-    plan = repairs.plan(path, accept_checksums=accept_checksums)
+    plan = (repairs.accepting_checksums() if accept_checksums else repairs).plan(path)
     if plan.empty or only_plan:
         return _tell_plan(path, plan, as_json)
     asking = must_ask(f"repairing {path}", yes)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from .publish.manifest import Target
     from .publish.restore import Restore
     from .read.columns import Columns
-    from .read.split import Splits
+    from .read.splits import Splits
     from .repair.plan import Repairs
 
 

@@ -21,7 +21,7 @@
 """
 
 from ..core.io.durability import ALWAYS, NONE, Sync, interval
-from ..core.io.keep import Recovery
+from ..core.io.quarantine import Recovery
 from ..core.publish.staging import recover_staging
 from .bytes.records import Operation
 from .files.queues import QueuesReader, QueuesWriter

@@ -29,8 +29,8 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from ..core.bytes.outcome import Damage
 from ..core.io.disk import REAL_DISK, make_directories, remove_tree
-from ..core.io.naming import as_text, printed
-from ..core.read.split import TARGET_BYTES, Split, pack
+from ..core.io.file_names import as_text, printed
+from ..core.read.splits import TARGET_BYTES, Split, pack
 from ..core.repair.losses import Loss
 from ..errors import LogwrightError, NotFound, StorageFailed, WrongUse
 from ..spark import schemas

@@ -17,9 +17,8 @@ from typing import Any
 import pyarrow as pa
 
 from ..core.format import find_format
-from ..core.io.naming import as_text, printed
-from ..core.read.inventory import ConsumerEntry, FileEntry, Inventory
-from ..core.read.split import Split
+from ..core.io.file_names import as_text, printed
+from ..core.read.splits import ConsumerEntry, FileEntry, Inventory, Split
 from ..errors import LogwrightError
 from ..spark.reading import Journal, file_of, open_journal
 from .tables import FILES, OFFSETS

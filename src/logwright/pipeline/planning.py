@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TypeAlias
 
 from ..core.format import Reader, find_format
-from ..core.io.keep import DIRECTORY
-from ..core.io.naming import as_text
-from ..core.read.split import Split
+from ..core.io.file_names import as_text
+from ..core.io.quarantine import DIRECTORY
+from ..core.read.splits import Split
 from ..core.repair.losses import ACCOUNT_NAME, Loss
 from ..errors import HistoryUnavailable, LogwrightError, NotFound, StorageFailed, UnknownFormat
 from ..location import is_local, locate

@@ -36,10 +36,10 @@ from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterComm
 
 from ..core.format import find_format
 from ..core.io.disk import REAL_DISK, Disk, make_directories, replace_file
-from ..core.io.naming import name_of
+from ..core.io.file_names import name_of
 from ..core.publish.restore import FileWriter, Restored, RestoredJournal, Restoring, Written
 from ..core.read.report import Progress
-from ..core.read.split import TARGET_BYTES, pack
+from ..core.read.splits import TARGET_BYTES, pack
 from ..core.repair.losses import add_losses
 from ..errors import DamagedJournal, LogwrightError, StorageFailed, WrongUse
 from ..location import is_local, locate

@@ -45,7 +45,7 @@ from typing import Any, Final, get_args
 
 from ..core.bytes.outcome import Mode
 from ..core.io.disk import REAL_DISK, Disk
-from ..core.read.split import TARGET_BYTES
+from ..core.read.splits import TARGET_BYTES
 from ..errors import WrongUse
 from ..spark.options import parse_size
 

@@ -11,7 +11,7 @@ from ..core.format import BatchWriter, Cleaning, ConsumedJournal, Consumers, Evi
 from ..core.io.disk import REAL_DISK, Disk
 from ..core.publish.manifest import Target
 from ..core.publish.restore import Restore
-from ..core.read.split import Splits
+from ..core.read.splits import Splits
 from ..core.repair.plan import Repairs
 from ..errors import WrongUse
 from .files import offset_file

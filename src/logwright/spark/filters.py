@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import datasource as spark
 
-from ..core.read.split import Split, Times
+from ..core.read.splits import Split, Times
 from ..errors import WrongUse
 from .options import any_number, time_ns
 

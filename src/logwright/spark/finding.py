@@ -1,7 +1,7 @@
 """Finding journals at or below a path, and what each of them is called.
 
 Every directory is looked through once, whatever links lead to it: by its own name where it is below the path, and else
-by the first link to it. Names are text, each another one: see `core/io/naming.py`.
+by the first link to it. Names are text, each another one: see `core/io/file_names.py`.
 
 A directory that may not be read is told to whoever asks, and is an error where nobody does.
 """
@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 
 from ..core.format import Format, detect, find_format, is_there
 from ..core.io.disk import Disk
-from ..core.io.naming import printed
+from ..core.io.file_names import printed
 from ..errors import NotFound, StorageFailed, UnknownFormat
 from ..location import is_local, locate
 

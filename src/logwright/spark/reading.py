@@ -17,8 +17,8 @@ from pyspark.sql.types import StructType
 
 from ..core.bytes.outcome import Damage, Mode, check_mode
 from ..core.format import find_format
-from ..core.io.naming import as_text, printed
-from ..core.read.split import TARGET_BYTES, Split
+from ..core.io.file_names import as_text, printed
+from ..core.read.splits import TARGET_BYTES, Split
 from ..errors import DamagedJournal, StorageFailed, WrongUse
 from . import schemas
 from .filters import Condition, chosen_by, keep, understood

@@ -34,7 +34,7 @@ from pyspark.sql.datasource import DataSource, InputPartition, IsNull
 from pyspark.sql.types import StructType
 
 from ..core.format import FORMATS, find_format
-from ..core.read.split import Split, pack
+from ..core.read.splits import Split, pack
 from ..errors import WrongUse
 from . import schemas
 from .filters import CHOICES, Bounds, bounds_of, can_match

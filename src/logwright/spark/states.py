@@ -20,8 +20,8 @@ from pyspark.sql.datasource import InputPartition, IsNull
 from pyspark.sql.types import StructType
 
 from ..core.format import FORMATS, find_format
-from ..core.io.naming import printed
-from ..core.read.split import pack
+from ..core.io.file_names import printed
+from ..core.read.splits import pack
 from ..errors import WrongUse
 from ..location import locate
 from . import schemas

@@ -40,7 +40,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from ..core.format import find_format
-from ..core.read.split import Split, Splits, pack
+from ..core.read.splits import Split, Splits, pack
 from ..errors import HistoryUnavailable, NotFound, WrongUse
 from .options import byte_size, flag, time_ns, whole_number
 from .reading import Journal, Part, Reading, list_journals, open_journal

@@ -19,7 +19,7 @@ BONJSON: see `bonjson`. Loading this package loads neither pyarrow nor pyspark.
 """
 
 from ..core.io.durability import ALWAYS, NONE, Sync, interval
-from ..core.io.keep import Recovery
+from ..core.io.quarantine import Recovery
 from .bytes import bonjson
 from .bytes.records import Entry, Metadata
 from .files.archives import ArchiveLimits

@@ -9,7 +9,7 @@ from ..core.bytes.outcome import Mode
 from ..core.format import BatchWriter, Evidence, Follower, Format, Reader
 from ..core.io.disk import REAL_DISK, Disk
 from ..core.publish.restore import Restore
-from ..core.read.split import Splits
+from ..core.read.splits import Splits
 from ..core.repair.plan import Repairs
 from .model import journal
 from .tables.target import JournalTarget

@@ -16,7 +16,7 @@ import pytest
 from logwright.core.io.disk import REAL_DISK
 from logwright.errors import Locked, NotFound, StorageFailed, WrongUse
 from logwright.sej import Reader
-from logwright.sej.files.copying import Feed
+from logwright.sej.model.copying import Feed
 from logwright.servers.hub import (
     Access,
     Hub,

@@ -32,7 +32,7 @@ from typing import Final
 
 from ...core.bytes.outcome import Damage
 from ...core.io.disk import Disk, File, make_directories, remove_tree
-from ...core.io.keep import cut_tail
+from ...core.io.quarantine import cut_tail
 from ...core.repair.plan import refuse_half_repaired
 from ...errors import DamagedJournal, Gap, TooLarge
 from ..bytes import codec

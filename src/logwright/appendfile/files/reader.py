@@ -3,7 +3,7 @@
 The journal is all that counts of a directory: the files that a recovery has put aside come first, and then those that
 are written. Ways through the same chunks: `records` for objects, `scan` for objects with their places, `chunks` for
 whoever makes columns of them, `segments` for what they stand for. What happens at damage, and at a torn tail of the
-last file, is told in `core/read/reading.py`; where reading goes on behind damage, in `cursor.py`.
+last file, is told in `core/read/chunk_reader.py`; where reading goes on behind damage, in `cursor.py`.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Any, ClassVar, Final
 from ...core.bytes.outcome import Damage, Mode
 from ...core.format import Located
 from ...core.io.disk import REAL_DISK, Disk, File
-from ...core.read.reading import FilesReader
-from ...core.read.reading import located as located_in
+from ...core.read.chunk_reader import FilesReader
+from ...core.read.chunk_reader import located as located_in
 from ...core.read.report import Progress, Report, Summary
 from ...errors import HistoryUnavailable, NotFound, WrongUse
 from ..bytes import kernel

@@ -32,7 +32,7 @@ from ...core.bytes.outcome import Span
 from ...core.io.disk import Disk, File
 from ...core.repair.losses import Loss
 from ...core.repair.plan import Create, Plan, Repair, Step
-from ...core.repair.repairing import FileByFile, PiecesSalvage, SideBySideRepair
+from ...core.repair.side_by_side import FileByFile, PiecesSalvage, SideBySideRepair
 from ...errors import WrongUse
 from ..bytes import codec, kernel
 from ..bytes.layout import (

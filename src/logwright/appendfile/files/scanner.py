@@ -25,7 +25,7 @@ from weakref import finalize
 from ...core.bytes.outcome import Damage, Mode
 from ...core.format import Located
 from ...core.io.disk import File
-from ...core.read.following import FilesScanner
+from ...core.read.files_scanner import FilesScanner
 from ...errors import LogwrightError
 from .cursor import Chunk
 from .files import POSITION_BITS, Files, JournalFile, gone_between

@@ -32,7 +32,7 @@ from ...core.bytes.buffers import Buffer, as_bytes
 from ...core.bytes.outcome import Damage, Mode
 from ...core.io.disk import REAL_DISK, Disk
 from ...core.io.durability import ALWAYS, NONE, SyncLike, parse_sync
-from ...core.write.tasks import opened, to_the_end
+from ...core.write.aio import opened, to_the_end
 from ...errors import Closed, WrongUse
 from ..bytes.layout import MAX_FILE_BYTES
 from ..bytes.records import check_appendable

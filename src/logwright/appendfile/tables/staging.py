@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from ...core.io.disk import REAL_DISK, Disk, File, make_directories, write_all
 from ...core.io.lock import Lock
 from ...core.publish.manifest import FilesOf, OpenedParts, Part, StagedFile, Target, staged_name, staging_directory
-from ...core.publish.renaming import give_name, has_name
-from ...core.publish.staging import PackedFile, StageFiles, lock_to_publish
+from ...core.publish.staging import PackedFile, StageFiles, give_name, has_name, lock_to_publish
 from ...errors import DamagedJournal, WrongUse
 from ..bytes import codec, kernel
 from ..bytes.codec import Columns

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...errors import TooLarge, WrongUse
-from ..io.naming import printed
+from ..io.file_names import printed
 
 MAX_BATCH_BYTES: Final = 1 << 30
 MAX_COLUMN_BYTES: Final = 2**31 - 1

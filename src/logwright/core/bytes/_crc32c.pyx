@@ -1,7 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
 """CRC32C (Castagnoli) of bytes, by the processor's own instruction where it has one. Buffers only, no I/O.
 
-`crc32c` is what checksum.py uses and says the meaning of. On x86-64 it runs three independent chains of the `crc32`
+`crc32c.py` chooses between this and plain Python. On x86-64 it runs three independent chains of the `crc32`
 instruction, because one chain waits three cycles for each result, and joins them with a table. Elsewhere, and on
 processors without SSE 4.2, it works by eight tables at a time; `crc32c_tables` always does, so that tests reach it.
 """

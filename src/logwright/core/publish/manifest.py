@@ -26,7 +26,7 @@ from ...errors import DamagedJournal, LogwrightError, NotFound, UnknownFormat
 from ..bytes.text import why_invalid
 from ..format import find_format
 from ..io.disk import Disk, replace_file
-from ..io.keep import DIRECTORY
+from ..io.quarantine import DIRECTORY
 
 if TYPE_CHECKING:
     import pyarrow as pa

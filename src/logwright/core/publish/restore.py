@@ -32,9 +32,9 @@ from ...errors import DamagedJournal, Locked, LogwrightError, NotFound, UnknownF
 from ..bytes.text import why_invalid
 from ..format import detect
 from ..io.disk import REAL_DISK, Disk, make_directories, remove_tree, replace_file
-from ..io.keep import DIRECTORY
+from ..io.file_names import name_of
 from ..io.lock import Lock
-from ..io.naming import name_of
+from ..io.quarantine import DIRECTORY
 from ..read.chunk import POSITION_BITS
 from ..write.closing import Closing
 

@@ -24,8 +24,8 @@ from ...errors import DamagedJournal, Locked
 from ..bytes.outcome import Damage
 from ..bytes.text import why_invalid
 from ..io.disk import Disk, make_directories, replace_file
-from ..io.keep import DIRECTORY
 from ..io.lock import Lock
+from ..io.quarantine import DIRECTORY
 
 ACCOUNT_NAME: Final = "losses"
 _LOCK_NAME: Final = "losses.lck"

@@ -36,8 +36,8 @@ from ...errors import DamagedJournal, LogwrightError, NotFound, StorageFailed, W
 from ..bytes.outcome import Span
 from ..bytes.text import why_invalid
 from ..io.disk import REAL_DISK, Disk, File, replace_file, write_all
-from ..io.keep import DIRECTORY, cut_directory, keep_range, make_cut_directory
 from ..io.lock import Lock
+from ..io.quarantine import DIRECTORY, cut_directory, keep_range, make_cut_directory
 from ..read.report import Problem, Report
 from .losses import ACCOUNT_NAME, Loss, add_losses, read_losses, remove_losses
 
@@ -194,11 +194,8 @@ class Repairs(ABC):
     """How journals of a format are repaired."""
 
     @abstractmethod
-    def plan(self, path: Path | str, *, disk: Disk = REAL_DISK, accept_checksums: bool = False) -> Plan:
-        """What a repair would do. This changes nothing.
-
-        With `accept_checksums` the records of blocks that do not match their checksum are taken as they are.
-        """
+    def plan(self, path: Path | str, *, disk: Disk = REAL_DISK) -> Plan:
+        """What a repair would do. This changes nothing."""
 
     @abstractmethod
     def apply(self, path: Path | str, plan: Plan, *, disk: Disk = REAL_DISK) -> Repair | None:
@@ -207,6 +204,10 @@ class Repairs(ABC):
     @abstractmethod
     def undo(self, path: Path | str, *, disk: Disk = REAL_DISK) -> Repair:
         """Take back the latest repair, holding the locks of writers."""
+
+    def accepting_checksums(self) -> Repairs:
+        """The same, but records of blocks that do not match their checksum are kept. Most formats have no checksums."""
+        return self
 
 
 @dataclass(frozen=True, slots=True)
@@ -896,20 +897,3 @@ def _check_unchanged(disk: Disk, home: Path, repair: Repair) -> None:
             raise WrongUse(
                 f"{_at(home, name)} was changed since the repair in {repair.log.name}; taking that back would lose it"
             )
-
-
-# --- what a checksum can settle -------------------------------------------------------------------------------------
-
-
-def find_flipped_bit(size: int, difference: int, polynomial: int) -> tuple[int, int] | None:
-    """Which single bit of `size` bytes, flipped, changes a reflected CRC by `difference`: its byte and its mask.
-
-    None when no single one does. For CRC32C and up to 2^31 bits no two bits have the same difference, and no two flips
-    together look like one; of wholly different bytes one in 2^32 / (8 * size) does.
-    """
-    state = polynomial
-    for bit in range(8 * size - 1, -1, -1):
-        if state == difference:
-            return bit // 8, 1 << (bit % 8)
-        state = (state >> 1) ^ (polynomial if state & 1 else 0)
-    return None

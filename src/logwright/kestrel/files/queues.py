@@ -10,8 +10,7 @@ from typing import Any, overload
 from ...core.bytes.outcome import Damage, Mode, RecordsOnly
 from ...core.format import Located
 from ...core.io.disk import REAL_DISK, Disk
-from ...core.read.parts import Bound, bound_of
-from ...core.read.side_by_side import SideBySideReader
+from ...core.read.parts import Bound, SideBySideReader, bound_of
 from ...core.write.closing import Closing
 from ...errors import NotFound
 from ..bytes.layout import check_queue_name, parse_name

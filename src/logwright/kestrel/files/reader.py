@@ -2,7 +2,7 @@
 
 Four ways through the same chunks: `operations` for objects, `scan` for objects with their places, `chunks` for whoever
 makes columns of them, `replay` for the queue that they stand for. What happens at damage, and at a torn tail of the
-newest file, is described in `core/read/reading.py`; where reading continues after damage, in `boundary.py`.
+newest file, is described in `core/read/chunk_reader.py`; where reading continues after damage, in `boundary.py`.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Any, ClassVar, Final, overload
 from ...core.bytes.outcome import Damage, Mode, RecordsOnly
 from ...core.format import Located
 from ...core.io.disk import REAL_DISK, Disk, File
-from ...core.read.reading import FilesReader
-from ...core.read.reading import located as located_in
+from ...core.read.chunk_reader import FilesReader
+from ...core.read.chunk_reader import located as located_in
 from ...core.read.report import Progress, Report, Summary
 from ...errors import DamagedJournal, HistoryUnavailable, NotFound, TooLarge, WrongUse
 from ..bytes import codec, kernel

@@ -21,7 +21,7 @@ from ...core.bytes.outcome import Span
 from ...core.io.disk import Disk
 from ...core.repair.losses import Loss
 from ...core.repair.plan import Create, Cut, Patch, Plan, Remove, Rename, Repair, Step
-from ...core.repair.repairing import SideBySideRepair
+from ...core.repair.side_by_side import SideBySideRepair
 from ...errors import LogwrightError, WrongUse, is_refusal
 from ..bytes.layout import TEMPORARY, lock_name, parse_name, rotated_note_name
 from .account import MOST_PLACES, Account

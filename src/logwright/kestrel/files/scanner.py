@@ -20,7 +20,7 @@ from pathlib import Path
 
 from ...core.bytes.outcome import Damage, Mode
 from ...core.format import Located
-from ...core.read.following import FilesScanner
+from ...core.read.files_scanner import FilesScanner
 from ...errors import Truncated
 from .boundary import judge
 from .cursor import Cursor

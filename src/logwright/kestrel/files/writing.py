@@ -17,8 +17,8 @@ from ...core.bytes.outcome import Damage
 from ...core.bytes.text import LOOKED_AT_BYTES, is_text
 from ...core.io.disk import Disk, make_directories
 from ...core.io.durability import SyncLike
-from ...core.io.keep import cut_tail
 from ...core.io.lock import Lock
+from ...core.io.quarantine import cut_tail
 from ...core.publish.manifest import is_waiting
 from ...core.publish.staging import lock_journal
 from ...core.read.snapshot import snapshot

@@ -7,7 +7,7 @@ GIL, so that there is no module to be built or loaded.
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 
-from ...core.bytes._ring cimport grown_ring
+from ._ring cimport grown_ring
 from ..bytes._ids cimport MOST_STEPS, OpenIds, add_id, begin_ids, free_behind, mixed, remove_id
 
 

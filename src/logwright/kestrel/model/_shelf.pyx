@@ -25,7 +25,7 @@ from libc.string cimport memcpy
 from ...core.bytes._buffers cimport View
 from ...core.bytes._bytes cimport load_little_i32, load_little_i64, now_ms, store_little_u32, store_little_u64
 from ...core.bytes._outgoing cimport Outgoing, PyGC_Disable, PyGC_Enable, room_for
-from ...core.bytes._ring cimport grown_ring
+from ._ring cimport grown_ring
 from ..bytes._operations cimport ADD, ADD_XID, ADDX, ADDX_HEAD, check_agreement, has_data, head_bytes
 
 from os import pwrite

@@ -30,7 +30,7 @@ from ...core.bytes.buffers import Buffer, as_bytes
 from ...core.bytes.outcome import Damage
 from ...core.io.disk import REAL_DISK, Disk
 from ...core.io.durability import ALWAYS, AsyncGroupCommit, SyncLike, parse_sync
-from ...core.write.tasks import opened, to_the_end
+from ...core.write.aio import opened, to_the_end
 from ...errors import Closed, LogwrightError, WrongUse
 from ..bytes.layout import check_queue_name
 from ..bytes.records import Dialect

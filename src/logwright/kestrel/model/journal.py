@@ -9,8 +9,8 @@ from ...core.bytes.outcome import Mode
 from ...core.format import Evidence
 from ...core.format import Reader as AnyReader
 from ...core.io.disk import REAL_DISK, Disk
-from ...core.io.keep import Recovery
-from ...core.read.side_by_side import one_or_all
+from ...core.io.quarantine import Recovery
+from ...core.read.parts import one_or_all
 from ...errors import LogwrightError, NotFound
 from ..bytes import codec, kernel
 from ..bytes.layout import DOCUMENTED, KESTREL2, TEMPORARY, lock_name, parse_name

@@ -36,7 +36,7 @@ from pathlib import Path
 from typing import Final
 
 from ...core.io.disk import Disk, File, write_all
-from ...core.io.keep import keep_file
+from ...core.io.quarantine import keep_file
 from ...core.read.snapshot import snapshot
 from ...errors import LogwrightError
 from ..bytes import codec

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from ...core.io.disk import REAL_DISK, Disk
-from ...core.publish.refilling import RefilledFile
 from ...core.publish.restore import Restore
+from ...core.publish.restored_file import RefilledFile
 from ...errors import WrongUse
 from ..bytes import kernel
 from ..bytes.codec import Columns

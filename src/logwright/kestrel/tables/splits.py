@@ -23,8 +23,7 @@ from typing import Final
 
 from ...core.bytes.outcome import Damage, Mode, check_mode
 from ...core.io.disk import File
-from ...core.read.split import Split
-from ...core.read.splitting import (
+from ...core.read.file_splits import (
     AnyReader,
     FileSplits,
     Wanted,
@@ -34,6 +33,7 @@ from ...core.read.splitting import (
     split_items,
     whole_file,
 )
+from ...core.read.splits import Split
 from ...errors import NotFound
 from ..files.cursor import Chunk
 from ..files.files import POSITION_BITS

@@ -29,8 +29,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from ...core.io.disk import REAL_DISK, Disk, File, make_directories, write_all
 from ...core.io.lock import Lock
 from ...core.publish.manifest import FilesOf, OpenedParts, Part, StagedFile, Target
-from ...core.publish.renaming import bytes_to_put_together, give_name, has_name, put_together
-from ...core.publish.staging import PackedFile, StageFiles, lock_to_publish
+from ...core.publish.staging import (
+    PackedFile,
+    StageFiles,
+    bytes_to_put_together,
+    give_name,
+    has_name,
+    lock_to_publish,
+    put_together,
+)
 from ...errors import WrongUse
 from ..bytes import kernel
 from ..bytes.codec import Columns

@@ -1,4 +1,4 @@
-"""The hub's wire: messages of segments <-> protobuf, compiled where that was built; see core/bytes/compiled.py."""
+"""The messages of segments as the hub sends them: compiled where that was built, `protobuf.py` elsewhere."""
 
 from __future__ import annotations
 

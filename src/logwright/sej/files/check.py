@@ -18,16 +18,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...core.bytes.outcome import Damage, Span
-from ...core.checksum import CheckedFile, checksum_path
 from ...core.format import Located
 from ...core.io.disk import Disk, File
-from ...core.io.keep import kept_bytes
-from ...core.read.look import MOST_SHOWN_BYTES, Look
+from ...core.io.quarantine import kept_bytes
 from ...core.read.report import Problem, Progress, Report, Summary
+from ...core.read.survey import MOST_SHOWN_BYTES, Look
 from ...errors import LogwrightError, NotFound, StorageFailed, is_refusal
 from ..bytes import codec, kernel
 from ..bytes.layout import HEAD, INDEX_DIRECTORY, MAX_KEY_BYTES, NO_TIMESTAMP, VALUE_SIZE
 from ..bytes.records import Message
+from .checksums import CheckedFile, checksum_path
 from .ending import End, find_end, plausible_last
 from .index import ENTRY_BYTES, HEADER_BYTES, Entry, Index, Stretch, header_of, index_path, last_timestamp
 from .offset_file import read_consumers

@@ -2,7 +2,7 @@
 
 Three ways through the same chunks: `messages` for objects, `scan` for objects with their places, `chunks` for whoever
 makes columns of them. What happens at damage, and at a torn tail of the last segment, is told in
-`core/read/reading.py`.
+`core/read/chunk_reader.py`.
 
 Where a segment has checksums, a block that does not match is damage: none of the messages that touch it are given.
 """
@@ -15,16 +15,16 @@ from pathlib import Path
 from typing import Any, overload
 
 from ...core.bytes.outcome import Damage, Mode, RecordsOnly, Span, check_mode
-from ...core.checksum import CheckedFile, Checksums
 from ...core.format import Located
 from ...core.io.disk import REAL_DISK, Disk, File
-from ...core.read.reading import ChunkReader, Shares
-from ...core.read.reading import located as located_in
+from ...core.read.chunk_reader import ChunkReader, Shares
+from ...core.read.chunk_reader import located as located_in
 from ...core.read.report import Progress, Report, Summary
 from ...errors import DamagedJournal, NotFound, WrongUse
 from ..bytes import codec, kernel
 from ..bytes.layout import CHECKSUM_SUFFIX, HEAD, NO_TIMESTAMP, OVERHEAD, SEGMENT_DIRECTORY, parse_segment_name
 from ..bytes.records import Message
+from .checksums import CheckedFile, Checksums
 from .ending import End, find_end
 from .index import Index, build_entries
 from .lost import are_known, messages_between

@@ -22,11 +22,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Container
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from ...core.bytes.outcome import Span
-from ...core.checksum import ENTRY, HEADER, checksum_path
 from ...core.io.disk import REAL_DISK, Disk
 from ...core.io.lock import Lock
 from ...core.read.report import Problem, Report
@@ -45,6 +45,7 @@ from ..bytes.layout import (
     SEGMENT_DIRECTORY,
     segment_name,
 )
+from .checksums import ENTRY, HEADER, checksum_path
 from .ending import find_end
 from .index import Index, build_entries, index_path, write_index
 from .lost import lost_messages, messages_between, restored
@@ -344,15 +345,21 @@ class _Planner:
                 self._steps.append(Remove(anomaly.file, anomaly.message))
 
 
+@dataclass(frozen=True)
 class _SejRepairs(Repairs):
-    def plan(self, path: Path | str, *, disk: Disk = REAL_DISK, accept_checksums: bool = False) -> Plan:
-        return plan(path, disk=disk, accept_checksums=accept_checksums)
+    accept_checksums: bool = False
+
+    def plan(self, path: Path | str, *, disk: Disk = REAL_DISK) -> Plan:
+        return plan(path, disk=disk, accept_checksums=self.accept_checksums)
 
     def apply(self, path: Path | str, plan: Plan, *, disk: Disk = REAL_DISK) -> Repair | None:
         return apply(path, plan, disk=disk)
 
     def undo(self, path: Path | str, *, disk: Disk = REAL_DISK) -> Repair:
         return undo(path, disk=disk)
+
+    def accepting_checksums(self) -> Repairs:
+        return _SejRepairs(accept_checksums=True)
 
 
 REPAIRS: Final = _SejRepairs()

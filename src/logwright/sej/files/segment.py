@@ -19,7 +19,6 @@ from typing import Final
 
 from ...core.bytes.outcome import Damage, Ending, Span, Tail
 from ...core.bytes.text import LOOKED_AT_BYTES, is_text
-from ...core.checksum import CheckedFile, Checksums
 from ...core.io.disk import Disk, File
 from ...errors import NotFound
 from ..bytes import codec, kernel
@@ -35,6 +34,7 @@ from ..bytes.layout import (
     VALUE_SIZE,
     parse_segment_name,
 )
+from .checksums import CheckedFile, Checksums
 
 READ_BYTES: Final = 256 * 1024
 """Small enough to stay in a processor's second cache between being read and being decoded."""

@@ -28,11 +28,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...core.bytes.outcome import Damage
-from ...core.checksum import ChecksumWriter, checksum_path
 from ...core.io.disk import REAL_DISK, Disk, File, make_directories
 from ...core.io.durability import SyncLike
-from ...core.io.keep import cut_tail
 from ...core.io.lock import Lock
+from ...core.io.quarantine import cut_tail
+from ...core.publish.manifest import is_waiting
 from ...core.publish.staging import lock_journal
 from ...core.repair.plan import Plan, refuse_half_repaired
 from ...core.write.appending import Appending
@@ -40,9 +40,9 @@ from ...core.write.closing import is_failure
 from ...errors import DamagedJournal, LogwrightError, StorageFailed, TooLarge, WrongUse
 from ..bytes import kernel
 from ..bytes.layout import DEFAULT_SEGMENT_BYTES, HEAD, LOCK_NAME, MAX_OFFSET, SEGMENT_DIRECTORY, segment_name
+from .checksums import ChecksumWriter, checksum_path
 from .ending import End, find_end
 from .index import STRIDE_BYTES, Index, IndexWriter
-from .manifest import find_waiting
 from .segment import Cursor, Segment, list_segments
 from .shard import parse_shard_name
 
@@ -318,3 +318,14 @@ class Writer(Appending, kernel.AppendBuffer):
 def _is_changed_by(prefix: str, plan: Plan) -> bool:
     """Whether a repair changes files of a sej journal whose names begin so."""
     return plan.format == "sej" and any(step.file.startswith(prefix) for step in plan.steps)
+
+
+def find_waiting(disk: Disk, journal: Path) -> Path | None:
+    """The root of a batch that is committed for a journal, however much of it is in place there; None without one.
+
+    A journal is its own root, or a shard of the one above it.
+    """
+    for root, name in ((journal, ""), (journal.parent, journal.name)):
+        if (not name or parse_shard_name(name) is not None) and is_waiting(disk, root, "sej", name):
+            return root
+    return None

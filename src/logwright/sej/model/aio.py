@@ -34,8 +34,8 @@ from ...core.bytes.outcome import Damage, Mode
 from ...core.io.disk import REAL_DISK, Disk
 from ...core.io.durability import ALWAYS, NONE, AsyncGroupCommit, SyncLike, parse_sync
 from ...core.io.watch import POLL_SECONDS, Watch
+from ...core.write.aio import opened, to_the_end
 from ...core.write.closing import at_the_end_of_a_block
-from ...core.write.tasks import opened, to_the_end
 from ...errors import Closed, LogwrightError, WrongUse
 from ..bytes import kernel
 from ..bytes.layout import DEFAULT_SEGMENT_BYTES

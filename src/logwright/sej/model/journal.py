@@ -15,8 +15,8 @@ from ..files.reader import Reader
 from ..files.scanner import Scanner
 from ..files.segment import Segment, list_segments
 from ..files.shard import ShardedReader, find_shards, parse_shard_name
-from ..files.shard_scanner import ShardedScanner
 from ..files.writer import Writer
+from .shard_scanner import ShardedScanner
 
 __all__ = ["Reader", "Recovery", "Scanner", "Writer", "looks_like", "open_reader", "recover"]
 

@@ -16,13 +16,13 @@ from dataclasses import replace
 from typing import Final
 
 from ...core.bytes.outcome import Damage, Mode, check_mode
-from ...core.checksum import CheckedFile
 from ...core.io.disk import File
-from ...core.read.inventory import Inventory
-from ...core.read.split import TARGET_BYTES, Bound, Split, Splits, Times
-from ...errors import NotFound
+from ...core.read.splits import TARGET_BYTES, Bound, ConsumerEntry, FileEntry, Inventory, Split, Splits, Times
+from ...errors import DamagedJournal, NotFound, StorageFailed
 from ..bytes import codec, kernel
 from ..bytes.layout import HEAD, MAX_KEY_BYTES, VALUE_SIZE
+from ..files import offset_file
+from ..files.checksums import CheckedFile
 from ..files.ending import End, cursor_before_end, find_end
 from ..files.index import Index
 from ..files.reader import Reader
@@ -38,8 +38,7 @@ from ..files.segment import (
     step_back,
 )
 from ..files.shard import ShardedReader
-from ..files.stretches import Place, is_outside, runs
-from .inventory import list_consumers, list_files
+from .stretches import Place, is_outside, runs
 
 AnyReader = Reader | ShardedReader
 
@@ -450,3 +449,31 @@ def _hiding(reader: Reader, segment: Segment, following: Segment | None, place: 
 
 
 SPLITS: Final = MessageSplits()
+
+
+def list_files(part: str, reader: Reader, following: int) -> Iterator[FileEntry]:
+    """The segments of one journal, whose next offset is `following`."""
+    segments = reader.segments()
+    for number, segment in enumerate(segments):
+        stop = max(segment.first_offset, following)  # the last one may have come after the end was looked for
+        if number + 1 < len(segments):
+            stop = segments[number + 1].first_offset
+        with suppress(NotFound):
+            size = reader.disk.file_size(segment.path)
+            file = f"{part}/{segment.name}" if part else segment.name
+            yield FileEntry(part, file, size, segment.first_offset, stop)
+
+
+def list_consumers(part: str, reader: Reader, first: int, following: int) -> Iterator[ConsumerEntry]:
+    """The consumers of one journal, which has the messages `first` <= offset < `following`."""
+    if reader.is_single_file:
+        return
+    for name in offset_file.list_consumers(reader.disk, reader.directory):
+        try:
+            offset = offset_file.stored_offset(reader.disk, reader.directory, name)
+        except NotFound:
+            continue
+        except (DamagedJournal, StorageFailed) as error:
+            yield ConsumerEntry(part, name, None, first, following, str(error))
+        else:
+            yield ConsumerEntry(part, name, offset, first, following)

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from ...core.bytes.outcome import Damage
 from ...core.io.disk import REAL_DISK, Disk, File, make_directories
-from ...core.io.keep import cut_tail
 from ...core.io.lock import Lock
+from ...core.io.quarantine import cut_tail
 from ...core.publish.manifest import FilesOf, OpenedParts, Part, Target, staging_directory
 from ...core.publish.staging import PackedFile, StageFiles, lock_to_publish
 from ...errors import DamagedJournal, WrongUse
@@ -33,8 +33,8 @@ from ..bytes.layout import DEFAULT_SEGMENT_BYTES, LOCK_NAME, SEGMENT_DIRECTORY
 from ..files.reader import Reader
 from ..files.segment import Chunk, Cursor, Segment, list_segments
 from ..files.shard import find_shards, parse_shard_name, shard_name
-from ..files.shard_writer import refuse_other_bits, split_batch, stable_indexes
 from ..files.writer import BUFFER_BYTES, Writer
+from ..model.shard_writer import refuse_other_bits, split_batch, stable_indexes
 
 if TYPE_CHECKING:
     import pyarrow as pa

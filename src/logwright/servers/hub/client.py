@@ -22,7 +22,7 @@ import grpc
 import grpc.aio
 
 from ...errors import LogwrightError
-from ...sej.files.copying import Batch
+from ...sej.model.copying import Batch
 from . import requests
 from .access import Access, translated
 from .errors import HubError, NotConnected, Unreachable

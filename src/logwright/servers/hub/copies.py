@@ -27,12 +27,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from ...core.io.disk import REAL_DISK, Disk, make_directories
-from ...core.io.keep import DIRECTORY as KEPT_DIRECTORY
 from ...core.io.lock import Lock
+from ...core.io.quarantine import DIRECTORY as KEPT_DIRECTORY
 from ...errors import Closed, DamagedJournal, Locked, LogwrightError, NotFound
-from ...sej.files.copying import SEGMENT_BYTES, Batch, CopyWriter, find_difference
 from ...sej.files.reader import Reader
 from ...sej.files.segment import Chunk
+from ...sej.model.copying import SEGMENT_BYTES, Batch, CopyWriter, find_difference
 from . import requests
 from .errors import Conflict, OutOfStep, Refused
 from .limits import Limits

@@ -21,7 +21,7 @@ from typing import Final
 
 from ...errors import WrongUse
 from ...sej.bytes import wire
-from ...sej.files.copying import Batch
+from ...sej.model.copying import Batch
 from .names import is_journal
 
 PUT: Final = "/hub.Hub/Put"

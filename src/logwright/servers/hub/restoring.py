@@ -13,8 +13,8 @@ from pathlib import Path
 
 from ...core.io.disk import REAL_DISK, Disk
 from ...errors import DamagedJournal
-from ...sej.files.copying import Batch, CopyWriter, find_difference
 from ...sej.files.reader import Reader
+from ...sej.model.copying import Batch, CopyWriter, find_difference
 from ...sej.model.journal import looks_like
 from .client import HubClient
 from .errors import Conflict

@@ -26,8 +26,8 @@ from typing import Any, Final
 from ...core.io.disk import REAL_DISK
 from ...core.io.watch import Watch
 from ...errors import LogwrightError
-from ...sej.files.copying import BATCH_BYTES, Feed
 from ...sej.files.segment import list_segments
+from ...sej.model.copying import BATCH_BYTES, Feed
 from . import requests
 from .client import MOST_FRAMES_BYTES, HubClient, PutStream
 from .errors import Broken, Conflict, OutOfStep, TooLargeForHub, Unexplained, Unreachable

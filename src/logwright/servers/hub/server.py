@@ -27,7 +27,7 @@ import grpc
 import grpc.aio
 
 from ...errors import Closed, DamagedJournal, Locked, LogwrightError, NotFound, WrongUse, is_no_space
-from ...sej.files.copying import SEGMENT_BYTES
+from ...sej.model.copying import SEGMENT_BYTES
 from ..metrics import Metrics
 from ..safety import Address, Protection, check_limits, listening
 from . import requests

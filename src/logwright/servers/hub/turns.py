@@ -14,8 +14,8 @@ from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
-from ...core.write.tasks import opened, to_the_end
-from ...sej.files.copying import Feed
+from ...core.write.aio import opened, to_the_end
+from ...sej.model.copying import Feed
 from .reminders import Reminders
 
 logger = logging.getLogger("logwright.hub")

@@ -15,8 +15,8 @@ from typing import Any, Final
 
 from ...core.io.disk import REAL_DISK
 from ...errors import LogwrightError, NotFound, WrongUse
-from ...sej.files.copying import BATCH_BYTES
 from ...sej.files.shard import find_shards, parse_shard_name
+from ...sej.model.copying import BATCH_BYTES
 from . import restoring
 from .access import Access
 from .client import HubClient

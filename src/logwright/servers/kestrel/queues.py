@@ -22,7 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...core.io import keep
+from ...core.io import quarantine as keep
 from ...core.io.disk import make_directories
 from ...errors import Closed, Locked, LogwrightError, StorageFailed
 from ...kestrel.files.files import list_queues

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from ...core.io import keep
+from ...core.io import quarantine as keep
 from ...core.io.disk import REAL_DISK, Disk
 from ...core.io.durability import ALWAYS, NONE, Sync
 from ...core.io.lock import Lock

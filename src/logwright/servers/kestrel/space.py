@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from ...core.io import keep
+from ...core.io import quarantine as keep
 from ...core.io.disk import Disk, write_zeros
 from ...errors import LogwrightError
 

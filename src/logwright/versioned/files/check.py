@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any, Final
 from ...core.bytes.outcome import Damage, Span
 from ...core.format import Located
 from ...core.io.disk import File
-from ...core.io.keep import kept_bytes
-from ...core.read.checking import FileCheck, Told, each_file, torn_message
-from ...core.read.look import MOST_LOOKED_AT_BYTES, MOST_SHOWN_BYTES, Look
+from ...core.io.quarantine import kept_bytes
+from ...core.read.file_check import FileCheck, Told, each_file, torn_message
 from ...core.read.report import Problem, Progress, Report, Summary
 from ...core.read.snapshot import Snapshot
+from ...core.read.survey import MOST_LOOKED_AT_BYTES, MOST_SHOWN_BYTES, Look
 from ...core.repair.plan import report_repairs
 from ...core.times import shown_time
 from ...errors import LogwrightError

@@ -18,8 +18,8 @@ import re
 import zlib
 from typing import Final
 
+from ...core.read.file_splits import source_of
 from ...core.read.snapshot import Snapshot
-from ...core.read.splitting import source_of
 from ...errors import LogwrightError
 from ..bytes.layout import HEADER_BYTES
 from .archives import READ_BYTES, open_stream

@@ -3,7 +3,7 @@
 Three ways through the same chunks: `scan` for records with their places, as they lie in the files; `chunks` for whoever
 makes columns of them, which leaves out the copies that compaction made, so that each change comes once; `state`,
 `history` and `diff` for what they stand for. What happens at damage, and at a torn tail of the active journal, is told
-in `core/read/reading.py`; where reading goes on behind damage, in `cursor.py`.
+in `core/read/chunk_reader.py`; where reading goes on behind damage, in `cursor.py`.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Any, ClassVar, Final, overload
 from ...core.bytes.outcome import Damage, Mode, RecordsOnly, check_mode
 from ...core.format import Located
 from ...core.io.disk import REAL_DISK, Disk, File
-from ...core.read.reading import FilesReader
-from ...core.read.reading import located as located_in
+from ...core.read.chunk_reader import FilesReader
+from ...core.read.chunk_reader import located as located_in
 from ...core.read.report import Progress, Report, Summary
 from ...core.read.snapshot import Snapshot
 from ...errors import NotFound

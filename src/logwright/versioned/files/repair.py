@@ -32,7 +32,7 @@ from ...core.io.disk import Disk, File
 from ...core.read.snapshot import Snapshot
 from ...core.repair.losses import Loss, listed
 from ...core.repair.plan import Create, Cut, Patch, Plan, Remove, Rename, Repair, Step
-from ...core.repair.repairing import FileByFile, SideBySideRepair
+from ...core.repair.side_by_side import FileByFile, SideBySideRepair
 from ...core.times import shown_time
 from ...errors import WrongUse
 from ..bytes import codec, kernel

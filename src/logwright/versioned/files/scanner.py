@@ -19,7 +19,7 @@ from pathlib import Path
 
 from ...core.bytes.outcome import Damage, Mode
 from ...core.format import Located
-from ...core.read.following import FilesScanner
+from ...core.read.files_scanner import FilesScanner
 from ...errors import Gap
 from .files import POSITION_BITS, active_name, list_stores
 from .places import find, mark_of

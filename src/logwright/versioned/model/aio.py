@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from ...core.io.durability import ALWAYS, AsyncGroupCommit, parse_sync
-from ...core.write.tasks import opened, to_the_end
+from ...core.write.aio import opened, to_the_end
 from ...errors import Closed
 from .store import VersionedKVStore
 

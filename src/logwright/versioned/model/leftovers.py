@@ -26,7 +26,7 @@ import logging
 from pathlib import Path
 
 from ...core.io.disk import Disk
-from ...core.io.keep import keep_range
+from ...core.io.quarantine import keep_range
 from ...errors import DamagedJournal, StorageFailed, is_no_space
 from ..files.archives import InflatedStream
 from ..files.archiving import archives_of_old, initialized_of

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from ...core.bytes.outcome import Damage, Malformed
 from ...core.io.disk import Disk
-from ...core.io.keep import keep_range
+from ...core.io.quarantine import keep_range
 from ...core.repair.losses import add_losses
 from ...core.repair.plan import refuse_half_repaired
 from ...errors import DamagedJournal, StorageFailed, is_no_space

@@ -25,9 +25,9 @@ from dataclasses import replace
 from typing import Final, cast
 
 from ...core.bytes.outcome import Damage, Mode, check_mode
+from ...core.read.file_splits import AnyReader, FileSplits, Wanted, cut_file, part_of, source_of
 from ...core.read.snapshot import Snapshot
-from ...core.read.split import Split, Times
-from ...core.read.splitting import AnyReader, FileSplits, Wanted, cut_file, part_of, source_of
+from ...core.read.splits import Split, Times
 from ...errors import NotFound
 from ..files import places
 from ..files.cursor import Chunk, Head

@@ -30,8 +30,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from ...core.io.disk import REAL_DISK, Disk, File, make_directories
 from ...core.io.lock import Lock
 from ...core.publish.manifest import FilesOf, OpenedParts, Part, StagedFile, Target
-from ...core.publish.renaming import bytes_to_put_together, give_name, has_name, put_together
-from ...core.publish.staging import PackedFile, StageFiles, lock_to_publish
+from ...core.publish.staging import (
+    PackedFile,
+    StageFiles,
+    bytes_to_put_together,
+    give_name,
+    has_name,
+    lock_to_publish,
+    put_together,
+)
 from ...errors import DamagedJournal, WrongUse
 from ..bytes.layout import HOME_DIRECTORY, MAX_TIMESTAMP
 from ..files.archiving import initialized_of

@@ -9,8 +9,7 @@ from typing import Any, overload
 from ...core.bytes.outcome import Damage, Mode, RecordsOnly
 from ...core.format import Located
 from ...core.io.disk import REAL_DISK, Disk
-from ...core.read.parts import Bound, bound_of
-from ...core.read.side_by_side import SideBySideReader
+from ...core.read.parts import Bound, SideBySideReader, bound_of
 from ...core.times import NANOSECONDS
 from ...errors import NotFound, WrongUse
 from ..bytes.records import Transaction

@@ -33,8 +33,8 @@ from pathlib import Path
 
 from ...core.bytes.outcome import Damage, Malformed
 from ...core.io.disk import Disk, File, Mappable, make_directories, replace_file, write_all
-from ...core.io.keep import keep_range
 from ...core.io.lock import Lock
+from ...core.io.quarantine import keep_range
 from ...core.repair.losses import add_losses
 from ...core.repair.patched import PatchedFile
 from ...core.repair.plan import refuse_half_repaired

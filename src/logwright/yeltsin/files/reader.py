@@ -2,7 +2,7 @@
 
 Ways through the same chunks: `transactions` for objects, `scan` for objects with their places, `chunks` for whoever
 makes columns of them, `pages` for what they stand for. The number of a transaction is where it begins in the file;
-`find_index` gives that of the n-th one. `core/read/reading.py` says what happens at damage and at a torn tail, and
+`find_index` gives that of the n-th one. `core/read/chunk_reader.py` says what happens at damage and at a torn tail, and
 `cursor.py` where reading continues after damage.
 """
 
@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Final, overload
 from ...core.bytes.outcome import Damage, Malformed, Mode, RecordsOnly
 from ...core.format import Located
 from ...core.io.disk import REAL_DISK, Disk, File
-from ...core.read.reading import FilesReader, located, reaches
+from ...core.read.chunk_reader import FilesReader, located, reaches
 from ...core.read.report import Progress, Report, Summary
 from ...core.repair.losses import Loss
 from ...core.times import NANOSECONDS

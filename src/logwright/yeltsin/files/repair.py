@@ -33,7 +33,7 @@ from ...core.io.disk import Disk, File
 from ...core.repair.losses import Loss, listed
 from ...core.repair.patched import PatchedFile
 from ...core.repair.plan import Create, Cut, Patch, Plan, Remove, Rename, Repair, Step, Zeros
-from ...core.repair.repairing import FileByFile, SideBySideRepair
+from ...core.repair.side_by_side import FileByFile, SideBySideRepair
 from ..bytes import codec
 from ..bytes.layout import (
     FIRST_AT,

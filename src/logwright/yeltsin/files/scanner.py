@@ -19,8 +19,8 @@ from pathlib import Path
 
 from ...core.bytes.outcome import Damage, Mode
 from ...core.format import Located
-from ...core.read.following import FilesScanner
-from ...core.read.reading import located
+from ...core.read.chunk_reader import located
+from ...core.read.files_scanner import FilesScanner
 from ...errors import Truncated
 from .cursor import decoded
 from .files import list_journals

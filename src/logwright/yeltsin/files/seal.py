@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ...core.bytes.buffers import Buffer
-from ...core.checksum import crc32c
+from ...core.bytes.crc32c import crc32c
 from ..bytes.layout import TRANSACTION_HEAD
 from ..bytes.table_layout import TABLE_LINKS, PageHead, TableLinks
 

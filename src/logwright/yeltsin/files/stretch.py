@@ -10,8 +10,8 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from ...core.bytes.crc32c import crc32c
 from ...core.bytes.outcome import Malformed
-from ...core.checksum import crc32c
 from ...core.io.disk import File
 from ..bytes import kernel
 from ..bytes.codec import CLEAN, ENDS, operation_size

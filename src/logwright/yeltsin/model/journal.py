@@ -10,7 +10,7 @@ from ...core.bytes.outcome import Damage, Mode
 from ...core.format import Evidence
 from ...core.format import Reader as AnyReader
 from ...core.io.disk import REAL_DISK, Disk
-from ...core.read.side_by_side import one_or_all
+from ...core.read.parts import one_or_all
 from ...errors import LogwrightError, NotFound
 from ..bytes.layout import HEADER_BYTES, JOURNAL_SUFFIX, SIGNATURE
 from ..bytes.records import Transaction

@@ -27,15 +27,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...core.arrow.columns import (
-    NAMES,
-    JoiningCollector,
-    binary_array,
-    bitmap,
-    chosen_schema,
-    fixed_array,
-    repeated,
-)
+from ...core.arrow.columns import NAMES, JoiningCollector, binary_array, bitmap, chosen_schema, fixed_array, repeated
 from ...core.read.columns import BATCH_BYTES
 from ..bytes import codec, kernel
 from ..bytes.codec import Columns

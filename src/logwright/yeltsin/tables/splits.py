@@ -15,8 +15,8 @@ from dataclasses import replace
 from typing import Final
 
 from ...core.bytes.outcome import Damage, Mode, check_mode
-from ...core.read.split import Split
-from ...core.read.splitting import AnyReader, FileSplits, Wanted, cut_file, part_of, split_items
+from ...core.read.file_splits import AnyReader, FileSplits, Wanted, cut_file, part_of, split_items
+from ...core.read.splits import Split
 from ...errors import NotFound
 from ..files.cursor import Chunk
 from ..files.files import JournalFile, OpenFiles

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from logwright.core.io.naming import as_text, name_of, printed
+from logwright.core.io.file_names import as_text, name_of, printed
 
 
 @pytest.mark.parametrize(

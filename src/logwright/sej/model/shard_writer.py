@@ -23,8 +23,8 @@ from ...errors import Closed, WrongUse
 from ..bytes import kernel
 from ..bytes.layout import DEFAULT_SEGMENT_BYTES, NO_TIMESTAMP, check_fields
 from ..bytes.records import NOW, Message, Now
-from .shard import check_bits, find_shards, shard_name, stable_hash
-from .writer import BUFFER_BYTES, Writer
+from ..files.shard import check_bits, find_shards, shard_name, stable_hash
+from ..files.writer import BUFFER_BYTES, Writer
 
 if TYPE_CHECKING:
     from ...core.bytes.buffers import Buffer

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 from ...errors import LogwrightError, is_refusal
 from ..bytes.outcome import Damage
 from ..io.disk import File
-from .reading import Shares
+from .chunk_reader import Shares
 from .report import Problem, Progress, Report
 from .snapshot import Listed, Snapshot
 

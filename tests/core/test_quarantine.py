@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from logwright.core.io.disk import REAL_DISK, Disk
-from logwright.core.io.keep import cut_directory, cut_tail, keep_file, keep_range, kept_bytes
+from logwright.core.io.quarantine import cut_directory, cut_tail, keep_file, keep_range, kept_bytes
 from logwright.errors import StorageFailed
 from tests.support.damage import noise
 from tests.support.faulty_disk import FaultyDisk, every_fault, forgotten_syncs

@@ -26,20 +26,20 @@ from typing import Final
 
 from ...core.bytes.outcome import Damage
 from ...core.io.disk import REAL_DISK, Disk, make_directories, replace_file
-from ...core.io.keep import DIRECTORY as KEPT_DIRECTORY
-from ...core.io.keep import cut_tail
+from ...core.io.quarantine import DIRECTORY as KEPT_DIRECTORY
+from ...core.io.quarantine import cut_tail
 from ...core.io.watch import Watch
 from ...core.repair.losses import add_losses, read_losses
 from ...core.write.closing import Closing
 from ...errors import DamagedJournal, LogwrightError, NotFound, TooLarge, WrongUse
 from ..bytes import kernel
 from ..bytes.layout import DEFAULT_SEGMENT_BYTES, MAX_OFFSET, SEGMENT_DIRECTORY, segment_name
-from .ending import End
-from .lost import are_known, lost_messages
-from .reader import Reader
-from .scanner import Scanner
-from .segment import Chunk, Cursor, Segment, list_segments
-from .writer import Writer
+from ..files.ending import End
+from ..files.lost import are_known, lost_messages
+from ..files.reader import Reader
+from ..files.scanner import Scanner
+from ..files.segment import Chunk, Cursor, Segment, list_segments
+from ..files.writer import Writer
 
 SEGMENT_BYTES: Final = DEFAULT_SEGMENT_BYTES
 BATCH_BYTES: Final = 1 << 20

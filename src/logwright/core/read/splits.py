@@ -12,11 +12,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, Generic, TypeAlias, TypeVar
 
 from ..bytes.outcome import Damage, Mode
-from .inventory import Inventory
 
 T = TypeVar("T")
 R = TypeVar("R", contravariant=True)
@@ -155,3 +154,37 @@ class Splits(ABC, Generic[R]):
     def file_of(self, part: str, file: str) -> str:
         """The name of a file of a part, as seen from the journal."""
         return f"{part}/{file}" if part else file
+
+
+@dataclass(frozen=True, slots=True)
+class FileEntry:
+    """A file with the records `first` <= n < `next` of a part; it may hold fewer where some are damaged or missing."""
+
+    part: str
+    file: str
+    bytes: int
+    first: int | None
+    next: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerEntry:
+    """A consumer of a part: the number of the next record it wants, and of the first and the next one that there are.
+
+    Without an offset it has not committed anything yet, or `problem` says why its offset cannot be read.
+    """
+
+    part: str
+    consumer: str
+    offset: int | None
+    first: int | None
+    next: int | None
+    problem: str | None = None
+
+
+@dataclass(slots=True)
+class Inventory:
+    """What was found, in the order of parts and files."""
+
+    files: list[FileEntry] = field(default_factory=list)
+    consumers: list[ConsumerEntry] = field(default_factory=list)

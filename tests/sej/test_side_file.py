@@ -1,24 +1,24 @@
-"""CRC32C, the side file of block checksums, and reading through it."""
+"""The side file of block checksums, and reading through it."""
 
 from __future__ import annotations
 
 import array
 import contextlib
 import errno
-import importlib
 import os
 import random
 import struct
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import pytest
 
+from logwright.core.bytes.crc32c import crc32c
 from logwright.core.bytes.outcome import Span
-from logwright.core.checksum import (
+from logwright.core.io.disk import REAL_DISK, Buffer, Disk, File, OpenMode, RealDisk, RealFile, write_all
+from logwright.errors import Closed, DamagedJournal, Poisoned, StorageFailed, WrongUse
+from logwright.sej.files.checksums import (
     BLOCK_BYTES,
     ENTRY,
     HEADER,
@@ -28,39 +28,13 @@ from logwright.core.checksum import (
     ChecksumWriter,
     Note,
     checksum_path,
-    crc32c_in_python,
 )
-from logwright.core.io.disk import REAL_DISK, Buffer, Disk, File, OpenMode, RealDisk, RealFile, write_all
-from logwright.errors import Closed, DamagedJournal, Poisoned, StorageFailed, WrongUse
 from tests.support.counts import COUNTS
 from tests.support.simulated_disk import SimulatedDisk
 from tests.support.trees import read_tree, write_file
 
-kernel: Any
-try:
-    kernel = importlib.import_module("logwright.core.bytes._crc32c")
-except ImportError:
-    kernel = None
-
-needs_kernel = pytest.mark.skipif(kernel is None, reason="the kernel was not built: there is no C compiler")
-IMPLEMENTATIONS = [
-    pytest.param("python", id="python"),
-    pytest.param("kernel", id="kernel", marks=needs_kernel),
-    pytest.param("tables", id="tables", marks=needs_kernel),
-]
 BLOCK = 512
 """Small blocks make small tests; the size of a block is in the header of a side file."""
-
-
-class Crc32c(Protocol):
-    def __call__(self, data: Buffer, value: int = 0) -> int: ...
-
-
-def implementation(name: str) -> Crc32c:
-    if name == "python":
-        return crc32c_in_python
-    found: Crc32c = kernel.crc32c if name == "kernel" else kernel.crc32c_tables
-    return found
 
 
 def noise(size: int, seed: int = 0) -> bytes:
@@ -70,7 +44,7 @@ def noise(size: int, seed: int = 0) -> bytes:
 def side_file_of(data: bytes, block_bytes: int = BLOCK) -> bytes:
     """What the side file of a file with these bytes must be, made the simplest way."""
     blocks = [data[start : start + block_bytes] for start in range(0, len(data), block_bytes)]
-    entries = b"".join(struct.pack("<II", crc32c_in_python(block), len(block)) for block in blocks)
+    entries = b"".join(struct.pack("<II", crc32c(block), len(block)) for block in blocks)
     return b"LWCRC32C" + struct.pack("<II", block_bytes, 1) + entries
 
 
@@ -135,90 +109,6 @@ class Journal:
 @pytest.fixture
 def journal(tmp_path: Path) -> Journal:
     return Journal(tmp_path / "0.jnl")
-
-
-# --- the checksum itself ------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", IMPLEMENTATIONS)
-@pytest.mark.parametrize(
-    ("data", "expected"),
-    [
-        (b"", 0),
-        (b"\x00" * 32, 0x8A9136AA),
-        (b"\xff" * 32, 0x62A8AB43),
-        (bytes(range(32)), 0x46DD794E),
-        (bytes(range(31, -1, -1)), 0x113FDB5C),
-        (b"123456789", 0xE3069283),
-    ],
-    ids=["empty", "zeros", "ones", "rising", "falling", "digits"],
-)
-def test_the_vectors_of_rfc_3720(name: str, data: bytes, expected: int) -> None:
-    assert implementation(name)(data) == expected
-
-
-@needs_kernel
-@pytest.mark.parametrize("name", ["kernel", "tables"])
-def test_the_kernel_agrees_with_python_on_all_lengths_and_alignments(name: str) -> None:
-    function = implementation(name)
-    source = memoryview(noise(5000))
-    lengths = [*range(70), 511, 512, 513, 1535, 1536, 1537, 1543, 3071, 3072, 3079, 4608, 4700]
-    for alignment in range(9):
-        for length in lengths:
-            part = source[alignment : alignment + length]
-            assert function(part, alignment * 0x1234567) == crc32c_in_python(part, alignment * 0x1234567)
-
-
-@needs_kernel
-@pytest.mark.parametrize("name", ["kernel", "tables"])
-def test_the_kernel_agrees_with_python_on_data_for_which_it_gives_the_gil_away(name: str) -> None:
-    data = noise(131072 + 5)
-    assert implementation(name)(data, 77) == crc32c_in_python(data, 77)
-
-
-@pytest.mark.parametrize("name", IMPLEMENTATIONS)
-def test_a_checksum_goes_on_from_the_one_before(name: str) -> None:
-    function = implementation(name)
-    data = noise(4000)
-    whole = function(data)
-    for cut in (0, 1, 7, 8, 9, 1535, 1536, 3999, 4000):
-        assert function(data[cut:], function(data[:cut])) == whole
-
-
-@pytest.mark.parametrize("name", IMPLEMENTATIONS)
-def test_anything_that_has_bytes_will_do(name: str) -> None:
-    function = implementation(name)
-    numbers = array.array("I", [1, 2, 3])
-    assert function(bytearray(b"123456789")) == 0xE3069283
-    assert function(memoryview(b"x123456789")[1:]) == 0xE3069283
-    assert function(memoryview(numbers)) == function(numbers.tobytes())
-    assert function(memoryview(array.array("Q"))) == 0
-
-
-@pytest.mark.parametrize("name", IMPLEMENTATIONS)
-def test_only_the_lower_32_bits_of_the_value_before_count(name: str) -> None:
-    function = implementation(name)
-    assert function(b"abc", (7 << 32) + 5) == function(b"abc", 5)
-    assert function(b"abc", -1) == function(b"abc", 0xFFFFFFFF)
-
-
-@pytest.mark.parametrize("name", IMPLEMENTATIONS)
-def test_what_has_no_bytes_in_a_row_is_refused(name: str) -> None:
-    function = implementation(name)
-    with pytest.raises(TypeError):
-        function("text")  # type: ignore[arg-type]
-    with pytest.raises(TypeError):
-        function(12)  # type: ignore[arg-type]
-    with pytest.raises(BufferError):
-        function(memoryview(b"abcdef")[::2])
-
-
-@pytest.mark.parametrize(("pure", "expected"), [("1", "True"), ("", f"{kernel is None}")])
-def test_the_environment_can_ask_for_python(pure: str, expected: str) -> None:
-    script = "from logwright.core import checksum as c; print(c.crc32c is c.crc32c_in_python)"
-    environment = {**os.environ, "LOGWRIGHT_PURE": pure}
-    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == expected
 
 
 # --- writing the side file ----------------------------------------------------------------------------------------
@@ -332,7 +222,7 @@ def test_a_side_file_that_is_ahead_or_behind_is_fitted_to_the_file(journal: Jour
         before = Checksums(side_file_of(data[:claimed])).entry(index)
         assert checksums.entry(index) == before
     have = size % BLOCK
-    assert checksums.entry(last) == ((crc32c_in_python(data[size - have : size]), have) if have else (0, 0))
+    assert checksums.entry(last) == ((crc32c(data[size - have : size]), have) if have else (0, 0))
     assert journal.bad() == []
 
 
@@ -844,7 +734,7 @@ def test_a_reader_whose_entry_was_replaced_looks_again_before_it_complains(journ
                 assert buffer == now
             case "bad_blocks":
                 assert file.bad_blocks(0, 400) == []
-        assert file.checksums.entry(0) == (crc32c_in_python(now), 400)
+        assert file.checksums.entry(0) == (crc32c(now), 400)
 
 
 def test_a_reader_whose_side_file_went_away_keeps_to_what_it_knows(journal: Journal) -> None:

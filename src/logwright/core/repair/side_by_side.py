@@ -18,8 +18,8 @@ from typing import Any, Protocol
 from ...errors import LogwrightError, NotFound, is_refusal
 from ..bytes.outcome import Span
 from ..io.disk import REAL_DISK, Disk, File, make_directories
-from ..io.keep import DIRECTORY
-from ..read.reading import FilesReader
+from ..io.quarantine import DIRECTORY
+from ..read.chunk_reader import FilesReader
 from . import plan as repair
 from .losses import Loss
 from .plan import Create, Cut, Plan, Remove, Rename, Repair, Repairs, Step
@@ -77,11 +77,7 @@ class SideBySideRepair(Repairs):
     plan_journal: Callable[[Any], Plan]
     """The plan for what one of these readers reads."""
 
-    def plan(self, path: Path | str, *, disk: Disk = REAL_DISK, accept_checksums: bool = False) -> Plan:
-        """What a repair would do. Changes nothing.
-
-        There are no checksums to accept: `accept_checksums` is what other formats have.
-        """
+    def plan(self, path: Path | str, *, disk: Disk = REAL_DISK) -> Plan:
         path = Path(path)
         interrupted = repair.resume_plan(disk, self._home(path, disk))
         if interrupted is not None:
@@ -92,7 +88,6 @@ class SideBySideRepair(Repairs):
         return whole
 
     def apply(self, path: Path | str, plan: Plan, *, disk: Disk = REAL_DISK) -> Repair | None:
-        """Carry out a plan, holding the writers' locks; None when there was nothing to do."""
         if plan.empty:
             return None
         home = self._home(Path(path), disk)
@@ -100,7 +95,6 @@ class SideBySideRepair(Repairs):
         return repair.apply(disk, home, plan)
 
     def undo(self, path: Path | str, *, disk: Disk = REAL_DISK) -> Repair:
-        """Take back the latest repair of the directory, holding the writers' locks."""
         return repair.undo(disk, self._home(Path(path), disk))
 
     def _home(self, path: Path, disk: Disk) -> Path:

@@ -24,10 +24,10 @@ from ...errors import Closed, NotFound
 from ..bytes import kernel
 from ..bytes.layout import SEGMENT_DIRECTORY
 from ..bytes.records import Message
-from .reader import located
-from .scanner import DEFAULT_TIMEOUT_SECONDS, Scanner
-from .segment import Chunk
-from .shard import Shard, check_bits, check_prefix, find_shards, in_shard, naming
+from ..files.reader import located
+from ..files.scanner import DEFAULT_TIMEOUT_SECONDS, Scanner
+from ..files.segment import Chunk
+from ..files.shard import Shard, check_bits, check_prefix, find_shards, in_shard, naming
 
 
 class ShardedScanner(Closing):

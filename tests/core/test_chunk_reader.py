@@ -13,7 +13,7 @@ from logwright.core.format import Located
 from logwright.core.io.disk import REAL_DISK
 from logwright.core.io.disk import File as DiskFile
 from logwright.core.read.chunk import POSITION_BITS, FileChunk, NumberedFile
-from logwright.core.read.reading import FilesReader, Shares
+from logwright.core.read.chunk_reader import FilesReader, Shares
 from logwright.core.read.report import Progress, Report, Summary
 from logwright.errors import DamagedJournal, Gap, NotFound, WrongUse
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from ...core.io.disk import File
-from ...core.read.split import Times
+from ...core.read.splits import Times
 from ..bytes.layout import NO_TIMESTAMP
-from .ending import Walked
-from .index import Entry, Index, confirms
+from ..files.ending import Walked
+from ..files.index import Entry, Index, confirms
 
 Place: TypeAlias = tuple[int, int]
 """A position in a segment, and the offset of the message that begins there."""

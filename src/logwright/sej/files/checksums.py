@@ -39,12 +39,12 @@ import struct
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Self
+from typing import Final, Self
 
-from ..errors import Closed, DamagedJournal, LogwrightError, NotFound, Poisoned, WrongUse
-from .bytes.compiled import COMPILED
-from .bytes.outcome import Malformed, Span
-from .io.disk import Buffer, Disk, File, write_all
+from ...core.bytes.crc32c import crc32c
+from ...core.bytes.outcome import Malformed, Span
+from ...core.io.disk import Buffer, Disk, File, write_all
+from ...errors import Closed, DamagedJournal, LogwrightError, NotFound, Poisoned, WrongUse
 
 SUFFIX: Final = ".crc"
 MAGIC: Final = b"LWCRC32C"
@@ -59,46 +59,11 @@ MAX_BLOCK_BYTES: Final = 16 * 1024 * 1024
 """What a reader is ready to hold in memory for the sake of one block, whatever the header says."""
 
 _NOT_COVERED: Final = (0, 0)
-_MASK: Final = 0xFFFFFFFF
-_POLYNOMIAL: Final = 0x82F63B78
 _ATTEMPTS: Final = 2
 
 assert HEADER.size == 16
 assert 512 % ENTRY.size == 0
 assert HEADER.size % ENTRY.size == 0  # so that no entry lies across two sectors
-
-
-# --- the checksum itself ----------------------------------------------------------------------------------------
-
-
-def _make_table() -> tuple[int, ...]:
-    table = []
-    for state in range(256):
-        for _ in range(8):
-            state = (state >> 1) ^ (_POLYNOMIAL if state & 1 else 0)
-        table.append(state)
-    return tuple(table)
-
-
-_TABLE: Final = _make_table()
-
-
-def crc32c_in_python(data: Buffer, value: int = 0) -> int:
-    """The CRC32C of `data`, going on from `value`, the checksum of what came before. A thousand times slower."""
-    view = memoryview(data)
-    if not view.c_contiguous:
-        raise BufferError("memoryview: underlying buffer is not C-contiguous")
-    table = _TABLE
-    state = (value & _MASK) ^ _MASK
-    for byte in view.tobytes():
-        state = table[(state ^ byte) & 0xFF] ^ (state >> 8)
-    return state ^ _MASK
-
-
-if TYPE_CHECKING or not COMPILED:
-    crc32c = crc32c_in_python
-else:
-    from .bytes._crc32c import crc32c
 
 
 # --- the side file's bytes --------------------------------------------------------------------------------------

@@ -16,11 +16,9 @@ from typing import Any, NamedTuple, TypeAlias
 from ...errors import NotFound
 from ..bytes.outcome import Damage, Mode
 from .chunk import POSITION_BITS, NumberedFile
-from .inventory import FileEntry, Inventory
-from .parts import bound_of
-from .reading import FilesReader
-from .side_by_side import SideBySideReader
-from .split import TARGET_BYTES, Bound, Split, Splits, Times
+from .chunk_reader import FilesReader
+from .parts import SideBySideReader, bound_of
+from .splits import TARGET_BYTES, Bound, FileEntry, Inventory, Split, Splits, Times
 
 AnyReader: TypeAlias = FilesReader[Any, Any, Any] | SideBySideReader
 
