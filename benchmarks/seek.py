@@ -42,7 +42,7 @@ def milliseconds(
     return statistics.median(found)
 
 
-def from_time(directory: Path, offset: int) -> Scanner:
+def from_time(directory: Path, offset: int) -> Scanner[Message]:
     scanner = Scanner.from_time(directory, time_of(offset), timeout=0)
     message = next(scanner)
     assert isinstance(message, Message)

@@ -339,7 +339,7 @@ def test_a_scanner_waits_for_what_is_written_while_the_loop_goes_on(tmp_path: Pa
     async def work() -> None:
         found: list[int] = []
 
-        async def follow(scanner: AsyncScanner) -> None:
+        async def follow(scanner: AsyncScanner[Message]) -> None:
             async for message in scanner:
                 found.extend(offsets_of([message]))
                 if len(found) == 300:

@@ -350,7 +350,7 @@ def test_a_message_larger_than_the_buffer_is_followed_too(journal_directory: Pat
         path.write_bytes(data[: len(large)])
         assert list(scanner) == []
         path.write_bytes(data)
-        assert [message.value for message in scanner] == [large, b"small"]  # type: ignore[union-attr]
+        assert [message.value for message in scanner] == [large, b"small"]
 
 
 # --- tails that are not whole ---------------------------------------------------------------------------------------
@@ -556,7 +556,7 @@ def test_a_large_size_by_damage_is_found_out_once_the_wait_is_over(journal: Path
 
 def test_an_unknown_mode_is_refused(journal: Path) -> None:
     with pytest.raises(WrongUse, match="mode 'lenient' is none of"):
-        Scanner(journal, mode="lenient")  # type: ignore[arg-type]
+        Scanner(journal, mode="lenient")  # type: ignore[call-overload]
 
 
 # --- by time --------------------------------------------------------------------------------------------------------

@@ -17,9 +17,9 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final, Self
+from typing import Final, Generic, TypeVar, cast, overload
 
-from ...core.bytes.outcome import Damage, Mode, check_mode
+from ...core.bytes.outcome import Damage, Mode, RecordsOnly, check_mode
 from ...core.format import Located
 from ...core.io.disk import REAL_DISK, Disk, File
 from ...core.io.watch import Watch
@@ -39,8 +39,36 @@ _STALLED_SECONDS: Final = 1.0
 """How long a message may stay incomplete before we look whether valid messages lie behind it."""
 
 
-class Scanner(Closing):
+T = TypeVar("T", bound=Message | Damage)
+"""What a scanner gives: messages, and in `permissive` damage as well."""
+
+
+class Scanner(Closing, Generic[T]):
     """An iterator over the messages from `offset` on (None: from the first there is), waiting for more."""
+
+    @overload
+    def __init__(
+        self: Scanner[Message],
+        directory: Path | str,
+        offset: int | None = ...,
+        *,
+        timeout: float | None = ...,
+        mode: RecordsOnly = ...,
+        disk: Disk = ...,
+        watch: Watch | None = ...,
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: Scanner[Message | Damage],
+        directory: Path | str,
+        offset: int | None = ...,
+        *,
+        timeout: float | None = ...,
+        mode: Mode,
+        disk: Disk = ...,
+        watch: Watch | None = ...,
+    ) -> None: ...
 
     def __init__(
         self,
@@ -62,10 +90,34 @@ class Scanner(Closing):
         self._owns_watch = watch is None
         self._watch: Watch = disk.watch(self._reader.directory / SEGMENT_DIRECTORY) if watch is None else watch
         self._cursor: Cursor | None = None
-        self._pending: list[Message | Damage] = []
+        self._pending: list[T] = []
         self._judged_size = -1
         self._advanced_at = time.monotonic()
         self._closed = False
+
+    @overload
+    @classmethod
+    def from_time(
+        cls,
+        directory: Path | str,
+        timestamp: int,
+        *,
+        timeout: float | None = ...,
+        mode: RecordsOnly = ...,
+        disk: Disk = ...,
+    ) -> Scanner[Message]: ...
+
+    @overload
+    @classmethod
+    def from_time(
+        cls,
+        directory: Path | str,
+        timestamp: int,
+        *,
+        timeout: float | None = ...,
+        mode: Mode,
+        disk: Disk = ...,
+    ) -> Scanner[Message | Damage]: ...
 
     @classmethod
     def from_time(
@@ -76,7 +128,7 @@ class Scanner(Closing):
         timeout: float | None = DEFAULT_TIMEOUT_SECONDS,
         mode: Mode = "failfast",
         disk: Disk = REAL_DISK,
-    ) -> Self:
+    ) -> Scanner[Message] | Scanner[Message | Damage]:
         """A scanner from the first message on that is not earlier than `timestamp` (nanoseconds since the epoch)."""
         offset = Reader(directory, disk=disk).find_time(timestamp)
         return cls(directory, offset, timeout=timeout, mode=mode, disk=disk)
@@ -93,10 +145,10 @@ class Scanner(Closing):
 
     # --- iterating --------------------------------------------------------------------------------------------------
 
-    def __iter__(self) -> Iterator[Message | Damage]:
+    def __iter__(self) -> Iterator[T]:
         return self
 
-    def __next__(self) -> Message | Damage:
+    def __next__(self) -> T:
         if self._pending:
             return self._pending.pop()
         batch = self.read_batch()
@@ -106,16 +158,14 @@ class Scanner(Closing):
         self._pending = batch
         return batch.pop()
 
-    def read_batch(self) -> list[Message | Damage]:
+    def read_batch(self) -> list[T]:
         """The next messages in one list, waiting for them as the iteration does; empty after the timeout."""
         item = self._wait_for(self.timeout)
         if item is None:
             return []
         if isinstance(item, Damage):
-            return [item]
-        found: list[Message | Damage] = []
-        found.extend(kernel.messages(item.data, item.start, item.stop, item.count))
-        return found
+            return cast("list[T]", [item])
+        return cast("list[T]", kernel.messages(item.data, item.start, item.stop, item.count))
 
     def located(self) -> Iterator[Located | Damage]:
         """The same messages, each with the place of its bytes."""

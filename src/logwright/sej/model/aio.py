@@ -27,10 +27,10 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, Generic, Self, TypeVar, cast, overload
 
 from ...core.bytes.buffers import Buffer
-from ...core.bytes.outcome import Damage, Mode
+from ...core.bytes.outcome import Damage, Mode, RecordsOnly
 from ...core.io.disk import REAL_DISK, Disk
 from ...core.io.durability import ALWAYS, NONE, AsyncGroupCommit, SyncLike, parse_sync
 from ...core.io.watch import POLL_SECONDS, Watch
@@ -41,7 +41,7 @@ from ..bytes import kernel
 from ..bytes.layout import DEFAULT_SEGMENT_BYTES
 from ..bytes.records import NOW, Message, Now
 from ..files.reader import Reader
-from ..files.scanner import DEFAULT_TIMEOUT_SECONDS, Scanner
+from ..files.scanner import DEFAULT_TIMEOUT_SECONDS, Scanner, T
 from ..files.writer import BUFFER_BYTES, Writer
 from .consumer import (
     ATTEMPTS,
@@ -192,8 +192,30 @@ async def changed(watch: Watch, most_seconds: float) -> None:
 # --- following ------------------------------------------------------------------------------------------------------
 
 
-class AsyncScanner:
+class AsyncScanner(Generic[T]):
     """A `Scanner` for `async for`; see there for offset, timeout and mode. `read_batch` gives many messages at once."""
+
+    @overload
+    def __init__(
+        self: AsyncScanner[Message],
+        directory: Path | str,
+        offset: int | None = ...,
+        *,
+        timeout: float | None = ...,
+        mode: RecordsOnly = ...,
+        disk: Disk = ...,
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: AsyncScanner[Message | Damage],
+        directory: Path | str,
+        offset: int | None = ...,
+        *,
+        timeout: float | None = ...,
+        mode: Mode,
+        disk: Disk = ...,
+    ) -> None: ...
 
     def __init__(
         self,
@@ -209,9 +231,33 @@ class AsyncScanner:
         self._scanner = Scanner(directory, offset, timeout=timeout, mode=mode, disk=disk)
         # One thread: what a cancelled task has begun to read is finished before anything else is read.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="logwright-scan")
-        self._pending: deque[Message | Damage] = deque()
+        self._pending: deque[T] = deque()
         self._waiting = asyncio.Lock()
         self._closed = False
+
+    @overload
+    @classmethod
+    async def from_time(
+        cls,
+        directory: Path | str,
+        timestamp: int,
+        *,
+        timeout: float | None = ...,
+        mode: RecordsOnly = ...,
+        disk: Disk = ...,
+    ) -> AsyncScanner[Message]: ...
+
+    @overload
+    @classmethod
+    async def from_time(
+        cls,
+        directory: Path | str,
+        timestamp: int,
+        *,
+        timeout: float | None = ...,
+        mode: Mode,
+        disk: Disk = ...,
+    ) -> AsyncScanner[Message | Damage]: ...
 
     @classmethod
     async def from_time(
@@ -222,7 +268,7 @@ class AsyncScanner:
         timeout: float | None = DEFAULT_TIMEOUT_SECONDS,
         mode: Mode = "failfast",
         disk: Disk = REAL_DISK,
-    ) -> Self:
+    ) -> AsyncScanner[Message] | AsyncScanner[Message | Damage]:
         """A scanner from the first message on that is not earlier than `timestamp` (nanoseconds since the epoch)."""
         offset = await asyncio.to_thread(lambda: Reader(directory, disk=disk).find_time(timestamp))
         return cls(directory, offset, timeout=timeout, mode=mode, disk=disk)
@@ -235,15 +281,15 @@ class AsyncScanner:
                 return item.offset
         return self._scanner.offset
 
-    def __aiter__(self) -> AsyncIterator[Message | Damage]:
+    def __aiter__(self) -> AsyncIterator[T]:
         return self
 
-    async def __anext__(self) -> Message | Damage:
+    async def __anext__(self) -> T:
         if not self._pending and not await self._wait():
             raise StopAsyncIteration
         return self._pending.popleft()
 
-    async def read_batch(self) -> list[Message | Damage]:
+    async def read_batch(self) -> list[T]:
         """The next messages in one list, waiting for them as the iteration does; empty after the timeout."""
         if not self._pending:
             await self._wait()
@@ -270,9 +316,9 @@ class AsyncScanner:
     def _fetch(self, stalled: bool) -> None:
         item = self._scanner.poll(stalled=stalled)
         if isinstance(item, Damage):
-            self._pending.append(item)
+            self._pending.append(cast("T", item))
         elif item is not None:
-            self._pending.extend(kernel.messages(item.data, item.start, item.stop, item.count))
+            self._pending.extend(cast("list[T]", kernel.messages(item.data, item.start, item.stop, item.count)))
 
     async def close(self) -> None:
         """Close the files, once a task that waits has noticed. A second call does nothing."""

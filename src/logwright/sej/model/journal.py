@@ -11,6 +11,7 @@ from ...core.format import Evidence
 from ...core.io.disk import REAL_DISK, Disk
 from ...errors import LogwrightError, NotFound, WrongUse
 from ..bytes.layout import HEAD, SEGMENT_DIRECTORY, parse_segment_name
+from ..bytes.records import Message
 from ..files.reader import Reader
 from ..files.scanner import Scanner
 from ..files.segment import Segment, list_segments
@@ -83,7 +84,7 @@ def open_reader(path: Path, *, disk: Disk = REAL_DISK) -> Reader | ShardedReader
     return Reader(path, disk=disk)
 
 
-def follow(path: Path, ends: Any, *, timeout: float | None, mode: Mode) -> Scanner | ShardedScanner:
+def follow(path: Path, ends: Any, *, timeout: float | None, mode: Mode) -> Scanner[Message | Damage] | ShardedScanner:
     """A scanner of a journal from an offset on, or of all shards below a root, from an offset of each."""
     if isinstance(ends, dict):
         return ShardedScanner(path, ends, timeout=timeout, mode=mode)

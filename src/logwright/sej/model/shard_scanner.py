@@ -57,7 +57,7 @@ class ShardedScanner(Closing):
         if not disk.is_directory(self.path):
             raise NotFound(f"{self.path}: no such directory")
         self._starts = dict(offsets or {})
-        self._scanners: dict[Shard, Scanner] = {}
+        self._scanners: dict[Shard, Scanner[Message | Damage]] = {}
         self._turn: deque[Shard] = deque()
         self._pending: deque[tuple[Shard, Message | Damage]] = deque()
         self._closed = False
