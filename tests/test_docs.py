@@ -111,6 +111,34 @@ def test_the_examples_of_a_page_do_what_the_page_says(
             run_console(block, page, tmp_path)
 
 
+def typed_examples(page: Path) -> str:
+    """The Python of a page as a module, in the lines where the page has it."""
+    lines: list[str] = []
+    for block in blocks_of(page):
+        if block.kind == "python":
+            lines += [""] * (block.line - 1 - len(lines)) + block.text.splitlines()
+    return "\n".join([*lines, ""])
+
+
+def check_types(directory: Path, examples: dict[str, str]) -> str:
+    """What mypy, as strict as for the package, says of examples, each in a module of this name."""
+    for name, text in examples.items():
+        (directory / f"{name}.py").write_text(text)
+    command = [sys.executable, "-m", "mypy", *sorted(str(directory / f"{name}.py") for name in examples)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=DEADLINE_SECONDS)
+    return done.stdout + done.stderr
+
+
+def test_the_examples_of_all_pages_pass_the_type_checker(tmp_path: Path) -> None:
+    named = {re.sub(r"\W", "_", str(page.relative_to(ROOT))): typed_examples(page) for page in PAGES}
+    wrong = "def half(number: int) -> str:\n    return number / 2\n"
+    said = check_types(tmp_path, {**named, "wrong": wrong})
+    (error,) = [line for line in said.splitlines() if ": error:" in line]
+    assert error.endswith(
+        'wrong.py:2: error: Incompatible return value type (got "float", expected "str")  [return-value]'
+    )
+
+
 def test_a_wrong_output_is_noticed() -> None:
     assert re.fullmatch(as_pattern("a …\n...\nz\n"), "a b\n1\n2\nz\n")
     assert not re.fullmatch(as_pattern("a …\n...\nz\n"), "a b\n1\n2\ny\n")

@@ -31,6 +31,29 @@ from .queue_items import queue_items
 from .segments import segments
 from .settings import JournalRule
 
+__all__ = [
+    "DAMAGE",
+    "EVENTS",
+    "FILES",
+    "OFFSETS",
+    "TABLES",
+    "Table",
+    "activity",
+    "consumers",
+    "damage",
+    "events",
+    "files",
+    "kv_history",
+    "kv_state",
+    "merge_activity",
+    "messages",
+    "page_versions",
+    "queue_items",
+    "segments",
+    "split_damage",
+    "transactions",
+]
+
 Kind: TypeAlias = Literal["append", "merge", "whole"]
 Source: TypeAlias = Literal["records", "events", "files", "offsets"]
 
