@@ -19,29 +19,39 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from .core.bytes.outcome import Damage, Mode, check_mode
-from .core.format import FORMATS, BatchWriter, Format, Items, Reader, detect, find_format
+from .core.arrow.batches import Batches, Source, batches, items, read, to_arrow
+from .core.bytes.outcome import Damage
+from .core.format import BatchWriter, find_format
 from .core.io.disk import REAL_DISK, Disk, File, write_all
-from .core.read.columns import BATCH_BYTES, Columns
+from .core.read.columns import Columns
 from .core.read.report import Progress
 from .core.repair.losses import Loss, inherited
-from .errors import DamagedJournal, LogwrightError, NotFound, UnknownFormat, WrongUse
+from .errors import LogwrightError, UnknownFormat, WrongUse
 
-Source: TypeAlias = Any
-"""A path, or a reader that is open."""
-OnDamage: TypeAlias = Callable[[Damage], None]
+__all__ = [
+    "Batches",
+    "Converted",
+    "append",
+    "as_messages",
+    "batches",
+    "from_parquet",
+    "items",
+    "left_out",
+    "read",
+    "schema",
+    "to_arrow",
+    "to_parquet",
+]
 
 ROW_GROUP_BYTES: Final = 32 << 20
-TABLE_BATCH_BYTES: Final = 64 << 20
-"""What stays in memory is better allocated in few large pieces."""
 _PARQUET_READ_BYTES: Final = 4 << 20
 _LOSSES_KEY: Final = "logwright.losses"
 """Where a Parquet file has the account of losses, among its key-value metadata."""
@@ -54,218 +64,6 @@ _NEVER_REPEATING: Final = ("offset", "timestamp", "value", "position", "size", "
 def schema(format: str, columns: Sequence[str] | None = None) -> pa.Schema:
     """The Arrow schema of a format, or of some of its columns."""
     return find_format(format).columns.schema(columns)
-
-
-def _format_of(reader: Any) -> Format:
-    """The format whose package a reader comes from."""
-    if not isinstance(reader, Reader):
-        raise WrongUse(f"{type(reader).__name__} is neither a path nor the reader of a journal")
-    return FORMATS[reader.format]
-
-
-def _opened(source: Source, format: str | None, disk: Disk) -> tuple[Any, Format]:
-    """A reader of the source, and its format."""
-    if not isinstance(source, str | Path):
-        return source, _format_of(source)
-    path = Path(source)
-    chosen = detect(path, disk=disk) if format is None else find_format(format)
-    if not chosen.names_journal(disk, path):
-        raise NotFound(f"{path}: no such file or directory")
-    return chosen.open(path, disk=disk), chosen
-
-
-# --- reading ----------------------------------------------------------------------------------------------------------
-
-
-class Batches(Iterator[pa.RecordBatch]):
-    """The record batches of a journal, one after the other, and what was met on the way.
-
-    `damages` is what was skipped in the mode `permissive`, `torn_tails` the incomplete ends that crashes left, `losses`
-    what the journal was known to have lost before, `rows` how many rows were given out so far.
-    """
-
-    def __init__(self, schema: pa.Schema, losses: Sequence[Loss] = ()) -> None:
-        self.schema = schema
-        self.losses = list(losses)
-        self.damages: list[Damage] = []
-        self.torn_tails: list[Damage] = []
-        self.rows = 0
-        self._batches: Iterator[pa.RecordBatch] = iter(())
-
-    def __next__(self) -> pa.RecordBatch:
-        batch = next(self._batches)
-        self.rows += batch.num_rows
-        return batch
-
-    def close(self) -> None:
-        """Close the files, without going to the end."""
-        close = getattr(self._batches, "close", None)
-        if close is not None:
-            close()
-        self._batches = iter(())
-
-
-def batches(
-    source: Source,
-    columns: Sequence[str] | None = None,
-    *,
-    start: int | None = None,
-    stop: int | None = None,
-    from_time: int | None = None,
-    to_time: int | None = None,
-    batch_bytes: int = BATCH_BYTES,
-    mode: Mode = "failfast",
-    on_damage: OnDamage | None = None,
-    progress: Progress | None = None,
-    format: str | None = None,
-    disk: Disk = REAL_DISK,
-) -> Batches:
-    """The records of a journal as record batches of about `batch_bytes`; `columns` are names, in the order wanted.
-
-    `start` <= number < `stop` chooses records by their number, which for sej is the offset. `from_time` and `to_time`
-    (nanoseconds since the epoch) choose a stretch of the journal: from the first record that is not earlier than the
-    one, up to the first that is not earlier than the other. Below a sharded root both hold in each shard.
-    """
-    check_mode(mode)
-    reader, found = _opened(source, format, disk)
-    collector = found.columns.collector(columns, sharded=reader.has_parts, batch_bytes=batch_bytes)
-    result = Batches(collector.schema, reader.losses())
-    parts = _parts(reader, progress) if reader.has_parts else [Part("", reader, progress, lambda _, file: file)]
-    result._batches = _through(result, collector, parts, (start, stop, from_time, to_time), mode, on_damage)
-    return result
-
-
-class Part(NamedTuple):
-    """A part of what is read, such as a shard: its name, its reader, its share of the progress.
-
-    `within` tells the name of a file of the part as it is seen from the path that is read.
-    """
-
-    name: str
-    reader: Any
-    progress: Progress | None
-    within: Callable[[str, str], str]
-
-
-Choice: TypeAlias = tuple[int | None, int | None, int | None, int | None]
-"""start, stop, from_time, to_time"""
-
-
-def _parts(reader: Any, progress: Progress | None) -> Iterable[Part]:
-    """The parts of what is read, which report their progress as one."""
-    readers = reader.parts()
-    if progress is None:
-        return [Part(name, part, None, reader.within) for name, part in readers]
-    sizes = [part.total_bytes() for _, part in readers]
-    return [
-        Part(name, part, _shifted(progress, sum(sizes[:number]), sum(sizes)), reader.within)
-        for number, (name, part) in enumerate(readers)
-    ]
-
-
-def _shifted(progress: Progress, before: int, total: int) -> Progress:
-    return lambda done, _: progress(before + done, total)
-
-
-def _through(
-    result: Batches, collector: Any, parts: Iterable[Part], choice: Choice, mode: Mode, on_damage: OnDamage | None
-) -> Iterator[pa.RecordBatch]:
-    for part in parts:
-        start, stop = _range(part.reader, choice)
-        with _naming(part):
-            how = part.reader.batched_by
-            for item in part.reader.chunks(start, stop, mode=mode, progress=part.progress, **how):
-                if isinstance(item, Damage):
-                    damage = _in_part(part, item)
-                    result.damages.append(damage)
-                    if on_damage is not None:
-                        on_damage(damage)
-                else:
-                    yield from collector.add(item, part.name)
-        if part.reader.torn_tail is not None:
-            result.torn_tails.append(_in_part(part, part.reader.torn_tail))
-    yield from collector.finish()
-
-
-def _range(reader: Any, choice: Choice) -> tuple[int | None, int | None]:
-    start, stop, from_time, to_time = choice
-    if from_time is not None:
-        found = reader.find_time(from_time)
-        start = found if start is None else max(start, found)
-    if to_time is not None:
-        found = reader.find_time(to_time)
-        stop = found if stop is None else min(stop, found)
-    return start, stop
-
-
-def _in_part(part: Part, damage: Damage) -> Damage:
-    return replace(damage, file=part.within(part.name, damage.file))
-
-
-@contextlib.contextmanager
-def _naming(part: Part) -> Iterator[None]:
-    """Let damage in a part be told with the part's name."""
-    try:
-        yield
-    except DamagedJournal as error:
-        file = part.within(part.name, str(error.file))
-        if file == str(error.file):
-            raise
-        raise type(error)(file, error.position, error.reason) from error
-
-
-def items(
-    source: Source,
-    *,
-    mode: Mode = "failfast",
-    on_damage: OnDamage | None = None,
-    format: str | None = None,
-    disk: Disk = REAL_DISK,
-) -> Batches:
-    """What a queue holds now as record batches, a row for each item; of a directory those of all its queues.
-
-    The items are as whoever opens the queue finds them, from the head on: those that are reserved come first. Items
-    that have expired are among them.
-    """
-    check_mode(mode)
-    reader, found = _opened(source, format, disk)
-    if found.items is None:
-        raise WrongUse(f"{reader.path}: journals of the format {found.name} hold no items that wait")
-    parts = _parts(reader, None) if reader.has_parts else [Part("", reader, None, lambda _, file: file)]
-    result = Batches(found.items.schema, reader.losses())
-    result._batches = _items_through(result, found.items, parts, mode, on_damage)
-    return result
-
-
-def _items_through(
-    result: Batches, items: Items, parts: Iterable[Part], mode: Mode, on_damage: OnDamage | None
-) -> Iterator[pa.RecordBatch]:
-    def note(damage: Damage) -> None:
-        if damage.kind == "torn_tail":
-            result.torn_tails.append(damage)
-            return
-        result.damages.append(damage)
-        if on_damage is not None:
-            on_damage(damage)
-
-    for part in parts:
-        with _naming(part):
-            yield from items.batches(part.reader, mode, note)
-        if mode == "failfast" and part.reader.torn_tail is not None:
-            result.torn_tails.append(_in_part(part, part.reader.torn_tail))
-
-
-def read(source: Source, columns: Sequence[str] | None = None, **options: Any) -> pa.RecordBatchReader:
-    """A journal as a stream of record batches, for whoever takes Arrow; the options are those of `batches`."""
-    found = batches(source, columns, **options)
-    return pa.RecordBatchReader.from_batches(found.schema, found)
-
-
-def to_arrow(source: Source, columns: Sequence[str] | None = None, **options: Any) -> pa.Table:
-    """A journal, or a part of it, as a table in memory; the options are those of `batches`."""
-    found = batches(source, columns, **{"batch_bytes": TABLE_BATCH_BYTES, **options})
-    table = pa.Table.from_batches(list(found), found.schema)
-    return table.unify_dictionaries() if any(map(pa.types.is_dictionary, table.schema.types)) else table
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------

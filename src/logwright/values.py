@@ -151,7 +151,7 @@ def _decode_json(data: bytes) -> Any:
 
 
 def _bonjson_decoder() -> Decoder:
-    bonjson = importlib.import_module("logwright.versioned.bytes.bonjson")
+    from .versioned.bytes import bonjson
 
     def decode(data: bytes) -> Any:
         try:

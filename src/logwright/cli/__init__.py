@@ -10,7 +10,6 @@ are quick.
 
 from __future__ import annotations
 
-import importlib
 import io
 import os
 import sys
@@ -59,14 +58,58 @@ class Verbs(click.Group):
         return list(VERBS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in VERBS:
-            return None
-        command: click.Command = importlib.import_module(f"{__name__}.{cmd_name}").command
-        return command
+        return _command(cmd_name)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Verbs"):
             formatter.write_dl(list(VERBS.items()))
+
+
+def _command(verb: str) -> click.Command | None:
+    """The command of a verb, which is loaded here; None where there is none."""
+    command: click.Command
+    match verb:
+        case "inspect":
+            from .inspect import command
+        case "dump":
+            from .dump import command
+        case "tail":
+            from .tail import command
+        case "count":
+            from .count import command
+        case "verify":
+            from .verify import command
+        case "repair":
+            from .repair import command
+        case "state":
+            from .state import command
+        case "history":
+            from .history import command
+        case "diff":
+            from .diff import command
+        case "convert":
+            from .convert import command
+        case "offsets":
+            from .offsets import command
+        case "reset":
+            from .reset import command
+        case "clean":
+            from .clean import command
+        case "unpark":
+            from .unpark import command
+        case "serve":
+            from .serve import command
+        case "copy":
+            from .copy import command
+        case "pipeline":
+            from .pipeline import command
+        case "demo":
+            from .demo import command
+        case "completion":
+            from .completion import command
+        case _:
+            return None
+    return command
 
 
 @click.group(

@@ -18,7 +18,7 @@ from .times import parse_size
 
 if TYPE_CHECKING:
     from ..kestrel.bytes.records import Dialect
-    from ..servers.kestrel import ServerSettings
+    from ..servers.kestrel.server import ServerSettings
 
 DEFAULT_PORT: Final = 22133
 """Kestrel's."""
@@ -164,8 +164,8 @@ def kestrel(
     process has a queue at a time: the server takes the locks of all queues in the directory.
     """
     from ..kestrel.model.limits import Limits
-    from ..servers.kestrel import ServerSettings, run
     from ..servers.kestrel.options import load_named
+    from ..servers.kestrel.server import ServerSettings, run
 
     names = [field.name for field in dataclasses.fields(ServerLimits)]
     limits = ServerLimits(**{name: options.pop(name) for name in names})
@@ -194,7 +194,7 @@ def kestrel(
 
 
 async def _serve(settings: ServerSettings, as_json: bool) -> None:
-    from ..servers.kestrel import QueueServer
+    from ..servers.kestrel.server import QueueServer
 
     async with until_stopped() as stopped, QueueServer(settings) as server:
         announce(

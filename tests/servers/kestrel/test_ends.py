@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from logwright.core.io.durability import ALWAYS, NONE, Sync
-from logwright.servers.kestrel import ServerLimits
+from logwright.servers.kestrel.limits import ServerLimits
 from tests.servers.kestrel.support import VERSION, Client, serving
 
 ROUNDS = 20

@@ -17,7 +17,8 @@ from logwright.core.io.disk import REAL_DISK
 from logwright.core.io.durability import ALWAYS, NONE, Sync, interval
 from logwright.errors import StorageFailed
 from logwright.kestrel.model.limits import Limits
-from logwright.servers.kestrel import ServerLimits, commits
+from logwright.servers.kestrel import commits
+from logwright.servers.kestrel.limits import ServerLimits
 from logwright.servers.kestrel.space import Space
 from tests.servers.kestrel.support import Client, Serving, serving
 from tests.support.small_disk import small_disk

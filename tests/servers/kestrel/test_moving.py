@@ -13,9 +13,10 @@ from logwright.cli.times import parse_size
 from logwright.core.io.durability import ALWAYS, NONE, Sync
 from logwright.errors import WrongUse
 from logwright.kestrel.model.limits import Limits
-from logwright.servers.kestrel import QueueServer, ServerLimits, ServerSettings
+from logwright.servers.kestrel.limits import ServerLimits
 from logwright.servers.kestrel.moving import MOST_SWEPT
 from logwright.servers.kestrel.options import QueueLimits, load_named
+from logwright.servers.kestrel.server import QueueServer, ServerSettings
 from tests.servers.kestrel.support import Client, Serving, serving
 from tests.servers.kestrel.test_full_disk import FickleDisk
 

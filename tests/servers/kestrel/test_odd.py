@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 
-from logwright.servers.kestrel import ServerLimits
+from logwright.servers.kestrel.limits import ServerLimits
 from tests.servers.kestrel.support import VERSION, Client, serving
 from tests.support.counts import COUNTS
 

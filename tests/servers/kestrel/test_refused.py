@@ -10,7 +10,7 @@ import pytest
 
 from logwright.errors import Locked
 from logwright.kestrel.model.queue import Queue
-from logwright.servers.kestrel import ServerLimits
+from logwright.servers.kestrel.limits import ServerLimits
 from tests.servers.kestrel.support import Client, serving
 
 DAMAGED = b"SERVER_ERROR the queue's journal is damaged\r\n"

@@ -14,7 +14,9 @@ import pytest
 
 from logwright.errors import Locked, WrongUse
 from logwright.kestrel.bytes.layout import MAX_NAME_BYTES
-from logwright.servers.kestrel import QueueServer, ServerLimits, ServerSettings, door
+from logwright.servers.kestrel import door
+from logwright.servers.kestrel.limits import ServerLimits
+from logwright.servers.kestrel.server import QueueServer, ServerSettings
 from logwright.servers.safety import Address, Protection
 from tests.servers.kestrel.support import VERSION, Client, serving
 from tests.support.certificates import Authority

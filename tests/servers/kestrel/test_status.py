@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from logwright.errors import StorageFailed, WrongUse
-from logwright.servers.kestrel import QueueServer, ServerSettings
+from logwright.servers.kestrel.server import QueueServer, ServerSettings
 from tests.servers.kestrel.support import Client, serving
 from tests.servers.kestrel.test_full_disk import FickleDisk
 

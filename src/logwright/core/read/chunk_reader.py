@@ -24,10 +24,9 @@ from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from importlib import import_module
 from itertools import chain
 from pathlib import Path
-from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Protocol, TypeVar, Unpack, overload
 
 from ...errors import DamagedJournal, Gap, LogwrightError, NotFound, WrongUse
 from ..bytes.outcome import Damage, Mode, RecordsOnly, Span, check_mode
@@ -36,6 +35,11 @@ from ..repair.losses import Loss, read_losses
 from .chunk import POSITION_BITS
 from .report import SOUND_SO_FAR, Progress, Summary
 from .snapshot import Listed, Snapshot, snapshot
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from ..arrow.batches import Batches, BatchOptions
 
 logger = logging.getLogger("logwright")
 
@@ -161,13 +165,17 @@ class ChunkReader(Reader, Generic[C, R]):
             else:
                 yield from located(item, self.decoded(item))
 
-    def batches(self, columns: Sequence[str] | None = None, **options: Any) -> Any:
+    def batches(self, columns: Sequence[str] | None = None, **options: Unpack[BatchOptions]) -> Batches:
         """The records as Arrow record batches; see `logwright.arrow.batches`."""
-        return import_module("logwright.arrow").batches(self, columns, **options)
+        from ..arrow.batches import batches
 
-    def to_arrow(self, columns: Sequence[str] | None = None, **options: Any) -> Any:
+        return batches(self, columns, **options)
+
+    def to_arrow(self, columns: Sequence[str] | None = None, **options: Unpack[BatchOptions]) -> pa.Table:
         """The records as an Arrow table; see `logwright.arrow.to_arrow`."""
-        return import_module("logwright.arrow").to_arrow(self, columns, **options)
+        from ..arrow.batches import to_arrow
+
+        return to_arrow(self, columns, **options)
 
     def count(
         self,

@@ -15,22 +15,3 @@
 
 Everything is done by one thread, that of the event loop, but for what has to wait long for the disk.
 """
-
-from __future__ import annotations
-
-import importlib
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from .limits import ServerLimits
-    from .server import QueueServer, ServerSettings, run
-
-__all__ = ["QueueServer", "ServerLimits", "ServerSettings", "run"]
-
-
-def __getattr__(name: str) -> Any:
-    """What is above, loaded on first use: the command line wants to know the limits alone."""
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    room = "limits" if name == "ServerLimits" else "server"
-    return getattr(importlib.import_module(f"{__name__}.{room}"), name)
