@@ -150,7 +150,7 @@ def test_a_damaged_offset_is_mended_by_a_reset(demo: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("target", "words"), [("9999", "beyond the end"), ("soon", "is no time"), ("-5 days", "is no time")]
+    ("target", "words"), [("9999", "beyond the end"), ("soon", "is not a time"), ("-5 days", "is not a time")]
 )
 def test_a_target_that_makes_no_sense_is_refused(target: str, words: str, demo: Path) -> None:
     assert_one_error_line(run("reset", demo / "orders", "billing", "--to", target), 2, words)
@@ -239,7 +239,7 @@ def test_a_pipe_behind_stderr_is_no_consent(demo: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (("--max-age", "old"), "is no duration"),
+        (("--max-age", "old"), "is not a duration"),
         (("--max-bytes", "much"), "is no size"),
         (("--ignore-consumer", "nobody"), "no consumer 'nobody'"),
         (("--keep", "0"), "--keep"),

@@ -152,7 +152,7 @@ def test_a_type_chooses_records(samples: Path) -> None:
 
 
 def test_a_time_that_is_none_is_refused(samples: Path) -> None:
-    assert_one_error_line(run("dump", samples / "orders", "--since", "noon"), 2, "'noon' is no time")
+    assert_one_error_line(run("dump", samples / "orders", "--since", "noon"), 2, "'noon' is not a time")
 
 
 # --- decoded ----------------------------------------------------------------------------------------------------------

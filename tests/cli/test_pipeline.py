@@ -69,7 +69,7 @@ def test_what_is_chosen_and_not_known_is_said(demo: Path, tmp_path: Path) -> Non
     assert "write a setting of Spark's as spark.driver.memory=4g" in error_of(pipeline(demo, out, "--spark", "x=1"))
     assert "--tables: name at least one table" in error_of(pipeline(demo, out, "--tables", " , "))
     assert "format: there is no 'parket'; did you mean parquet?" in error_of(pipeline(demo, out, "--format", "parket"))
-    assert "'yesterday' is no time" in error_of(pipeline(demo, out, "--at", "yesterday"))
+    assert "'yesterday' is not a time" in error_of(pipeline(demo, out, "--at", "yesterday"))
     (tmp_path / "p.toml").write_text("jornals = 'x'")
     assert_one_error_line(run("pipeline", "run", "--config", tmp_path / "p.toml"), 2, "'jornals' is not known")
     assert not out.exists()

@@ -145,7 +145,7 @@ def test_a_duration_is_numbers_with_units(text: str, seconds: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "7", "d", "7 parsecs", "-7d", "1.5h", "7d!"])
 def test_what_is_no_duration_is_refused(text: str) -> None:
-    with pytest.raises(WrongUse, match="is no duration"):
+    with pytest.raises(WrongUse, match="is not a duration"):
         parse_duration(text)
 
 

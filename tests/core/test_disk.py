@@ -14,10 +14,10 @@ from logwright.core.io.disk import (
     REAL_DISK,
     Disk,
     OpenMode,
-    behind_hole,
     make_directories,
     remove_tree,
     replace_file,
+    skip_hole,
     write_all,
 )
 from logwright.core.repair.patched import PatchedFile
@@ -61,16 +61,16 @@ def test_holes_in_a_file_need_not_be_read(tmp_path: Path, monkeypatch: pytest.Mo
     file = REAL_DISK.open(tmp_path / "file", "create")
     file.write_at(1 << 20, b"x")
     file.truncate(2 << 20)
-    found = [behind_hole(file, position, 2 << 20) for position in (0, 1 << 20, (2 << 20) - 1)]
+    found = [skip_hole(file, position, 2 << 20) for position in (0, 1 << 20, (2 << 20) - 1)]
     assert 0 < found[0] <= 1 << 20
     assert found[1:] == [1 << 20, 2 << 20]
-    assert behind_hole(file, 0, 100) == 100
+    assert skip_hole(file, 0, 100) == 100
     patched = PatchedFile(file)
     patched.add(5000, b"y")
-    assert (behind_hole(patched, 0, 2 << 20), behind_hole(patched, 5000, 2 << 20)) == (5000, 5000)
-    assert behind_hole(patched, 6000, 2 << 20) == found[0]
+    assert (skip_hole(patched, 0, 2 << 20), skip_hole(patched, 5000, 2 << 20)) == (5000, 5000)
+    assert skip_hole(patched, 6000, 2 << 20) == found[0]
     monkeypatch.delattr(os, "SEEK_DATA")
-    assert behind_hole(file, 7, 2 << 20) == 7, "what no system tells must be read"
+    assert skip_hole(file, 7, 2 << 20) == 7, "what no system tells must be read"
     file.close()
 
 

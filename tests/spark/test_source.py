@@ -356,7 +356,7 @@ def test_numbers_and_times_choose_records_whatever_the_columns_are(tmp_path: Pat
     [
         ({"from": "-1"}, "option from: '-1' is no number of at least 0"),
         ({"to": "x"}, "option to: 'x' is no number"),
-        ({"since": "yesterday"}, "option since: 'yesterday' is no time: give nanoseconds"),
+        ({"since": "yesterday"}, "option since: 'yesterday' is not a time: give nanoseconds"),
     ],
 )
 def test_a_choice_that_makes_no_sense_is_refused(options: dict[str, str], reason: str) -> None:

@@ -167,7 +167,7 @@ def test_a_time_is_found_in_every_shard(tmp_path: Path) -> None:
     ({"startingOffsets": "newest"}, "startingOffsets"),
     ({"startingOffsets": '{"a": {"": -1}}'}, "not negative"),
     ({"startingOffsets": '{"a": 4}'}, "startingOffsets"),
-    ({"startingTimestamp": "yesterday"}, "option startingTimestamp: 'yesterday' is no time: give nanoseconds"),
+    ({"startingTimestamp": "yesterday"}, "option startingTimestamp: 'yesterday' is not a time: give nanoseconds"),
     ({"startingTimestamp": "5", "startingOffsets": "latest"}, "not both"),
     ({"maxRecordsPerTrigger": "0"}, "no number of at least 1"),
     ({"maxBytesPerTrigger": "much"}, "is no size"),

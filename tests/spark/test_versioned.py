@@ -173,7 +173,7 @@ def test_what_was_set_since_a_time_can_be_chosen_of_a_state(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("source", "options", "reason"),
     [
-        ("versioned", {"at": "yesterday"}, "option at: 'yesterday' is no time: give nanoseconds"),
+        ("versioned", {"at": "yesterday"}, "option at: 'yesterday' is not a time: give nanoseconds"),
         ("versioned", {"at": "-5"}, "option at: '-5' is before 1970"),
         (
             "versioned",

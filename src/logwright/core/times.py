@@ -1,15 +1,15 @@
-"""Times and durations as people type them, and times as people read them.
+"""Parsing times and durations that people type, and formatting times for them.
 
 A time is one of
 - nanoseconds since the epoch, as a plain number: `1763241600000000000`;
 - ISO 8601, to the nanosecond: `2026-11-15`, `2026-11-15T22:15:00.123456789Z`, `2026-11-15 22:15+01:00`;
-- `now`, or some time before it: `2 hours ago`, `1h30m ago`.
+- `now`, or a time before now: `2 hours ago`, `1h30m ago`.
 
-A time without a zone is UTC, or local time where the caller says so. Datetimes of Python end at microseconds, so the
-fraction is kept apart from them.
+A time without a zone is UTC, or local time with `local=True`. Python's datetimes have microseconds only, so the
+fraction is parsed separately.
 
-A time that Python's calendar does not have is told as ISO 8601 does it by agreement, with a sign before a year of more
-digits: `+292278994-08-17T07:12:55.807Z`.
+A time outside the range of Python's datetimes is formatted as extended ISO 8601, with a sign and a longer year:
+`+292278994-08-17T07:12:55.807Z`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ..errors import WrongUse
 NANOSECONDS: Final = 1_000_000_000
 _LEAST_TIMESTAMP: Final = -(2**63) + 1
 _MOST_TIMESTAMP: Final = 2**63 - 1
-"""What 64 bits of nanoseconds hold: the years 1677 to 2262. The smallest number itself stands for no time."""
+"""The range of 64 bits of nanoseconds: the years 1677 to 2262. The smallest number means "no time"."""
 
 UNITS: Final = {
     "ns": 1,
@@ -51,14 +51,14 @@ _LONG_UNITS: Final = {
 
 _CYCLE_YEARS: Final = 400
 _CYCLE_SECONDS: Final = 146_097 * 86_400
-"""After so long the calendar is the same again."""
+"""The Gregorian calendar repeats after this time."""
 _PART: Final = re.compile(r"\s*(\d+)\s*([a-z]+)\s*,?", re.ASCII | re.IGNORECASE)
 _NUMBER: Final = re.compile(r"[+-]?\d{1,20}", re.ASCII)
 _FRACTION: Final = re.compile(r"(?<=:\d\d:\d\d)[.,](\d{1,9})(?=$|[Zz+-])", re.ASCII)
 
 
 def parse_time(text: str, *, local: bool = False) -> int:
-    """Nanoseconds since the epoch of a time as described above; `WrongUse` says what would have been understood."""
+    """Parse a time as described above into nanoseconds since the epoch; `WrongUse` names the valid forms."""
     wanted = text.strip()
     if _NUMBER.fullmatch(wanted):
         return _in_range(int(wanted), text)
@@ -81,7 +81,8 @@ def parse_time(text: str, *, local: bool = False) -> int:
         seconds = round(moment.timestamp())
     except (ValueError, OverflowError, OSError):
         raise WrongUse(
-            f"{text!r} is no time: give nanoseconds since the epoch, ISO 8601 (2026-11-15T22:15:00Z), or '2 hours ago'"
+            f"{text!r} is not a time: give nanoseconds since the epoch, ISO 8601 (2026-11-15T22:15:00Z), "
+            f"or '2 hours ago'"
         ) from None
     return _in_range(seconds * NANOSECONDS + nanoseconds, text)
 
@@ -93,7 +94,7 @@ def _in_range(timestamp: int, text: str) -> int:
 
 
 def parse_duration(text: str) -> int:
-    """Nanoseconds of a duration such as `90s`, `12h`, `1h30m`, `7 days`; `WrongUse` for anything else."""
+    """Parse a duration such as `90s`, `12h`, `1h30m`, `7 days` into nanoseconds; `WrongUse` for anything else."""
     total, position = 0, 0
     wanted = text.strip()
     while position < len(wanted):
@@ -104,7 +105,7 @@ def parse_duration(text: str) -> int:
         total += int(part[1]) * scale
         position = part.end()
     if position < len(wanted) or not wanted:
-        raise WrongUse(f"{text.strip()!r} is no duration: give a number and a unit, such as 90s, 12h, 1h30m, 7 days")
+        raise WrongUse(f"{text.strip()!r} is not a duration: give a number and a unit, such as 90s, 12h, 1h30m, 7 days")
     return total
 
 
@@ -114,11 +115,11 @@ def _unit(name: str) -> int | None:
     return UNITS.get(short)
 
 
-# --- to be read -------------------------------------------------------------------------------------------------------
+# --- formatting -------------------------------------------------------------------------------------------------------
 
 
 def format_time(timestamp: int | None, *, local: bool = False) -> str:
-    """A time in ISO 8601, to the nanosecond where it has any, in UTC or in local time; `-` for none."""
+    """A time in ISO 8601, with a fraction if it has one, in UTC or in local time; `-` for None."""
     if timestamp is None:
         return "-"
     seconds, nanoseconds = divmod(timestamp, NANOSECONDS)
@@ -128,7 +129,7 @@ def format_time(timestamp: int | None, *, local: bool = False) -> str:
 
 
 def shown_time(timestamp: int, *, local: bool = False) -> str:
-    """As `format_time`, also where Python's calendar has no such time: then in UTC, with a sign before its year."""
+    """As `format_time`; a time outside the range of Python's datetimes is in UTC, with a sign before its year."""
     try:
         return format_time(timestamp, local=local)
     except (ValueError, OverflowError, OSError):

@@ -30,7 +30,7 @@ from itertools import pairwise
 from typing import Any, Final, NamedTuple, Self
 
 from ...core.bytes.outcome import Damage, Ending, Tail
-from ...core.io.disk import File, behind_hole
+from ...core.io.disk import File, skip_hole
 from ...core.read.chunk import FileChunk
 from ..bytes import codec, kernel
 from ..bytes.layout import (
@@ -359,7 +359,7 @@ def find_next(file: File, start: int, size: int, segment: int | None) -> int | N
     least, most = _likely_segments(segment)
     position, reach = start, _FIRST_BYTES
     while size - position >= CHECKPOINT_BYTES:
-        position = behind_hole(file, position, size)  # a checkpoint record does not begin with a zero
+        position = skip_hole(file, position, size)  # a checkpoint record does not begin with a zero
         window = file.read_at(position, min(reach, size - position))
         reach = min(2 * reach, _SEARCH_BYTES)
         found = kernel.find_checkpoint(window, 0, len(window), 0, least, most)
@@ -401,7 +401,7 @@ def _count_zeros(data: bytes, stop: int, count: int) -> int:
 def _end_of_zeros(file: File, start: int, size: int) -> int:
     """Where the zeros that begin at a position end."""
     position = start
-    while (position := behind_hole(file, position, size)) < size:
+    while (position := skip_hole(file, position, size)) < size:
         window = file.read_at(position, min(_SEARCH_BYTES, size - position))
         if not window or window != _ZEROS[: len(window)]:  # which is compared many bytes at a time
             return position + len(window) - len(window.lstrip(b"\0"))

@@ -1,7 +1,7 @@
-"""Buffers that a codec reads: the checks before the first byte, and numbers in columns. The twin of `_buffers.pyx`.
+"""Buffers that a codec reads: range checks, and columns of numbers. `_buffers.pyx` is the same for the kernels.
 
-A walk over bytes judges every record; what comes after it (objects, columns, spans) is given the range that was walked
-and the number of its records. A range that was not walked is `Malformed`, and no memory is spent on it.
+A walk checks every record of a range. The functions that make objects, columns or spans take the range that was walked
+and the number of its records. For a range that was not walked they raise `Malformed` before they allocate anything.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ def check_range(buffer: Buffer, start: int, end: int) -> None:
 
 
 def check_count(start: int, stop: int, count: int, least_bytes: int) -> None:
-    """Raise `Malformed` when so many records of at least so many bytes cannot be there."""
+    """Raise `Malformed` if the range is too short for `count` records of at least `least_bytes` each."""
     if not 0 <= count <= (stop - start) // least_bytes:
         raise not_walked(start)
 
 
 def not_walked(position: int) -> Malformed:
-    """What to raise for a range that no walk has passed."""
+    """The error for a range that was not walked."""
     return Malformed(position, "the range was not walked")
 
 
 def starts_of(start: int, stop: int, count: int, size_at: Callable[[int], int | None]) -> array[int]:
     """Where each of the `count` records of a walked range begins, and where the last one ends.
 
-    `size_at` gives the size of the record at a position, None where there is none.
+    `size_at` returns the size of the record at a position, or None if there is no record.
     """
     starts = array("q", [start])
     position = start
@@ -50,7 +50,7 @@ def starts_of(start: int, stop: int, count: int, size_at: Callable[[int], int | 
 
 
 def as_bytes(data: Buffer) -> bytes:
-    """What lies in a buffer, which must be one: numbers and lists are none."""
+    """The contents of a buffer. `TypeError` for anything else, such as numbers and lists."""
     if isinstance(data, bytes):
         return data
     view = memoryview(data)
@@ -63,7 +63,7 @@ def as_bytes(data: Buffer) -> bytes:
 
 
 def column_items(code: str, buffer: Buffer | None, count: int, name: str) -> array[int] | None:
-    """The first `count` numbers of a column; None for a missing one."""
+    """The first `count` numbers of a column; None if the column is missing."""
     if buffer is None:
         return None
     items = array(code)
@@ -75,12 +75,12 @@ def column_items(code: str, buffer: Buffer | None, count: int, name: str) -> arr
 
 
 def column_bytes(buffer: Buffer | None) -> memoryview:
-    """The bytes of a column; none for a missing one."""
+    """The bytes of a column; empty if the column is missing."""
     return memoryview(b"" if buffer is None else buffer).cast("B")
 
 
 def check_ends(ends: array[int] | None, count: int, have: int, limit: int, name: str) -> None:
-    """Raise unless the ends of a column rise, lie within its bytes, and leave no item longer than the limit."""
+    """Raise unless the ends of a column rise, are within its bytes, and leave no item longer than the limit."""
     if ends is None or count == 0:
         return
     if ends[0] < 0 or ends[count] > have:
@@ -94,7 +94,7 @@ def check_ends(ends: array[int] | None, count: int, have: int, limit: int, name:
 
 
 def column_part(data: memoryview, ends: array[int] | None, row: int) -> bytes:
-    """The bytes of a row; none in a column without ends."""
+    """The bytes of a row; empty in a column without ends."""
     if ends is None:
         return b""
     if not 0 <= ends[row] <= ends[row + 1] <= len(data):

@@ -1,7 +1,7 @@
-"""COMPILED: whether the compiled kernels are used. Decided once, for the whole package.
+"""COMPILED: whether the compiled kernels are used. It is decided once, for the whole package.
 
-They are used where they were built, unless LOGWRIGHT_PURE=1 asks for plain Python. `setup.py` builds all of them or
-none. A module that offers hot loops chooses like this:
+They are used if they were built, unless LOGWRIGHT_PURE=1 selects plain Python. `setup.py` builds all of them or none. A
+module with hot loops chooses like this:
 
     if TYPE_CHECKING or not COMPILED:
         from . import codec as _kernel
@@ -11,7 +11,7 @@ none. A module that offers hot loops chooses like this:
     columns = _kernel.columns
     walk = _kernel.walk
 
-Both do the same; the tests hold them equal.
+Both do the same; the tests compare them.
 """
 
 from __future__ import annotations

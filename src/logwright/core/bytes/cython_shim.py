@@ -1,9 +1,8 @@
-"""A stand-in for the module `cython`, which is needed to build logwright, and not to run it.
+"""A stand-in for the module `cython`, which is needed to build logwright but not to run it.
 
-A module that runs interpreted and compiled from one source imports cython, and this as `cython` where that fails with
-ModuleNotFoundError. `setup.py` compiles it under its own name with an underscore, `table.py` as `_table`, with the C
-types that are declared in `_table.pxd`. What the `.pxd` defines in C, the source defines in Python in a block
-`if not cython.compiled`.
+A module that runs interpreted and compiled from one source imports `cython`, or this module as `cython` if that fails
+with ModuleNotFoundError. `setup.py` compiles `table.py` as `_table`, with the C types declared in `_table.pxd`.
+Functions that the `.pxd` defines in C are defined in Python in a block `if not cython.compiled`.
 """
 
 from __future__ import annotations
@@ -11,4 +10,4 @@ from __future__ import annotations
 from typing import Final
 
 compiled: Final = False
-"""Whether this is compiled: in a compiled module the compiler replaces it."""
+"""Whether the module is compiled. The compiler replaces this constant."""

@@ -1,8 +1,8 @@
-"""Gathering: the base of every codec's Gatherer, which puts records into the columns of one batch.
+"""Gathering: the base of every codec's Gatherer, which appends records to the columns of one batch.
 
-Columns are plain buffers in the machine's byte order, so that Arrow takes them as they are. A format names them once,
-as `Numbers` and `Bytes`; the records of walked ranges are put row by row until one does not fit. The kernels have the
-same in `_gathering.pyx`.
+Columns are plain buffers in native byte order, which Arrow uses without copying. A format declares them once, as
+`Numbers` and `Bytes`. Records of walked ranges are added row by row until one does not fit. `_gathering.pyx` is the
+same for the kernels.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Any, Final, Generic, Literal, Protocol, TypeAlias, TypeVar
 from ...errors import TooLarge, WrongUse
 
 MAX_COLUMN_BYTES: Final = 2**31 - 1
-"""How many bytes one column of a batch can hold: their ends are i32."""
+"""The most bytes in one column of a batch, because ends are i32."""
 
 ItemCode: TypeAlias = Literal["B", "H", "i", "I", "q", "Q"]
 
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """A column of numbers: the bit that asks for it, its attribute, and how wide an item is, as in `array`."""
+    """A column of numbers: the bit that selects it, its attribute, and the type code of its items, as in `array`."""
 
     bit: int
     name: str
@@ -31,7 +31,7 @@ class Numbers:
 
 @dataclass(frozen=True, slots=True)
 class Bytes:
-    """A column of bytes: `name` has them one behind the other, the n-th between `ends[n]` and `ends[n + 1]` (i32)."""
+    """A column of bytes: item n is between `ends[n]` and `ends[n + 1]` (i32) of the attribute `name`."""
 
     bit: int
     name: str
@@ -39,7 +39,7 @@ class Bytes:
 
 
 class HasCount(Protocol):
-    """The columns of a format: buffers by name, and how many rows are in them."""
+    """The columns of a format: buffers by name, and the number of rows."""
 
     count: int
 
@@ -48,9 +48,9 @@ C = TypeVar("C", bound=HasCount)
 
 
 class Gathering(Generic[C]):
-    """Columns that are being filled, of which `want` says which, with room for so many rows and bytes.
+    """The columns selected by `want`, while they are being filled.
 
-    `room` is how many bytes fit each column of bytes, by name. `allocate` makes the writable buffers.
+    `rows` is the most rows, `room` the most bytes of each column of bytes, by name. `allocate` makes the buffers.
     """
 
     def __init__(
@@ -96,15 +96,16 @@ class Gathering(Generic[C]):
         return view[:needed].cast(code)
 
     def _ours(self) -> C:
-        """The columns, as long as nobody has taken them."""
+        """The columns, or `WrongUse` after `take`."""
         if self._columns is None:
             raise WrongUse("these columns have been taken")
         return self._columns
 
     def _put(self, numbers: Mapping[str, int], items: Mapping[str, bytes]) -> bool:
-        """Put one record, its bytes by the names of their columns; False, and nothing has changed, if it does not fit.
+        """Add one record, its bytes by the names of their columns. Returns False and changes nothing if it does not
+        fit.
 
-        What was not asked for may be given, and is left out.
+        Columns that were not selected are ignored.
         """
         row = self.count
         if row == self._rows or any(self._used[name] + len(items[name]) > self._room[name] for name in self._ends):
@@ -120,7 +121,7 @@ class Gathering(Generic[C]):
         return True
 
     def take(self) -> C:
-        """The columns. Their buffers are as long as what was asked for: `count` says how many rows are in them."""
+        """The columns. Their buffers are as long as was requested; `count` is the number of rows in them."""
         columns = self._ours()
         self._columns = None
         for view in self._views.values():

@@ -1,13 +1,13 @@
-"""What decoding can answer, the same for every format.
+"""The outcomes of decoding, the same for every format.
 
-A decoder looks at bytes from a position and gives one of three answers:
+A decoder reads bytes from a position and has one of three outcomes:
 
-- a record, with the `Span` that it fills;
-- `NEED_MORE`: the bytes so far could become a record, and end too early;
+- a record, with its `Span`;
+- `NEED_MORE`: the bytes may be the beginning of a record, but end too early;
 - it raises `Malformed`: no continuation of these bytes is a record.
 
-Above the decoder a `Tail` says how the records of a file end, and a `Damage` names a range of bytes that is no
-record, with the reason. A `Damage` is an answer like any other in the reading mode `permissive`.
+For a whole file, a `Tail` describes how its records end, and a `Damage` names a range of bytes that is not a record,
+with the reason. In the reading mode `permissive` readers return `Damage` among the records.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ...errors import WrongUse
 
 
 class Malformed(Exception):
-    """These bytes are no record, whatever follows them."""
+    """These bytes are not a record, whatever follows them."""
 
     def __init__(self, position: int, reason: str) -> None:
         super().__init__(position, reason)
@@ -65,7 +65,7 @@ class Ending(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """Where the whole records end, and what lies behind them."""
+    """Where the whole records end, and what follows them."""
 
     end: int
     ending: Ending
@@ -76,9 +76,9 @@ class Tail:
 class Damage:
     """A range of bytes of a file that holds no valid record, and why.
 
-    `kind` is one word for programs: `torn_tail`, `malformed`, `unexpected_offset`, `gap`, `checksum`;
-    `lost`, without bytes, for records that the account of losses names; `history_unavailable`, without bytes, for a
-    question that reaches back before what is kept.
+    `kind` is one word for programs: `torn_tail`, `malformed`, `unexpected_offset`, `gap`, `checksum`. Two kinds have no
+    bytes: `lost` for records that the account of losses names, and `history_unavailable` for a time before the oldest
+    record that is kept.
     """
 
     file: str

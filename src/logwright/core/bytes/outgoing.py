@@ -1,8 +1,8 @@
-"""Outgoing: the base of every codec's AppendBuffer, which gathers the bytes that a writer will write.
+"""Outgoing: the base of every codec's AppendBuffer, which collects the bytes that a writer will write.
 
-Records are encoded one behind the other; `take` hands over what has gathered. A writer is this and `Appending`: it is
-told by `_attend` when `attention_bytes` wait, and while `refusing` is set, every append calls `_refuse`. The kernels
-have the same in `_outgoing.pyx`.
+Records are encoded one after the other, and `take` returns the bytes so far. A writer derives from this and from
+`Appending`. The buffer calls `_attend` when it holds `attention_bytes`; while `refusing` is set, every append calls
+`_refuse`. `_outgoing.pyx` is the same for the kernels.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ...errors import WrongUse
 
 
 class Outgoing:
-    """Bytes on their way to a file."""
+    """Bytes that wait to be written to a file."""
 
     records_name = "records"
 
@@ -21,26 +21,26 @@ class Outgoing:
         self.attention_bytes = attention_bytes
         self.refusing = False
         self._buffer = bytearray()
-        self._adding = threading.Lock()  # the kernel needs none: nothing interrupts it
+        self._adding = threading.Lock()  # the kernel needs none: it holds the GIL throughout
 
     @property
     def buffered_bytes(self) -> int:
-        """How many bytes wait to be taken."""
+        """The number of bytes in the buffer."""
         return len(self._buffer)
 
     def take(self) -> tuple[bytearray, int]:
-        """What has gathered: a buffer, and how much of it counts. It may be used until the next but one `take`."""
+        """The buffer and the number of bytes in it. It is valid until `take` has been called twice more."""
         with self._adding:
             return self._swap()
 
     def _swap(self) -> tuple[bytearray, int]:
-        """What has gathered; `_adding` is held."""
+        """The same; the caller holds `_adding`."""
         buffer, self._buffer = self._buffer, bytearray()
         return buffer, len(buffer)
 
     def _attend(self) -> None:
-        """Called when `attention_bytes` wait."""
+        """Called when the buffer holds `attention_bytes`."""
 
     def _refuse(self) -> None:
-        """Called in place of an append while `refusing` is set; must raise."""
+        """Called instead of an append while `refusing` is set; must raise."""
         raise WrongUse(f"this buffer takes no {self.records_name}")

@@ -1,4 +1,4 @@
-"""Whether a file is text, which no crash of a writer leaves in the place of records; and what is wrong with JSON."""
+"""Text: whether a file is text instead of records, and why a JSON file is invalid."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ _LEAST_CHARACTERS: Final = 8
 
 
 def is_text(beginning: bytes) -> bool:
-    """Whether a file that begins with these bytes is text. The last character may be incomplete."""
+    """Whether a file that begins with these bytes is text: no crash of a writer leaves text.
+
+    The last character may be incomplete.
+    """
     try:
         text = codecs.getincrementaldecoder("utf-8")().decode(beginning)
     except UnicodeDecodeError:
@@ -20,11 +23,11 @@ def is_text(beginning: bytes) -> bool:
 
 
 def why_invalid(error: Exception) -> str:
-    """What is wrong with a JSON file of ours, by the error that reading it raised, for people."""
+    """Why a JSON file of ours is invalid, by the error that reading it raised. For messages."""
     if isinstance(error, json.JSONDecodeError | UnicodeDecodeError | RecursionError):
         return "it is not valid JSON"
     if isinstance(error, KeyError):
         return f"it has no field {error}"
     if isinstance(error, TypeError | AttributeError):
-        return "a field of it has another type than it should have"
+        return "a field has the wrong type"
     return str(error)

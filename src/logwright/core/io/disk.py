@@ -1,14 +1,14 @@
-"""Disk: the one door to the file system.
+"""Disk: the interface to the file system.
 
-Every file operation of the library goes through a `Disk` and the `File`s that it opens, so that a test can put another
-one in its place: one that fails the k-th call, tears a write, or forgets at a crash whatever was not synced.
+Every file operation of the library goes through a `Disk` and the `File`s that it opens. Tests replace it by a disk that
+fails the k-th call, tears a write, or forgets at a crash what was not synced.
 
-What one may rely on, and a replacement must keep:
+Callers rely on these rules, and a replacement must keep them:
 - `File.write` may write less than it was given, as `write(2)` may;
 - `File.sync` makes the contents and the length of the file durable, not its name;
 - `Disk.sync_directory` makes the names in a directory durable, not the contents of its files;
-- no call follows a symbolic link in the last part of a path: a link in a journal is an error, never a way out of it;
-- whatever the system refuses comes as `StorageFailed` (or `NotFound`, `Locked`), with the path in it.
+- no call follows a symbolic link in the last part of a path: a link in a journal is an error;
+- errors of the system are raised as `StorageFailed` (or `NotFound`, `Locked`), with the path in the message.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ OpenMode: TypeAlias = Literal["read", "update", "create"]
 """`read` an existing file; `update` one, creating it when it is missing; `create` one that must not exist."""
 
 _ALWAYS = sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY"))
-"""Follow no link, and do not wait on a pipe that somebody has put in place of a file."""
+"""Follow no link, and do not block on a pipe in place of a file."""
 _FLAGS: dict[str, int] = {
     "read": os.O_RDONLY | _ALWAYS,
     "update": os.O_RDWR | os.O_CREAT | _ALWAYS,
@@ -44,16 +44,16 @@ _FLAGS: dict[str, int] = {
 }
 _PIECE_BYTES = 1 << 20
 _NO_RESERVE = 0x4000 if sys.platform == "linux" and os.uname().machine in ("x86_64", "aarch64") else 0
-"""MAP_NORESERVE: a private mapping may be larger than the memory that there is, for little of it will be stored to."""
+"""MAP_NORESERVE: a private mapping may be larger than memory, because little of it is written."""
 _ZEROS = memoryview(bytes(_PIECE_BYTES))
-"""Made once: nobody writes to them, so they cost no memory, and to make them each time would cost more than writing."""
+"""Allocated once: pages that are never written take no memory, and allocating them costs more than writing a file."""
 _NOT_SUPPORTED = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
 _NO_SUCH_NAME = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
-"""Answers to the question whether a name is there. Any other error is no answer, and must not pass for "no"."""
+"""Errors that mean that a name does not exist. Any other error must be raised."""
 
 
 class File(Protocol):
-    """An open file. Positions are explicit: there is no cursor to get wrong."""
+    """An open file. Positions are explicit: there is no current position."""
 
     path: Path
 
@@ -61,10 +61,10 @@ class File(Protocol):
         """The bytes at `position`, fewer than `size` only at the end of the file."""
 
     def read_into(self, position: int, buffer: memoryview) -> int:
-        """Fill `buffer` from `position`; how many bytes there were, less than its length only at the end."""
+        """Fill `buffer` from `position`. Returns the number of bytes read, less than its length only at the end."""
 
     def write_at(self, position: int, data: Buffer) -> int:
-        """Write some of `data` at `position`; how many bytes were written, at least one."""
+        """Write some of `data` at `position`. Returns the number of bytes written, at least one."""
 
     def truncate(self, size: int) -> None: ...
 
@@ -80,9 +80,9 @@ class File(Protocol):
         """Make contents and length durable."""
 
     def lock(self) -> None:
-        """Take an exclusive lock without waiting, or raise `Locked`; closing the file gives it back.
+        """Take an exclusive lock without waiting, or raise `Locked`. Closing the file releases it.
 
-        A child that was forked meanwhile neither keeps it nor gives it back.
+        A child process forked in between neither keeps nor releases it.
         """
 
     def close(self) -> None: ...
@@ -90,27 +90,27 @@ class File(Protocol):
 
 @runtime_checkable
 class Mappable(Protocol):
-    """A file that can be memory as well: what is stored there is with the system at once, as if it had been written."""
+    """A file that can be mapped into memory. A store to the mapping has the effect of a write."""
 
     def map(self, size: int, *, private: bool = False) -> mmap.mmap:
-        """The first `size` bytes, which the file must have. They stay mapped for as long as anybody holds them.
+        """The first `size` bytes, which the file must have. They stay mapped while the mapping is referenced.
 
-        What is stored in a `private` mapping is seen there only: the file stays as it is.
+        Stores to a `private` mapping do not change the file.
         """
 
     def allocate(self, size: int) -> None:
-        """Reserve space for the first `size` bytes, which the file has then; those that it had stay as they are.
+        """Reserve space for the first `size` bytes, and extend the file to this size. Its contents stay.
 
-        What is stored in a mapping needs it: there is nobody to be told that the disk is full.
+        Do this before storing to a mapping: a store cannot report that the disk is full.
         """
 
 
 @runtime_checkable
 class Sparse(Protocol):
-    """A file that knows where nothing was ever written to it: there it has zeros, and takes no space."""
+    """A file that knows its holes: ranges that were never written, read as zeros, and take no space."""
 
     def data_from(self, position: int) -> int:
-        """The first place from a position on that may have been written to; the size of the file if there is none."""
+        """The first position from here on that may hold data; the size of the file if there is none."""
 
 
 class Disk(Protocol):
@@ -124,46 +124,46 @@ class Disk(Protocol):
     def is_directory(self, path: Path) -> bool: ...
 
     def is_link(self, path: Path) -> bool:
-        """Whether the name stands for something elsewhere. False when there is no such name."""
+        """Whether the name is a symbolic link. False if it does not exist."""
 
     def exists(self, path: Path) -> bool:
-        """True also for a link that leads nowhere: the name is taken."""
+        """Whether the name exists; also True for a broken link."""
 
     def file_size(self, path: Path) -> int: ...
 
     def identity(self, path: Path) -> tuple[int, int] | None:
-        """Device and inode of what the name stands for now, None when it is gone."""
+        """Device and inode of the file with this name; None if it does not exist."""
 
     def make_directory(self, path: Path) -> None:
-        """Create one directory; no error when it is there, unless as a link to one elsewhere.
+        """Create one directory. An existing directory is no error, but a link to one is.
 
         Its name is durable after a sync of the parent.
         """
 
     def rename(self, source: Path, target: Path) -> None:
-        """Give a file another name, replacing what had it."""
+        """Rename a file, replacing the target."""
 
     def remove(self, path: Path) -> None:
-        """Remove a file; no error when it is gone already."""
+        """Remove a file; a missing file is no error."""
 
     def remove_directory(self, path: Path) -> None:
-        """Remove a directory that is empty; no error when it is gone already."""
+        """Remove an empty directory; a missing directory is no error."""
 
     def sync_directory(self, path: Path) -> None: ...
 
     def free_bytes(self, path: Path) -> int: ...
 
     def watch(self, path: Path) -> Watch:
-        """Something that wakes up when a file below this directory changes."""
+        """A watch that wakes up when a file in this directory changes."""
 
 
 @contextlib.contextmanager
 def translated(action: str, path: Path) -> Iterator[None]:
-    """Turn the system's errors into ours, with what was tried and where."""
+    """Convert errors of the system to ours, with the action and the path."""
     try:
         yield
     except LogwrightError:
-        raise  # some of ours are also an OSError, and say already what was tried and where
+        raise  # some of ours are an OSError too, and name the action and the path already
     except FileNotFoundError:
         raise NotFound(f"{path}: no such file or directory") from None
     except OSError as error:
@@ -171,7 +171,7 @@ def translated(action: str, path: Path) -> Iterator[None]:
 
 
 class RealFile:
-    """A file of the operating system. `descriptor` is the system's number for it, -1 once it is closed."""
+    """A file of the operating system. `descriptor` is -1 once it is closed."""
 
     __slots__ = ("_locked_by", "descriptor", "path")
 
@@ -179,7 +179,7 @@ class RealFile:
         self.path = path
         self.descriptor = descriptor
         self._locked_by = 0
-        """The process that has taken the lock, 0 for none."""
+        """The id of the process that took the lock, 0 for none."""
 
     def read_at(self, position: int, size: int) -> bytes:
         with translated("read", self.path):
@@ -212,7 +212,7 @@ class RealFile:
                     return max(position, os.fstat(self.descriptor).st_size)
                 if isinstance(error, OSError) and error.errno not in _NOT_SUPPORTED:
                     raise
-                return position  # a system or a file system that does not tell
+                return position  # this system or file system does not know
 
     def write_at(self, position: int, data: Buffer) -> int:
         try:
@@ -283,19 +283,19 @@ class RealFile:
                 raise StorageFailed("close", self.path, error) from error
 
     def _unlock(self, descriptor: int) -> None:
-        """Give the lock back: closing alone would leave it with a child that has the file open as well."""
+        """Release the lock: closing alone would leave it to a child process that has the file open too."""
         if self._locked_by == os.getpid():
-            with contextlib.suppress(OSError):  # then it goes with the last one who closes the file
+            with contextlib.suppress(OSError):  # it is released when the last process closes the file
                 fcntl.flock(descriptor, fcntl.LOCK_UN)
 
     def __del__(self) -> None:
-        # A file, and the lock on it, must not outlive what forgot to close it.
+        # A file and its lock must not outlive the object that forgot to close it.
         with contextlib.suppress(Exception):
             self.close()
 
 
 def _sync_data(descriptor: int) -> None:
-    """Sync contents and length, past the drive's own cache where the system needs to be told so."""
+    """Sync contents and length, including the cache of the drive."""
     if hasattr(os, "fdatasync"):
         os.fdatasync(descriptor)
     else:  # pragma: no cover - macOS: only F_FULLFSYNC reaches the medium
@@ -414,15 +414,15 @@ class RealDisk:
 REAL_DISK = RealDisk()
 
 
-def behind_hole(file: File, position: int, end: int) -> int:
-    """Where to read on from a position, at most from `end`: up to there the file has zeros that nobody has written."""
+def skip_hole(file: File, position: int, end: int) -> int:
+    """The end of the hole at a position, at most `end`; the position itself if there is none."""
     return min(end, file.data_from(position)) if isinstance(file, Sparse) else position
 
 
 def write_all(file: File, position: int, data: Buffer) -> None:
-    """Write the whole of `data` at `position`, going on after short writes."""
+    """Write all of `data` at `position`, continuing after short writes."""
     count = file.write_at(position, data) if data else 0
-    if count == len(data):  # as nearly always
+    if count == len(data):  # the usual case
         return
     view = memoryview(data)[count:]
     while view:
@@ -432,15 +432,15 @@ def write_all(file: File, position: int, data: Buffer) -> None:
 
 
 def write_zeros(file: File, start: int, end: int) -> None:
-    """Fill a range of a file with zeros, by writing them: space that was only promised costs time later."""
+    """Fill a range of a file by writing zeros: writing to space that was only reserved is slower later."""
     for at in range(start, end, _PIECE_BYTES):
         write_all(file, at, _ZEROS[: end - at])
 
 
 def replace_file(disk: Disk, path: Path, data: Buffer, temporary: Path) -> None:
-    """Put `data` in place of `path` so that a crash leaves the old contents or the new ones, whole.
+    """Replace the contents of `path` by `data`: a crash leaves either the old contents or the new ones.
 
-    The new bytes are synced before they get the name, and the name is synced before this returns.
+    The new file is synced before it is renamed, and the name is synced before this returns.
     """
     disk.remove(temporary)
     file = disk.open(temporary, "create")
@@ -454,7 +454,7 @@ def replace_file(disk: Disk, path: Path, data: Buffer, temporary: Path) -> None:
 
 
 def remove_tree(disk: Disk, path: Path) -> None:
-    """Remove a directory and all that is in it; no error when it is gone already. A link in it goes, not its target."""
+    """Remove a directory and all that is in it. A missing directory is no error. Links are removed, not followed."""
     if disk.is_link(path) or not disk.is_directory(path):
         disk.remove(path)
         return
@@ -464,10 +464,10 @@ def remove_tree(disk: Disk, path: Path) -> None:
 
 
 def make_directories(disk: Disk, path: Path) -> None:
-    """Create a directory and its missing parents, each name synced into the directory above it.
+    """Create a directory and its missing parents, and sync each name.
 
-    The name of the last one that is there already is synced too: whoever created it may have been killed before that.
-    The directory itself must not be a link: what is put there would leave the journal.
+    The name of the innermost existing directory is synced too: the process that created it may have been killed before
+    its sync. The directory itself must not be a link.
     """
     missing = []
     current = path
@@ -479,7 +479,7 @@ def make_directories(disk: Disk, path: Path) -> None:
     try:
         disk.sync_directory(current.parent)
     except StorageFailed as error:
-        if error.errno not in (errno.EACCES, errno.EPERM):  # where we may not even look, we have created nothing
+        if error.errno not in (errno.EACCES, errno.EPERM):  # a directory that we cannot read was not created by us
             raise
     if not missing:
         disk.make_directory(path)

@@ -1,17 +1,17 @@
-"""When appended records become durable, and how many of them one sync carries.
+"""When appended records become durable, and how writers share syncs.
 
 Three policies, the same for every format:
 
-    none            records reach the system when the buffer is full or `flush` is called, the disk when the
-                    system pleases; what was flushed survives a crash of the process
-    interval(ms)    a background thread flushes and syncs that often: a power cut loses at most so much
+    none            records are written when the buffer is full or `flush` is called, and the system decides when
+                    they reach the disk; flushed records survive a crash of the process
+    interval(ms)    a background thread flushes and syncs at this interval: a power cut loses at most that much
     always          an append returns once its record is on the disk
 
-With `always`, writers on many threads (`GroupCommit`) or tasks (`AsyncGroupCommit`) share one sync: whoever comes first
-leads and syncs everything appended until then, the others wait for it, and what arrives meanwhile goes with the next.
+With `always`, writers on many threads (`GroupCommit`) or tasks (`AsyncGroupCommit`) share syncs. The first one leads:
+it syncs everything appended until then, and the others wait. Records that arrive during a sync belong to the next one.
 
 A failed sync is final. The kernel may drop the pages that it could not write and report success the next time, so a
-sync is never tried again: the writer is poisoned and every waiter gets the error.
+sync is never retried: the writer is poisoned, and every waiting thread gets the error.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ SyncLike: TypeAlias = Sync | str
 
 
 def interval(milliseconds: float) -> Sync:
-    """Sync in the background every so many milliseconds."""
+    """Sync in the background at this interval."""
     if not isinstance(milliseconds, int | float) or not 0 < milliseconds < float("inf"):
         raise WrongUse(f"a sync interval of {milliseconds!r} ms makes no sense")
     return Sync("interval", float(milliseconds))
@@ -67,7 +67,7 @@ def parse_sync(policy: SyncLike) -> Sync:
 
 
 class _Batch:
-    """The threads that wait for one sync. Its lock is a turnstile: each who passes lets the next one through."""
+    """The threads that wait for one sync. Each thread that acquires `turnstile` releases it for the next."""
 
     __slots__ = ("failure", "is_over", "members", "turnstile")
 
@@ -95,14 +95,14 @@ class GroupCommit:
     def wait(self) -> None:
         """Return once everything that this thread has appended is durable; raise what the sync raised."""
         if self._last_members <= 1 and not self._leading.locked():
-            with self._leading:  # alone: a thread that comes meanwhile leads the next batch, and waits for us
+            with self._leading:  # alone: a thread that arrives now leads the next batch, and waits
                 self._commit()
             return
         while not self._share():
             pass
 
     def _share(self) -> bool:
-        """Lead a batch or wait for its leader; False when that one was interrupted before all was durable."""
+        """Lead a batch or wait for its leader; False if the leader was interrupted before all was durable."""
         batch, leads = self._batch, False
         try:
             with self._mutex:
@@ -123,7 +123,7 @@ class GroupCommit:
         return batch.failure is None
 
     def _lead(self, batch: _Batch) -> None:
-        with self._leading:  # the sync before ours may still be under way; meanwhile our batch grows
+        with self._leading:  # the previous sync may still run; meanwhile this batch grows
             self._gather(batch)
             self._close(batch)
             started = time.perf_counter()
@@ -140,14 +140,14 @@ class GroupCommit:
             batch.turnstile.release()
 
     def _close(self, batch: _Batch) -> None:
-        """Let nobody join this batch any more."""
+        """Let no more threads join this batch."""
         with self._mutex:
             if self._batch is batch:
                 self._batch = _Batch()
                 self._last_members = batch.members
 
     def _gather(self, batch: _Batch) -> None:
-        """Give those who shared the last sync a moment to come back, but never longer than a sync takes."""
+        """Wait for the threads that shared the last sync, but not longer than a sync takes."""
         expected = self._last_members
         if batch.members >= expected or expected <= 1:
             return
@@ -157,7 +157,7 @@ class GroupCommit:
 
 
 class AsyncGroupCommit:
-    """Tasks of one event loop that share syncs, done in a thread of its own so that the loop goes on."""
+    """Tasks of one event loop that share syncs. The syncs run in a thread, so that they do not block the loop."""
 
     def __init__(self, commit: Callable[[], None]) -> None:
         self._commit = commit
@@ -172,7 +172,7 @@ class AsyncGroupCommit:
         self._waiting.append(future)
         if not self._busy:
             self._busy = True
-            loop.call_soon(self._start, loop)  # so that the other tasks of this turn join the batch
+            loop.call_soon(self._start, loop)  # so that other ready tasks join the batch
         await future
 
     def _start(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -200,7 +200,7 @@ class AsyncGroupCommit:
             self._busy = False
 
     async def close(self) -> None:
-        """Let what is under way finish, then end the thread."""
+        """Wait for the running sync, then end the thread."""
         try:
             while self._busy:
                 await self.wait()

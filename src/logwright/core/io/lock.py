@@ -1,14 +1,13 @@
-"""One writer at a time, whichever language the other one is written in.
+"""Lock: one writer at a time, also among programs in other languages.
 
-The lock is an exclusive `flock` on a file of its own. It belongs to an open file, so the system gives it back when its
-holder dies, however it dies, and a live holder cannot be robbed of it. A child that was forked meanwhile has the same
-open file: it neither keeps the lock when its parent gives it back, nor gives it back itself.
+The lock is an exclusive `flock` on a lock file. The system releases it when its holder ends in any way. A child process
+that was forked shares the open file: it neither keeps the lock when its parent releases it, nor releases it itself.
 
 Some other programs unlock the lock file when they are done, and then remove it. A writer that locks it in between holds
-a lock on a file without a name, while the next one locks a new file of the same name, and two writers hold a lock. So
-the name is looked up again after locking: the lock counts only if the name still leads to the locked file. The name may
-also vanish later, when the other program removes it: `check` asks whether the locked file still has a name, and a
-writer calls it before it writes and before it acknowledges. For the same reason this module never removes a lock file.
+a lock on a file without a name, while the next writer locks a new file of the same name. So the name is looked up again
+after locking: the lock is valid only if the name still refers to the locked file. The other program may also remove the
+name later: `check` tests whether the locked file still has a name, and a writer calls it before it writes and before it
+acknowledges. For the same reason this module never removes a lock file.
 
 On NFS `flock` works between machines only with NFSv4 or Linux ≥ 2.6.12 with a running lock daemon; keep journals on a
 local disk.
@@ -23,11 +22,11 @@ from ...errors import Locked
 from .disk import Disk, File
 
 _ATTEMPTS = 100
-"""How often the name may change under us before we call it locked: each change is another program's whole open."""
+"""How often the name may change before the lock counts as held."""
 
 
 class Lock:
-    """A held lock; `release()` or leaving the `with` block gives it back."""
+    """A held lock; `release()` or leaving the `with` block releases it."""
 
     def __init__(self, path: Path, file: File) -> None:
         self._path = path
@@ -35,7 +34,7 @@ class Lock:
 
     @classmethod
     def acquire(cls, disk: Disk, path: Path) -> Lock:
-        """Take the lock at once or raise `Locked`. The directory must be there, the file need not."""
+        """Take the lock without waiting, or raise `Locked`. The directory must exist, the file need not."""
         for _ in range(_ATTEMPTS):
             file = disk.open(path, "update")
             try:
@@ -49,10 +48,10 @@ class Lock:
         raise Locked(f"{path} is being created and removed by other programs all the time")
 
     def check(self) -> None:
-        """Raise `Locked` if another program has removed or replaced the lock file: then another writer may be at work.
+        """Raise `Locked` if another program has removed or replaced the lock file: another writer may be active then.
 
-        Looks at the locked file only: once it is removed, or another one is renamed over it, it has no name. That the
-        directory has another name now is no harm. What was written before a call that does not raise was written alone.
+        A file that was removed or replaced has no name; renaming the directory does not matter. If this does not raise,
+        no other writer was active until now.
         """
         if self._file is not None and not self._file.has_name():
             raise Locked(
@@ -61,7 +60,7 @@ class Lock:
             )
 
     def release(self) -> None:
-        """Give the lock back; a second call does nothing."""
+        """Release the lock; a second call does nothing."""
         if self._file is not None:
             self._file.close()
             self._file = None

@@ -1,11 +1,11 @@
-"""Keeping what is cut: no byte leaves a journal without a copy beside it.
+"""Quarantine: bytes that are cut from a journal are copied first.
 
 The copies are in `.logwright/cut/` in the journal's directory, named by file, position and time:
 
     .logwright/cut/0000000000000000.jnl.@4096.1763241600123456789
 
-A cut is done in this order, so that a crash at any point leaves the bytes in the journal, in the copy, or in both:
-write the copy, sync it, sync its name, truncate the journal's file, sync that.
+The order of a cut is: write the copy, sync it, sync its name, truncate the journal's file, sync that. A crash at any
+point leaves the bytes in the journal, in the copy, or in both.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 
 from ...errors import LogwrightError
 from ..bytes.outcome import Damage
-from .disk import Disk, File, behind_hole, make_directories, write_all
+from .disk import Disk, File, make_directories, skip_hole, write_all
 
 DIRECTORY = ".logwright"
 CUT_DIRECTORY = "cut"
@@ -28,7 +28,7 @@ _MOST_NAME_BYTES = 255
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """What opening for writing did to a journal: the torn tail it cut off, and where that is kept."""
+    """What opening for writing did to a journal: the torn tail that it cut off, and the path of the copy."""
 
     cut: Damage | None
     kept: Path | None
@@ -40,7 +40,7 @@ def cut_directory(home: Path) -> Path:
 
 
 def make_cut_directory(disk: Disk, home: Path) -> Path:
-    """The directory of the copies, created if need be. Neither it nor the one that it is in may be a link."""
+    """The directory of the copies, created if missing. Neither it nor its parent may be a link."""
     directory = cut_directory(home)
     if disk.exists(directory.parent):
         disk.make_directory(directory.parent)  # creates nothing, and refuses a link
@@ -49,7 +49,7 @@ def make_cut_directory(disk: Disk, home: Path) -> Path:
 
 
 def kept_bytes(disk: Disk, home: Path, beginning: str = "") -> int:
-    """How much the copies take whose names begin so: journals of one directory keep theirs in one place."""
+    """The size of the copies whose names begin so: the journals of a directory share one place for copies."""
     directory = cut_directory(home)
     if not disk.is_directory(directory):
         return 0
@@ -65,16 +65,16 @@ def keep_range(disk: Disk, home: Path, file: File, start: int, end: int) -> Path
     try:
         position = start
         while position < end:
-            following = behind_hole(file, position, end)
+            following = skip_hole(file, position, end)
             data = file.read_at(following, min(_COPY_BYTES, end - following))
-            if following > position:  # it shall not take more space than it did
+            if following > position:  # holes stay holes
                 copy.truncate(following - start)
             elif not data:
                 break
             write_all(copy, following - start, data)
             position = following + len(data)
         copy.sync()
-    except BaseException:  # the bytes are still where they were: half a copy, at every try on a full disk, helps nobody
+    except BaseException:  # the original is unchanged; half a copy would only take space on a full disk
         copy.close()
         with contextlib.suppress(LogwrightError):
             disk.remove(path)
@@ -85,9 +85,9 @@ def keep_range(disk: Disk, home: Path, file: File, start: int, end: int) -> Path
 
 
 def keep_file(disk: Disk, home: Path, path: Path) -> Path:
-    """Move a file that no longer counts into the journal's `cut` directory, durably there; its new path.
+    """Move a file that is no longer part of the journal into its `cut` directory, and sync that; the new path.
 
-    That its old name is gone is durable after a sync of the directory that it was in.
+    The removal of the old name is durable after a sync of the old directory.
     """
     directory = make_cut_directory(disk, home)
     kept = directory / _kept_name(path.name, 0)
@@ -97,7 +97,7 @@ def keep_file(disk: Disk, home: Path, path: Path) -> Path:
 
 
 def _kept_name(name: str, start: int) -> str:
-    """What a copy is called; a name that leaves no room for more is cut short: the time still tells copies apart."""
+    """The name of a copy. A name that would be too long is shortened; the time keeps names unique."""
     more = f".@{start}.{time.time_ns()}"
     while len(os.fsencode(name)) > _MOST_NAME_BYTES - len(more):
         name = name[:-1]
@@ -105,7 +105,7 @@ def _kept_name(name: str, start: int) -> str:
 
 
 def cut_tail(disk: Disk, home: Path, file: File, start: int) -> Path | None:
-    """Shorten a file to `start`, keeping what was behind; the path of the copy, None when there was nothing."""
+    """Truncate a file to `start` and keep the rest; the path of the copy, None if there was nothing to cut."""
     end = file.size()
     if end <= start:
         return None

@@ -1,8 +1,8 @@
-"""Flag and Background: what threads wait for, and a thread, both whole after an interrupt.
+"""Flag and Background: an event and a thread that stay usable after an interrupt.
 
-A signal handler may raise an exception between any two bytecodes. `threading.Event` and `threading.Thread.start` are
-Python code that takes a lock in a function of its own: an exception at its end leaves the lock taken, and whatever uses
-the event later waits forever. These two take locks only by single calls of compiled code.
+A signal handler may raise an exception between any two bytecodes. `threading.Event` and `threading.Thread.start` take a
+lock in Python code: an exception at the wrong place leaves it locked, and later calls wait forever. These two classes
+take locks only by single calls of compiled code.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Final
 
 _LONGEST_WAIT_SECONDS: Final = 1.0
-"""After this time a waiting thread checks the flag again, in case an interrupt has kept it from being woken."""
+"""After this time a waiting thread checks the flag again, in case an interrupt suppressed the wake-up."""
 
 
 class Flag:
@@ -35,7 +35,7 @@ class Flag:
             self._gate.release()
 
     def clear(self) -> None:
-        """Take the flag back."""
+        """Reset the flag."""
         self._is_set = False
         self._gate.acquire(False)
 

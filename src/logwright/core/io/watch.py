@@ -1,10 +1,10 @@
 """Waiting for files to change: by the kernel's notification on Linux, by polling elsewhere.
 
-A `Watch` only wakes its owner; what changed is for the owner to look up. A wake-up may come for nothing, and one may
-come late (network file systems send none), so every wait also ends after `POLL_SECONDS`.
+A `Watch` only wakes its owner, which then looks for changes. A wake-up may be spurious, and it may be late (network
+file systems send none), so every wait also ends after `POLL_SECONDS`.
 
-inotify is used directly: a wait on its descriptor costs nothing while nothing happens and ends the moment something
-does, for threads and for asyncio alike, where libraries of this field collect events in steps of tens of milliseconds.
+inotify is used directly: a wait on its descriptor costs nothing and ends at once when something changes, for threads
+and for asyncio. Libraries collect events in steps of tens of milliseconds.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _IN_DELETE = 0x200
 _EVENTS = _IN_MODIFY | _IN_MOVED_FROM | _IN_MOVED_TO | _IN_CREATE | _IN_DELETE
 _EVENT_BUFFER_BYTES = 64 * 1024
 _EVENT = struct.Struct("iIII")
-"""The number of a directory, what happened, a cookie, and how many bytes of a name follow."""
+"""The number of a directory, the kind of event, a cookie, and the number of bytes of the name that follows."""
 
 
 class Watch(Protocol):
@@ -44,7 +44,7 @@ class Watch(Protocol):
         """A descriptor that becomes readable on a change, for event loops; None where there is none."""
 
     def drain(self) -> set[Path] | None:
-        """Forget the notifications so far; the directories that they were about, None where that is not known."""
+        """Discard the notifications so far; the directories that they name, None if not known."""
 
     def add(self, path: Path) -> None:
         """Watch one more directory."""
@@ -53,7 +53,7 @@ class Watch(Protocol):
 
 
 class PollingWatch:
-    """Wakes up every now and then, soon at first and then less often."""
+    """Wakes up periodically, with growing intervals."""
 
     def __init__(self) -> None:
         self._pause_seconds = 0.001
@@ -111,7 +111,7 @@ class InotifyWatch:
                 while position < len(data):
                     number, _, _, name_bytes = _EVENT.unpack_from(data, position)
                     position += _EVENT.size + name_bytes
-                    found.add(self._paths.get(number))  # None: there were more than the system keeps
+                    found.add(self._paths.get(number))  # None: the queue of the system overflowed
         return None if None in found else {path for path in found if path is not None}
 
     def close(self) -> None:
@@ -121,7 +121,7 @@ class InotifyWatch:
 
 
 def watch_directory(path: Path) -> Watch:
-    """The best watch that this system has for a directory. Falls back to polling, never fails."""
+    """The best watch that this system has for a directory. Falls back to polling; never fails."""
     return watch_directories([path])
 
 

@@ -6,7 +6,7 @@ from bisect import bisect_left, insort
 from pathlib import Path
 
 from ...errors import WrongUse
-from ..io.disk import Buffer, File, behind_hole
+from ..io.disk import Buffer, File, skip_hole
 
 
 class PatchedFile:
@@ -43,7 +43,7 @@ class PatchedFile:
         return count
 
     def data_from(self, position: int) -> int:
-        found = behind_hole(self.file, position, self.size())
+        found = skip_hole(self.file, position, self.size())
         following = bisect_left(self._patches, (position - self.MOST_BYTES, b""))
         return max(position, min([found, *(at for at, _ in self._patches[following : following + 1])]))
 
