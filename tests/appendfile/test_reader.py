@@ -246,7 +246,7 @@ def test_a_journal_that_was_opened_and_not_written_to_is_empty(tmp_path: Path) -
     assert reader.summary().files == 0
     assert reader.verify().sound
     assert detect(tmp_path).name == "appendfile"
-    with pytest.raises(WrongUse, match="is no place"):
+    with pytest.raises(WrongUse, match="is not a place"):
         reader.find_place("somewhere")
 
 

@@ -106,7 +106,7 @@ def test_operations_behind_a_state_dump_are_told_once(tmp_path: Path) -> None:
 def test_very_many_anomalies_are_counted_and_not_all_listed(tmp_path: Path) -> None:
     report = Reader(write(tmp_path / "cars", *[REMOVE] * (MOST_ANOMALIES + 7))).verify()
     assert len(report.anomalies) == MOST_ANOMALIES + 1
-    assert report.anomalies[-1].message == "7 more of these are behind this"
+    assert report.anomalies[-1].message == "7 more of these follow"
 
 
 # --- inspect --------------------------------------------------------------------------------------------------------

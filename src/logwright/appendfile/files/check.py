@@ -18,9 +18,9 @@ from ...core.bytes.outcome import Damage, Span
 from ...core.format import Located
 from ...core.io.disk import File
 from ...core.io.quarantine import kept_bytes
-from ...core.read.file_check import FileCheck, Told, each_file, note_more, torn_message
+from ...core.read.file_check import FileCheck, OnPosition, each_file, note_more, torn_message
 from ...core.read.report import Problem, Progress, Report, Summary
-from ...core.read.survey import MOST_SHOWN_BYTES, Look
+from ...core.read.survey import MOST_SHOWN_BYTES, Survey
 from ...core.repair.plan import report_repairs
 from ..bytes import codec, kernel
 from ..bytes.layout import HEADER_BYTES, MAX_FILE_BYTES, SUFFIX, parse_name
@@ -31,8 +31,8 @@ from .opening import lost_end
 if TYPE_CHECKING:
     from .reader import Reader
 
-_MOST_TOLD: Final = 1000
-"""How many anomalies of one kind are told one by one."""
+_MOST_LISTED: Final = 1000
+"""The most anomalies of one kind that are listed."""
 
 
 # --- every record -----------------------------------------------------------------------------------------------------
@@ -46,7 +46,7 @@ class _Order:
     pair: tuple[int, int] | None = None
     end: tuple[int, int] | None = None
     """The same, None where other checkpoints may have followed that could not be read."""
-    told: int = 0
+    count: int = 0
 
     def note(self, file: str, item: Chunk) -> None:
         """Note the checkpoints of a chunk: ids never go back, and `current` grows by one at most."""
@@ -55,8 +55,8 @@ class _Order:
             self.pair = self.end = (checked, current)
             if before is None or (before[0] <= checked and before[1] <= current <= before[1] + 1):
                 continue
-            self.told += 1
-            if self.told <= _MOST_TOLD:
+            self.count += 1
+            if self.count <= _MOST_LISTED:
                 message = f"the pair {checked}, {current} cannot follow {before[0]}, {before[1]}"
                 if checked < before[0] or current < before[1]:
                     message += "; a recovery goes on behind this with mode='dropmalformed' only"
@@ -72,11 +72,11 @@ def verify(reader: Reader, *, progress: Progress | None = None) -> Report:
     report = Report("appendfile")
     with reader.snapshot() as files:
         order = _Order(report)
-        for number, source, told in each_file(files, report, progress):
+        for number, source, on_position in each_file(files, report, progress):
             if number and files.files[number - 1].generation != source.generation:
                 order.pair = order.end = None
-            _FileCheck(reader, report, order, files, source).run(told)
-        note_more(report, order.told - _MOST_TOLD)
+            _FileCheck(reader, report, order, files, source).run(on_position)
+        note_more(report, order.count - _MOST_LISTED)
     if not reader.is_single_file:
         _check_directory(reader, report)
     report_repairs(reader.disk, reader.directory, report, reader.part)
@@ -93,14 +93,14 @@ class _FileCheck(FileCheck):
         for wrong in wrong_names(source):
             self.problem(0, *wrong)
 
-    def check(self, file: File, told: Told) -> None:
+    def check(self, file: File, on_position: OnPosition) -> None:
         """Go through the file."""
         empty = 0
         gap = lost_end(file, self.source, self._order.end)
         if gap is not None:
             self.problem(0, gap.kind, gap.reason)
             self._order.pair = None
-        for item in self._reader.file_chunks(self.source, file, None, None, "permissive", told):
+        for item in self._reader.file_chunks(self.source, file, None, None, "permissive", on_position):
             self.position = item.end
             if isinstance(item, Damage):
                 self._note_damage(item, file.size())
@@ -158,7 +158,7 @@ def _check_directory(reader: Reader, report: Report) -> None:
 
 
 @dataclass(slots=True)
-class _Look(Look):
+class _Survey(Survey):
     """What a look at the files has found."""
 
     first: dict[str, Any] | None = None
@@ -167,7 +167,7 @@ class _Look(Look):
 
 
 def summarize(reader: Reader) -> Summary:
-    """What this is. Of a journal of more than `MOST_LOOKED_AT_BYTES` only so much is read, from its beginning.
+    """What this is. Of a journal of more than `MOST_READ_BYTES` only so much is read, from its beginning.
 
     The data of a first or last record of more than `MOST_SHOWN_BYTES` is not shown, and None in its place.
     """
@@ -185,8 +185,8 @@ def summarize(reader: Reader) -> Summary:
         return look.summary("appendfile", reader, files, first=look.first, last=last, details=details)
 
 
-def _look(reader: Reader, files: Files) -> _Look:
-    look = _Look()
+def _look(reader: Reader, files: Files) -> _Survey:
+    look = _Survey()
     look.go_through(
         files,
         lambda source, file: _named_items(reader, source, file),
@@ -201,7 +201,7 @@ def _named_items(reader: Reader, source: JournalFile, file: File) -> Iterator[Ch
     yield from reader.file_chunks(source, file, None, None, "permissive")
 
 
-def _note(reader: Reader, look: _Look, item: Chunk) -> None:
+def _note(reader: Reader, look: _Survey, item: Chunk) -> None:
     starts = item.starts()
     _, _, checked, current = item.turns()
     if checked:
@@ -214,7 +214,7 @@ def _note(reader: Reader, look: _Look, item: Chunk) -> None:
         look.first = _shown(reader, item.source, Span(starts[0], starts[1]), head, item.segment)
 
 
-def _last_record(reader: Reader, files: Files, look: _Look) -> dict[str, Any] | None:
+def _last_record(reader: Reader, files: Files, look: _Survey) -> dict[str, Any] | None:
     """The last record, None where nobody has looked that far."""
     if look.last is None or not look.complete:
         return None

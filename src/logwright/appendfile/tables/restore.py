@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from ...core.io.disk import REAL_DISK, Disk
 from ...core.publish.restore import Restore, Written
-from ...core.publish.restored_file import RefilledFile
+from ...core.publish.restored_file import RestoredFile
 from ...errors import WrongUse
 from ..bytes import kernel
 from ..bytes.codec import Columns
@@ -46,7 +46,7 @@ def part_of(file: str) -> str:
     return ""
 
 
-class FileWriter(RefilledFile):
+class FileWriter(RestoredFile):
     """Writes one file of a journal."""
 
     def __init__(self, directory: Path, file: str, *, disk: Disk = REAL_DISK) -> None:

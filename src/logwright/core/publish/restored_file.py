@@ -17,7 +17,7 @@ from ..read.chunk import POSITION_BITS
 from .restore import Written
 
 
-class RefilledFile:
+class RestoredFile:
     """Writes one file of a journal. A format has `_encoded`, which gives the bytes of rows, and checks the name."""
 
     records_name: ClassVar[str] = "records"

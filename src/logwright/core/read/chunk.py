@@ -1,10 +1,10 @@
-"""Chunks: whole records as they lie in a file, and files whose records are numbered by their places.
+"""Chunks: whole records as they are stored in a file, and files whose records are numbered by file and position.
 
-Where a format has no numbers of its own, a record's is that of its file times 2^64, plus its position in the file. The
-number of a file is the one in the name of the file before it, 0 where there is none: so a record keeps its number when
-the newest file gets a name, and when older files are removed.
+Where a format has no record numbers of its own, the number of a record is that of its file times 2^64, plus its
+position in the file. The number of a file is the one in the name of the preceding file, 0 for the first: so a record
+keeps its number when the newest file is renamed, and when older files are removed.
 
-Both are mixed into the dataclasses of a format, which have the fields that are named here, and more.
+The dataclasses of a format derive from both classes and have the fields that are named here.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ POSITION_BITS: Final = 64
 
 
 class NumberedFile:
-    """A file of a journal. `timestamp` is the number in its name, None for the newest; `before` that of the one before.
+    """A file of a journal. `timestamp` is the number in its name, None for the newest; `before` that of the preceding
+    file.
 
     `name` is relative to the journal's directory.
     """
@@ -32,24 +33,24 @@ class NumberedFile:
 
     @property
     def first_number(self) -> int:
-        """The number of the record at its beginning."""
+        """The number of its first record."""
         return self.before << POSITION_BITS
 
     def positions(self, start: int | None, stop: int | None) -> tuple[int, int | None]:
-        """The positions in it that two numbers stand for; they may lie in other files."""
+        """The positions in this file for a range of record numbers, which may begin or end in other files."""
         first = self.first_number
         return 0 if start is None else max(0, start - first), None if stop is None else stop - first
 
     @property
     def is_newest(self) -> bool:
-        """Whether this is the file that is written to, or stands for it."""
+        """Whether this is the file that is being written."""
         return self.timestamp is None
 
 
 class FileChunk:
     """Whole records: `data[start:stop]` holds `count` of them, from `position` in the file on.
 
-    A format adds what it knows of them, and `starts`. The buffer is valid until its reader goes on.
+    A format adds fields, and `starts`. The buffer is valid until the reader is asked for the next chunk.
     """
 
     __slots__ = ()

@@ -1,17 +1,17 @@
-"""Reading: the verbs that the readers of all formats share, over the chunks that each format makes.
+"""ChunkReader: the base of the readers of all formats, over the chunks that each format makes.
 
-A chunk holds whole records as they lie in a file. What is made of chunks (objects, places, columns, counts) is the same
-everywhere, and so is what becomes of damage by the mode of reading:
+A chunk holds whole records as they are stored in a file. All readers make objects, places, columns and counts from
+chunks in the same way. The mode of reading says what happens at damage:
 
-    failfast        raise `DamagedJournal` where it is (the default)
-    permissive      go on behind it, with a `Damage` in the place of what is damaged
-    dropmalformed   go on behind it
+    failfast        raise `DamagedJournal` (the default)
+    permissive      return a `Damage`, and continue after it
+    dropmalformed   continue after it
 
-Records that the account of losses names (see `losses.py`) are no damage either: reading passes the place, with a line
-in the log, or in `permissive` with a `Damage` of the kind `lost`.
+Records that the account of losses names (see `losses.py`) are not damage: reading logs a warning and continues, or in
+`permissive` returns a `Damage` of the kind `lost`.
 
-A torn tail is no damage: it is what a crash leaves and what a writer's next open removes. Reading ends before it, and
-`torn_tail` tells about it (in `permissive` it also comes as a `Damage`).
+A torn tail is not damage: a crash leaves it, and the next writer cuts it off. Reading ends before it and sets
+`torn_tail`; in `permissive` it is also returned as a `Damage`.
 
 A format's reader is a `ChunkReader`, or a `FilesReader` where its records are numbered by file and position.
 """
@@ -47,7 +47,7 @@ _PLACE: Final = re.compile(r"(.*?) ?@ ?([0-9]{1,20})", re.DOTALL)
 
 
 class AnyChunk(Protocol):
-    """What every format's chunk has."""
+    """The chunk of any format."""
 
     count: int
 
@@ -62,7 +62,7 @@ R = TypeVar("R")
 
 
 class AnyCursor(Protocol):
-    """What goes through one file of a journal, chunk by chunk."""
+    """Reads one file of a journal chunk by chunk."""
 
     position: int
 
@@ -76,17 +76,17 @@ class ChunkReader(Reader, Generic[C, R]):
     """
 
     counted_by: ClassVar[Mapping[str, Any]] = {}
-    """What `chunks` is told where records are counted and nobody looks at them."""
+    """The arguments of `chunks` when records are only counted."""
     skimmed_by: ClassVar[Mapping[str, Any]] = {}
-    """What `chunks` is told where only the places of records matter."""
+    """The arguments of `chunks` when only the places of records are needed."""
     batched_by: ClassVar[Mapping[str, Any]] = {}
-    """What `chunks` is told where columns are made of the records."""
+    """The arguments of `chunks` when columns are made of the records."""
     torn_tail: Damage | None = None
 
-    # --- what a format has ------------------------------------------------------------------------------------------
+    # --- implemented by a format ------------------------------------------------------------------------------------
 
     def files(self) -> Sequence[Listed]:
-        """The files that count, oldest first."""
+        """The files of the journal, oldest first."""
         raise NotImplementedError
 
     def chunks(
@@ -97,7 +97,7 @@ class ChunkReader(Reader, Generic[C, R]):
         mode: Mode = "failfast",
         progress: Progress | None = None,
     ) -> Iterator[C | Damage]:
-        """Whole records as they lie in the files. A chunk's buffer is valid until the next one is asked for."""
+        """Whole records as they are stored. The buffer of a chunk is valid until the next chunk is requested."""
         raise NotImplementedError
 
     def decoded(self, chunk: C) -> list[R]:
@@ -127,11 +127,11 @@ class ChunkReader(Reader, Generic[C, R]):
     def records(
         self, start: int | None = None, stop: int | None = None, *, mode: Mode = "failfast"
     ) -> Iterator[R | Damage]:
-        """The records with `start` <= number < `stop`; without `start` from the first there is."""
+        """The records with `start` <= number < `stop`; without `start` from the first one."""
         return chain.from_iterable(self._lists(start, stop, mode))
 
     def _lists(self, start: int | None, stop: int | None, mode: Mode) -> Iterator[Sequence[R | Damage]]:
-        """The records chunk by chunk: a generator that is asked for each record costs a quarter more."""
+        """The records chunk by chunk, which is a quarter faster than a generator of single records."""
         for item in self.chunks(start, stop, mode=mode):
             yield [item] if isinstance(item, Damage) else self.decoded(item)
 
@@ -185,7 +185,7 @@ class ChunkReader(Reader, Generic[C, R]):
         progress: Progress | None = None,
         on_damage: Callable[[Damage], None] | None = None,
     ) -> int:
-        """How many whole records there are in a range of numbers; `on_damage` is called with what is not one."""
+        """The number of whole records in a range of numbers; `on_damage` is called with damage."""
         records = 0
         for item in self.chunks(start, stop, mode="permissive", progress=progress, **self.counted_by):
             if not isinstance(item, Damage):
@@ -195,7 +195,7 @@ class ChunkReader(Reader, Generic[C, R]):
         return records
 
     def report(self, damage: Damage, mode: Mode) -> Iterator[Damage]:
-        """Tell of damage as `mode` has it."""
+        """Raise, return or skip damage, as `mode` says."""
         if damage.kind == "torn_tail":
             self.torn_tail = damage
         elif damage.kind == "lost":
@@ -214,7 +214,7 @@ class ChunkReader(Reader, Generic[C, R]):
         return sum(self.disk.file_size(file.path) for file in self.files())
 
     def summary(self) -> Summary:
-        """What this is, quickly: names, sizes, both ends; of what can only be read from its beginning on, not all."""
+        """What this is, quickly: names, sizes and both ends; the beginning if it cannot be read backwards."""
         found = self.summarize()
         try:
             found.losses = self.losses()
@@ -226,16 +226,16 @@ class ChunkReader(Reader, Generic[C, R]):
 
     @abstractmethod
     def summarize(self) -> Summary:
-        """What `summary` says, without the losses."""
+        """The summary without the losses."""
 
     @property
     def directory(self) -> Path:
-        """The journal's directory, which has `.logwright` in it."""
+        """The journal's directory, which contains `.logwright`."""
         raise NotImplementedError
 
     @property
     def part(self) -> str:
-        """The name of this journal among those of its directory; empty when it is the only one."""
+        """The name of this journal in its directory; empty if it is the only one."""
         return ""
 
     def losses(self) -> list[Loss]:
@@ -244,7 +244,7 @@ class ChunkReader(Reader, Generic[C, R]):
 
 
 class NumberedListed(Listed, Protocol):
-    """A file with the number of the record at its beginning; see `NumberedFile`."""
+    """A file with the number of its first record; see `NumberedFile`."""
 
     @property
     def timestamp(self) -> int | None: ...
@@ -257,9 +257,9 @@ F = TypeVar("F", bound=NumberedListed)
 
 
 class FilesReader(ChunkReader[C, R], Generic[C, F, R]):
-    """A journal whose records are numbered by their file and their position in it: see `core/bytes/chunk.py`.
+    """A journal whose records are numbered by file and position: see `core/read/chunk.py`.
 
-    It is one of several in its directory, and `part` is its name: of a queue, of a store. A subclass has `file_chunks`.
+    It is one of several in its directory, and `part` is its name. A subclass has `file_chunks`.
     """
 
     part_name: ClassVar[str]
@@ -270,16 +270,16 @@ class FilesReader(ChunkReader[C, R], Generic[C, F, R]):
 
     @property
     def part(self) -> str:
-        """The name of what this is the journal of."""
+        """The name of the queue, store or database."""
         raise NotImplementedError
 
     def files(self) -> list[F]:
-        """The files that count, oldest first."""
+        """The files of the journal, oldest first."""
         raise NotImplementedError
 
     @property
     def is_single_file(self) -> bool:
-        """Whether this is one file, and not a journal with all of its files."""
+        """Whether this is a single file, opened by its name."""
         return self._single
 
     @property
@@ -288,7 +288,7 @@ class FilesReader(ChunkReader[C, R], Generic[C, F, R]):
         return self.path.parent
 
     def snapshot(self) -> Any:
-        """The files as they are now, opened together; a context manager."""
+        """A context manager with the current files, opened together."""
         return snapshot(self.disk, self.files, self.path)
 
     # --- going through it -------------------------------------------------------------------------------------------
@@ -302,10 +302,10 @@ class FilesReader(ChunkReader[C, R], Generic[C, F, R]):
         progress: Progress | None = None,
         **how: Any,
     ) -> Iterator[C | Damage]:
-        """Whole records as they lie in the files. A chunk's buffer is valid until the next one is asked for.
+        """Whole records as they are stored. The buffer of a chunk is valid until the next chunk is requested.
 
-        `how` is for `file_chunks`. Where that takes `load`, without it what is very large is not read: its chunk is
-        hollow.
+        `how` is passed to `file_chunks`. With `load=False`, where a format has it, very large records are not read:
+        their chunk has no data.
         """
         check_mode(mode)
         with self.snapshot() as files:
@@ -325,7 +325,7 @@ class FilesReader(ChunkReader[C, R], Generic[C, F, R]):
             yield from self.file_chunks(source, files.file(source), start, stop, mode, report, **how)
 
     def file_chunks(self, *what: Any, **how: Any) -> Iterator[Any]:
-        """The chunks of one file: `(source, file, start, stop, mode, report)`, and what only the format knows."""
+        """The chunks of one file: `(source, file, start, stop, mode, report)`, and options of the format."""
         raise NotImplementedError
 
     def cursor_chunks(
@@ -338,9 +338,9 @@ class FilesReader(ChunkReader[C, R], Generic[C, F, R]):
         report: Callable[[int], None] | None = None,
         **how: Any,
     ) -> Iterator[C | Damage]:
-        """The chunks that a cursor reads, cut at positions; `how` is for its `read`.
+        """The chunks that a cursor reads, limited to positions; `how` is passed to its `read`.
 
-        Where that gives none, `judge` says what is wrong, None for nothing, and whether the cursor can go on.
+        If that returns None, `judge` returns the damage, if any, and whether the cursor can continue.
         """
         read = partial(cursor.read, **how)
         while high is None or cursor.position < high:
@@ -352,18 +352,18 @@ class FilesReader(ChunkReader[C, R], Generic[C, F, R]):
                 if report is not None:
                     report(cursor.position)
                 continue
-            damage, goes_on = judge(cursor)
+            damage, can_continue = judge(cursor)
             if damage is not None and reaches(damage, low) and (high is None or damage.start < high):
                 yield from self.report(damage, mode)
-            if not goes_on:
+            if not can_continue:
                 return
 
     def files_between(
         self, files: Snapshot[F], start: int | None, stop: int | None, progress: Progress | None = None
     ) -> Iterator[tuple[int, F, Callable[[int], None] | None]]:
-        """The files that may hold records with `start` <= number < `stop`, each with its index, and what to report to.
+        """The files that may hold records with `start` <= number < `stop`, each with its index and progress callback.
 
-        A file that may be closed again is, once the next one is asked for. The pass meets its own torn tail.
+        Resets `torn_tail`. A file that need not stay open is closed when the next one is requested.
         """
         self.torn_tail = None
         shares = Shares(progress, (files.size(source) for source in files.files) if progress else ())
@@ -378,18 +378,18 @@ class FilesReader(ChunkReader[C, R], Generic[C, F, R]):
 
     @property
     def first(self) -> int:
-        """The number of the first record there is, or will be."""
+        """The number of the first record, or of the next one if there is none."""
         files = self.files()
         return files[0].first_number if files else 0
 
     @property
     def next(self) -> int:
-        """The number behind the last record: the one that the next record will get."""
+        """The number that the next record will get."""
         with self.snapshot() as files:
             return self.next_of(files)
 
     def next_of(self, files: Snapshot[F]) -> int:
-        """The number behind the last record of files that are open."""
+        """The number that the next record after these files will get."""
         if not files.files:
             return 0
         source = files.files[-1]
@@ -401,7 +401,7 @@ class FilesReader(ChunkReader[C, R], Generic[C, F, R]):
         return source.first_number + end
 
     def last(self, count: int) -> list[Located]:
-        """The last `count` records, oldest first. Where there is no way back the last file is gone through."""
+        """The last `count` records, oldest first. A format that cannot be read backwards reads its last file."""
         if count < 0:
             raise WrongUse(f"cannot give the last {count} {self.records_name}")
         self.torn_tail = None
@@ -427,16 +427,16 @@ class FilesReader(ChunkReader[C, R], Generic[C, F, R]):
         for source in self.files():
             if source.name == located.file:
                 return self.part, source.first_number + located.span.start
-        return self.part, located.span.start  # its file has gone meanwhile
+        return self.part, located.span.start  # its file was removed meanwhile
 
     def find_place(self, text: str) -> int:
-        """The number that a place stands for: `FILE@POSITION`, or a position in the only file."""
+        """The record number of a place: `FILE@POSITION`, or a position in the only file."""
         match = _PLACE.fullmatch(text)
         name, position = (match[1], match[2]) if match else ("", text)
         files = self.files()
         if not position.isascii() or not position.isdigit():
             example = f"{files[-1].name if files else 'FILE'}@{self.first_position}"
-            raise WrongUse(f"{text!r} is no place: write FILE@POSITION, such as {example}, or a number")
+            raise WrongUse(f"{text!r} is not a place: write FILE@POSITION, such as {example}, or a number")
         if not name:
             return int(position)
         for source in files:
@@ -445,7 +445,7 @@ class FilesReader(ChunkReader[C, R], Generic[C, F, R]):
         raise NotFound(f"{self.directory / name}: no such file of the {self.part_name} {self.part}".rstrip())
 
 
-# --- chunks to objects, and how far one has come ----------------------------------------------------------------------
+# --- chunks to objects, and progress ----------------------------------------------------------------------------------
 
 
 def located(chunk: AnyChunk, records: Iterable[Any]) -> Iterator[Located]:
@@ -456,19 +456,19 @@ def located(chunk: AnyChunk, records: Iterable[Any]) -> Iterator[Located]:
 
 
 def reaches(damage: Damage, position: int) -> bool:
-    """Whether damage is at a position or behind it; it may have no bytes."""
+    """Whether damage is at a position or after it; it may have no bytes."""
     return damage.end > position or damage.start >= position
 
 
 class Shares:
-    """What each file reports its progress to, so that the whole goes from nothing to all bytes once."""
+    """The progress callbacks of several files; together they count from 0 to all bytes once."""
 
     def __init__(self, progress: Progress | None, sizes: Iterable[int]) -> None:
         self._progress = progress
         self._sizes = list(sizes)
 
     def of(self, index: int) -> Callable[[int], None] | None:
-        """What the file of this index reports its position to; an archive gives more bytes than it has."""
+        """The callback of one file. Positions in an archive may exceed its size."""
         progress, sizes = self._progress, self._sizes
         if progress is None:
             return None

@@ -1,8 +1,8 @@
-"""Columns: what the rest of the package may ask of a format's records as Arrow data.
+"""Columns: the records of a format as Arrow data.
 
-A format has columns of its own (`schema`), which its readers fill (`collector`) and its writers take. On Spark it has
-typed columns (`typed`), and it takes part in the columns that all formats share: `column` makes one column of either
-kind from a batch of the format's own, and `sources` says which of those it needs.
+A format has its own columns (`schema`), which its readers fill (`collector`) and its writers take. On Spark it has
+typed columns (`typed`) and the columns that all formats share: `column` makes one of either kind from a batch of the
+format's own columns, and `sources` names the columns that it needs.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 BATCH_BYTES: Final = 4 << 20
-"""How much one batch holds by default: enough for its consumer, and still in a processor's cache."""
+"""The default size of a batch. It fits the cache of a processor."""
 
 
 class Collector(Protocol):
@@ -24,7 +24,7 @@ class Collector(Protocol):
     schema: pa.Schema
 
     def add(self, chunk: Any, part: str = "") -> Iterator[pa.RecordBatch]:
-        """Take a chunk of a part; the batches that are full."""
+        """Add a chunk of a part; the batches that became full."""
 
     def finish(self) -> Iterator[pa.RecordBatch]:
         """The last batch, if any rows are left."""
@@ -38,7 +38,7 @@ class Columns(ABC):
 
     @abstractmethod
     def schema(self, names: Sequence[str] | None = None, *, sharded: bool = False) -> pa.Schema:
-        """The Arrow schema of these columns, in this order; without names of the usual ones."""
+        """The Arrow schema of these columns, in this order; of the default columns without names."""
 
     @abstractmethod
     def collector(
@@ -52,7 +52,7 @@ class Columns(ABC):
 
     @abstractmethod
     def column(self, batch: pa.RecordBatch, name: str) -> pa.Array | None:
-        """One column on Spark from a batch of the format's own columns; None for what the format does not have."""
+        """One column on Spark from a batch of the format's own columns; None if the format does not have it."""
 
     @abstractmethod
     def check(self, batch: pa.RecordBatch) -> None:
@@ -63,12 +63,12 @@ class Columns(ABC):
         """Arrow data of any kind as record batches that a writer of this format takes."""
 
     def as_messages(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """A batch as every other format takes it: `value`, and if the format has them `key` and `timestamp`.
+        """A batch in the form that every other format takes: `value`, and if the format has them `key` and `timestamp`.
 
         Records without a value, such as the removals of a queue, are left out.
         """
         return batch
 
     def left_out(self, messages: pa.RecordBatch) -> Mapping[str, int]:
-        """What messages have that records of this format cannot hold: what it is, and how many messages have it."""
+        """Fields that records of this format cannot hold, each with the number of messages that have it."""
         return {}

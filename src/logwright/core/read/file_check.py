@@ -1,6 +1,6 @@
-"""Checking: what `verify` does in every format whose files are gone through one after the other.
+"""FileCheck: `verify` for the formats whose files are checked one after the other.
 
-What is wrong in one file never hides the next: what cannot be read, or may not be, is a problem of that file.
+A problem in one file never hides the next file: a file that cannot be read is a problem of that file only.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from .report import Problem, Progress, Report
 from .snapshot import Listed, Snapshot
 
 MOST_ANOMALIES: Final = 100
-"""How many anomalies of one file are told one by one."""
+"""The most anomalies of one file that are listed."""
 
 F = TypeVar("F", bound=Listed)
-Told = Callable[[int], None] | None
-"""What a check reports its position in a file to."""
+OnPosition = Callable[[int], None] | None
+"""Called with the position that a check has reached in a file."""
 
 
-def each_file(files: Snapshot[F], report: Report, progress: Progress | None) -> Iterator[tuple[int, F, Told]]:
-    """The files, each with its index, and what to report to. The report gets to know how large they are together."""
+def each_file(files: Snapshot[F], report: Report, progress: Progress | None) -> Iterator[tuple[int, F, OnPosition]]:
+    """The files, each with its index and its `OnPosition`. Sets the total size in the report."""
     sizes = [files.size(source) for source in files.files]
     report.bytes = sum(sizes)
     shares = Shares(progress, sizes)
@@ -34,7 +34,7 @@ def each_file(files: Snapshot[F], report: Report, progress: Progress | None) -> 
 
 
 class FileCheck:
-    """The check of one file. A subclass has `check`, which moves `position` on as far as it has come."""
+    """The check of one file. A subclass has `check`, which advances `position`."""
 
     def __init__(self, report: Report, files: Snapshot[Any], source: Any) -> None:
         self.report = report
@@ -43,29 +43,29 @@ class FileCheck:
         self.position = 0
         self._odd = 0
 
-    def run(self, told: Told) -> None:
-        """Check it, and note what is wrong."""
+    def run(self, on_position: OnPosition) -> None:
+        """Check the file, and report what is wrong."""
         try:
-            self.check(self.files.file(self.source), told)
+            self.check(self.files.file(self.source), on_position)
         except LogwrightError as error:
             if is_refusal(error):
                 raise
             self.problem(self.position, "unreadable", str(error))
 
-    def check(self, file: File, told: Told) -> None:
-        """Go through the file."""
+    def check(self, file: File, on_position: OnPosition) -> None:
+        """Check the records of the file."""
         raise NotImplementedError
 
     def problem(self, position: int, kind: str, message: str) -> None:
-        """Note what costs records."""
+        """Report a loss of records."""
         self.report.problems.append(Problem(self.source.name, position, kind, message))
 
     def damage(self, damage: Damage, message: str) -> None:
-        """Note damage, which may be told of another file than that it was met in."""
+        """Report damage, which may belong to another file than the one that is being checked."""
         self.report.problems.append(Problem(damage.file, damage.start, damage.kind, message))
 
     def anomaly(self, position: int, kind: str, message: str) -> None:
-        """Note what is odd; where there are very many of these, that there are more."""
+        """Report an anomaly. After `MOST_ANOMALIES` only that there are more."""
         self._odd += 1
         if self._odd <= MOST_ANOMALIES:
             self.report.anomalies.append(Problem(self.source.name, position, kind, message))
@@ -74,12 +74,12 @@ class FileCheck:
 
 
 def torn_message(damage: Damage) -> str:
-    """What is told of a torn tail."""
+    """The message about a torn tail."""
     return f"{damage.reason}; the last {damage.size} bytes are a torn tail"
 
 
-def note_more(report: Report, untold: int) -> None:
-    """Note that there are more anomalies of the kind of the last one than are told."""
-    if untold > 0:
+def note_more(report: Report, unlisted: int) -> None:
+    """Report that there are more anomalies of the kind of the last one than are listed."""
+    if unlisted > 0:
         last = report.anomalies[-1]
-        report.anomalies.append(Problem(last.file, last.position, last.kind, f"{untold} more of these are behind this"))
+        report.anomalies.append(Problem(last.file, last.position, last.kind, f"{unlisted} more of these follow"))

@@ -1,7 +1,7 @@
 """FileSplits: splits of the formats whose records are numbered by file and position.
 
-The reader is that of one journal, or of all journals of a directory: then a part is one of them. The plan of one part
-is made with `whole_file` and `cut_file`, and a split is read through `split_items`.
+The reader is that of one journal, or of all journals of a directory; each of these is a part. A format plans one part
+with `whole_file` and `cut_file`, and reads a split with `split_items`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ AnyReader: TypeAlias = FilesReader[Any, Any, Any] | SideBySideReader
 
 
 class Wanted(NamedTuple):
-    """What a plan is asked for: see `Splits.plan`. The bounds are those of one part."""
+    """The arguments of `Splits.plan`, with the bounds of one part."""
 
     target_bytes: int
     start: int | None
@@ -34,7 +34,7 @@ class Wanted(NamedTuple):
 
 
 class FileSplits(Splits[AnyReader]):
-    """The splits of a format: a split lies within one file. A subclass plans one part, and reads a split."""
+    """The splits of a format: each is within one file. A subclass plans one part, and reads a split."""
 
     def plan(
         self,
@@ -61,18 +61,13 @@ class FileSplits(Splits[AnyReader]):
         """The splits of one part."""
 
     def extent(self, reader: AnyReader) -> dict[str, tuple[int, int]]:
-        """The first number and the next one of every part. A record that is not there as a whole is not counted."""
         found = {}
         for name, journal in parts(reader):
-            with suppress(NotFound):  # removed while we looked
+            with suppress(NotFound):  # removed meanwhile
                 found[name] = (journal.first, journal.next)
         return found
 
     def reach(self, reader: AnyReader, part: str, start: int, stop: int, max_bytes: int) -> tuple[int, int]:
-        """How far `max_bytes` go from the record `start` on, but not beyond `stop`: where to stop, and the bytes to it.
-
-        At least one record is within reach, however large it is.
-        """
         journal = part_of(reader, part)
         number, used = start, 0
         for item in journal.chunks(start, stop, mode="permissive", **journal.skimmed_by):
@@ -91,7 +86,6 @@ class FileSplits(Splits[AnyReader]):
         return stop, used
 
     def advance(self, reader: AnyReader, part: str, start: int, stop: int, most: int) -> tuple[int, int]:
-        """How far `most` records go from `start` on, but not beyond `stop`: where to stop, and how many there are."""
         journal = part_of(reader, part)
         count = 0
         for item in journal.chunks(start, stop, mode="dropmalformed", **journal.skimmed_by):
@@ -101,7 +95,7 @@ class FileSplits(Splits[AnyReader]):
         return stop, count
 
     def inventory(self, reader: AnyReader) -> Inventory:
-        """The files of all parts with their sizes and the numbers of their records; there are no consumers."""
+        """The files of all parts; there are no consumers."""
         found = Inventory()
         for name, journal in parts(reader):
             with suppress(NotFound):
@@ -109,12 +103,12 @@ class FileSplits(Splits[AnyReader]):
         return found
 
     def file_of(self, part: str, file: str) -> str:
-        """The name of a file of a part as it is seen from the directory: parts have no directories of their own."""
+        """The name itself: parts have no directories."""
         return file
 
 
 def parts(reader: AnyReader, named: Iterable[str] | None = None) -> Iterator[tuple[str, Any]]:
-    """The parts, or of a directory those that are named, as far as they are there; each with its reader."""
+    """The existing parts, or those of them that are named, each with its reader."""
     if isinstance(reader, SideBySideReader):
         for name in reader.names() if named is None else named:
             with suppress(NotFound):
@@ -135,9 +129,9 @@ def part_of(reader: AnyReader, name: str) -> Any:
 def cut_file(
     source: NumberedFile, items: Iterable[Any], target_bytes: int | None, start: int | None, *, resumed: bool
 ) -> list[Split]:
-    """The chunks and damages of one file, from record to record, in splits of about so many bytes; None: in one.
+    """The chunks and damage of one file as splits of about `target_bytes`, or as one split for None.
 
-    `resumed` says that what lies before `start` has been read before: damage that began there was told then.
+    `resumed` says that everything before `start` was read earlier: damage that began there was reported then.
     """
     low = 0 if start is None else max(0, start - source.first_number)
     found: list[Split] = []
@@ -165,9 +159,9 @@ def cut_file(
 def whole_file(
     source: NumberedFile, size: int, target_bytes: int, start: int | None, stop: int | None
 ) -> list[Split] | None:
-    """A file that is not written any more, and small enough, in one split, without reading it; none where it is empty.
+    """One split for a small file that is no longer written, without reading it; no split if the file is empty.
 
-    None for any other file, and for one of which only a part is asked for.
+    None for any other file, and if only a part of the file is requested.
     """
     first = source.first_number
     is_asked_for = (start is None or start <= first) and (stop is None or stop >= first + size)
@@ -182,14 +176,15 @@ def _split(source: NumberedFile, begin: int, end: int) -> Split:
 
 
 def source_of(files: Iterable[Any], number: int) -> Any:
-    """The file that a number lies in; None when it is not there."""
+    """The file that contains a record number; None if it does not exist."""
     return next((file for file in files if file.before == number >> POSITION_BITS), None)
 
 
 def split_items(journal: FilesReader[Any, Any, Any], split: Split, items: Iterable[Any], mode: Mode) -> Iterator[Any]:
-    """The chunks of a split, and what is damaged: what begins in it, and what its plan has found before and behind it.
+    """The chunks of a split, and its damage: damage that begins in it, and damage that the plan found at its edges.
 
-    `items` are those of its file between its numbers. The torn tail is told by the plan, as there may be none by now.
+    `items` are the chunks and damage of its file in its range. A torn tail is taken from the plan: a writer may have
+    removed it since.
     """
     if split.before is not None:
         yield from journal.report(split.before, mode)

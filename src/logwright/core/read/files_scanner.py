@@ -1,8 +1,7 @@
-"""Following: what the scanners have in common of formats whose files lie side by side in a directory.
+"""FilesScanner: the base of the scanners of formats whose journals are side by side in a directory.
 
-A scanner goes through what is there and waits for more, as long as it is told to. It follows one journal, or all of a
-directory, and those that appear later from their beginning. How one of them is read on is the format's: `follow` gives
-something with `read(mode)`, which gives what is there and was not given yet.
+A scanner returns the existing records and then waits for more, until its timeout. It follows one journal, or all
+journals of a directory including those that appear later. A format implements `follow`, which returns a `Followed`.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ DEFAULT_TIMEOUT_SECONDS: Final = 1.0
 
 
 class Followed(Protocol):
-    """One journal, and how far it was read."""
+    """A journal that is followed. `read` returns the records that were appended since the last call."""
 
     def read(self, mode: Mode) -> Iterator[Located | Damage]: ...
 
@@ -32,12 +31,12 @@ class FilesScanner(Closing):
     """An iterator over the records from a number on, waiting for more.
 
     `path` is one journal, or a directory of them. `start` is a number, for a directory one for each part by its name;
-    None, and a part that is not named, begins with the first record that there is. `timeout` is how long to wait for
-    the next record: None for ever, 0 not at all.
+    None, and a part that is not named, begins with the first record. `timeout` is how long to wait for the next record:
+    None forever, 0 not at all.
     """
 
     nothing_here: ClassVar[str]
-    """What to say where there is no journal."""
+    """The message if there is no journal."""
 
     def __init__(
         self,
@@ -77,7 +76,7 @@ class FilesScanner(Closing):
         raise NotImplementedError
 
     def follow(self, path: Path, start: int | None) -> Followed:
-        """Begin to follow one journal from a number on, or from its first record."""
+        """Follow one journal from a number on, or from its first record."""
         raise NotImplementedError
 
     # --- what is the same -------------------------------------------------------------------------------------------
@@ -102,7 +101,7 @@ class FilesScanner(Closing):
             self._watch.wait(min(left, POLL_SECONDS))
 
     def _poll(self) -> Iterator[Located | Damage]:
-        """What is there now and was not given yet."""
+        """The records that were appended since the last call."""
         if self._is_directory:
             for name in self.names():
                 if name not in self._followed:

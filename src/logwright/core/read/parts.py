@@ -1,9 +1,10 @@
 """PartsReader: several journals under one path, read as one.
 
-A root of shards, a directory of queues or of stores: the verbs are those of every `Reader`, and go through the parts
-one after the other, in the order of their names. Record numbers hold within each part: a bound is one number for all,
-or one for each by its name, as `find_time` gives them. What a part tells of, records, damage and problems, is told with
-its place seen from the path.
+The parts are the shards of a root, or the queues or stores of a directory. They are read one after the other, in the
+order of their names. Each part numbers its records: a bound is one number for all parts, or one for each by its name,
+as `find_time` returns them. The file of a record, damage or problem is relative to the path.
+
+`SideBySideReader` is for parts without directories of their own: the name of a file says which part it belongs to.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeAlias, overload
 
 from ...errors import DamagedJournal, WrongUse
@@ -24,10 +26,7 @@ Bound: TypeAlias = int | Mapping[str, int] | None
 
 
 class PartsReader(Reader):
-    """The journals under one path. A subclass says which they are by `parts`, and what a part is called by `part_name`.
-
-    `within` tells the file of a part as it is seen from the path.
-    """
+    """The journals under one path. A subclass lists them in `parts`, and says in `part_name` what a part is called."""
 
     part_name: str
 
@@ -35,7 +34,7 @@ class PartsReader(Reader):
         self.torn_tails: list[Damage] = []
 
     def parts(self) -> list[tuple[str, Any]]:
-        """The parts that there are now, each with its reader."""
+        """The existing parts, each with its reader."""
         raise NotImplementedError
 
     def within(self, part: str, file: str) -> str:
@@ -92,7 +91,7 @@ class PartsReader(Reader):
                     yield self._seen(part, item)
 
     def _each(self) -> Iterator[tuple[str, Any]]:
-        """The parts one by one; the torn tail of each is noted once the next one is asked for."""
+        """The parts one by one; records the torn tail of each when the next one is requested."""
         self.torn_tails = []
         for part, reader in self.parts():
             yield part, reader
@@ -100,13 +99,13 @@ class PartsReader(Reader):
                 self.torn_tails.append(self._seen(part, reader.torn_tail))
 
     def _seen(self, part: str, item: Any) -> Any:
-        """A `Located`, `Damage` or `Problem` of a part, its file told from the path."""
+        """A `Located`, `Damage` or `Problem` of a part, with its file relative to the path."""
         file = self.within(part, item.file)
         return item if file == item.file else _with_file(item, file)
 
     @contextlib.contextmanager
     def _naming(self, part: str) -> Iterator[None]:
-        """Let damage found in a part be told with the part's name."""
+        """Add the name of the part to the file in a `DamagedJournal`."""
         try:
             yield
         except DamagedJournal as error:
@@ -116,7 +115,7 @@ class PartsReader(Reader):
             raise type(error)(file, error.position, error.reason) from error
 
     def _shares(self, progress: Progress | None) -> Callable[[str], Progress | None]:
-        """What one part reports its progress to, so that the whole goes from nothing to all bytes once."""
+        """The progress callback of each part; together they count from 0 to all bytes once."""
         if progress is None:
             return lambda part: None
         before: dict[str, int] = {}
@@ -139,17 +138,17 @@ class PartsReader(Reader):
         progress: Progress | None = None,
         on_damage: Callable[[Damage], None] | None = None,
     ) -> int:
-        """How many whole records all parts have, in a range of their numbers; `on_damage` gets what is not one."""
+        """The number of whole records of all parts in a range of numbers; `on_damage` is called with damage."""
         share = self._shares(progress)
         records = 0
         for part, reader in self._each():
-            tell = None if on_damage is None else self._telling(part, on_damage)
+            on_part_damage = None if on_damage is None else partial(self._report_damage, part, on_damage)
             first, end = bound_of(part, start), bound_of(part, stop)
-            records += reader.count(first, end, progress=share(part), on_damage=tell)
+            records += reader.count(first, end, progress=share(part), on_damage=on_part_damage)
         return records
 
-    def _telling(self, part: str, on_damage: Callable[[Damage], None]) -> Callable[[Damage], None]:
-        return lambda damage: on_damage(self._seen(part, damage))
+    def _report_damage(self, part: str, on_damage: Callable[[Damage], None], damage: Damage) -> None:
+        on_damage(self._seen(part, damage))
 
     def find_time(self, timestamp: int) -> dict[str, int]:
         """For each part the number of its first record that is not earlier than `timestamp`."""
@@ -158,7 +157,7 @@ class PartsReader(Reader):
     # --- what they are ----------------------------------------------------------------------------------------------
 
     def summary(self) -> Summary:
-        """What this is, quickly; there is a line in it for each part."""
+        """What this is, quickly, with an entry for each part."""
         found = [(part, reader.summary()) for part, reader in self._each()]
         counts = [summary.records for _, summary in found]
         lines = {
@@ -184,7 +183,7 @@ class PartsReader(Reader):
         return None if record is None else {**record, "file": self.within(part, record["file"]), self.part_name: part}
 
     def outermost(self, records: list[dict[str, Any] | None], choose: Callable[..., Any]) -> dict[str, Any] | None:
-        """Of the first records of all parts the very first (`choose` is min), of the last ones the very last (max)."""
+        """The first of the first records of all parts (`choose` is min), or the last of the last ones (max)."""
         there = [record for record in records if record is not None]
         return None if not there else there[0] if choose is min else there[-1]
 
@@ -221,7 +220,7 @@ class PartsReader(Reader):
 
 
 def bound_of(part: str, bound: Bound) -> int | None:
-    """What a bound means for one part."""
+    """The bound of one part."""
     return bound.get(part) if isinstance(bound, Mapping) else bound
 
 
@@ -230,7 +229,7 @@ def _with_file(item: Any, file: str) -> Any:
 
 
 def worst_health(healths: list[tuple[str, str]]) -> str:
-    """One word for all when they agree, else what is wrong with which part."""
+    """The health of all parts if they agree; otherwise what is wrong with each."""
     kinds = {health for _, health in healths}
     if len(kinds) <= 1:
         return kinds.pop() if kinds else "empty"
@@ -238,13 +237,13 @@ def worst_health(healths: list[tuple[str, str]]) -> str:
 
 
 class SideBySideReader(PartsReader):
-    """The verbs are those of the readers of its parts; parts come by name.
+    """All journals of a directory whose files are side by side in it, read as one.
 
     `start` and `stop` are numbers within each part. Parts that appear later are found by the next call.
     """
 
     def names(self) -> list[str]:
-        """The names of the parts there are now."""
+        """The names of the existing parts."""
         raise NotImplementedError
 
     def open(self, part: str) -> FilesReader[Any, Any, Any]:
@@ -256,7 +255,6 @@ class SideBySideReader(PartsReader):
         raise NotImplementedError
 
     def parts(self) -> list[tuple[str, Any]]:
-        """The parts that there are now, each with its reader."""
         return [(name, self.open(name)) for name in self.names()]
 
     def within(self, part: str, file: str) -> str:
@@ -264,7 +262,7 @@ class SideBySideReader(PartsReader):
         return file
 
     def last(self, count: int) -> list[Located]:
-        """The last records of each part: there is no order between parts. At most `count` of them in all."""
+        """The last records of each part, at most `count` in all: there is no order between parts."""
         ends = [reader.last(count) for _, reader in self._each()]
         share = [len(end) for end in ends]
         while sum(share) > count:
@@ -272,10 +270,10 @@ class SideBySideReader(PartsReader):
         return [item for end, kept in zip(ends, share, strict=True) for item in end[len(end) - kept :]]
 
     def find_place(self, text: str) -> dict[str, int]:
-        """The number that `FILE@POSITION` stands for, in the part of that file only."""
+        """The record number of `FILE@POSITION`, for the part of that file only."""
         part = self.part_of(text.rpartition("@")[0].strip())
         if part is None or part not in self.names():
-            raise WrongUse(f"{text!r} is no place in these {self.part_name}s: write FILE@POSITION")
+            raise WrongUse(f"{text!r} is not a place in these {self.part_name}s: write FILE@POSITION")
         return {part: self.open(part).find_place(text)}
 
     def number_of(self, located: Located) -> tuple[str, int]:
@@ -284,6 +282,6 @@ class SideBySideReader(PartsReader):
 
 
 def one_or_all(several: SideBySideReader) -> Any:
-    """The readers of all journals of a directory as one; where there is only one, its reader."""
+    """The reader itself, or the reader of its only part."""
     names = several.names()
     return several.open(names[0]) if len(names) == 1 else several

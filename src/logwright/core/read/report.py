@@ -1,4 +1,4 @@
-"""What `inspect` and `verify` answer, the same for every format, ready to be printed as JSON."""
+"""The results of `inspect` and `verify`, the same for every format."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias
 from ..repair.losses import Loss
 
 Progress: TypeAlias = Callable[[int, int], None]
-"""Called now and then with the bytes done and the bytes there are."""
+"""Called with the bytes done and the total bytes."""
 SOUND_SO_FAR: Final = "sound so far"
 """The health of a journal whose names, sizes and ends are right."""
 
@@ -29,7 +29,7 @@ class Problem:
 
 @dataclass(slots=True)
 class Report:
-    """The answer of `verify`. Anomalies are odd but harmless, and losses are known: both leave a journal sound."""
+    """The result of `verify`. Anomalies are odd but harmless, and losses are known: both leave a journal sound."""
 
     format: str
     records: int = 0
@@ -43,7 +43,7 @@ class Report:
         return not self.problems
 
     def odd_file(self, file: str, kind: str, message: str) -> None:
-        """Note that a file is odd as a whole."""
+        """Add an anomaly that concerns a file as a whole."""
         self.anomalies.append(Problem(file, 0, kind, message))
 
     def as_json(self) -> dict[str, Any]:
@@ -60,11 +60,10 @@ class Report:
 
 @dataclass(slots=True)
 class Summary:
-    """The answer of `inspect`: what this is and how it looks from outside, without reading all of it.
+    """The result of `inspect`: what this is, without reading all of it.
 
-    `first` and `last` are records as JSON objects; `details` holds what only this format has. `damaged` says whether
-    damage was seen, which a torn tail is not; False says nothing about what was not looked at. `health` is one line of
-    text.
+    `first` and `last` are records as JSON objects; `details` holds fields that only this format has. `damaged` says
+    whether damage was seen; a torn tail is not damage, and not everything was read. `health` is one line of text.
     """
 
     format: str

@@ -1,8 +1,8 @@
 """Snapshot: the files of a journal as they were at one moment, open for reading.
 
-A writer may rotate the newest file, or put another in the place of several, while somebody reads. So the files are
-listed, opened, and listed again: if nothing has changed meanwhile they belong together, and an open file stays what it
-is, whatever becomes of its name. Only of a journal with very many files some are opened later, by their names.
+A writer may rotate the newest file, or replace several files by one, during reading. So the files are listed, opened,
+and listed again: if nothing has changed they belong together, and an open file stays readable when its name changes. If
+a journal has very many files, some are opened later, by their names.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _ATTEMPTS: Final = 20
 
 
 class Listed(Protocol):
-    """A file of a journal, as its format lists it. Two that are equal are the same file in the same place."""
+    """A file of a journal, as its format lists it. Equal objects are the same file in the same place."""
 
     @property
     def name(self) -> str: ...
@@ -34,7 +34,7 @@ F = TypeVar("F", bound=Listed)
 
 
 class Snapshot(Generic[F]):
-    """Files in their order. `file` gives an open one, or raises what kept it from being opened."""
+    """Files in their order. `file` returns an open file, or raises the error of opening it."""
 
     def __init__(self, disk: Disk, files: list[F]) -> None:
         self.files = files
@@ -43,7 +43,7 @@ class Snapshot(Generic[F]):
         self._failed: dict[str, LogwrightError] = {}
 
     def open_all(self) -> None:
-        """Open the files, as many as is reasonable."""
+        """Open the files, at most `_MOST_OPEN` of them."""
         for source in self.files[-_MOST_OPEN:]:
             try:
                 self._open[source.name] = self._disk.open(source.path, "read")
@@ -51,7 +51,7 @@ class Snapshot(Generic[F]):
                 self._failed[source.name] = error
 
     def file(self, source: F) -> File:
-        """The file itself."""
+        """The open file."""
         if source.name in self._failed:
             raise self._failed[source.name]
         found = self._open.get(source.name)
@@ -60,18 +60,18 @@ class Snapshot(Generic[F]):
         return found
 
     def keep(self, source: F) -> File:
-        """The file itself, for whoever closes it: it stays open when the others are closed."""
+        """The open file. The caller closes it: `close` does not."""
         found = self.file(source)
         del self._open[source.name]
         return found
 
     def done_with(self, source: F) -> None:
-        """Close a file that will not be needed soon, if there are so many that it matters."""
+        """Close a file that is not needed soon, if there are more than `_MOST_OPEN`."""
         if len(self.files) > _MOST_OPEN and source.name in self._open:
             self._open.pop(source.name).close()
 
     def size(self, source: F) -> int:
-        """How large a file is; 0 where it cannot be told, which reading it will."""
+        """The size of a file; 0 if it cannot be opened, which reading it will report."""
         try:
             return self.file(source).size()
         except LogwrightError:
@@ -87,7 +87,7 @@ class Snapshot(Generic[F]):
 
 @contextmanager
 def snapshot(disk: Disk, listed: Callable[[], list[F]], where: Path) -> Iterator[Snapshot[F]]:
-    """The files that `listed` tells of, open for as long as the block runs."""
+    """The files that `listed` returns, open until the end of the block."""
     files = listed()
     for _ in range(_ATTEMPTS):
         found = Snapshot(disk, files)

@@ -1,11 +1,11 @@
-"""Split: a part of a journal that one task reads, and how a journal is cut into them.
+"""Splits: the parts of a journal that tasks read, and the inventory of its files.
 
 A split begins and ends at record boundaries that were found in the file, never guessed. It is small, immutable and can
-be pickled: it names files and numbers, and whoever gets it opens the journal again. A journal that has grown since
-then gives the same records; one that has lost the file says so.
+be pickled: it names files and record numbers, and its reader opens the journal again. If the journal has grown since,
+the split has the same records. If the file is gone, reading fails.
 
-A format's way of cutting its journals into splits is its `Splits`. Record numbers of a part rise, and no record ever
-gets the number that another one had; a format that cannot promise this overrides `mark` and `resume`.
+Each format has a `Splits`. The record numbers of a part rise and are never reused; a format that cannot guarantee this
+overrides `mark` and `resume`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ T = TypeVar("T")
 R = TypeVar("R", contravariant=True)
 
 TARGET_BYTES: Final = 128 << 20
-"""What Spark gives a task of its own files. Before its first row a task costs as much as reading some 16 MiB."""
+"""The default size of a task on Spark. Starting a task costs as much as reading about 16 MiB."""
 
 Bound: TypeAlias = int | Mapping[str, int] | None
 """A bound of record numbers: one for all parts of a journal, or one for each by its name."""
@@ -29,18 +29,18 @@ Bound: TypeAlias = int | Mapping[str, int] | None
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Times in nanoseconds since the epoch, both included; None is no bound. A record without a time is never meant."""
+    """Times in nanoseconds since the epoch, both inclusive; None is no bound. Records without a time never match."""
 
     earliest: int | None = None
     latest: int | None = None
 
     @property
     def is_empty(self) -> bool:
-        """Whether no time is meant."""
+        """Whether no time matches."""
         return self.earliest is not None and self.latest is not None and self.earliest > self.latest
 
     def reach(self, smallest: int, largest: int) -> bool:
-        """Whether something between two times may be meant."""
+        """Whether a time between these two may match."""
         late_enough = self.earliest is None or largest >= self.earliest
         return late_enough and (self.latest is None or smallest <= self.latest)
 
@@ -49,9 +49,9 @@ class Times:
 class Split:
     """Records `start` to `stop` (not included) of a file, from `position` on, about `bytes` long.
 
-    `part` is the shard, or whatever else a journal consists of, that the file belongs to; empty where there is only
-    one. `before` and `behind` are what the plan has found to be wrong at the edges: records missing before the first
-    one, a torn tail behind the last. Who reads the split tells of it. `mark` is for the format to know its records by.
+    `part` is the shard, queue or store that the file belongs to; empty if there is only one. `before` and `behind` are
+    damage that the plan found at the edges: records missing before the first one, a torn tail after the last one. The
+    reader of the split reports them. `mark` is for the format to identify its records.
     """
 
     file: str
@@ -66,7 +66,7 @@ class Split:
 
 
 def pack(items: Iterable[T], target_bytes: int, bytes_of: Callable[[T], int]) -> list[list[T]]:
-    """Items in groups of about `target_bytes`, in their order: many small files make few tasks."""
+    """Items in groups of about `target_bytes`, in their order, so that many small files make few tasks."""
     groups: list[list[T]] = []
     used = 0
     for item in items:
@@ -79,7 +79,7 @@ def pack(items: Iterable[T], target_bytes: int, bytes_of: Callable[[T], int]) ->
 
 
 class Splits(ABC, Generic[R]):
-    """How the journals of a format are cut into splits, and how streams find their way in them.
+    """How the journals of a format are cut into splits, and how streams continue in them.
 
     `reader` is what the format opened: one journal, or several as parts of one. `prunes_numbers` says that the column
     `sequence` on Spark is the record number that splits are planned by, `prunes_times` that `plan` uses `times`.
@@ -105,9 +105,8 @@ class Splits(ABC, Generic[R]):
         name are then left out. `resumed` says that everything before `start` was read earlier: damage that begins there
         has been reported.
 
-        With `times` the plan may leave out whatever it knows to hold no record of these times. It must not guess, and
-        never leaves out a record that is meant: the reader of a split checks times again. Damage in what is left out
-        is not reported.
+        With `times` the plan may leave out ranges that are known to hold no record of these times. It never leaves out
+        a record that matches; the reader of a split checks times again. Damage in these ranges is not reported.
         """
 
     @abstractmethod
@@ -141,18 +140,18 @@ class Splits(ABC, Generic[R]):
         return min(stop, start + most), min(stop - start, most)
 
     def mark(self, reader: R, part: str, number: int) -> str:
-        """A short text about what lies right before a number; empty where records keep their numbers forever."""
+        """A short text that identifies the record before a number; empty if records keep their numbers forever."""
         return ""
 
     def resume(self, reader: R, part: str, number: int, mark: str) -> tuple[int, str]:
-        """Where a stream continues that had come to `number` and noted `mark` there.
+        """Where a stream continues that had reached `number` and stored `mark` there.
 
-        A reason, if there is one, says why that is another record.
+        The text says why it continues at another record, if it does.
         """
         return number, ""
 
     def file_of(self, part: str, file: str) -> str:
-        """The name of a file of a part, as seen from the journal."""
+        """The name of a file of a part, relative to the journal."""
         return f"{part}/{file}" if part else file
 
 
@@ -169,9 +168,9 @@ class FileEntry:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerEntry:
-    """A consumer of a part: the number of the next record it wants, and of the first and the next one that there are.
+    """A consumer of a part: the number of its next record, and the first and the next record number of the part.
 
-    Without an offset it has not committed anything yet, or `problem` says why its offset cannot be read.
+    `offset` is None if it has not committed anything, or if it cannot be read; then `problem` says why.
     """
 
     part: str
@@ -184,7 +183,10 @@ class ConsumerEntry:
 
 @dataclass(slots=True)
 class Inventory:
-    """What was found, in the order of parts and files."""
+    """The files and consumers of a journal, in the order of parts and files.
+
+    Record numbers are those of `Splits.extent`; an unknown number is None.
+    """
 
     files: list[FileEntry] = field(default_factory=list)
     consumers: list[ConsumerEntry] = field(default_factory=list)

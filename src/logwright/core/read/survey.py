@@ -1,6 +1,6 @@
-"""Look: what a summary can say of a journal's health without reading all of it, the same for every format.
+"""Survey: the health of a journal for its summary, without reading all of it. The same for every format.
 
-A format's own look adds what it counts on the way. The first damage is the one that is told; a torn tail is none.
+A format may add counts of its own. The first damage is reported; a torn tail is not damage.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from .report import SOUND_SO_FAR, Summary
 from .snapshot import Snapshot
 
 MOST_SHOWN_BYTES: Final = 64 << 10
-"""The largest record that a summary shows with all of its bytes."""
-MOST_LOOKED_AT_BYTES: Final = 256 << 20
-"""How much of a journal a summary reads where it can only be read from its beginning on."""
+"""The largest record that a summary shows in full."""
+MOST_READ_BYTES: Final = 256 << 20
+"""The most bytes that a summary reads of a journal that can only be read from its beginning."""
 
 
 @dataclass(slots=True)
-class Look:
-    """What a look at the files has found to be wrong, how many records it has passed, and whether it saw all."""
+class Survey:
+    """The damage found in the files, the number of records read, and whether all files were read completely."""
 
     damage: Damage | None = None
     torn: Damage | None = None
@@ -41,7 +41,7 @@ class Look:
         return SOUND_SO_FAR
 
     def note_damage(self, damage: Damage) -> None:
-        """Note what was met."""
+        """Record damage or a torn tail."""
         if damage.kind == "torn_tail":
             self.torn = damage
         else:
@@ -49,7 +49,7 @@ class Look:
 
     @contextlib.contextmanager
     def reading(self, file: str) -> Iterator[None]:
-        """Note that a file cannot be read."""
+        """Record that a file cannot be read."""
         try:
             yield
         except LogwrightError as error:
@@ -63,10 +63,10 @@ class Look:
         items: Callable[[Any, File], Iterator[Any]],
         note: Callable[[Any], None],
     ) -> None:
-        """Note the damage and the chunks that `items` gives of each file, until enough was read."""
+        """Record the damage and the chunks that `items` returns for each file, up to `MOST_READ_BYTES`."""
         done = 0
         for source in files.files:
-            if done >= MOST_LOOKED_AT_BYTES:
+            if done >= MOST_READ_BYTES:
                 self.complete = False
                 return
             with self.reading(source.name):
@@ -77,13 +77,13 @@ class Look:
                         self.note_damage(item)
                         continue
                     note(item)
-                    if done + item.end >= MOST_LOOKED_AT_BYTES and item.end < size:
+                    if done + item.end >= MOST_READ_BYTES and item.end < size:
                         self.complete = False
                         break
                 done += size
 
     def summary(self, format: str, reader: Any, files: Snapshot[Any], **found: Any) -> Summary:
-        """What was found. The last record and the number of records are known only if everything was looked at."""
+        """The summary. The last record and the number of records are known only if everything was read."""
         reader.torn_tail = self.torn
         if not self.complete:
             found["last"] = None

@@ -17,9 +17,9 @@ from ...core.bytes.outcome import Damage, Span
 from ...core.format import Located
 from ...core.io.disk import File
 from ...core.io.quarantine import kept_bytes
-from ...core.read.file_check import FileCheck, Told, each_file, note_more, torn_message
+from ...core.read.file_check import FileCheck, OnPosition, each_file, note_more, torn_message
 from ...core.read.report import Problem, Progress, Report, Summary
-from ...core.read.survey import MOST_SHOWN_BYTES, Look
+from ...core.read.survey import MOST_SHOWN_BYTES, Survey
 from ...core.repair.plan import report_repairs
 from ..bytes import codec, kernel
 from ..bytes.layout import TEMPORARY, UNDECIDED, parse_name
@@ -45,9 +45,9 @@ def verify(reader: Reader, *, progress: Progress | None = None) -> Report:
     report = Report("kestrel")
     with reader.snapshot() as files:
         replay = kernel.Replay()
-        for number, source, told in each_file(files, report, progress):
+        for number, source, on_position in each_file(files, report, progress):
             replay.begin_file(number)
-            _FileCheck(reader, report, replay, files, source).run(told)
+            _FileCheck(reader, report, replay, files, source).run(on_position)
         _note_anomalies(report, replay, files)
     if reader.verdict.both_fit:
         message = "an 8 in it reads as a state dump and as a continue alike; it is taken to be documented"
@@ -68,9 +68,9 @@ class _FileCheck(FileCheck):
         self._reader = reader
         self._replay = replay
 
-    def check(self, file: File, told: Told) -> None:
+    def check(self, file: File, on_position: OnPosition) -> None:
         """Go through the file."""
-        for item in self._reader.file_chunks(self.source, file, None, None, "permissive", told, load=False):
+        for item in self._reader.file_chunks(self.source, file, None, None, "permissive", on_position, load=False):
             if isinstance(item, Damage):
                 self._note_damage(item, file.size())
             else:
@@ -128,7 +128,7 @@ def _check_names(reader: Reader, report: Report) -> None:
 
 
 @dataclass(slots=True)
-class _Look(Look):
+class _Survey(Survey):
     """What a look at the files has found."""
 
     first: dict[str, Any] | None = None
@@ -136,7 +136,7 @@ class _Look(Look):
 
 
 def summarize(reader: Reader) -> Summary:
-    """What this is. Of a journal of more than `MOST_LOOKED_AT_BYTES` only so much is read, from its beginning.
+    """What this is. Of a journal of more than `MOST_READ_BYTES` only so much is read, from its beginning.
 
     The data of a first or last operation of more than `MOST_SHOWN_BYTES` is not read, and None in its place.
     """
@@ -148,7 +148,7 @@ def summarize(reader: Reader) -> Summary:
         return look.summary("kestrel", reader, files, first=look.first, last=last, details=details)
 
 
-def _details(reader: Reader, listing: Listing, look: _Look) -> dict[str, Any]:
+def _details(reader: Reader, listing: Listing, look: _Survey) -> dict[str, Any]:
     verdict = reader.verdict
     nothing_differs = True if look.complete else None
     return {
@@ -162,8 +162,8 @@ def _details(reader: Reader, listing: Listing, look: _Look) -> dict[str, Any]:
     }
 
 
-def _look(reader: Reader, files: OpenFiles) -> _Look:
-    look = _Look()
+def _look(reader: Reader, files: OpenFiles) -> _Survey:
+    look = _Survey()
     look.go_through(
         files,
         lambda source, file: reader.file_chunks(source, file, None, None, "permissive", load=False),
@@ -172,7 +172,7 @@ def _look(reader: Reader, files: OpenFiles) -> _Look:
     return look
 
 
-def _note(reader: Reader, look: _Look, item: Chunk) -> None:
+def _note(reader: Reader, look: _Survey, item: Chunk) -> None:
     starts = item.starts()
     look.records += item.count
     look.last = (item.source, Span(starts[-2], starts[-1]))
@@ -181,7 +181,7 @@ def _note(reader: Reader, look: _Look, item: Chunk) -> None:
         look.first = _shown(reader, item.source, Span(starts[0], starts[1]), head, item.dialect)
 
 
-def _last_record(reader: Reader, files: OpenFiles, look: _Look) -> dict[str, Any] | None:
+def _last_record(reader: Reader, files: OpenFiles, look: _Survey) -> dict[str, Any] | None:
     """The last operation, None where nobody has looked that far."""
     if look.last is None or not look.complete:
         return None

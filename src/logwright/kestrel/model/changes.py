@@ -15,7 +15,7 @@ from typing import NamedTuple
 from .replay import ADDED, Item, Replay
 
 
-class Told(NamedTuple):
+class OnPosition(NamedTuple):
     """Changes, one behind the other: which row of the operations it is, the number of the item, what happened to it.
 
     The latter is a number that `replay` has a name for; `xids` are the ids that it happened under, 0 for none.
@@ -34,11 +34,11 @@ class Changes(Replay):
         super().__init__()
         self._queue: _Line = _Line()  # type: ignore[assignment]  # as far as a replay uses it, it is a deque
         self._added = 0
-        self._told = Told([], [], [], [])
+        self._told = OnPosition([], [], [], [])
 
-    def tell(self, kinds: Sequence[int], numbers: Sequence[int]) -> Told:
+    def tell(self, kinds: Sequence[int], numbers: Sequence[int]) -> OnPosition:
         """Apply operations of one file: their kinds, and their ids, or the count of a state dump."""
-        self._told = told = Told([], [], [], [])
+        self._told = told = OnPosition([], [], [], [])
         self.add(kinds, numbers, range(len(kinds)))
         return told
 

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from ...core.io.disk import REAL_DISK, Disk
 from ...core.publish.restore import Restore
-from ...core.publish.restored_file import RefilledFile
+from ...core.publish.restored_file import RestoredFile
 from ...errors import WrongUse
 from ..bytes import kernel
 from ..bytes.codec import Columns
@@ -42,7 +42,7 @@ def part_of(file: str) -> str:
     return file
 
 
-class FileWriter(RefilledFile):
+class FileWriter(RestoredFile):
     """Writes one file of a queue."""
 
     records_name = "operations"

@@ -22,7 +22,7 @@ from ...core.format import Located
 from ...core.io.disk import Disk, File
 from ...core.io.quarantine import kept_bytes
 from ...core.read.report import Problem, Progress, Report, Summary
-from ...core.read.survey import MOST_SHOWN_BYTES, Look
+from ...core.read.survey import MOST_SHOWN_BYTES, Survey
 from ...errors import LogwrightError, NotFound, StorageFailed, is_refusal
 from ..bytes import codec, kernel
 from ..bytes.layout import HEAD, INDEX_DIRECTORY, MAX_KEY_BYTES, NO_TIMESTAMP, VALUE_SIZE
@@ -327,7 +327,7 @@ def _begins_with(disk: Disk, path: Path, header: bytes) -> bool:
 
 
 @dataclass(slots=True)
-class _Look(Look):
+class _Survey(Survey):
     """What a quick look at the segments has found."""
 
     bytes: int = 0
@@ -365,8 +365,8 @@ def summarize(reader: Reader) -> Summary:
     )
 
 
-def _look(reader: Reader, segments: list[Segment]) -> _Look:
-    look = _Look()
+def _look(reader: Reader, segments: list[Segment]) -> _Survey:
+    look = _Survey()
     for number, segment in enumerate(segments):
         following = segments[number + 1] if number + 1 < len(segments) else None
         with look.reading(segment.name):
@@ -374,7 +374,7 @@ def _look(reader: Reader, segments: list[Segment]) -> _Look:
     return look
 
 
-def _look_at(reader: Reader, look: _Look, segment: Segment, following: Segment | None) -> int:
+def _look_at(reader: Reader, look: _Survey, segment: Segment, following: Segment | None) -> int:
     """Look at both ends of a segment; the offset behind its last message."""
     file = open_segment(reader.disk, segment)
     try:

@@ -18,10 +18,10 @@ from ...core.bytes.outcome import Damage, Span
 from ...core.format import Located
 from ...core.io.disk import File
 from ...core.io.quarantine import kept_bytes
-from ...core.read.file_check import FileCheck, Told, each_file, torn_message
+from ...core.read.file_check import FileCheck, OnPosition, each_file, torn_message
 from ...core.read.report import Problem, Progress, Report, Summary
 from ...core.read.snapshot import Snapshot
-from ...core.read.survey import MOST_LOOKED_AT_BYTES, MOST_SHOWN_BYTES, Look
+from ...core.read.survey import MOST_READ_BYTES, MOST_SHOWN_BYTES, Survey
 from ...core.repair.plan import report_repairs
 from ...core.times import shown_time
 from ...errors import LogwrightError
@@ -54,8 +54,8 @@ def verify(reader: Reader, *, progress: Progress | None = None) -> Report:
     """
     report = Report("versioned")
     with reader.snapshot() as files:
-        for number, source, told in each_file(files, report, progress):
-            _FileCheck(reader, report, files, source, number).run(told)
+        for number, source, on_position in each_file(files, report, progress):
+            _FileCheck(reader, report, files, source, number).run(on_position)
     if not reader.is_single_file:
         _check_names(reader, report)
     report_repairs(reader.disk, reader.directory, report, reader.part)
@@ -80,9 +80,9 @@ class _FileCheck(FileCheck):
         self._last = 0
         self._whole = True
 
-    def check(self, file: File, told: Told) -> None:
+    def check(self, file: File, on_position: OnPosition) -> None:
         """Go through the file."""
-        for item in self._reader.file_items(self.source, file, None, None, "permissive", told):
+        for item in self._reader.file_items(self.source, file, None, None, "permissive", on_position):
             if isinstance(item, Damage):
                 self._note_damage(item)
             elif isinstance(item, Head):
@@ -199,7 +199,7 @@ def _has_bytes(reader: Reader, name: str) -> bool:
 
 
 @dataclass(slots=True)
-class _Look(Look):
+class _Survey(Survey):
     """What a look at the files has found."""
 
     first: dict[str, Any] | None = None
@@ -208,7 +208,7 @@ class _Look(Look):
 
 
 def summarize(reader: Reader) -> Summary:
-    """What this is. Of a store of more than `MOST_LOOKED_AT_BYTES` only so much is read, from its beginning.
+    """What this is. Of a store of more than `MOST_READ_BYTES` only so much is read, from its beginning.
 
     The value of a first or last entry of more than `MOST_SHOWN_BYTES` is None in its place.
     """
@@ -218,7 +218,7 @@ def summarize(reader: Reader) -> Summary:
         return look.summary("versioned", reader, files, first=look.first, last=look.last, details=details)
 
 
-def _details(reader: Reader, files: list[JournalFile], look: _Look) -> dict[str, Any]:
+def _details(reader: Reader, files: list[JournalFile], look: _Survey) -> dict[str, Any]:
     listing = reader.listing()
     leftovers = [name for name, there in _leftovers(reader, listing) if there]
     return {
@@ -235,11 +235,11 @@ def _leftovers(reader: Reader, listing: Any) -> list[tuple[str, bool]]:
     return found + [(temporary_archive_name(reader.store, stamp), True) for stamp in listing.temporary_archives]
 
 
-def _look(reader: Reader, files: Snapshot[JournalFile]) -> _Look:
-    look = _Look()
+def _look(reader: Reader, files: Snapshot[JournalFile]) -> _Survey:
+    look = _Survey()
     done = 0
     for number, source in enumerate(files.files):
-        if done >= MOST_LOOKED_AT_BYTES:
+        if done >= MOST_READ_BYTES:
             look.complete = False
             break
         with look.reading(source.name):
@@ -247,14 +247,14 @@ def _look(reader: Reader, files: Snapshot[JournalFile]) -> _Look:
                 _note(reader, look, item)
                 if isinstance(item, Head) and (gap := reader.gap_before(files, number)) is not None:
                     look.note_damage(gap)
-                if isinstance(item, Chunk) and done + item.end >= MOST_LOOKED_AT_BYTES:
+                if isinstance(item, Chunk) and done + item.end >= MOST_READ_BYTES:
                     look.complete = False
                     break
             done += files.size(source)
     return look
 
 
-def _note(reader: Reader, look: _Look, item: Head | Chunk | Damage) -> None:
+def _note(reader: Reader, look: _Survey, item: Head | Chunk | Damage) -> None:
     if isinstance(item, Damage):
         look.note_damage(item)
     elif isinstance(item, Head):

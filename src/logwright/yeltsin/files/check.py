@@ -19,9 +19,9 @@ from ...core.bytes.outcome import Damage, Span
 from ...core.format import Located
 from ...core.io.disk import File
 from ...core.io.quarantine import kept_bytes
-from ...core.read.file_check import FileCheck, Told, each_file, torn_message
+from ...core.read.file_check import FileCheck, OnPosition, each_file, torn_message
 from ...core.read.report import Progress, Report, Summary
-from ...core.read.survey import MOST_SHOWN_BYTES, Look
+from ...core.read.survey import MOST_SHOWN_BYTES, Survey
 from ...core.repair.plan import report_repairs
 from ...core.times import NANOSECONDS, shown_time
 from ..bytes.layout import COMPLETE, HEADER_BYTES
@@ -44,8 +44,8 @@ def verify(reader: Reader, *, progress: Progress | None = None) -> Report:
     """
     report = Report("yeltsin")
     with reader.snapshot() as files:
-        for _, source, told in each_file(files, report, progress):
-            _FileCheck(reader, report, files, source).run(told)
+        for _, source, on_position in each_file(files, report, progress):
+            _FileCheck(reader, report, files, source).run(on_position)
     report_repairs(reader.disk, reader.directory, report, reader.part)
     return report
 
@@ -63,9 +63,9 @@ class _FileCheck(FileCheck):
         self._is_due_sealed = True
         """Whether the latest of these is sealed: only the last one of all need not be."""
 
-    def check(self, file: File, told: Told) -> None:
+    def check(self, file: File, on_position: OnPosition) -> None:
         """Go through the file."""
-        for item in self._reader.file_chunks(self.source, file, None, None, "permissive", told):
+        for item in self._reader.file_chunks(self.source, file, None, None, "permissive", on_position):
             if isinstance(item, Damage):
                 self._note_damage(item)
             else:
@@ -125,7 +125,7 @@ class _FileCheck(FileCheck):
 
 
 @dataclass(slots=True)
-class _Look(Look):
+class _Survey(Survey):
     """What a look at the file has found."""
 
     first: Span | None = None
@@ -140,7 +140,7 @@ class _Look(Look):
 
 
 def summarize(reader: Reader) -> Summary:
-    """What this is. Of a journal of more than `MOST_LOOKED_AT_BYTES` only so much is read, from its beginning.
+    """What this is. Of a journal of more than `MOST_READ_BYTES` only so much is read, from its beginning.
 
     The operations of a first or last transaction of more than `MOST_SHOWN_BYTES` are not read, and None in its place.
     """
@@ -162,8 +162,8 @@ def summarize(reader: Reader) -> Summary:
         return look.summary("yeltsin", reader, files, first=first, last=last, details=details)
 
 
-def _look(reader: Reader, files: OpenFiles) -> _Look:
-    look = _Look()
+def _look(reader: Reader, files: OpenFiles) -> _Survey:
+    look = _Survey()
     look.go_through(
         files, lambda source, file: reader.file_chunks(source, file, None, None, "permissive", load=False), look.note
     )
