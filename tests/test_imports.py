@@ -301,6 +301,25 @@ def test_circles_are_noticed_within_functions_and_in_kernels_as_well() -> None:
     assert circles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"a"}}) == [{"b", "c"}]
 
 
+BY_NAME = {
+    "__init__.py": "the formats, which `from . import` would ask `__getattr__` for",
+    "values.py": "packages that need not be installed",
+    "versioned/files/archives.py": "packages that need not be installed",
+    "versioned/files/archiving.py": "packages that need not be installed",
+    "core/bytes/twins.py": "kernels",
+}
+"""Where modules are imported by a name that is not known before, and which."""
+
+
+@each([path for path in MODULES if place_of(path) not in BY_NAME])
+def test_no_module_is_imported_by_a_name_in_a_string(path: Path) -> None:
+    assert not {name for name in imports_of(path) if name.partition(".")[0] == "importlib"} - {
+        "importlib.util",
+        "importlib.util.find_spec",
+    }
+    assert "__import__" not in path.read_text()
+
+
 # --- who may touch files --------------------------------------------------------------------------------------------
 
 FILE_CALLS_OF_OS = {
