@@ -9,10 +9,13 @@ import pytest
 from logwright.appendfile import Reader, Writer
 from logwright.appendfile.bytes.layout import MAX_ID
 from logwright.appendfile.bytes.records import Checkpoint, Record
-from logwright.appendfile.files.opening import forget_done
+from logwright.appendfile.files.files import JournalFile
+from logwright.appendfile.files.opening import forget_done, lost_end
 from logwright.core.io.disk import REAL_DISK, Buffer, OpenMode, RealDisk, RealFile
 from logwright.errors import LogwrightError
 from tests.appendfile.samples import HINT, data, encoded, write
+from tests.support.simulated_disk import SimulatedDisk
+from tests.support.trees import write_file
 
 HOME = Path(".logwright")
 ASIDE = HOME / "recovery"
@@ -99,6 +102,38 @@ def test_a_journal_with_the_last_but_one_id_can_be_put_aside(tmp_path: Path) -> 
     with writer:
         assert [segment.records for segment in recovery] == [[b"a"]]
         assert (tmp_path / f"{MAX_ID}.journal").exists()
+
+
+@pytest.mark.parametrize(
+    ("before", "pair", "missing", "lost", "is_gap"),
+    [
+        ((2, 3), (2, 3), 0, (), False),
+        ((2, 3), (2, 4), 0, (), False),
+        ((2, 3), (2, 5), 0, (), True),
+        ((1, 3), (3, 3), 0, (), True),
+        ((2, 3), (1, 6), 0, (), False),
+        ((0, 5), (4, 4), 0, (), False),
+        ((2, 3), (2, 5), 1, (), False),
+        ((2, 3), (2, 5), 0, ((3, 3),), False),
+        ((2, 3), (2, 5), 0, ((4, 4),), True),
+        ((2, 3), None, 0, (), False),
+        (None, (2, 5), 0, (), False),
+    ],
+)
+def test_the_first_ids_of_a_file_show_that_the_one_before_has_lost_its_end(
+    before: tuple[int, int] | None,
+    pair: tuple[int, int] | None,
+    missing: int,
+    lost: tuple[tuple[int, int], ...],
+    is_gap: bool,
+) -> None:
+    disk, path = SimulatedDisk(), Path("/7.journal")
+    write_file(disk, path, b"no checkpoint" if pair is None else encoded(Checkpoint(*pair)))
+    source = JournalFile(path.name, path, 8, 7, missing=missing, lost=lost)
+    found = lost_end(disk.open(path, "read"), source, before)
+    assert (found is not None) == is_gap
+    if found is not None:
+        assert (found.start, found.end, found.kind) == (0, 0, "gap")
 
 
 # --- what is durable before what --------------------------------------------------------------------------------------
