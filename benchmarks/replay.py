@@ -11,6 +11,7 @@ from pathlib import Path
 
 from benchmarks.measure import Clock, Figure, Plan, Turns
 from logwright.kestrel.files.reader import Reader
+from logwright.kestrel.files.survey import Survey
 from logwright.kestrel.files.writer import Writer
 
 GOAL_NS = 50.0
@@ -34,7 +35,7 @@ def ours(path: Path, operations: int) -> float:
     clock = Clock(processor=True)
     reader = Reader(path)
     with clock.running(), reader.snapshot() as files:
-        replay = reader.replay(files)
+        replay = Survey(reader, files).replay
     assert len(replay) == BACKLOG
     return clock.per_item_ns(operations)
 

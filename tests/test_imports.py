@@ -182,7 +182,7 @@ def used_of(module: str, path: Path) -> set[str]:
     }
 
 
-@each([path for path in modules_of_formats() if path.stem == "replay"])
+@each([path for path in modules_of_formats() if path.stem in ("replay", "rules")])
 def test_replay_never_sees_bytes(path: Path) -> None:
     forbidden = {"codec", "layout", "kernel", "_kernel"}
     assert not {name for name in in_house(imports_of(path)) if name.rpartition(".")[2] in forbidden}

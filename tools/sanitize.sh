@@ -17,7 +17,7 @@ TESTS=(
     tests/core/test_{checksum,gathering,twins}.py
     tests/contract/test_{bytes,fuzz,twins}.py
     tests/*/test_{changes,codec,columns,gathering,golden,ids,kernel,packing,protobuf,reentry,replay}.py
-    tests/*/test_{shapes,store,queue,queue_tally,queue_threads,threads,database_modify}.py
+    tests/*/test_{shapes,store,survey,queue,queue_threads,threads,database_modify}.py
     tests/versioned/bonjson
     tests/servers/kestrel/test_wire.py
 )

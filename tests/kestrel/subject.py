@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import random
 import struct
@@ -17,14 +16,15 @@ from hypothesis import strategies
 from logwright.core.bytes.compiled import COMPILED
 from logwright.core.bytes.outcome import Damage, Ending, Mode
 from logwright.core.io.disk import Disk
-from logwright.kestrel.bytes import codec, kernel
+from logwright.kestrel.bytes import codec
 from logwright.kestrel.bytes.layout import DOCUMENTED, KESTREL2, UNDECIDED
 from logwright.kestrel.bytes.records import DIALECT_OF, FIELDS, OP_NAMES, OPS, Operation
 from logwright.kestrel.files.reader import Reader
 from logwright.kestrel.files.repair import plan
 from logwright.kestrel.files.writer import Writer
-from logwright.kestrel.model import replay
+from logwright.kestrel.model import rules
 from logwright.kestrel.model.journal import looks_like, open_reader, recover
+from logwright.kestrel.model.replay import Replay
 from tests.contract.scenarios import AppendScenario, torn_tails
 from tests.contract.subject import (
     HOME,
@@ -48,9 +48,7 @@ from tests.support.trees import write_file
 QUEUE = "queue"
 _TWINS = Twins("logwright.kestrel", compiled=COMPILED)
 answers = _TWINS.answers
-_REPLAYS: dict[str, Any] = {"replay": replay.Replay}
-if COMPILED:
-    _REPLAYS["_replay"] = importlib.import_module("logwright.kestrel.model._replay").Replay
+_REPLAYS: dict[str, Any] = {"rules": rules.Replay, "replay": Replay}
 _ENDINGS = (Ending.CLEAN, Ending.INCOMPLETE, Ending.MALFORMED, Ending.MALFORMED)
 _START_MS = 1_700_000_000_000
 _DIALECTS = (DOCUMENTED, KESTREL2, UNDECIDED)
@@ -330,7 +328,7 @@ def _assert_same_replay(turns: Any, chance: random.Random) -> None:
     for queue in queues:
         for file in (0, 1):
             queue.begin_file(file)
-            queue.add(*turns)
+            queue.add(*turns, 10**6)
     plain, *others = (
         (queue.items(), queue.open(), queue.xid, queue.anomalies, queue.anomaly_count, queue.events, len(queue))
         for queue in queues
@@ -350,8 +348,9 @@ def _walker(twin: ModuleType) -> Callable[[bytes], object]:
             assert 0 <= count <= stop <= len(data)
             operations = twin.operations(data, 0, stop, count, dialect)
             assert b"".join(map(codec.encode, operations)) == data[:stop]
-            queue = kernel.Replay()
-            queue.add(*twin.turns(data, 0, stop, count, dialect))
+            queue = Replay()
+            kinds, numbers, positions = twin.turns(data, 0, stop, count, dialect)
+            queue.add(kinds, numbers, positions, stop)
             assert len(queue) <= count
             found.append((twin.spans(data, 0, stop, count, dialect), operations, ending))
         return found

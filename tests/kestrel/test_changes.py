@@ -7,20 +7,21 @@ from array import array
 
 import pytest
 
-from logwright.kestrel.bytes import kernel
 from logwright.kestrel.bytes.records import Operation
-from logwright.kestrel.model.changes import Changes
-from logwright.kestrel.model.replay import EVENTS
+from logwright.kestrel.model.replay import EVENTS, Replay
 from tests.kestrel.journals import lively_operations, random_operation
 from tests.kestrel.samples import RESERVE, add_xid, addx, confirm, continue_, state_dump, unremove
 
 Change = tuple[int, str, int]
 
 
-def told(changes: Changes, operations: list[Operation]) -> list[Change]:
+def told(replay: Replay, operations: list[Operation]) -> list[Change]:
     """Row, what happened, and to which item."""
-    found = changes.tell([one.number for one in operations], [_number(one) for one in operations])
-    return [(row, EVENTS[what], item) for row, what, item in zip(found.rows, found.whats, found.items, strict=True)]
+    return [(row, EVENTS[what], item) for row, item, what, _ in replay.changes(*as_columns(operations))]
+
+
+def as_columns(operations: list[Operation]) -> tuple[bytes, array[int]]:
+    return bytes(one.number for one in operations), array("i", map(_number, operations))
 
 
 def _number(operation: Operation) -> int:
@@ -28,45 +29,39 @@ def _number(operation: Operation) -> int:
 
 
 def test_each_operation_says_what_it_does_to_which_item() -> None:
-    changes = Changes()
+    replay = Replay()
     operations = [addx(b"A"), addx(b"B"), RESERVE, RESERVE, unremove(1), confirm(7), continue_(2, b"C"), RESERVE]
-    assert told(changes, operations) == [
-        (0, "added", 1),
-        (1, "added", 2),
-        (2, "reserved", 1),
-        (3, "reserved", 2),
-        (4, "put_back", 1),
-        (6, "finished", 2),
-        (6, "added", 3),
-        (7, "reserved", 1),
+    assert told(replay, operations) == [
+        (0, "added", 0),
+        (1, "added", 1),
+        (2, "reserved", 0),
+        (3, "reserved", 1),
+        (4, "put_back", 0),
+        (6, "finished", 1),
+        (6, "added", 2),
+        (7, "reserved", 0),
     ]
-    assert told(changes, [RESERVE, RESERVE]) == [(0, "reserved", 3)]
-    assert told(changes, [state_dump(1, 1), add_xid(5, b"")]) == []
-    changes.begin_file(0)
-    assert told(changes, [add_xid(5, b"")]) == [(0, "added", 4)]
+    assert told(replay, [RESERVE, RESERVE]) == [(0, "reserved", 2)]
+    assert told(replay, [state_dump(1, 1), add_xid(5, b"")]) == []
+    replay.begin_file()
+    assert told(replay, [add_xid(5, b"")]) == [(0, "added", 3)]
 
 
 @pytest.mark.parametrize("seed", range(60))
 def test_what_it_ends_with_is_the_state_that_a_replay_ends_with(seed: int) -> None:
     dice = random.Random(seed)
     dialect = dice.choice(("documented", "kestrel2"))
-    changes, replay = Changes(), kernel.Replay()
-    place_of: dict[int, tuple[int, int]] = {}
+    replay = Replay()
     waiting: list[int] = []
     opened: dict[int, int] = {}
     for file in range(4):
         operations = lively_operations(dice, dialect, 80)
         if file == 1:
             operations += [random_operation(dice, dialect) for _ in range(40)]
-        kinds, numbers = bytes(one.number for one in operations), array("i", map(_number, operations))
         replay.begin_file(file)
-        replay.add(kinds, numbers, array("q", range(len(operations))))
-        changes.begin_file(0)
-        found = changes.tell(kinds, numbers)
-        for row, item, what, xid in zip(*found, strict=True):
+        for _, item, what, xid in replay.changes(*as_columns(operations)):
             match EVENTS[what]:
                 case "added":
-                    place_of[item] = (file, row)
                     waiting.append(item)
                 case "reserved":
                     assert waiting.pop(0) == item
@@ -78,8 +73,5 @@ def test_what_it_ends_with_is_the_state_that_a_replay_ends_with(seed: int) -> No
                     assert waiting.pop(0) == item
                 case "finished":
                     assert opened.pop(xid) == item
-    assert [place_of[item] for item in waiting] == [(item.file, item.position) for item in replay.items()]
-    assert [(xid, place_of[item]) for xid, item in opened.items()] == [
-        (item.xid, (item.file, item.position)) for item in replay.open()
-    ]
-    assert len(changes) == len(replay)
+    assert waiting == replay.items()
+    assert list(opened.items()) == [(xid, item) for xid, item, _ in replay.open()]

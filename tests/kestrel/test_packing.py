@@ -12,9 +12,9 @@ from logwright.kestrel.bytes import codec
 from logwright.kestrel.bytes.layout import DOCUMENTED, KESTREL2
 from logwright.kestrel.bytes.records import Operation
 from logwright.kestrel.files.reader import Reader
+from logwright.kestrel.files.survey import Survey
 from logwright.kestrel.model import packing
 from logwright.kestrel.model.packing import Packed, plain, state_operations, write_pack, write_temporary
-from logwright.kestrel.model.survey import Survey
 from tests.kestrel.samples import addx
 from tests.support.simulated_disk import SimulatedDisk, Write
 from tests.support.trees import read_file, write_file
@@ -41,7 +41,7 @@ def replayed(disk: SimulatedDisk, data: bytes, dialect: Any) -> tuple[int, Reser
     reader = Reader(PATH, dialect=dialect, disk=disk)
     with reader.snapshot() as files:
         survey = Survey(reader, files)
-        tally = survey.tally
+        tally = survey.replay
         items = survey.load(range(tally.added))
         assert {item.expires for item in items.values()} <= {9}
         assert tally.first == tally.added, "nothing else waits"

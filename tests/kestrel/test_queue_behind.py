@@ -18,7 +18,7 @@ from logwright.core.io.disk import REAL_DISK, RealDisk, RealFile
 from logwright.errors import DamagedJournal, Poisoned, StorageFailed
 from logwright.kestrel.bytes.layout import DOCUMENTED
 from logwright.kestrel.files import cursor
-from logwright.kestrel.model import care, quick
+from logwright.kestrel.model import care, memory
 from logwright.kestrel.model.queue import Queue
 from logwright.kestrel.model.shelf import Shelf
 from tests.kestrel.queues import Clock, drained, files_of, journal_of, reserve
@@ -369,7 +369,7 @@ def test_a_write_that_fails_ends_the_queue_and_loses_nothing(tmp_path: Path) -> 
         assert list(queue) == [b"one"]
 
 
-@pytest.mark.parametrize("kind", [Shelf, quick.Shelf])
+@pytest.mark.parametrize("kind", [Shelf, memory.Shelf])
 def test_what_the_system_refuses_to_write_is_told_with_the_path(kind: Any, tmp_path: Path) -> None:
     """The file is asked for its descriptor at every write: when it is closed, that number may be another file's."""
     failures: list[BaseException] = []

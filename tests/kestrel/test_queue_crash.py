@@ -23,9 +23,9 @@ from logwright.core.io.disk import Disk
 from logwright.errors import LogwrightError
 from logwright.kestrel.files.files import list_files
 from logwright.kestrel.files.reader import Reader
+from logwright.kestrel.files.survey import Survey
 from logwright.kestrel.model import care, hub
 from logwright.kestrel.model.queue import Queue
-from logwright.kestrel.model.survey import Survey
 from tests.contract.scenarios import ForgetfulDisk
 from tests.kestrel.queues import Clock
 from tests.kestrel.samples import encoded
@@ -152,7 +152,7 @@ def state_after_restart(disk: Disk, dialect: Any) -> State:
     reader = Reader(HOME / "cars", dialect=dialect, disk=disk)
     with reader.snapshot() as files:
         survey = Survey(reader, files)
-        tally = survey.tally
+        tally = survey.replay
         data = {number: operation.data or b"" for number, operation in survey.load(range(tally.added)).items()}
         back = [(data[item], attempts + 1) for _, item, attempts in sorted(tally.open())]
         front = [(data[item], attempts) for item, attempts in tally.front()]

@@ -22,8 +22,8 @@ import pytest
 from logwright.core.io.disk import REAL_DISK
 from logwright.kestrel.files.files import list_queues
 from logwright.kestrel.files.reader import Reader
+from logwright.kestrel.files.survey import Survey
 from logwright.kestrel.model.queue import Queue
-from logwright.kestrel.model.survey import Survey
 from tests.kestrel import killed_queue
 from tests.kestrel.killed_queue import QUEUE, Moment, number_of
 from tests.support.counts import COUNTS
@@ -102,7 +102,7 @@ def state_of(path: Path, dialect: Any) -> State:
     reader = Reader(path, dialect=dialect)
     with reader.snapshot() as files:
         survey = Survey(reader, files)
-        tally = survey.tally
+        tally = survey.replay
         numbers = {item: number_of(found.data or b"") for item, found in survey.load(range(tally.added)).items()}
         back = [(numbers[item], attempts + 1) for _, item, attempts in sorted(tally.open())]
         front = [(numbers[item], attempts) for item, attempts in tally.front()]

@@ -18,9 +18,10 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from logwright.core.bytes.compiled import COMPILED
 from logwright.errors import Full
 from logwright.kestrel.files.reader import Reader
-from logwright.kestrel.model import hub, quick
+from logwright.kestrel.model import hub
 from logwright.kestrel.model.queue import Queue
 from tests.kestrel.queues import Clock
 from tests.support.simulated_disk import SimulatedDisk
@@ -349,7 +350,7 @@ class TestQueueAgainstTheModel(machine(150, 40)):  # type: ignore[misc]
     """Some thousands of steps."""
 
 
-@pytest.mark.skipif(not quick.COMPILED, reason="these are the loops that are not compiled")
+@pytest.mark.skipif(not COMPILED, reason="these are the loops that are not compiled")
 def test_the_same_is_true_without_compiled_loops() -> None:
     command = [
         sys.executable,

@@ -1,4 +1,4 @@
-"""The queue that operations stand for, by the reference and by its compiled twin."""
+"""The queue that operations stand for, by the rules interpreted and compiled."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import pytest
 
 from logwright.core.bytes.compiled import COMPILED
 from logwright.kestrel.bytes.records import Operation
-from logwright.kestrel.model import replay
-from logwright.kestrel.model.replay import ANOMALIES, EVENTS, MOST_ANOMALIES, Item
+from logwright.kestrel.model import rules
+from logwright.kestrel.model.replay import ANOMALIES, EVENTS
+from logwright.kestrel.model.rules import MOST_ANOMALIES
 from tests.kestrel.samples import (
     FACTS,
     REMOVE,
@@ -27,9 +28,9 @@ from tests.kestrel.samples import (
     unremove,
 )
 
-TWINS = {"replay": replay.Replay}
+TWINS = {"rules": rules.Replay}
 if COMPILED:
-    TWINS["kernel"] = importlib.import_module("logwright.kestrel.model._replay").Replay
+    TWINS["_rules"] = importlib.import_module("logwright.kestrel.model._rules").Replay
 ADD = addx(b"")
 
 
@@ -39,26 +40,29 @@ class Queue:
     def __init__(self, twin: Any, *operations: Operation, watch: int | None = None) -> None:
         self.replay = twin(None if watch is None else (0, watch))
         self.count = 0
+        self.added: list[int] = []
         self.add(*operations)
 
     def add(self, *operations: Operation) -> Queue:
         kinds = bytes(operation.number for operation in operations)
         numbers = array("i", [_number(operation) for operation in operations])
-        self.replay.add(kinds, numbers, array("q", range(self.count, self.count + len(operations))))
-        self.count += len(operations)
+        stop = self.count + len(operations)
+        self.replay.add(kinds, numbers, array("q", range(self.count, stop)), stop)
+        self.added += [self.count + row for row, operation in enumerate(operations) if operation.data is not None]
+        self.count = stop
         return self
 
     @property
     def items(self) -> list[int]:
-        return [item.position for item in self.replay.items()]
+        return [self.added[item] for item in self.replay.items()]
 
     @property
     def open(self) -> dict[int, int]:
-        return {item.xid: item.position for item in self.replay.open()}
+        return {xid: self.added[item] for xid, item, _ in self.replay.open()}
 
     @property
     def anomalies(self) -> list[tuple[int, str]]:
-        return [(anomaly.position, ANOMALIES[anomaly.which][0]) for anomaly in self.replay.anomalies]
+        return [(position, ANOMALIES[which][0]) for _, position, which, _ in self.replay.anomalies]
 
 
 def _number(operation: Operation) -> int:
@@ -90,14 +94,14 @@ def test_an_item_that_came_with_an_id_is_reserved_under_it_once(twin: Any) -> No
     queue = Queue(twin, save_xid(9), add_xid(5, b""), RESERVE)
     assert (queue.open, queue.replay.xid) == ({5: 1}, 9)
     queue.add(unremove(5))
-    assert queue.replay.items() == [Item(0, 1, 0)]
+    assert queue.items == [1]
     queue.add(RESERVE)
     assert (queue.open, queue.replay.xid) == ({10: 1}, 10)
 
 
 def test_an_item_with_an_id_that_is_not_reserved_yet_keeps_it(twin: Any) -> None:
     queue = Queue(twin, add_xid(5, b""), add_xid(0, b""))
-    assert queue.replay.items() == [Item(0, 0, 5), Item(0, 1, 0)]
+    assert queue.items == [0, 1]
     assert queue.add(RESERVE, RESERVE).open == {5: 0, 1: 1}
 
 
@@ -144,8 +148,9 @@ def test_a_state_dump_ends_its_file(twin: Any) -> None:
     queue.add(ADD, REMOVE, add_xid(7, b""))
     assert (queue.items, queue.anomalies) == ([0], [(4, "behind_state_dump")])
     queue.replay.begin_file(1)
-    queue.add(ADD)
-    assert queue.replay.items() == [Item(0, 0, 0), Item(1, 7, 0)]
+    queue.add(ADD, REMOVE, REMOVE, REMOVE)
+    assert (queue.items, queue.replay.added) == ([], 2)
+    assert queue.replay.anomalies[1:] == [(1, 10, 0, 0)]
 
 
 def test_a_journal_of_anomalies_costs_no_memory(twin: Any) -> None:
@@ -156,14 +161,14 @@ def test_a_journal_of_anomalies_costs_no_memory(twin: Any) -> None:
 
 def test_an_item_is_watched_from_its_coming_to_its_going(twin: Any) -> None:
     queue = Queue(twin, ADD, ADD, RESERVE, RESERVE, unremove(2), RESERVE, confirm(3), REMOVE, watch=1)
-    assert [(event.position, EVENTS[event.what], event.xid) for event in queue.replay.events] == [
+    assert [(position, EVENTS[what], xid) for _, position, what, xid in queue.replay.events] == [
         (1, "added", 0),
         (3, "reserved", 2),
         (4, "put_back", 2),
         (5, "reserved", 3),
         (6, "finished", 3),
     ]
-    assert [EVENTS[event.what] for event in Queue(twin, ADD, REMOVE, watch=0).replay.events] == ["added", "removed"]
+    assert [EVENTS[what] for _, _, what, _ in Queue(twin, ADD, REMOVE, watch=0).replay.events] == ["added", "removed"]
 
 
 def test_many_reservations_are_found_again(twin: Any) -> None:

@@ -11,7 +11,7 @@ from logwright.core.read.survey import MOST_SHOWN_BYTES
 from logwright.errors import DamagedJournal
 from logwright.kestrel import Queue
 from logwright.kestrel.files.reader import Reader
-from logwright.kestrel.model.replay import MOST_ANOMALIES
+from logwright.kestrel.model.rules import MOST_ANOMALIES
 from tests.kestrel.samples import REMOVE, RESERVE, addx, confirm, encoded, state_dump, unremove, write
 
 A, B = addx(b"A"), addx(b"B")

@@ -31,6 +31,7 @@ One queue is one task, which needs memory for the items that are open or were pu
 from __future__ import annotations
 
 import datetime
+from array import array
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
@@ -40,8 +41,7 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812  # as everywhere with Spark
 
 from ..kestrel.bytes.records import OP_NAMES
-from ..kestrel.model.changes import Changes
-from ..kestrel.model.replay import EVENTS
+from ..kestrel.model.replay import EVENTS, Replay
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -165,7 +165,7 @@ class Telling:
     """What a task does with the operations of one queue, which come in order, a batch at a time."""
 
     def __init__(self) -> None:
-        self._changes = Changes()
+        self._replay = Replay()
         self._ops = pa.array(OP_NAMES, pa.string())
         self._whats = pa.array(EVENTS, pa.string())
         self._sequence: Any = ()
@@ -180,10 +180,10 @@ class Telling:
             stop = self._end_of_file(sequences, start)
             if sequences[start] != self._sequence:
                 self._sequence = sequences[start]
-                self._changes.begin_file(0)
-            told = self._changes.tell(kinds[start:stop], numbers[start:stop])
-            if told.rows:
-                yield self._told(batch.slice(start, stop - start), told)
+                self._replay.begin_file()
+            changes = self._replay.changes(bytes(kinds[start:stop]), array("i", numbers[start:stop]))
+            if changes:
+                yield self._told(batch.slice(start, stop - start), changes)
             start = stop
 
     @staticmethod
@@ -193,16 +193,14 @@ class Telling:
             return len(sequences)
         return next(row for row in range(start, len(sequences)) if sequences[row] != sequence)
 
-    def _told(self, batch: pa.RecordBatch, told: Any) -> pa.RecordBatch:
-        rows = pa.array(told.rows, pa.int64())
-        whats = pa.array(told.whats, pa.int32())
+    def _told(self, batch: pa.RecordBatch, changes: list[tuple[int, int, int, int]]) -> pa.RecordBatch:
+        rows, items, whats, xids = (pa.array(column, pa.int64()) for column in zip(*changes, strict=True))
         is_added = pc.equal(whats, 0)
         arrays = {name: batch.column(name).take(rows) for name in _PLACE}
         for name in _OF_ITEMS:
             column = batch.column(name)
             arrays[name] = pc.if_else(is_added, column.take(rows), pa.scalar(None, column.type))
-        xids = pa.array(told.xids, pa.int32())
-        arrays["item"] = pa.array(told.items, pa.int64())
+        arrays["item"] = pc.add(items, 1)
         arrays["what"] = self._whats.take(whats)
-        arrays["xid"] = pc.if_else(pc.equal(xids, 0), pa.scalar(None, pa.int32()), xids)
+        arrays["xid"] = pc.if_else(pc.equal(xids, 0), pa.scalar(None, pa.int32()), xids.cast(pa.int32()))
         return pa.RecordBatch.from_arrays(list(arrays.values()), list(arrays))

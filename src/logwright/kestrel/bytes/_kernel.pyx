@@ -346,6 +346,59 @@ cdef Py_ssize_t c_find_add(
     return -1
 
 
+def copy_adds(buffer, int64_t base, kinds, positions, int64_t end, Py_ssize_t row):
+    """The operations from a row on that add items, consecutively, and how many those are."""
+    cdef View view = View(buffer)
+    cdef View kinds_view = View(kinds)
+    cdef View positions_view = View(positions)
+    cdef Py_ssize_t count = kinds_view.size
+    cdef const uint8_t *kind = <const uint8_t *>kinds_view.data
+    cdef const int64_t *position = <const int64_t *>positions_view.data
+    cdef Py_ssize_t at
+    cdef int64_t start, stop
+    cdef int64_t whole = 0
+    cdef int64_t found = 0
+    cdef int64_t left, size
+    cdef int one
+    cdef bint changed = False
+    cdef bytes copied
+    cdef unsigned char *out
+    if positions_view.size != count * 8 or row < 0:
+        raise ValueError("there must be as many kinds as positions")
+    for at in range(row, count):
+        if has_data(kind[at]):
+            start = position[at] - base
+            stop = (position[at + 1] if at + 1 < count else end) - base
+            if start < 0 or stop - start < head_bytes(kind[at]) or stop > view.size:
+                raise ValueError("these operations are not within the buffer")
+            whole += stop - start - (4 if kind[at] == CONTINUE else 0)
+            found += 1
+    copied = PyBytes_FromStringAndSize(NULL, whole)
+    out = <unsigned char *>PyBytes_AS_STRING(copied)
+    left = whole
+    with nogil:
+        for at in range(row, count):
+            one = kind[at]
+            if not has_data(one):
+                continue
+            start = position[at] - base
+            stop = (position[at + 1] if at + 1 < count else end) - base
+            size = stop - start - (4 if one == CONTINUE else 0)
+            if start < 0 or stop - start < head_bytes(one) or stop > view.size or size > left:
+                changed = True
+                break
+            if one == CONTINUE:
+                out[0] = ADDX
+                memcpy(out + 1, view.data + start + 5, size - 1)
+            else:
+                memcpy(out, view.data + start, size)
+            out += size
+            left -= size
+    if changed or left:
+        raise ValueError("these operations are changing while they are copied")
+    return copied, found
+
+
 def find_add(buffer, Py_ssize_t start, Py_ssize_t end, int64_t room, int dialect, bint anytime=False):
     cdef View view = View(buffer)
     cdef Py_ssize_t found

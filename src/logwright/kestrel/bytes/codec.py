@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import time
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import index
 from typing import Any, Final
@@ -282,6 +282,30 @@ def turn_at(buffer: Buffer, position: int, dialect: int) -> tuple[int, int]:
     kind = kind_of(buffer[position], dialect)
     at = position + 5 if kind == STATE_DUMP else position + 1
     return kind, XID.unpack_from(buffer, at)[0] if kind in _WITH_XID else 0
+
+
+def copy_adds(
+    buffer: Buffer, base: int, kinds: Sequence[int], positions: Sequence[int], end: int, row: int
+) -> tuple[bytes, int]:
+    """The operations from a row on that add items, consecutively, and how many those are.
+
+    `base` is where the buffer begins in its file. A CONTINUE becomes the ADDX that its second half is.
+    """
+    found = bytearray()
+    count = 0
+    for at in range(row, len(kinds)):
+        kind = kinds[at]
+        if kind in DATA_HEAD_BYTES:
+            start = positions[at] - base
+            stop = (positions[at + 1] if at + 1 < len(positions) else end) - base
+            if not 0 <= start <= stop <= len(buffer) or stop - start < DATA_HEAD_BYTES[kind]:
+                raise ValueError("these operations are not within the buffer")
+            if kind == CONTINUE:
+                found.append(ADDX)
+                start += 5
+            found += buffer[start:stop]
+            count += 1
+    return bytes(found), count
 
 
 def find_add(buffer: Buffer, start: int, end: int, room: int, dialect: int, anytime: bool = False) -> int:

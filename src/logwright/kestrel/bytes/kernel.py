@@ -1,4 +1,4 @@
-"""The hot loops: compiled where they were built, `codec.py` and `replay.py` elsewhere; see core/bytes/compiled.py."""
+"""The hot loops: compiled where they were built, those of `codec.py` elsewhere; see core/bytes/compiled.py."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING
 from ...core.bytes.compiled import COMPILED
 
 if TYPE_CHECKING or not COMPILED:
-    from ..model.replay import Replay as Replay
     from . import codec as _kernel
 else:
-    from ..model._replay import Replay as Replay
     from . import _kernel
 
 AppendBuffer = _kernel.AppendBuffer
 Gatherer = _kernel.Gatherer
 columns = _kernel.columns
+copy_adds = _kernel.copy_adds
 find_add = _kernel.find_add
 operations = _kernel.operations
 pack = _kernel.pack

@@ -28,6 +28,7 @@ from .layout import (
     ADDX,
     CONFIRM_REMOVE,
     CONTINUE,
+    DATA_HEAD_BYTES,
     DOCUMENTED,
     KESTREL2,
     MAX_DATA_BYTES,
@@ -81,6 +82,11 @@ DIALECT_OF: Final[dict[str, Dialect]] = {
     "continue": "kestrel2",
 }
 """The operations that only one dialect has."""
+
+
+def head_bytes(number: int) -> int:
+    """How long an operation that adds an item is without its data."""
+    return DATA_HEAD_BYTES[number]
 
 
 def check_dialect(dialect: str) -> Dialect:

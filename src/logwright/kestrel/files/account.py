@@ -25,11 +25,12 @@ Fields of a loss, with places as `FILE@POSITION` before the repair:
 
 from __future__ import annotations
 
+from array import array
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from ...core.repair.losses import MOST_LISTED, Loss, listed
 from ..bytes import codec
@@ -46,9 +47,9 @@ from ..bytes.layout import (
     REMOVE_TENTATIVE_XID,
 )
 from ..bytes.records import OPS, Operation
-from ..model.replay import FINISHED, REMOVED, Item, Replay
-from .reader import read_operation
+from ..model.replay import EVENTS, Replay
 from .salvage import FileSalvage, Gap
+from .survey import read_operation
 
 MOST_PLACES: Final = 1000
 """How many places a list of a loss has."""
@@ -62,19 +63,47 @@ _MOST_NAMED: Final = MOST_LISTED // 2
 _GAP_BITS: Final = 32
 
 
-class _Ledger(Replay):
-    """A replay that remembers which items were finished since `is_noting` was set."""
+class _Item(NamedTuple):
+    """Where an item was added: the file by its index, and the position there, which is negative for a placeholder."""
+
+    file: int
+    position: int
+
+
+class _Ledger:
+    """A replay that knows where its items are, and which of them were finished since `is_noting` was set."""
 
     def __init__(self) -> None:
-        super().__init__()
+        self._replay = Replay()
+        self._file = 0
+        self._files, self._positions = array("i"), array("q")
         self.is_noting = False
         self.finished = 0
-        self.latest: deque[Item] = deque(maxlen=MOST_PLACES)
+        self.latest: deque[_Item] = deque(maxlen=MOST_PLACES)
 
-    def _tell(self, item: Item, position: int, what: int, xid: int) -> None:
-        if self.is_noting and item.position >= 0 and what in (REMOVED, FINISHED):
-            self.finished += 1
-            self.latest.append(item)
+    def begin_file(self, file: int) -> None:
+        self._file = file
+        self._replay.begin_file(file)
+
+    def add(self, kinds: bytes, numbers: Sequence[int], positions: Sequence[int]) -> None:
+        for row, number, what, _ in self._replay.changes(kinds, numbers):
+            if EVENTS[what] == "added":
+                self._files.append(self._file)
+                self._positions.append(positions[row])
+            elif self.is_noting and EVENTS[what] in ("removed", "finished") and self._positions[number] >= 0:
+                self.finished += 1
+                self.latest.append(self._item(number))
+
+    def items(self) -> list[_Item]:
+        """The items that wait, from head to tail."""
+        return [self._item(number) for number in self._replay.items()]
+
+    def open(self) -> list[_Item]:
+        """The reserved items, in the order in which they were reserved."""
+        return [self._item(number) for _, number, _ in self._replay.open()]
+
+    def _item(self, number: int) -> _Item:
+        return _Item(self._files[number], self._positions[number])
 
 
 @dataclass(slots=True)
@@ -170,7 +199,7 @@ class Account:
                     ledger.is_noting = ledger.is_noting or not placed.is_exact
                     kind, xid = OPS[placed.placeholder.op], placed.placeholder.xid or 0
                     places = [-1 - (gap << _GAP_BITS) - one for one in range(placed.room)]
-                    ledger.add([kind] * placed.room, [xid] * placed.room, places)
+                    ledger.add(bytes([kind]) * placed.room, array("i", [xid]) * placed.room, places)
                     gap += 1
         return ledger
 
@@ -233,10 +262,10 @@ class Account:
             fields=fields,
         )  # fmt: skip
 
-    def _place(self, item: Item) -> str:
+    def _place(self, item: _Item) -> str:
         return f"{self.salvages[item.file].source.name}@{item.position}"
 
-    def _name(self, item: Item) -> str:
+    def _name(self, item: _Item) -> str:
         """An item in a list: the beginning of its data where that is text, else its place."""
         salvage = self.salvages[item.file]
         found = read_operation(salvage.view, salvage.source, item.position, salvage.dialect)

@@ -23,7 +23,7 @@ from ...core.read.survey import MOST_SHOWN_BYTES, Survey
 from ...core.repair.plan import report_repairs
 from ..bytes import codec, kernel
 from ..bytes.layout import TEMPORARY, UNDECIDED, parse_name
-from ..model.replay import ANOMALIES
+from ..model.replay import ANOMALIES, Replay
 from .cursor import Chunk
 from .files import JournalFile, Listing, OpenFiles, known_dead, lost_files
 
@@ -44,7 +44,7 @@ def verify(reader: Reader, *, progress: Progress | None = None) -> Report:
     """
     report = Report("kestrel")
     with reader.snapshot() as files:
-        replay = kernel.Replay()
+        replay = Replay()
         for number, source, on_position in each_file(files, report, progress):
             replay.begin_file(number)
             _FileCheck(reader, report, replay, files, source).run(on_position)
@@ -61,9 +61,7 @@ def verify(reader: Reader, *, progress: Progress | None = None) -> Report:
 class _FileCheck(FileCheck):
     """The check of one file: its operations go into the replay."""
 
-    def __init__(
-        self, reader: Reader, report: Report, replay: kernel.Replay, files: OpenFiles, source: JournalFile
-    ) -> None:
+    def __init__(self, reader: Reader, report: Report, replay: Replay, files: OpenFiles, source: JournalFile) -> None:
         super().__init__(report, files, source)
         self._reader = reader
         self._replay = replay
@@ -74,7 +72,7 @@ class _FileCheck(FileCheck):
             if isinstance(item, Damage):
                 self._note_damage(item, file.size())
             else:
-                self._replay.add(*item.turns())
+                self._replay.add(*item.turns(), item.end)
                 self.report.records += item.count
             self.position = item.end
 
@@ -90,7 +88,7 @@ class _FileCheck(FileCheck):
         self.damage(damage, message)
 
 
-def _note_anomalies(report: Report, replay: kernel.Replay, files: OpenFiles) -> None:
+def _note_anomalies(report: Report, replay: Replay, files: OpenFiles) -> None:
     for file, position, which, xid in replay.anomalies:
         kind, message = ANOMALIES[which]
         report.anomalies.append(Problem(files.files[file].name, position, kind, message.format(xid)))

@@ -1,8 +1,8 @@
 """Reader: the journal of a queue opened for reading. It needs no lock, changes nothing, and works beside a writer.
 
-Four ways through the same chunks: `operations` for objects, `scan` for objects with their places, `chunks` for whoever
-makes columns of them, `replay` for the queue that they stand for. What happens at damage, and at a torn tail of the
-newest file, is described in `core/read/chunk_reader.py`; where reading continues after damage, in `boundary.py`.
+Four ways through the same chunks: `operations` for objects, `scan` for objects with their places, `chunks` for
+columns, `queue_state` for the queue that they stand for. What happens at damage, and at a torn tail of the newest
+file, is described in `core/read/chunk_reader.py`; where reading continues after damage, in `boundary.py`.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from ...core.io.disk import REAL_DISK, Disk, File
 from ...core.read.chunk_reader import FilesReader
 from ...core.read.chunk_reader import located as located_in
 from ...core.read.report import Progress, Report, Summary
-from ...errors import DamagedJournal, HistoryUnavailable, NotFound, TooLarge, WrongUse
+from ...errors import HistoryUnavailable, NotFound, TooLarge, WrongUse
 from ..bytes import codec, kernel
-from ..bytes.layout import LONGEST_HEAD_BYTES, parse_name
+from ..bytes.layout import parse_name
 from ..bytes.records import DIALECTS, Dialect, Operation, check_dialect
-from ..model.replay import EVENTS, FINISHED, REMOVED, RESERVED, Item, QueueItem, QueueState, difference
+from ..model.replay import EVENTS, QueueItem, QueueState, difference
 from .boundary import judge
 from .cursor import Chunk, Cursor
 from .dialect import Verdict
 from .files import POSITION_BITS, JournalFile, Listing, OpenFiles, list_files
+from .survey import Survey, read_operation
 
 ROW_FIELDS: Final = ("op", "xid", "count", "added", "expires", "data")
 """What a table of operations has; no operation has all of it."""
-_READ_ITEM_BYTES: Final = 512
 
 
 class Reader(FilesReader[Chunk, JournalFile, Operation]):
@@ -182,49 +182,12 @@ class Reader(FilesReader[Chunk, JournalFile, Operation]):
 
     # --- what it stands for -----------------------------------------------------------------------------------------
 
-    def replay(
-        self,
-        files: OpenFiles,
-        at: int | None = None,
-        *,
-        mode: Mode = "failfast",
-        watch: tuple[int, int] | None = None,
-        on_damage: Callable[[Damage], None] | None = None,
-    ) -> kernel.Replay:
-        """The queue after all operations before the number `at`. Items are places: see `load`."""
-        replay = kernel.Replay(watch)
-        numbers = {source.name: number for number, source in enumerate(files.files)}
-        current = ""
-        for item in self.snapshot_chunks(files, None, at, mode, load=False):
-            if isinstance(item, Damage):
-                if on_damage is not None:
-                    on_damage(item)
-                continue
-            if item.file != current:
-                current = item.file
-                replay.begin_file(numbers[current])
-            replay.add(*item.turns())
-            if at is not None and item.source.first_number + item.end > at:
-                start = item.starts()[-2]
-                position = at - item.source.first_number
-                raise WrongUse(f"{item.file}@{position} is within an operation: that begins at {item.file}@{start}")
-        return replay
-
-    def load(self, files: OpenFiles, item: Item) -> QueueItem:
-        """The item that a place of a replay stands for."""
-        source = files.files[item.file]
-        operation = read_operation(files.file(source), source, item.position, self._verdict.dialect)
-        place = f"{source.name}@{item.position}"
-        return QueueItem(operation.data or b"", operation.added or None, operation.expires, item.xid, place)
-
     def queue_state(self, at: int | None = None, *, mode: Mode = "dropmalformed") -> QueueState:
         """Items, reserved items and the last used id: now, or before the operation with the number `at`."""
         with self.snapshot() as files:
             self._check_kept(files, at)
-            replay = self.replay(files, at, mode=mode)
-            items = [self.load(files, item) for item in replay.items()]
-            reserved = [self.load(files, item) for item in replay.open()]
-            return QueueState(items, reserved, replay.xid)
+            survey = Survey(self, files, at, mode=mode)
+            return QueueState(list(survey.waiting()), survey.reserved(), survey.replay.xid)
 
     def _check_kept(self, files: OpenFiles, at: int | None) -> None:
         """Raise `HistoryUnavailable` for a number in a file that a pack has replaced, `WrongUse` for one to come."""
@@ -252,11 +215,13 @@ class Reader(FilesReader[Chunk, JournalFile, Operation]):
         number = self.find_place(key)
         with self.snapshot() as files:
             file, position = self._place_of(files, number)
-            replay = self.replay(files, mode="dropmalformed", watch=(file, position))
-            if not replay.events:
-                raise NotFound(f"{files.files[file].path} @ {position}: no item was added here")
-            item = self.load(files, Item(file, position, 0)).as_json()
-            return [_change(files.files[event.file], event, item) for event in replay.events]
+            events = Survey(self, files, mode="dropmalformed", watch=(file, position)).replay.events
+            source = files.files[file]
+            if not events:
+                raise NotFound(f"{source.path} @ {position}: no item was added here")
+            operation = read_operation(files.file(source), source, position, self._verdict.dialect)
+            item = QueueItem(operation.data or b"", operation.added or None, operation.expires, 0).as_json()
+            return [_change(files.files[event[0]], event, item) for event in events]
 
     def _place_of(self, files: OpenFiles, number: int) -> tuple[int, int]:
         """The file and the position there that a number stands for."""
@@ -294,20 +259,6 @@ def operation_as_json(located: Located) -> dict[str, Any]:
     return {"file": located.file, "position": located.span.start, "size": located.span.size, **fields}
 
 
-def read_operation(file: File, source: JournalFile, position: int, dialect: int) -> Operation:
-    """The operation at a position that a walk has passed."""
-    data = file.read_at(position, _READ_ITEM_BYTES)
-    size = codec.claimed_size(data, 0, len(data), dialect)
-    if size is not None and size > len(data) and position + size <= file.size():
-        try:
-            data = file.read_at(position, size)
-        except MemoryError:
-            raise TooLarge(f"{source.path} @ {position}: there is no memory for an item of {size} bytes") from None
-    if size is None or size > len(data):
-        raise DamagedJournal(source.name, position, "the file has changed while it was read")
-    return kernel.operations(data, 0, size, 1, dialect)[0]
-
-
 def _source_of(files: OpenFiles, number: int) -> JournalFile | None:
     """The file that a number lies in, None when it is not there."""
     return next((source for source in files.files if source.before == number >> POSITION_BITS), None)
@@ -330,13 +281,12 @@ def _first_added(chunk: Chunk, milliseconds: int) -> int:
     return chunk.first_number
 
 
-def _change(source: JournalFile, event: Any, item: dict[str, Any]) -> dict[str, Any]:
+def _change(source: JournalFile, event: tuple[int, int, int, int], item: dict[str, Any]) -> dict[str, Any]:
     """A change of an item as `history --json` prints it."""
-    place = {"t": source.first_number + event.position, "file": source.name, "position": event.position}
-    if event.what in (REMOVED, FINISHED):
-        return {**place, "event": EVENTS[event.what], "deleted": True}
-    state, xid = ("open", event.xid) if event.what == RESERVED else ("queued", 0)
-    return {**place, "event": EVENTS[event.what], "value": {**item, "xid": xid, "state": state}}
-
-
-assert LONGEST_HEAD_BYTES < _READ_ITEM_BYTES
+    _, position, number, xid = event
+    name = EVENTS[number]
+    change = {"t": source.first_number + position, "file": source.name, "position": position, "event": name}
+    if name in ("removed", "finished"):
+        return {**change, "deleted": True}
+    is_open = name == "reserved"
+    return {**change, "value": {**item, "xid": xid if is_open else 0, "state": "open" if is_open else "queued"}}

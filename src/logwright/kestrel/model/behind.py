@@ -14,7 +14,7 @@ from ...errors import DamagedJournal
 from ..bytes import codec
 from ..files.cursor import Cursor
 from ..files.files import JournalFile
-from .survey import turns_of
+from ..files.survey import turns_of
 
 Stock = Callable[..., int]
 """`Shelf.stock`, but for the limits."""

@@ -1,7 +1,7 @@
 """Memory: a queue's journal opened for writing, and as much of the queue as fits in memory beside it.
 
-On opening the files are gone through once, before anything is cut (see `survey.py`). Then the first items are loaded,
-those that were reserved by someone who is gone are put back, and the rest is read when it is needed: the queue reads
+On opening the files are read once, before anything is cut (see `files/survey.py`). Then the first items are loaded,
+those that were reserved by a reader that is gone are put back, and the rest is read when it is needed: the queue reads
 behind. Damage in a file stops the opening and leaves the files as they are, but for a torn tail of the newest.
 
 An operation is written as soon as it is made, unless `buffer_bytes` lets them gather.
@@ -13,8 +13,9 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
+from ...core.bytes.compiled import COMPILED
 from ...core.io.disk import Disk, write_all
 from ...core.io.durability import SyncLike
 from ...core.io.threads import Flag
@@ -25,11 +26,15 @@ from ..bytes.records import Dialect, Operation
 from ..files.cursor import Cursor
 from ..files.files import JournalFile, Listing, OpenFiles
 from ..files.reader import Reader
+from ..files.survey import Survey, turns_of
 from ..files.writing import QueueFiles
-from . import quick
 from .behind import ReadBehind
 from .shelf import NO_LIMIT, Entry
-from .survey import Survey, turns_of
+
+if TYPE_CHECKING or not COMPILED:
+    from .shelf import Shelf as Shelf
+else:
+    from ._shelf import Shelf as Shelf
 
 Result = TypeVar("Result")
 
@@ -37,7 +42,7 @@ GATHER_BYTES: Final = 1 << 20
 """How much a call that makes many operations gathers before it is written."""
 
 
-class Memory(QueueFiles, quick.Shelf):
+class Memory(QueueFiles, Shelf):
     """The journal and the memory of a queue. `xid` is the last used id, `open_items` what is reserved, by its id."""
 
     def _open_journal(self, path: Path, sync: SyncLike, dialect: Dialect, buffer_bytes: int, disk: Disk) -> None:
@@ -65,7 +70,7 @@ class Memory(QueueFiles, quick.Shelf):
             self._open_files(path, sync, dialect, disk)
             gathers = buffer_bytes > 0 or self._always  # many callers share the sync, so let them share the write
             self._told_bytes = self._file_size
-            quick.Shelf.__init__(self, self._file_size, buffer_bytes or GATHER_BYTES, self._dialect)
+            Shelf.__init__(self, self._file_size, buffer_bytes or GATHER_BYTES, self._dialect)
             self._writes_through = not gathers
             self._begin()
             self._survey = None
@@ -124,10 +129,10 @@ class Memory(QueueFiles, quick.Shelf):
         super()._start()
 
     def _load(self, survey: Survey) -> None:
-        tally = survey.tally
-        self.xid = tally.xid
-        self.added = self.added_before = tally.added
-        front, reserved = tally.front(), tally.open()
+        replay = survey.replay
+        self.xid = replay.xid
+        self.added = self.added_before = replay.added
+        front, reserved = replay.front(), replay.open()
         loaded = survey.load([item for item, _ in front] + [item for _, item, _ in reserved])
         for item, attempts in reversed(front):
             self.put_back(_entry(loaded[item], attempts))
@@ -142,16 +147,16 @@ class Memory(QueueFiles, quick.Shelf):
 
     def _load_run(self, survey: Survey) -> None:
         """Load the rest of the queue if it fits, else remember where it begins."""
-        tally = survey.tally
-        if tally.first == tally.added:
+        replay = survey.replay
+        if replay.first == replay.added:
             return
-        place = survey.find(tally.first)
+        place = survey.find(replay.first)
         timestamp = survey.files.files[place.file].timestamp
         if timestamp is None and self._is_ended:  # a state dump was in it, so it was rotated
             timestamp = self._last_timestamp
         self._behind = self._reader_at(timestamp, place.position)
-        self.items += tally.added - tally.first
-        self.data_bytes += tally.added_bytes - place.bytes_before
+        self.items += replay.added - replay.first
+        self.data_bytes += replay.added_bytes - place.bytes_before
         if self.items <= self.max_memory_items and self.data_bytes <= self.max_memory_bytes:
             while self._behind is not None:
                 self._refill()
@@ -419,7 +424,7 @@ class Memory(QueueFiles, quick.Shelf):
 
 def _entries_of(files: OpenFiles, position: int, count: int, dialect: int) -> Iterator[Entry]:
     """So many items that were added from a position of the first file on. The files are closed then."""
-    shelf = quick.Shelf(0, 1, dialect)
+    shelf = Shelf(0, 1, dialect)
     try:
         for source in files.files:
             cursor = Cursor(files.file(source), source, position, dialect=dialect)

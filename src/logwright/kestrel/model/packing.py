@@ -39,15 +39,14 @@ from ...core.io.disk import Disk, File, write_all
 from ...core.io.quarantine import keep_file
 from ...core.read.snapshot import snapshot
 from ...errors import LogwrightError
-from ..bytes import codec
+from ..bytes import codec, kernel
 from ..bytes.ids import preceding
 from ..bytes.layout import KESTREL2, PACK_SUFFIX, TEMPORARY, rotated_name
 from ..bytes.records import Operation
 from ..files.files import Listing, known_dead, list_files
 from ..files.note import note_rotated, write_note
 from ..files.reader import Reader
-from . import quick
-from .survey import Survey
+from ..files.survey import Survey
 
 logger = logging.getLogger("logwright.kestrel")
 
@@ -115,7 +114,7 @@ def write_pack(
     found = Packed(packed[-1].timestamp or 0)
     temporary = directory / f"{queue}{TEMPORARY}{found.timestamp}"
     with snapshot(disk, lambda: packed, directory / queue) as files:
-        survey = Survey(reader, files, go_on)
+        survey = Survey(reader, files, go_on=go_on)
         write_temporary(disk, temporary, _state_of(survey, found, first, go_on))
     write_note(disk, directory, queue, found.timestamp, found.size_bytes, (file.name for file in packed))
     disk.rename(temporary, directory / (rotated_name(queue, found.timestamp) + PACK_SUFFIX))
@@ -181,17 +180,17 @@ def _state_of(
     survey: Survey, packed: Packed, first: Sequence[tuple[Operation, int]], go_on: Callable[[], None]
 ) -> Iterator[bytes]:
     """The operations that rebuild the queue after the operations of some files, piece by piece."""
-    tally = survey.tally
-    reserved, front = tally.open(), tally.front()
+    replay = survey.replay
+    reserved, front = replay.open(), replay.front()
     loaded = survey.load([item for _, item, _ in reserved] + [item for item, _ in front])
     operations = state_operations(
-        tally.xid,
+        replay.xid,
         [(xid, loaded[item], attempts) for xid, item, attempts in reserved],
         [one for one in first if one[1]] + [(loaded[item], attempts) for item, attempts in front],
         survey.dialect,
     )
     # Of an empty queue the original leaves an empty pack; in our own dialect a pack says at least that it is one.
-    mark = [] if tally.xid or survey.dialect == KESTREL2 else [codec.encode(Operation("save_xid", 0))]
+    mark = [] if replay.xid or survey.dialect == KESTREL2 else [codec.encode(Operation("save_xid", 0))]
     untried = [codec.encode(item) for item, attempts in first if not attempts]
     for piece in itertools.chain(mark, operations, untried):
         packed.size_bytes += len(piece)
@@ -199,7 +198,7 @@ def _state_of(
     for chunk, turns in survey.run():
         go_on()
         packed.begin_piece()
-        copied, count = quick.copy_adds(chunk.data, chunk.base, turns.kinds, turns.positions, turns.end, 0)
+        copied, count = kernel.copy_adds(chunk.data, chunk.base, turns.kinds, turns.positions, turns.end, 0)
         packed.size_bytes += len(copied)
         packed.run_items += count
         yield copied

@@ -23,6 +23,7 @@ from ...errors import NotFound, WrongUse
 from ..bytes.layout import is_queue_name, parked_name
 from ..files.files import list_queues
 from ..files.reader import Reader
+from ..files.survey import Survey
 from .engine import Engine
 from .hub import Handle, Settings
 from .limits import Limits, check_count
@@ -70,7 +71,7 @@ def plan_unpark(
         check_count(most)
     reader = Reader(source, disk=disk)
     with reader.snapshot() as files:
-        replay = reader.replay(files)
+        replay = Survey(reader, files).replay
         there = len(replay) + len(replay.open())
     items = there if most is None else min(there, most)
     return Unparked(source, target, items, there - items)

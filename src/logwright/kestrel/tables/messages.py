@@ -12,6 +12,7 @@ here is what is told of it, and the items that wait as rows of their own.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import chain
 from typing import Any, Final
 
 import pyarrow as pa
@@ -20,6 +21,7 @@ import pyarrow.compute as pc
 from ...core.arrow.columns import NAMES, bytes_of
 from ...core.bytes.outcome import Damage, Mode
 from ...errors import WrongUse
+from ..files.survey import Survey
 from ..model.replay import QueueItem
 
 _TIME: Final = pa.timestamp("ms", tz="UTC")
@@ -55,14 +57,12 @@ def named_by_key(batch: pa.RecordBatch) -> pa.RecordBatch:
 def item_batches(reader: Any, mode: Mode, on_damage: Callable[[Damage], None]) -> Iterator[pa.RecordBatch]:
     """The items of one queue as whoever opens it finds them: those that are reserved first, then those that wait."""
     with reader.snapshot() as files:
-        replay = reader.replay(files, mode="permissive" if mode != "failfast" else mode, on_damage=on_damage)
-        places = [*sorted(replay.open(), key=lambda item: item.xid), *replay.items()]
-        reserved = len(replay.open())
+        survey = Survey(reader, files, mode="permissive" if mode != "failfast" else mode, on_damage=on_damage)
+        reserved = [("open", item) for item in sorted(survey.reserved(), key=lambda item: item.xid)]
         rows: list[tuple[str, QueueItem]] = []
         size = 0
-        for number, place in enumerate(places):
-            item = reader.load(files, place)
-            rows.append(("open" if number < reserved else "waiting", item))
+        for state, item in chain(reserved, (("waiting", item) for item in survey.waiting())):
+            rows.append((state, item))
             size += len(item.data)
             if len(rows) == _BATCH_ROWS or size >= _BATCH_BYTES:
                 yield _item_batch(reader.queue, rows)

@@ -1,4 +1,4 @@
-"""What a journal stands for, in little memory: the tally against the replay, its twins, and packs that say the same."""
+"""What a journal stands for, in little memory: the rules against a plain model, surveys, and what packs say."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logwright.kestrel.bytes import codec
-from logwright.kestrel.bytes.layout import DATA_HEAD_BYTES, DOCUMENTED, KESTREL2
+from logwright.core.bytes.compiled import COMPILED
+from logwright.kestrel.bytes import codec, kernel
+from logwright.kestrel.bytes.ids import following
+from logwright.kestrel.bytes.layout import DOCUMENTED, KESTREL2
 from logwright.kestrel.bytes.records import OPS, Operation
 from logwright.kestrel.files import cursor
 from logwright.kestrel.files.reader import Reader
+from logwright.kestrel.files.survey import Survey
 from logwright.kestrel.files.writer import Writer
-from logwright.kestrel.model import quick, tally
+from logwright.kestrel.model import rules
 from logwright.kestrel.model.packing import MOST_ATTEMPTS, state_operations
-from logwright.kestrel.model.replay import Replay
-from logwright.kestrel.model.survey import Survey
 from tests.kestrel.samples import (
     REMOVE,
     RESERVE,
@@ -39,9 +40,11 @@ from tests.kestrel.samples import (
 from tests.support.simulated_disk import SimulatedDisk
 from tests.support.trees import write_file
 
-TWINS: dict[str, Any] = {"tally": tally}
-if quick.COMPILED:
-    TWINS["_tally"] = importlib.import_module("logwright.kestrel.model._tally")
+TWINS: dict[str, Any] = {"rules": rules.Replay}
+COPIES: dict[str, Any] = {"codec": codec.copy_adds}
+if COMPILED:
+    TWINS["_rules"] = importlib.import_module("logwright.kestrel.model._rules").Replay
+    COPIES["_kernel"] = importlib.import_module("logwright.kestrel.bytes._kernel").copy_adds
 
 XIDS = st.sampled_from((1, 2, 3, 4, 5, -1, 2**31 - 1, -(2**31)))
 STEPS = st.one_of(
@@ -60,49 +63,108 @@ def as_turns(steps: list[tuple[str, int]], base: int = 0) -> tuple[bytes, array[
     return kinds, array("i", (number for _, number in steps)), positions, base + 30 * len(steps)
 
 
-def tallied(twin: Any, files: list[list[tuple[str, int]]]) -> Any:
-    found = twin.Tally()
-    for steps in files:
-        found.begin_file()
+def replayed(twin: Any, files: list[list[tuple[str, int]]]) -> Any:
+    found = twin()
+    for number, steps in enumerate(files):
+        found.begin_file(number)
         for start in range(0, len(steps), 3):  # in several chunks
             found.add(*as_turns(steps[start : start + 3], 30 * start))
     return found
 
 
-def replayed(files: list[list[tuple[str, int]]]) -> tuple[Replay, list[tuple[int, int]]]:
-    """The replay of the same, and the places of all items in the order in which they were added."""
-    replay = Replay()
-    places = []
-    for number, steps in enumerate(files):
-        replay.begin_file(number)
-        replay.add(*as_turns(steps)[:3])
-        ends = [row for row, (op, _) in enumerate(steps) if op == "state_dump"]
-        for row, (op, _) in enumerate(steps[: ends[0]] if ends else steps):
-            if OPS[op] in DATA_HEAD_BYTES:
-                places.append((number, 30 * row))
-    return replay, places
+class Model:
+    """The same rules once more, as plain as can be. An item is its number, the id that it is named by, its attempts."""
+
+    def __init__(self, files: list[list[tuple[str, int]]]) -> None:
+        self.queue: list[tuple[int, int, int]] = []
+        self.open: dict[int, tuple[int, int]] = {}
+        self.xid = self.added = 0
+        for steps in files:
+            for op, number in steps:
+                if op == "state_dump":
+                    break
+                getattr(self, op)(number)
+
+    def addx(self, xid: int) -> None:
+        self.queue.append((self.added, xid, 0))
+        self.added += 1
+
+    add_xid = addx
+
+    def add(self, _: int) -> None:
+        self.addx(0)
+
+    def remove(self, _: int) -> None:
+        del self.queue[:1]
+
+    def remove_tentative(self, _: int) -> None:
+        if self.queue:
+            item, xid, attempts = self.queue.pop(0)
+            if xid == 0 or xid in self.open:
+                self.xid = xid = next_free(self.xid, self.open)
+            self.open[xid] = item, attempts
+
+    def remove_tentative_xid(self, xid: int) -> None:
+        if self.queue and xid not in self.open:
+            item, _, attempts = self.queue.pop(0)
+            self.open[xid] = item, attempts
+            self.xid = xid
+
+    def unremove(self, xid: int) -> None:
+        if xid in self.open:
+            item, attempts = self.open.pop(xid)
+            self.queue.insert(0, (item, 0, attempts + 1))
+
+    def confirm_remove(self, xid: int) -> None:
+        self.open.pop(xid, None)
+
+    def save_xid(self, xid: int) -> None:
+        self.xid = xid
+
+    def continue_(self, xid: int) -> None:
+        self.confirm_remove(xid)
+        self.addx(0)
+
+
+setattr(Model, "continue", Model.continue_)
+
+
+def next_free(xid: int, taken: dict[int, tuple[int, int]]) -> int:
+    while True:
+        xid = following(xid)
+        if xid not in taken:
+            return xid
 
 
 @pytest.mark.parametrize("twin", TWINS.values(), ids=TWINS)
 @given(files=st.lists(st.lists(STEPS, max_size=60), max_size=3))
-def test_a_tally_knows_the_queue_that_a_replay_gives(twin: Any, files: list[list[tuple[str, int]]]) -> None:
-    found = tallied(twin, files)
-    replay, places = replayed(files)
-    numbers = [item for item, _ in found.front()] + list(range(found.first, found.added))
-    assert [places[number] for number in numbers] == [(item.file, item.position) for item in replay.items()]
-    assert [(xid, *places[number]) for xid, number, _ in found.open()] == [
-        (item.xid, item.file, item.position) for item in replay.open()
-    ]
-    assert (found.xid, len(found), found.added) == (replay.xid, len(replay), len(places))
+def test_a_replay_knows_the_queue_that_the_rules_give(twin: Any, files: list[list[tuple[str, int]]]) -> None:
+    found, model = replayed(twin, files), Model(files)
+    assert found.items() == [item for item, _, _ in model.queue]
+    assert found.front() == [(item, attempts) for item, _, attempts in model.queue if attempts]
+    assert found.open() == [(xid, *item) for xid, item in model.open.items()]
+    assert (found.xid, len(found), found.added) == (model.xid, len(model.queue), model.added)
+
+
+def everything(found: Any) -> Any:
+    counts = found.xid, found.first, found.added, found.added_bytes, found.anomaly_count, len(found)
+    return counts, found.items(), found.front(), found.open(), found.anomalies, found.events
 
 
 @given(files=st.lists(st.lists(STEPS, max_size=60), max_size=3))
-def test_the_twins_agree(files: list[list[tuple[str, int]]]) -> None:
-    plain, *others = (
-        (found.xid, found.first, found.added, found.added_bytes, found.front(), found.open(), len(found))
-        for found in (tallied(twin, files) for twin in TWINS.values())
-    )
+def test_interpreted_and_compiled_rules_agree(files: list[list[tuple[str, int]]]) -> None:
+    plain, *others = (everything(replayed(twin, files)) for twin in TWINS.values())
     assert others == [plain] * len(others)
+
+
+@given(files=st.lists(st.lists(STEPS, max_size=60), max_size=3))
+def test_interpreted_and_compiled_rules_tell_the_same_changes(files: list[list[tuple[str, int]]]) -> None:
+    queues = [twin() for twin in TWINS.values()]
+    for steps in files:
+        for queue in queues:
+            queue.begin_file(0)
+        plain, *others = (queue.changes(*as_turns(steps)[:2]) for queue in queues)
+        assert others == [plain] * len(others)
 
 
 @pytest.mark.parametrize("twin", TWINS.values(), ids=TWINS)
@@ -112,7 +174,7 @@ def test_many_reservations_are_kept_apart(twin: Any) -> None:
     chance.shuffle(xids)
     steps = [("addx", 0)] * 5000 + [("remove_tentative", 0)] * 5000 + [("unremove", xid) for xid in xids[:2500]]
     steps += [("confirm_remove", xid) for xid in xids[2500:4000]]
-    found = tallied(twin, [steps])
+    found = replayed(twin, [steps])
     assert found.front() == [(xid - 1, 1) for xid in reversed(xids[:2500])]
     assert found.open() == [(xid, xid - 1, 0) for xid in sorted(xids[4000:])]
     assert (found.xid, found.first, len(found)) == (5000, 5000, 2500)
@@ -121,7 +183,7 @@ def test_many_reservations_are_kept_apart(twin: Any) -> None:
 @pytest.mark.parametrize("twin", TWINS.values(), ids=TWINS)
 def test_attempts_are_how_often_an_item_was_put_back(twin: Any) -> None:
     again = [("remove_tentative", 0), ("unremove", 1), ("save_xid", 0)]
-    found = tallied(twin, [[("addx", 0), ("addx", 0), *again * 3, ("remove_tentative", 0), ("remove_tentative", 0)]])
+    found = replayed(twin, [[("addx", 0), ("addx", 0), *again * 3, ("remove_tentative", 0), ("remove_tentative", 0)]])
     assert found.open() == [(1, 0, 3), (2, 1, 0)]
     found.add(*as_turns([("unremove", 2), ("unremove", 1)]))
     assert found.front() == [(0, 4), (1, 1)]
@@ -132,22 +194,22 @@ def test_attempts_are_how_often_an_item_was_put_back(twin: Any) -> None:
 @pytest.mark.parametrize("twin", TWINS.values(), ids=TWINS)
 def test_what_makes_no_sense_is_refused(twin: Any) -> None:
     with pytest.raises(ValueError, match="as many"):
-        twin.Tally().add(b"\x02", array("i"), array("q", [0]), 30)
+        twin().add(b"\x02", array("i"), array("q", [0]), 30)
     with pytest.raises(ValueError, match="no operation 77"):
-        twin.Tally().add(b"\x4d", array("i", [0]), array("q", [0]), 30)
-    with pytest.raises(ValueError, match="not within the buffer"):
-        twin.copy_adds(b"short", 0, b"\x02", array("q", [0]), 30, 0)
+        twin().add(b"\x4d", array("i", [0]), array("q", [0]), 30)
 
 
-@pytest.mark.parametrize("twin", TWINS.values(), ids=TWINS)
-def test_the_operations_that_add_items_are_copied(twin: Any) -> None:
+@pytest.mark.parametrize("copy_adds", COPIES.values(), ids=COPIES)
+def test_the_operations_that_add_items_are_copied(copy_adds: Any) -> None:
     operations = [addx(b"one"), REMOVE, continue_(7, b"two"), confirm(3), add_xid(9, b""), addx(b"three", expires=5)]
     data = b"before" + encoded(operations)
     stop, count, _, _ = codec.walk(data, 6, len(data), KESTREL2)
     kinds, _, positions = codec.turns(data, 6, stop, count, KESTREL2, 1000)
     wanted = [addx(b"one"), addx(b"two"), add_xid(9, b""), addx(b"three", expires=5)]
-    assert twin.copy_adds(data, 1000, kinds, positions, 1000 + stop, 0) == (encoded(wanted), 4)
-    assert twin.copy_adds(data, 1000, kinds, positions, 1000 + stop, 3) == (encoded(wanted[2:]), 2)
+    assert copy_adds(data, 1000, kinds, positions, 1000 + stop, 0) == (encoded(wanted), 4)
+    assert copy_adds(data, 1000, kinds, positions, 1000 + stop, 3) == (encoded(wanted[2:]), 2)
+    with pytest.raises(ValueError, match="not within the buffer"):
+        copy_adds(b"short", 0, b"\x02", array("q", [0]), 30, 0)
 
 
 # --- over files -------------------------------------------------------------------------------------------------------
@@ -171,9 +233,9 @@ def test_items_are_found_by_their_number(tmp_path: Path, monkeypatch: pytest.Mon
     assert [with_data[number].data for number in range(60)] == contents
     for number in range(60):
         assert survey.find(number).bytes_before == sum(map(len, contents[:number]))
-    assert survey.tally.first == 6
+    assert survey.replay.first == 6
     copied = [
-        quick.copy_adds(chunk.data, chunk.base, turns.kinds, turns.positions, turns.end, 0)[0]
+        kernel.copy_adds(chunk.data, chunk.base, turns.kinds, turns.positions, turns.end, 0)[0]
         for chunk, turns in survey.run()
     ]
     assert b"".join(copied) == encoded(addx(data) for data in contents[6:])
@@ -186,7 +248,7 @@ def test_what_follows_a_state_dump_is_not_in_the_run(tmp_path: Path) -> None:
     survey, files = survey_of(tmp_path / "cars", dialect="documented")
     assert [survey.load([number])[number].data for number in range(2)] == [b"one", b"two"]
     copied = [
-        quick.copy_adds(chunk.data, chunk.base, turns.kinds, turns.positions, turns.end, 0)[0]
+        kernel.copy_adds(chunk.data, chunk.base, turns.kinds, turns.positions, turns.end, 0)[0]
         for chunk, turns in survey.run()
     ]
     assert b"".join(copied) == encoded([addx(b"one"), addx(b"two")])
@@ -212,7 +274,7 @@ def state_with_attempts(disk: SimulatedDisk, dialect: Any) -> Any:
     reader = Reader(Path("/q"), dialect=dialect, disk=disk)
     with reader.snapshot() as files:
         survey = Survey(reader, files)
-        found = survey.tally
+        found = survey.replay
         loaded = survey.load(range(found.added))
 
         def keep(operation: Operation) -> tuple[bytes | None, int, int | None]:

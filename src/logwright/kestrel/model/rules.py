@@ -1,0 +1,330 @@
+# cython: annotation_typing=False, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+"""The rules of a queue: what each operation of a journal does to its items. Callers take `Replay` from `replay.py`.
+
+The queue is empty at first, and each operation changes it:
+
+- An item comes to the tail; REMOVE takes the head away; a reservation moves the head to the open transactions.
+- REMOVE_TENTATIVE reserves under the next id: the last used one plus one, wrapping as an i32, without 0 and those that
+  are open. That one is then the last used. An item that came by ADD_XID is reserved under the id that it came with,
+  once, and the last used id stays as it is. An ADD_XID of 0 names none.
+- REMOVE_TENTATIVE_XID reserves under its own id, which is then the last used.
+- UNREMOVE puts an open item back to the head, where it has no id of its own any more, and counts an attempt;
+  CONFIRM_REMOVE finishes it; CONTINUE finishes it and adds another one.
+- A STATE_DUMP ends its file: what follows in there is for a process that reads behind.
+
+What does not fit changes nothing and is an anomaly: removing or reserving when there is nothing, naming an id that is
+not open, or one that is open already. (A named id that is taken makes an item get the next one.) Nothing expires here.
+
+Items are numbered in the order in which they were added, from 0. They leave at the head and come at the tail, so most
+of a queue is a run of numbers, of which only both ends are remembered. Only what was reserved needs memory. Where an
+item lies in the files is not remembered: `files/survey.py` finds it by its number.
+
+An UNREMOVE is the journal's own record of a reader that failed, so the attempts of an item survive restarts, and
+packing writes them down the same way (see `packing.py`).
+
+This source runs interpreted, and compiled as `_rules` with the C types of `_rules.pxd`.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from typing import Final
+
+from ..bytes.ids import MOST_STEPS, OpenIds, following
+
+try:
+    import cython
+except ModuleNotFoundError:
+    from ...core.bytes import cython_shim as cython
+
+if not cython.compiled:
+    from ..bytes.records import OPS, head_bytes
+
+    ADD, ADDX, ADD_XID, CONTINUE = (OPS[op] for op in ("add", "addx", "add_xid", "continue"))
+    REMOVE, SAVE_XID, STATE_DUMP = (OPS[op] for op in ("remove", "save_xid", "state_dump"))
+    REMOVE_TENTATIVE, REMOVE_TENTATIVE_XID = (OPS[op] for op in ("remove_tentative", "remove_tentative_xid"))
+    UNREMOVE, CONFIRM_REMOVE = (OPS[op] for op in ("unremove", "confirm_remove"))
+    NOTHING_TO_REMOVE, NOTHING_TO_RESERVE, NOT_OPEN, OPEN_ALREADY, NAME_TAKEN, BEHIND_DUMP = range(6)
+    ADDED, RESERVED, PUT_BACK, REMOVED, FINISHED = range(5)
+
+MOST_ANOMALIES: Final = 10_000
+"""How many are remembered; the others are only counted, so that a journal of nothing else costs no memory."""
+
+
+class Replay:
+    """A queue that operations are applied to. `watch` is the file and position of an item whose `events` are wanted.
+
+    `first` is the number of the first item of the run, `added` that of the next to come; `added_bytes` is how much data
+    all items together have that were ever added; `xid` is the last used id. `anomalies` and `events` are tuples: the
+    number of the file, the position of the operation there, the number of the anomaly or the event (see `replay.py`),
+    and the id that it names.
+    """
+
+    def __init__(self, watch: tuple[int, int] | None = None) -> None:
+        self.xid = 0
+        self.first = 0
+        self.added = 0
+        self.added_bytes = 0
+        self.anomaly_count = 0
+        self.anomalies: list[tuple[int, int, int, int]] = []
+        self.events: list[tuple[int, int, int, int]] = []
+        self._watch = watch
+        self._watched = -1
+        self._changes: list[tuple[int, int, int, int]] | None = None
+        self._is_watching = watch is not None
+        self._file = 0
+        self._is_dumped = False
+        self._dumped = 0
+        """How many ADD_XID of a state dump are still to come in this file; -1 once something else has come."""
+        self._front: list[int] = []
+        """What was put back; the last one is the head of the queue."""
+        self._attempts: dict[int, int] = {}
+        self._names: dict[int, int] = {}
+        """The ids that items of the run are to be reserved under."""
+        # Open transactions are in slots by their ids, and in a dictionary where the slot is taken.
+        self._slot_xids = memoryview(array("q", bytes(8 * 1024)))
+        self._slot_items = memoryview(array("q", bytes(8 * 1024)))
+        self._slot_orders = memoryview(array("q", bytes(8 * 1024)))
+        self._others: dict[int, tuple[int, int]] = {}
+        self._order = 0
+        self._ids: OpenIds | None = None
+
+    def begin_file(self, file: int = 0) -> None:
+        """What comes now is in the file of this number."""
+        self._file = file
+        self._is_dumped = False
+
+    def add(self, kinds: bytes, numbers: Sequence[int], positions: Sequence[int], end: int) -> None:
+        """Apply operations: their kinds, their ids (of a state dump its count), and where they begin in the file.
+
+        Numbers and positions are buffers of i32 and i64. The last operation ends at `end`.
+        """
+        codes = memoryview(kinds)
+        ids = memoryview(numbers)  # type: ignore[arg-type]
+        starts = memoryview(positions)  # type: ignore[arg-type]
+        count = len(codes)
+        if len(ids) != count or len(starts) != count:
+            raise ValueError("there must be as many kinds as numbers and positions")
+        for row in range(count):
+            kind = codes[row]
+            if self._is_dumped:
+                self._pass(kind, ids[row], starts[row])
+            elif kind in (ADDX, ADD, ADD_XID, CONTINUE):
+                stop = starts[row + 1] if row + 1 < count else end
+                self.added_bytes += stop - starts[row] - head_bytes(kind)
+                if kind != ADDX or self._is_watching:
+                    self._before_adding(kind, ids[row], starts[row])
+                self.added += 1
+            elif kind == REMOVE:
+                self._remove(starts[row])
+            elif kind == REMOVE_TENTATIVE:
+                self._reserve(starts[row])
+            elif kind == CONFIRM_REMOVE:
+                self._finish(ids[row], starts[row])
+            else:
+                self._apply(kind, ids[row], starts[row])
+
+    def changes(self, kinds: bytes, numbers: Sequence[int]) -> list[tuple[int, int, int, int]]:
+        """Apply operations of one file, and say what they do to which items, in order.
+
+        A change is the row of the operation, the number of the item, what happens to it, and under which id.
+        """
+        found: list[tuple[int, int, int, int]] = []
+        self._changes = found
+        self._is_watching = True
+        try:
+            self.add(kinds, numbers, array("q", range(len(kinds))), len(kinds))
+        finally:
+            self._changes = None
+            self._is_watching = self._watch is not None
+        return found
+
+    # --- the rules --------------------------------------------------------------------------------------------------
+
+    def _before_adding(self, kind: int, number: int, position: int) -> None:
+        if kind == CONTINUE:
+            self._finish(number, position)
+        elif kind == ADD_XID and number != 0:
+            self._names[self.added] = number
+        if self._is_watching:
+            if self._watch == (self._file, position):
+                self._watched = self.added
+            self._note(self.added, position, ADDED, 0)
+
+    def _remove(self, position: int) -> None:
+        item = self._take()
+        if item < 0:
+            self._odd(position, NOTHING_TO_REMOVE, 0)
+        else:
+            if self._names:
+                self._names.pop(item, None)
+            self._end(item, position, REMOVED, 0)
+
+    def _reserve(self, position: int) -> None:
+        item = self._take()
+        if item < 0:
+            self._odd(position, NOTHING_TO_RESERVE, 0)
+        else:
+            xid = self._name_of(item, position) if self._names else 0
+            if xid == 0:
+                xid = self.xid + 1
+                if not 0 < xid <= 0x7FFFFFFF or self._is_open(xid):
+                    xid = self._next_xid()
+                self.xid = xid
+            self._open(xid, item, position)
+
+    def _name_of(self, item: int, position: int) -> int:
+        """The id that an item is to be reserved under; 0 for the next one."""
+        xid = self._names.pop(item, 0)
+        if xid != 0 and self._is_open(xid):
+            self._odd(position, NAME_TAKEN, xid)
+            xid = 0
+        return xid
+
+    def _finish(self, xid: int, position: int) -> None:
+        item = self._close(xid, position)
+        if item >= 0:
+            self._end(item, position, FINISHED, xid)
+
+    def _apply(self, kind: int, number: int, position: int) -> None:
+        if kind == REMOVE_TENTATIVE_XID:
+            if not len(self):
+                self._odd(position, NOTHING_TO_RESERVE, number)
+            elif self._is_open(number):
+                self._odd(position, OPEN_ALREADY, number)
+            else:
+                item = self._take()
+                self._names.pop(item, None)
+                self.xid = number
+                self._open(number, item, position)
+        elif kind == UNREMOVE:
+            item = self._close(number, position)
+            if item >= 0:
+                self._attempts[item] = self._attempts.get(item, 0) + 1
+                self._front.append(item)
+                self._note(item, position, PUT_BACK, number)
+        elif kind == SAVE_XID:
+            self.xid = number
+        elif kind == STATE_DUMP:
+            self._is_dumped = True
+            self._dumped = number
+        else:
+            raise ValueError(f"there is no operation {kind}")
+
+    def _pass(self, kind: int, number: int, position: int) -> None:
+        """An operation behind a state dump. The first one that does not belong to it is odd."""
+        if kind == ADD_XID and self._dumped > 0:
+            self._dumped -= 1
+        elif self._dumped >= 0:
+            self._odd(position, BEHIND_DUMP, number)
+            self._dumped = -1
+
+    def _take(self) -> int:
+        """Take the head away; its number, -1 when there is none."""
+        if self._front:
+            return self._pop_front()
+        if self.first == self.added:
+            return -1
+        self.first += 1
+        return self.first - 1
+
+    def _pop_front(self) -> int:
+        return self._front.pop()
+
+    def _end(self, item: int, position: int, what: int, xid: int) -> None:
+        """An item leaves for good."""
+        if self._attempts:
+            self._attempts.pop(item, None)
+        if self._is_watching:
+            self._note(item, position, what, xid)
+
+    def _odd(self, position: int, which: int, xid: int) -> None:
+        self.anomaly_count += 1
+        if len(self.anomalies) < MOST_ANOMALIES:
+            self.anomalies.append((self._file, position, which, xid))
+
+    def _note(self, item: int, position: int, what: int, xid: int) -> None:
+        if self._changes is not None:
+            self._changes.append((position, item, what, xid))
+        if item == self._watched:
+            self.events.append((self._file, position, what, xid))
+
+    # --- open transactions ------------------------------------------------------------------------------------------
+
+    def _open(self, xid: int, item: int, position: int) -> None:
+        slot = xid & 1023
+        if xid != 0 and self._slot_xids[slot] == 0:
+            self._slot_xids[slot] = xid
+            self._slot_items[slot] = item
+            self._slot_orders[slot] = self._order
+        else:
+            self._open_other(xid, item)
+        self._order += 1
+        if self._ids is not None:
+            self._ids.add(xid)
+        if self._is_watching:
+            self._note(item, position, RESERVED, xid)
+
+    def _open_other(self, xid: int, item: int) -> None:
+        self._others[xid] = item, self._order
+
+    def _is_open(self, xid: int) -> bool:
+        if xid != 0 and self._slot_xids[xid & 1023] == xid:
+            return True
+        return len(self._others) > 0 and self._is_other(xid)
+
+    def _is_other(self, xid: int) -> bool:
+        return xid in self._others
+
+    def _close(self, xid: int, position: int) -> int:
+        """End an open transaction; its item, -1 when there is none."""
+        slot = xid & 1023
+        if xid == 0 or self._slot_xids[slot] != xid:
+            item = self._close_other(xid, position)
+        else:
+            self._slot_xids[slot] = 0
+            item = self._slot_items[slot]
+        if self._ids is not None and item >= 0:
+            self._ids.remove(xid)
+        return item
+
+    def _close_other(self, xid: int, position: int) -> int:
+        if xid not in self._others:
+            self._odd(position, NOT_OPEN, xid)
+            return -1
+        return self._others.pop(xid)[0]
+
+    def _next_xid(self) -> int:
+        """The first free id after the last used one."""
+        if self._ids is None:
+            xid = self.xid
+            for _ in range(MOST_STEPS):
+                xid = following(xid)
+                if not self._is_open(xid):
+                    return xid
+            self._ids = OpenIds(xid for xid, _, _ in self.open())
+        return self._ids.following(self.xid)
+
+    # --- what the queue is ------------------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return len(self._front) + self.added - self.first
+
+    def items(self) -> list[int]:
+        """The numbers of the items that wait, from head to tail."""
+        front = self._front[::-1]
+        first, added = self.first, self.added  # to build a list may start the collector, and that may add operations
+        return [*front, *range(first, added)]
+
+    def front(self) -> list[tuple[int, int]]:
+        """The items that were put back, from the head on: number, attempts. The run follows them."""
+        return [(item, self._attempts.get(item, 0)) for item in self._front[::-1]]
+
+    def open(self) -> list[tuple[int, int, int]]:
+        """The reserved items in the order in which they were reserved: id, number, attempts."""
+        found = [(order, xid, item) for xid, (item, order) in list(self._others.items())]
+        for slot in range(1024):
+            if self._slot_xids[slot] != 0:
+                found.append((self._slot_orders[slot], self._slot_xids[slot], self._slot_items[slot]))
+        return [(xid, item, self._attempts.get(item, 0)) for _, xid, item in sorted(found)]
