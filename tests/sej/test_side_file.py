@@ -823,6 +823,19 @@ def false_alarms_after_two_power_cuts(dress: Callable[[SimulatedDisk], Disk]) ->
                 yield again.story
 
 
+def test_entries_behind_an_unfinished_header_are_gone_before_there_is_a_header() -> None:
+    disk = SimulatedDisk()
+    disk.make_directory(HOME)
+    data = noise(2 * BLOCK + 100, 1)
+    write_file(disk, DATA_PATH, data)
+    write_file(disk, checksum_path(DATA_PATH), bytes(HEADER.size) + side_file_of(noise(len(data), 2))[HEADER.size :])
+    disk.settle()
+    write_and_close(disk, len(data), b"", [0])
+    assert false_alarms(disk, data) == []
+    for state in disk.crash_states(fills=()):
+        assert false_alarms(state, data) == [], state.story
+
+
 def test_no_power_cut_makes_sound_bytes_look_damaged() -> None:
     before = COUNTS.total("crash states")
     assert list(false_alarms_after_two_power_cuts(lambda disk: disk)) == []

@@ -290,11 +290,10 @@ class ChecksumWriter:
                 if not left_by_a_crash:
                     file.close()
                     file = self._set_aside(error.reason)
-            leftover = file.size() > 0
-            file.truncate(0)
-            write_all(file, 0, header)
-            if leftover:
+            if file.size():
+                file.truncate(0)
                 file.sync()  # or the new header could come to stand before old entries
+            write_all(file, 0, header)
         except BaseException:
             file.close()
             raise
