@@ -116,7 +116,7 @@ def our_pairs(place: Path, count: int, **options: Any) -> float:
             for _ in range(count):
                 put(ITEM)
                 get()
-            queue.flush_buffer()
+            queue.flush()
     shutil.rmtree(own)
     return clock.per_item_ns(count)
 

@@ -6,7 +6,8 @@
     ├── UnknownFormat       no format recognises these files, or several do
     ├── NotFound            there is no journal, file, segment or consumer of this name (also a FileNotFoundError)
     ├── HistoryUnavailable  the answer depends on what is no longer kept, or is lost
-    ├── Full                a queue has as many items, or bytes, as it may have
+    ├── Empty               a queue has no item to reserve (also a queue.Empty)
+    ├── Full                a queue has as many items, or bytes, as it may have (also a queue.Full)
     │   └── CapacityExceeded  a store has as many bytes as its buffer may have
     ├── Locked              another process holds the journal or the consumer
     ├── Closed              the reader or writer has been closed
@@ -24,6 +25,7 @@ Whatever the bytes of a journal are, reading them raises one of these and nothin
 from __future__ import annotations
 
 import errno
+import queue
 from pathlib import PurePath
 from typing import Final
 
@@ -62,7 +64,11 @@ class HistoryUnavailable(LogwrightError):
     """The answer depends on what the journal does not hold: it is too old, its archive is gone, or it is lost."""
 
 
-class Full(LogwrightError):
+class Empty(LogwrightError, queue.Empty):
+    """A queue has no item to reserve, and none came within the timeout."""
+
+
+class Full(LogwrightError, queue.Full):
     """A queue has as many items, or as many bytes, as it may have."""
 
 

@@ -19,7 +19,7 @@ def queues(tmp_path: Path) -> Path:
     """The queue mail, and two mails of it that were parked."""
     with Queue(tmp_path / "queues", "mail", max_attempts=1) as queue:
         queue.put_many([b"to nobody", b"to no one", b"to ada"])
-        queue.abort(*(item.xid for item in queue.open_many(2)))
+        queue.abort(*(item.xid for item in queue.reserve_many(2)))
     return tmp_path / "queues"
 
 

@@ -43,8 +43,8 @@ CALLS: dict[str, tuple[Callable[[AsyncQueue], Awaitable[Any]], list[list[bytes]]
     "put many": (lambda queue: queue.put_many([b"x", b"y"]), [ITEMS, [*ITEMS, b"x", b"y"]]),
     "get": (lambda queue: queue.get(), [ITEMS, ITEMS[1:]]),
     "get many": (lambda queue: queue.get_many(3), [ITEMS, ITEMS[3:]]),
-    "open many": (lambda queue: queue.open_many(3), [ITEMS]),
-    "flush": (lambda queue: queue.flush(), [ITEMS, []]),
+    "reserve many": (lambda queue: queue.reserve_many(3), [ITEMS]),
+    "clear": (lambda queue: queue.clear(), [ITEMS, []]),
 }
 
 

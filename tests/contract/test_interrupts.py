@@ -59,7 +59,7 @@ def test_an_interrupted_call_is_done_or_not_done(format: str, name: str, place: 
         gc.enable()
 
 
-@pytest.mark.parametrize("name", ["get", "get many", "open many"])
+@pytest.mark.parametrize("name", ["get", "get many", "reserve many"])
 def test_items_keep_their_order_at_whichever_bytecode_a_call_that_takes_them_is_interrupted(
     name: str, place: Path
 ) -> None:

@@ -38,7 +38,8 @@ def is_poisoned(queue: Queue) -> bool:
     """Whether every call raises `Poisoned`; either all do or none does."""
     if not (queue._engine.refusing or queue._engine.unsettled):
         return False
-    for call in (lambda: queue.put(b"no"), queue.get, lambda: queue.get_many(2), queue.open, queue.flush, queue.peek):
+    calls = (lambda: queue.put(b"no"), queue.get, lambda: queue.get_many(2), queue.reserve, queue.clear, queue.peek)
+    for call in calls:
         with pytest.raises(Poisoned, match="open"):
             call()
     return True
@@ -58,11 +59,11 @@ class Try(NamedTuple):
 
 
 def opened(queue: Queue) -> Any:
-    return queue.open_many(3)
+    return queue.reserve_many(3)
 
 
 def reopened(queue: Queue) -> Any:
-    queue.abort(*queue.open_many(3))
+    queue.abort(*queue.reserve_many(3))
 
 
 PUT = [ITEMS, [*ITEMS, *NEW]]
@@ -102,10 +103,10 @@ TRIES: dict[str, Try] = {
     ),
     "sweep": Try(lambda queue, _: queue.sweep(), [ITEMS[2:]], prepare=lambda queue: expire(queue)),
     "peek": Try(lambda queue, _: queue.peek(), [ITEMS]),
-    "open": Try(lambda queue, _: queue.open(), [ITEMS]),
-    "open many": Try(lambda queue, _: queue.open_many(5), [ITEMS]),
-    "open many, reading behind": Try(lambda queue, _: queue.open_many(5), [ITEMS], options=SMALL_MEMORY),
-    "open what was aborted": Try(lambda queue, _: queue.open_many(5), [ITEMS], prepare=reopened),
+    "reserve": Try(lambda queue, _: queue.reserve(), [ITEMS]),
+    "reserve many": Try(lambda queue, _: queue.reserve_many(5), [ITEMS]),
+    "reserve many, reading behind": Try(lambda queue, _: queue.reserve_many(5), [ITEMS], options=SMALL_MEMORY),
+    "reserve what was aborted": Try(lambda queue, _: queue.reserve_many(5), [ITEMS], prepare=reopened),
     "confirm": Try(lambda queue, items: queue.confirm(*items), [ITEMS, ITEMS[3:]], prepare=opened),
     "confirm, and rewrite": Try(
         lambda queue, items: queue.confirm(*items), [ITEMS, ITEMS[3:]], prepare=opened, options=SMALL_JOURNAL
@@ -132,10 +133,10 @@ TRIES: dict[str, Try] = {
         options={"expire_to": "late"},
         others=["late"],
     ),
-    "flush": Try(lambda queue, _: queue.flush(), [ITEMS, []]),
-    "flush, reading behind": Try(lambda queue, _: queue.flush(), [ITEMS, []], options=SMALL_MEMORY),
+    "clear": Try(lambda queue, _: queue.clear(), [ITEMS, []]),
+    "clear, reading behind": Try(lambda queue, _: queue.clear(), [ITEMS, []], options=SMALL_MEMORY),
     "sync": Try(lambda queue, _: queue.sync(), [ITEMS]),
-    "flush the buffer": Try(lambda queue, _: queue.flush_buffer(), [ITEMS]),
+    "flush": Try(lambda queue, _: queue.flush(), [ITEMS]),
     "close": Try(lambda queue, _: queue.close(), [ITEMS], ends=True),
     "close with open items": Try(lambda queue, _: queue.close(), [ITEMS], prepare=opened, ends=True),
     "delete": Try(lambda queue, _: queue.delete(), [ITEMS, []], ends=True),
@@ -149,10 +150,9 @@ def fill(queue: Queue, *, watched: bool = False) -> None:
         queue._engine.set_thresholds()
     for _ in range(20):
         queue.put(b"gone" * 10)
-    while (data := queue.open()) is not None:
-        if data.data in ITEMS:
-            continue
-        queue.confirm(data)
+    for item in queue.reserve_many(1000):
+        if item.data not in ITEMS:
+            queue.confirm(item)
     queue.abort(*queue._engine.open_items)
 
 
@@ -226,7 +226,7 @@ def opening(settings: dict[str, Any], directory: Path, interrupt: Interrupt) -> 
     """Open a queue with items that were open, and a child, interrupted; open it again."""
     with Queue(directory, "q", background=False, **settings) as queue:
         queue.put_many(ITEMS)
-        queue.open_many(3)
+        queue.reserve_many(3)
         queue._engine.put_back_unseen = lambda xids: None  # type: ignore[method-assign]
         child = Queue(directory, "q+child", background=False, **settings)
         child.put(b"a")

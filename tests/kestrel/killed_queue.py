@@ -164,7 +164,7 @@ def act(queue: Queue, verb: str, numbers: list[int]) -> Any:
         found = [queue.get()] if most == 1 else queue.get_many(most)
         return [number_of(data) for data in found if data is not None]
     if verb == "open":
-        return [[number_of(item.data), item.xid] for item in queue.open_many(numbers[0])]
+        return [[number_of(item.data), item.xid] for item in queue.reserve_many(numbers[0])]
     getattr(queue, verb)(*numbers)
     return None
 
@@ -180,7 +180,7 @@ async def act_async(queue: AsyncQueue, verb: str, numbers: list[int]) -> Any:
         found = [await queue.get()] if most == 1 else await queue.get_many(most)
         return [number_of(data) for data in found if data is not None]
     if verb == "open":
-        return [[number_of(item.data), item.xid] for item in await queue.open_many(numbers[0])]
+        return [[number_of(item.data), item.xid] for item in await queue.reserve_many(numbers[0])]
     call: Callable[..., Awaitable[None]] = getattr(queue, verb)
     await call(*numbers)
     return None

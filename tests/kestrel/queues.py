@@ -10,8 +10,6 @@ from typing import Any
 
 from logwright.core.io.disk import REAL_DISK, Disk
 from logwright.kestrel.files.reader import Reader
-from logwright.kestrel.model.items import Item
-from logwright.kestrel.model.queue import Queue
 from tests.support.threads import DEADLINE_SECONDS
 
 
@@ -46,13 +44,6 @@ def drained(queue: object) -> Iterator[bytes]:
     """All that can be got."""
     while (data := queue.get()) is not None:  # type: ignore[attr-defined]
         yield data
-
-
-def reserve(queue: Queue) -> Item:
-    """Reserve an item of a queue that has one."""
-    item = queue.open()
-    assert item is not None
-    return item
 
 
 def until(condition: Callable[[], bool]) -> None:

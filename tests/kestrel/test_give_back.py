@@ -66,7 +66,7 @@ def test_items_go_back_to_the_head_though_others_have_used_the_queue_since(queue
 def test_items_go_back_before_those_that_were_put_back_meanwhile(queue: Queue) -> None:
     engine = queue._engine
     hand = engine.take_many(2, Hand())
-    queue.abort(*queue.open_many(2))
+    queue.abort(*queue.reserve_many(2))
     engine.give_back(hand)
     queue.sync()
     assert list(queue) == waiting(queue.path) == ITEMS
@@ -80,7 +80,7 @@ def test_items_go_back_to_the_head_of_a_queue_that_reads_behind(aborts: bool, tm
         hand = engine.take_many(5, Hand())
         queue.put(b"new")
         if aborts:
-            queue.abort(*queue.open_many(1))
+            queue.abort(*queue.reserve_many(1))
         engine.give_back(hand)
         assert list(queue) == [*ITEMS, b"new"]
         assert waiting(queue.path) == [*ITEMS, b"new"]

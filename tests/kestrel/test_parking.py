@@ -16,7 +16,7 @@ from logwright.kestrel import Queue, unpark
 from logwright.kestrel.model import hub
 from logwright.kestrel.model.engine import Engine
 from logwright.kestrel.model.parking import plan_unpark
-from tests.kestrel.queues import reserve, until
+from tests.kestrel.queues import until
 from tests.kestrel.samples import ADDED, RESERVE, addx, write
 from tests.support.faulty_disk import failing_calls
 from tests.support.simulated_disk import SimulatedDisk, SimulatedFile
@@ -49,7 +49,7 @@ def test_items_go_back_to_where_the_name_says_with_no_attempts_and_their_time(pa
 def test_what_the_queue_itself_has_parked_goes_back(tmp_path: Path) -> None:
     with Queue(tmp_path, "cars+red", max_attempts=1) as queue:
         queue.put_many([b"bad", b"good"])
-        queue.abort(reserve(queue).xid)
+        queue.abort(queue.reserve().xid)
     assert items_of(tmp_path / "cars-red_parked")[0][0] == b"bad"
     assert unpark(tmp_path / "cars-red_parked").items == 1
     assert [data for data, _, _ in items_of(tmp_path / "cars+red")] == [b"good", b"bad"]
@@ -142,7 +142,7 @@ def test_a_crash_loses_no_item_and_what_it_doubled_is_told(way: str) -> None:
     disk.make_directory(HOME)
     with Queue(HOME, "cars", sync="always", max_attempts=1, disk=disk, background=False) as queue:
         queue.put_many([b"a", b"b", b"c"])
-        queue.abort(*(item.xid for item in queue.open_many(3)))
+        queue.abort(*(item.xid for item in queue.reserve_many(3)))
     disk.settle()
     disk.mark("parked")
     unpark(HOME / "cars_parked", disk=disk)
@@ -171,7 +171,7 @@ def test_items_that_were_put_back_are_durable_there_and_gone_from_where_they_wer
     disk.make_directory(HOME)
     with Queue(HOME, "cars", max_attempts=1, disk=disk, background=False) as queue:
         queue.put_many([b"a", b"b"])
-        queue.abort(*(item.xid for item in queue.open_many(2)))
+        queue.abort(*(item.xid for item in queue.reserve_many(2)))
         assert queue.unpark() == 2
         assert "contents of /spool/cars_parked" not in disk.unsynced()
         assert "contents of /spool/cars" not in disk.unsynced()
@@ -193,7 +193,7 @@ def test_items_whose_move_is_interrupted_in_its_sync_are_durable_there_before_th
 
     with Queue(HOME, "cars", max_attempts=1, disk=disk, background=False) as queue:
         queue.put_many([b"a", b"b"])
-        xids = [item.xid for item in queue.open_many(2)]
+        xids = [item.xid for item in queue.reserve_many(2)]
         if target == "cars":
             queue.abort(*xids)
         queue.sync()

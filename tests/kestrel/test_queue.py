@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import queue as queue_module
 import random
+import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -12,12 +15,12 @@ from typing import Any
 import pytest
 
 from logwright.core.io.durability import interval
-from logwright.errors import Closed, DamagedJournal, Locked, TooLarge, WrongUse
+from logwright.errors import Closed, DamagedJournal, Empty, Locked, TooLarge, WrongUse
 from logwright.kestrel.files.reader import Reader
 from logwright.kestrel.files.writer import Writer
 from logwright.kestrel.model.items import Item
 from logwright.kestrel.model.queue import Queue
-from tests.kestrel.queues import Clock, drained, journal_of, reserve
+from tests.kestrel.queues import Clock, drained, journal_of, until
 from tests.kestrel.samples import (
     REMOVE,
     RESERVE,
@@ -114,7 +117,7 @@ def test_all_items_can_be_looked_at(make: MakeQueue) -> None:
     clock = Clock()
     with make(clock=clock) as queue:
         queue.put_many([b"one", b"two", b"three"])
-        queue.abort(reserve(queue).xid)
+        queue.abort(queue.reserve().xid)
         assert list(queue) == [b"one", b"two", b"three"]
         first, second, _ = queue.items()
         assert first == Item(b"one", 0, 1_700_000_000_000, None, attempts=1)
@@ -147,8 +150,8 @@ def test_the_journal_tells_what_was_done(make: MakeQueue) -> None:
     with make() as queue:
         queue.put_many([b"one", b"two", b"three"])
         queue.get()
-        first = reserve(queue)
-        second = reserve(queue)
+        first = queue.reserve()
+        second = queue.reserve()
         queue.abort(first.xid)
         queue.confirm(second.xid)
         assert journal_of(queue.path) == [
@@ -170,21 +173,21 @@ def test_a_queue_keeps_the_dialect_of_its_journal_and_a_new_one_is_safe_in_relea
             write(tmp_path / name, *operations)
         with Queue(tmp_path, name) as queue:
             queue.put(b"one more")
-            queue.open()
+            queue.reserve()
             assert journal_of(queue.path)[-1] == reserves, name
 
 
 def test_a_queue_takes_the_dialect_that_it_is_given(tmp_path: Path) -> None:
     with Queue(tmp_path, "cars", dialect="documented") as queue:
         queue.put(b"one")
-        queue.open()
+        queue.reserve()
         assert journal_of(queue.path) == ["addx one", "remove_tentative"]
 
 
 def test_each_operation_is_with_the_system_when_the_call_returns(make: MakeQueue) -> None:
     with make() as queue:
         sizes = [queue.path.stat().st_size]
-        for step in (lambda: queue.put(b"12345"), queue.get, lambda: queue.put(b""), queue.open):
+        for step in (lambda: queue.put(b"12345"), queue.get, lambda: queue.put(b""), queue.reserve):
             step()
             sizes.append(queue.path.stat().st_size)
         assert sizes == [0, 26, 27, 48, 53]
@@ -194,7 +197,7 @@ def test_operations_gather_when_they_are_told_to(make: MakeQueue) -> None:
     with make(buffer_bytes=100) as queue:
         queue.put(b"x" * 50)
         assert queue.path.stat().st_size == 0
-        queue.flush_buffer()
+        queue.flush()
         assert queue.path.stat().st_size == 71
         queue.put(b"x" * 50)
         queue.put(b"x" * 50)
@@ -212,11 +215,12 @@ def test_operations_gather_when_they_are_told_to(make: MakeQueue) -> None:
 def test_an_open_item_is_neither_waiting_nor_gone(make: MakeQueue) -> None:
     with make() as queue:
         queue.put_many([b"one", b"two"])
-        item = reserve(queue)
+        item = queue.reserve()
         assert (item.data, item.xid, item.attempts) == (b"one", 1, 0)
         assert (len(queue), queue.stats().open) == (1, 1)
         assert queue.get() == b"two"
-        assert queue.open() is None
+        with pytest.raises(Empty, match="there is no item to reserve"):
+            queue.reserve()
         queue.abort(item.xid)
         assert queue.get() == b"one"
 
@@ -224,7 +228,7 @@ def test_an_open_item_is_neither_waiting_nor_gone(make: MakeQueue) -> None:
 def test_a_confirmed_item_is_gone(make: MakeQueue) -> None:
     with make() as queue:
         queue.put(b"one")
-        queue.confirm(reserve(queue).xid)
+        queue.confirm(queue.reserve().xid)
         assert (len(queue), queue.stats().open) == (0, 0)
     with make() as queue:
         assert queue.get() is None
@@ -233,12 +237,12 @@ def test_a_confirmed_item_is_gone(make: MakeQueue) -> None:
 def test_ids_count_up_and_are_not_used_again(make: MakeQueue) -> None:
     with make() as queue:
         queue.put_many([b"x"] * 5)
-        assert [reserve(queue).xid, reserve(queue).xid] == [1, 2]
+        assert [queue.reserve().xid, queue.reserve().xid] == [1, 2]
         queue.confirm(1)
         queue.abort(2)
-        assert reserve(queue).xid == 3
+        assert queue.reserve().xid == 3
     with make() as queue:
-        assert [item.xid for item in queue.open_many(2)] == [4, 5]
+        assert [item.xid for item in queue.reserve_many(2)] == [4, 5]
 
 
 def test_ids_wrap_around_without_0_and_those_that_are_open(tmp_path: Path) -> None:
@@ -246,28 +250,28 @@ def test_ids_wrap_around_without_0_and_those_that_are_open(tmp_path: Path) -> No
     with Writer(tmp_path / "cars") as writer:
         writer.save_xid(2**31 - 2)
     with Queue(tmp_path, "cars") as queue:
-        assert [reserve(queue).xid for _ in range(2)] == [2**31 - 1, -(2**31)]
+        assert [queue.reserve().xid for _ in range(2)] == [2**31 - 1, -(2**31)]
         queue._engine.xid = -2
-        assert [reserve(queue).xid for _ in range(2)] == [-1, 1]
+        assert [queue.reserve().xid for _ in range(2)] == [-1, 1]
 
 
 def test_an_item_that_has_a_name_is_reserved_under_it(tmp_path: Path) -> None:
     write(tmp_path / "cars", add_xid(7, b"seven"), addx(b"other"), add_xid(7, b"seven again"))
     with Queue(tmp_path, "cars") as queue:
-        assert [(item.xid, item.data) for item in queue.open_many(3)] == [
+        assert [(item.xid, item.data) for item in queue.reserve_many(3)] == [
             (7, b"seven"),
             (1, b"other"),
             (2, b"seven again"),
         ]
         queue.abort(7)
-        assert reserve(queue).xid == 3
+        assert queue.reserve().xid == 3
     assert Reader(tmp_path / "cars").queue_state().xid == 3
 
 
 def test_several_can_be_confirmed_and_aborted_at_once(make: MakeQueue) -> None:
     with make() as queue:
         queue.put_many([b"%d" % number for number in range(6)])
-        queue.open_many(5)
+        queue.reserve_many(5)
         queue.confirm(2, 4)
         queue.abort(5, 1, 3)
         assert list(queue) == [b"0", b"2", b"4", b"5"]
@@ -276,7 +280,7 @@ def test_several_can_be_confirmed_and_aborted_at_once(make: MakeQueue) -> None:
 def test_an_id_that_is_not_open_is_wrong_use_and_changes_nothing(make: MakeQueue) -> None:
     with make() as queue:
         queue.put_many([b"one", b"two"])
-        queue.open_many(2)
+        queue.reserve_many(2)
         for call in (queue.confirm, queue.abort):
             with pytest.raises(WrongUse, match="no transaction 9 is open"):
                 call(1, 9)
@@ -292,15 +296,89 @@ def test_an_id_that_is_not_open_is_wrong_use_and_changes_nothing(make: MakeQueue
 def test_a_block_that_ends_well_confirms_and_one_that_raises_aborts(make: MakeQueue) -> None:
     with make() as queue:
         queue.put(b"one")
-        with pytest.raises(ZeroDivisionError), queue.reserved():
+        with pytest.raises(ZeroDivisionError), queue.reserve():
             raise ZeroDivisionError
         assert [(item.data, item.attempts) for item in queue.items()] == [(b"one", 1)]
-        with queue.reserved() as item:
-            assert item is not None
+        with queue.reserve() as item:
             assert item.data == b"one"
         assert (len(queue), queue.stats().open) == (0, 0)
-        with queue.reserved() as item:
-            assert item is None
+        with pytest.raises(queue_module.Empty), queue.reserve():
+            raise AssertionError("the block must not run")
+
+
+def test_a_block_may_confirm_or_abort_its_item_itself_or_close_the_queue(make: MakeQueue) -> None:
+    with make() as queue:
+        queue.put_many([b"one", b"two"])
+        with queue.reserve() as item:
+            queue.confirm(item)
+        with queue.reserve() as item:
+            queue.abort(item)
+        assert [(item.data, item.attempts) for item in queue.items()] == [(b"two", 1)]
+        with pytest.raises(ZeroDivisionError):
+            _close_and_raise(queue)
+    with make() as queue:
+        item = queue.reserve()
+        assert (item.data, item.attempts) == (b"two", 2)
+        with pytest.raises(Closed), item:
+            queue.close()
+
+
+def _close_and_raise(queue: Queue) -> None:
+    with queue.reserve():
+        queue.close()
+        raise ZeroDivisionError
+
+
+def test_only_reserved_items_are_context_managers(make: MakeQueue) -> None:
+    with make() as queue:
+        queue.put(b"one")
+        with pytest.raises(WrongUse, match=r"only an item that .* has returned can be used"), next(queue.items()):
+            raise AssertionError("the block must not run")
+        (item,) = queue.reserve_many(2)
+        with item:
+            pass
+        assert (len(queue), queue.stats().open) == (0, 0)
+
+
+def test_a_loop_over_consume_confirms_each_item_when_it_asks_for_the_next(make: MakeQueue) -> None:
+    with make() as queue:
+        queue.put_many([b"one", b"two", b"three"])
+        seen = [(item.data, len(queue), queue.stats().open) for item in queue.consume(timeout=0)]
+        assert seen == [(b"one", 2, 1), (b"two", 1, 1), (b"three", 0, 1)]
+        assert (len(queue), queue.stats().open) == (0, 0)
+
+
+@pytest.mark.parametrize("leave", ["break", "raise", "close"])
+def test_a_loop_over_consume_that_is_left_aborts_the_item_it_has(leave: str, make: MakeQueue) -> None:
+    def loop(queue: Queue) -> None:
+        for item in queue.consume():
+            if item.data == b"two":
+                if leave == "raise":
+                    raise ZeroDivisionError
+                if leave == "close":
+                    queue.close()
+                break
+
+    with make() as queue:
+        queue.put_many([b"one", b"two", b"three"])
+        with pytest.raises(ZeroDivisionError) if leave == "raise" else nullcontext():
+            loop(queue)
+    with make() as queue:
+        assert [(item.data, item.attempts) for item in queue.items()] == [(b"two", 1), (b"three", 0)]
+
+
+def test_a_loop_over_consume_ends_when_the_queue_is_closed_and_does_not_begin_on_a_closed_one(make: MakeQueue) -> None:
+    queue = make()
+    found: list[bytes] = []
+    thread = threading.Thread(target=lambda: found.extend(item.data for item in queue.consume()))
+    thread.start()
+    queue.put(b"one")
+    until(lambda: found == [b"one"])
+    queue.close()
+    thread.join(60)
+    assert not thread.is_alive()
+    with pytest.raises(Closed):
+        queue.consume()
 
 
 # --- restarting -------------------------------------------------------------------------------------------------------
@@ -324,7 +402,7 @@ def test_items_are_there_when_the_queue_is_opened_again(make: MakeQueue) -> None
 def test_what_was_open_goes_back_to_the_head_in_its_order(make: MakeQueue) -> None:
     with make() as queue:
         queue.put_many([b"one", b"two", b"three", b"four", b"five"])
-        queue.open_many(4)
+        queue.reserve_many(4)
         queue.confirm(2, 4)
     with make() as queue:
         assert journal_of(queue.path)[-2:] == ["unremove 3", "unremove 1"]
@@ -383,7 +461,7 @@ def test_a_journal_of_a_released_kestrel_is_gone_on_with(tmp_path: Path) -> None
     )
     with Queue(tmp_path, "cars") as queue:
         assert list(queue) == [b"two", b"three"]
-        item = reserve(queue)
+        item = queue.reserve()
         assert (item.xid, item.attempts) == (7, 1)
         assert journal_of(path)[-2:] == ["unremove 6", "remove_tentative_xid 7"]
     with Queue(tmp_path, "cars") as queue:
@@ -435,7 +513,7 @@ def test_a_writer_and_a_queue_lock_each_other_out(make: MakeQueue) -> None:
 def test_a_closed_queue_says_so(make: MakeQueue) -> None:
     queue = make()
     queue.put_many([b"one", b"two"])
-    queue.open()
+    queue.reserve()
     queue.close()
     queue.close()
     for call in (
@@ -444,9 +522,10 @@ def test_a_closed_queue_says_so(make: MakeQueue) -> None:
         queue.get,
         lambda: queue.get_many(1),
         queue.peek,
-        queue.open,
+        queue.reserve,
         lambda: queue.confirm(1),
         lambda: queue.abort(1),
+        queue.clear,
         queue.flush,
         queue.sweep,
         queue.items,
@@ -467,7 +546,7 @@ def test_names_that_could_mean_something_else_are_refused(tmp_path: Path, name: 
 def test_a_deleted_queue_leaves_no_file(make: MakeQueue) -> None:
     queue = make(max_memory_bytes=64, background=False)
     queue.put_many([b"x" * 40] * 10)
-    queue.open()
+    queue.reserve()
     queue.delete()
     assert [path.name for path in queue.path.parent.iterdir()] == [".logwright"]
     with pytest.raises(Closed):
@@ -479,9 +558,9 @@ def test_a_deleted_queue_leaves_no_file(make: MakeQueue) -> None:
 def test_flushing_removes_what_waits_and_leaves_what_is_open(make: MakeQueue) -> None:
     with make() as queue:
         queue.put_many([b"alpha", b"beta", b"gamma"])
-        item = reserve(queue)
-        assert queue.flush() == 2
-        assert queue.flush() == 0
+        item = queue.reserve()
+        assert queue.clear() == 2
+        assert queue.clear() == 0
         assert journal_of(queue.path)[-2:] == ["remove", "remove"]
         queue.abort(item.xid)
         assert list(queue) == [b"alpha"]
@@ -512,7 +591,7 @@ def test_every_sync_policy_keeps_every_item(make: MakeQueue, sync: Any) -> None:
     with make(sync=sync) as queue:
         queue.put_many([b"one", b"two"])
         queue.put(b"three")
-        queue.confirm(reserve(queue).xid)
+        queue.confirm(queue.reserve().xid)
         assert queue.get() == b"two"
     with make(sync=sync) as queue:
         assert list(drained(queue)) == [b"three"]
@@ -592,7 +671,7 @@ def test_figures_of_a_queue(make: MakeQueue) -> None:
     with make(clock=clock) as queue:
         queue.put_many([b"one", b"two", b"three"])
         queue.get()
-        queue.open()
+        queue.reserve()
         clock.now += 2.5
         stats = queue.stats()
         assert (stats.items, stats.bytes, stats.open, stats.put, stats.taken) == (1, 5, 1, 3, 1)

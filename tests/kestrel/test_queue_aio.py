@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Generator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator
+from contextlib import aclosing
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any
 import pytest
 
 from logwright.core.io.disk import REAL_DISK
-from logwright.errors import Closed, Full, Locked, Poisoned, StorageFailed, TooLarge, WrongUse
+from logwright.errors import Closed, Empty, Full, Locked, Poisoned, StorageFailed, TooLarge, WrongUse
 from logwright.kestrel.files.writer import Writer
 from logwright.kestrel.model import hub
 from logwright.kestrel.model.aio import AsyncQueue
@@ -29,13 +30,6 @@ from tests.support.threads import DEADLINE_SECONDS
 HOME = Path("/journal")
 SYNC = pytest.mark.parametrize("sync", ["none", "always", "interval(1)"])
 Work = Callable[[AsyncQueue], Awaitable[Any]]
-
-
-async def reserve(queue: AsyncQueue, timeout: float | None = 0) -> Item:
-    """Reserve an item of a queue that has one, or gets one in time."""
-    item = await queue.open(timeout)
-    assert item is not None
-    return item
 
 
 def run(work: Coroutine[Any, Any, Any]) -> Any:
@@ -91,11 +85,11 @@ def test_items_come_out_in_the_order_in_which_they_went_in(tmp_path: Path, sync:
 def test_items_are_reserved_confirmed_and_aborted(tmp_path: Path, sync: str) -> None:
     async def work(queue: AsyncQueue) -> None:
         await queue.put_many([b"one", b"two", b"three"])
-        first = await queue.open()
-        assert first is not None
+        first = await queue.reserve()
         assert (first.data, first.xid) == (b"one", 1)
-        second, third = await queue.open_many(5)
-        assert await queue.open() is None
+        second, third = await queue.reserve_many(5)
+        with pytest.raises(Empty):
+            await queue.reserve()
         await queue.confirm(second)
         await queue.abort(first, third.xid)
         assert [(item.data, item.attempts) async for item in queue.items()] == [(b"one", 1), (b"three", 1)]
@@ -108,22 +102,59 @@ def test_items_are_reserved_confirmed_and_aborted(tmp_path: Path, sync: str) -> 
         assert list(queue) == [b"one", b"three"]
 
 
+def test_a_loop_over_consume_confirms_what_it_has_done_and_aborts_the_rest(tmp_path: Path) -> None:
+    async def work(queue: AsyncQueue) -> None:
+        await queue.put_many([b"one", b"two", b"three"])
+        async with aclosing(queue.consume()) as items:
+            async for item in items:
+                if item.data == b"two":
+                    break
+        assert [(item.data, item.attempts) async for item in queue.items()] == [(b"two", 1), (b"three", 0)]
+        assert [item.data async for item in queue.consume(timeout=0)] == [b"two", b"three"]
+        assert (len(queue), queue.stats().open) == (0, 0)
+        waiting = asyncio.create_task(_all_of(queue.consume()))
+        await queue.put(b"four")
+        await asyncio.sleep(0)
+        await queue.close()
+        assert await waiting in ([], [b"four"])
+        with pytest.raises(Closed):
+            await anext(queue.consume())
+
+    with_queue(tmp_path, work)
+
+
+async def _all_of(items: AsyncIterator[Item]) -> list[bytes]:
+    return [item.data async for item in items]
+
+
+def test_a_queue_is_opened_by_await_as_well(tmp_path: Path) -> None:
+    async def work() -> None:
+        queue = await AsyncQueue.open(tmp_path, "cars", max_items=1)
+        await queue.put(b"one")
+        with pytest.raises(Full):
+            await queue.put(b"two")
+        await queue.close()
+        async with AsyncQueue.open(tmp_path, "cars") as queue:
+            task = asyncio.create_task(queue.reserve())
+            assert (await task).data == b"one"
+
+    asyncio.run(work())
+
+
 def test_a_block_confirms_or_aborts(tmp_path: Path) -> None:
     async def work(queue: AsyncQueue) -> None:
-        async with queue.reserved() as item:
-            assert item is None
+        with pytest.raises(Empty):
+            async with queue.reserve():
+                raise AssertionError("the block must not run")
         await queue.put_many([b"one", b"two"])
         with pytest.raises(ZeroDivisionError):
-            async with queue.reserved():
+            async with queue.reserve():
                 raise ZeroDivisionError
-        async with queue.reserved() as item:
-            assert item is not None
+        async with queue.reserve() as item:
             assert item == Item(b"one", 2, item.added, None, 1)
-        async with queue.reserved() as item:
-            assert item is not None
+        async with queue.reserve() as item:
             await queue.abort(item)  # then that is that
-        async with queue.reserved() as item:
-            assert item is not None
+        async with queue.reserve() as item:
             await queue.confirm(item)
         assert (len(queue), queue.stats().open) == (0, 0)
 
@@ -138,15 +169,14 @@ def test_flushing_sweeping_and_moving(tmp_path: Path) -> None:
         await queue.put(b"three")
         clock.now += 6
         assert await queue.sweep() == 2
-        item = await queue.open()
-        assert item is not None
+        item = await queue.reserve()
         await queue.abort(item)
         assert (len(queue), queue.stats().moved) == (0, 3)
         assert await queue.unpark() == 1
         assert await queue.get() == b"three"
         await queue.put_many([b"four", b"five"])
-        assert await queue.flush() == 2
-        await queue.flush_buffer()
+        assert await queue.clear() == 2
+        await queue.flush()
         await queue.sync()
 
     with_queue(tmp_path, work, clock=clock, expire_to="old", max_attempts=1)
@@ -201,7 +231,7 @@ def test_what_is_put_to_a_parent_is_put_to_its_children(tmp_path: Path) -> None:
 def test_a_queue_in_a_line(tmp_path: Path) -> None:
     async def work(queue: AsyncQueue) -> AsyncQueue:
         await queue.put_many([b"one", b"two", b"three"])
-        await queue.open()
+        await queue.reserve()
         assert repr(queue) == f"<AsyncQueue {tmp_path / 'cars'}: 2 items, 1 open>"
         assert queue
         return queue
@@ -234,9 +264,9 @@ def test_every_way_to_take_can_wait(tmp_path: Path) -> None:
         for take in (
             lambda: queue.get(None),
             lambda: queue.get_many(3, None),
-            lambda: queue.open(60),
-            lambda: queue.open_many(3, 60),
-            lambda: queue.reserved(None).__aenter__(),
+            lambda: queue.reserve(60),
+            lambda: queue.reserve_many(3, 60),
+            lambda: queue.reserve(None).__aenter__(),
         ):
             waiting = asyncio.create_task(take())
             await comes_to_wait(queue)
@@ -252,8 +282,8 @@ def test_every_way_to_take_can_wait(tmp_path: Path) -> None:
 def test_an_aborted_item_wakes_who_waits(tmp_path: Path) -> None:
     async def work(queue: AsyncQueue) -> None:
         await queue.put(b"one")
-        item = await reserve(queue)
-        waiting = asyncio.create_task(reserve(queue, None))
+        item = await queue.reserve()
+        waiting = asyncio.create_task(queue.reserve(None))
         await comes_to_wait(queue)
         await queue.abort(item)
         again = await waiting
@@ -267,7 +297,8 @@ def test_nothing_comes_in_time(tmp_path: Path, timeout: float) -> None:
     async def work(queue: AsyncQueue) -> None:
         assert await queue.get(timeout) is None
         assert await queue.get_many(2, timeout) == []
-        assert await queue.open(timeout) is None
+        with pytest.raises(Empty, match="there is no item to reserve"):
+            await queue.reserve(timeout)
         assert queue.stats().waiting == 0
         await queue.put(b"one")
         assert await queue.get(timeout) == b"one"
@@ -332,8 +363,7 @@ def test_what_is_acknowledged_is_durable(simulated_disk: SimulatedDisk) -> None:
         async def task(number: int) -> None:
             await queue.put(b"%d" % number)
             simulated_disk.mark(("put", b"%d" % number))
-            item = await queue.open()
-            assert item is not None
+            item = await queue.reserve()
             if number % 2:
                 await queue.confirm(item)
                 simulated_disk.mark(("gone", item.data))
@@ -386,14 +416,14 @@ def calls_of(queue: AsyncQueue) -> list[Callable[[], Awaitable[Any]]]:
         queue.get,
         lambda: queue.get_many(1),
         queue.peek,
-        queue.open,
-        lambda: queue.open_many(2),
+        queue.reserve,
+        lambda: queue.reserve_many(2),
         lambda: queue.confirm(1),
         lambda: queue.abort(1),
-        queue.flush,
+        queue.clear,
         queue.sweep,
         queue.unpark,
-        queue.flush_buffer,
+        queue.flush,
         queue.sync,
         queue.delete,
         lambda: anext(aiter(queue)),
@@ -423,7 +453,7 @@ def test_closing_wakes_all_who_wait(tmp_path: Path, sync: str) -> None:
     async def work() -> None:
         async with AsyncQueue(tmp_path, "cars", sync=sync) as queue:
             waiting: list[asyncio.Task[Any]] = [asyncio.create_task(queue.get(None)) for _ in range(5)]
-            waiting += [asyncio.create_task(queue.open(100)) for _ in range(5)]
+            waiting += [asyncio.create_task(queue.reserve(100)) for _ in range(5)]
             await comes_to_wait(queue, 10)
         for outcome in await asyncio.gather(*waiting, return_exceptions=True):
             assert isinstance(outcome, Closed)
@@ -437,7 +467,7 @@ def test_closing_a_child_of_an_open_parent_wakes_who_waits_and_gives_back_what_i
         audit = AsyncQueue(tmp_path, "cars+audit")
         async with audit:
             await parent.put_many([b"one", b"two"])
-            await audit.open_many(2)
+            await audit.reserve_many(2)
             waiting = asyncio.create_task(audit.get(None))
             await comes_to_wait(audit)
         with pytest.raises(Closed):
@@ -602,7 +632,7 @@ def test_an_item_that_was_found_is_not_lost_when_others_cannot_be_moved(tmp_path
         clock.now += 6
         writer = Writer(tmp_path / "other")
         assert await queue.get() == b"one"
-        item = await reserve(queue)
+        item = await queue.reserve()
         assert (item.data, queue.stats().moved) == (b"two", 0)
         with pytest.raises(Locked):
             await queue.get()
@@ -654,21 +684,19 @@ async def takes_by_get_many(queue: AsyncQueue, seen: Seen) -> None:
 
 
 async def takes_by_open(queue: AsyncQueue, seen: Seen) -> None:
-    item = await queue.open(None)
-    assert item is not None
+    item = await queue.reserve(None)
     seen.append(item.data)
     await queue.confirm(item)
 
 
 async def takes_in_a_block(queue: AsyncQueue, seen: Seen) -> None:
-    async with queue.reserved(None) as item:
-        assert item is not None
+    async with queue.reserve(None) as item:
         await asyncio.sleep(0)
         seen.append(item.data)
 
 
 async def aborts(queue: AsyncQueue, seen: Seen) -> None:
-    await queue.abort(*await queue.open_many(2, None))
+    await queue.abort(*await queue.reserve_many(2, None))
 
 
 async def puts(queue: AsyncQueue, seen: Seen) -> None:
@@ -690,7 +718,7 @@ async def prepared(queue: AsyncQueue, situation: str, clock: Clock) -> set[bytes
         return {b"late"}
     await queue.put_many([b"a", b"b"], expires=5 if situation == "others expire" else None)
     if situation == "others failed":
-        await queue.abort(*await queue.open_many(2))
+        await queue.abort(*await queue.reserve_many(2))
     await queue.put_many([b"c", b"d"])
     clock.now += 6
     return {b"a", b"b", b"c", b"d"}
@@ -752,7 +780,7 @@ def test_a_cancelled_get_or_open_leaves_the_item_at_the_head(tmp_path: Path) -> 
     async def work(queue: AsyncQueue) -> None:
         await queue.put_many([b"a", b"b"], expires=60)
         before = [item async for item in queue.items()]
-        for taking in (queue.open(), queue.get()):
+        for taking in (queue.reserve(), queue.get()):
             task = asyncio.create_task(taking)
             await asyncio.sleep(0)
             task.cancel()

@@ -21,7 +21,7 @@ from logwright.kestrel.files import cursor
 from logwright.kestrel.model import care, memory
 from logwright.kestrel.model.queue import Queue
 from logwright.kestrel.model.shelf import Shelf
-from tests.kestrel.queues import Clock, drained, files_of, journal_of, reserve
+from tests.kestrel.queues import Clock, drained, files_of, journal_of
 from tests.kestrel.samples import addx, state_dump, write
 from tests.support.threads import DEADLINE_SECONDS, in_a_thread
 
@@ -109,7 +109,7 @@ def test_operations_that_wait_to_be_written_are_written_before_they_are_read(mak
 def test_what_comes_back_is_in_front_of_what_is_read_behind(make: MakeQueue) -> None:
     with make() as queue:
         queue.put_many(numbers(0, 60))
-        items = queue.open_many(20)
+        items = queue.reserve_many(20)
         queue.confirm(*(item.xid for item in items[1::2]))
         queue.abort(*(item.xid for item in items[::2]))
         wanted = numbers(0, 20)[::2] + numbers(20, 60)
@@ -149,7 +149,7 @@ def test_damage_that_appears_while_the_queue_is_open_is_told(make: MakeQueue, tm
         queue.put(b"it goes on taking items")
 
 
-@pytest.mark.parametrize("take", [Queue.get_many, Queue.open_many])
+@pytest.mark.parametrize("take", [Queue.get_many, Queue.reserve_many])
 def test_what_was_taken_before_damage_is_handed_out_and_the_damage_told_by_the_next_call(
     make: MakeQueue, tmp_path: Path, take: Callable[[Queue, int], list[Any]]
 ) -> None:
@@ -188,7 +188,7 @@ def test_an_iteration_goes_on_while_the_files_are_packed(make: MakeQueue) -> Non
         assert [next(shown) for _ in range(20)] == numbers(0, 20)
         assert queue.get_many(150) == numbers(0, 150)
         queue._engine._rewrite()
-        queue.flush()
+        queue.clear()
         assert list(shown) == numbers(20, 200)
         assert list(queue) == []
 
@@ -231,9 +231,9 @@ def test_a_rewritten_journal_says_the_same(make: MakeQueue, dialect: Any) -> Non
     clock = Clock()
     with make(dialect=dialect, clock=clock, max_memory_bytes=1 << 20) as queue:
         queue.put_many(numbers(0, 10), expires=100)
-        queue.open_many(4)
+        queue.reserve_many(4)
         queue.abort(2, 3)
-        queue.abort(reserve(queue).xid)
+        queue.abort(queue.reserve().xid)
         before = list(queue.items())
         reserved = dict(queue._engine.open_items)
         for rewrite in (queue._engine._restate, queue._engine._rewrite):
@@ -362,7 +362,7 @@ def test_a_write_that_fails_ends_the_queue_and_loses_nothing(tmp_path: Path) -> 
         with pytest.raises(StorageFailed):
             queue.put(b"two")
         queue._engine.write = file.write_at
-        for call in (lambda: queue.put(b"three"), queue.get, queue.open, queue.sync):
+        for call in (lambda: queue.put(b"three"), queue.get, queue.reserve, queue.sync):
             with pytest.raises(Poisoned, match="Input/output error"):
                 call()
     with Queue(tmp_path, "cars") as queue:

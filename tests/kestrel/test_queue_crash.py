@@ -38,18 +38,58 @@ State = list[tuple[bytes, int]]
 """A queue after a restart: the data of its items from head to tail, and how often each was tried."""
 
 MIXED = [
-    *("put a", "put b", "open", "put c", "abort 1", "open", "open", "confirm 2", "get", "put d", "put e"),
-    *("abort 3", "many f 3", "get", "open", "take 2", "confirm 4", "put i"),
+    *("put a", "put b", "reserve", "put c", "abort 1", "reserve", "reserve", "confirm 2", "get", "put d", "put e"),
+    *("abort 3", "many f 3", "get", "reserve", "take 2", "confirm 4", "put i"),
 ]
-EMPTYING = ["put a", "get", "put b", "open", "put c", "get", "confirm 1", "put d", "open", "abort 2", "get", "put e"]
+EMPTYING = [
+    "put a",
+    "get",
+    "put b",
+    "reserve",
+    "put c",
+    "get",
+    "confirm 1",
+    "put d",
+    "reserve",
+    "abort 2",
+    "get",
+    "put e",
+]
 FILLING = [
     *(f"put {letter * 30}" for letter in "abcdefgh"),
-    *("get", "get", "open", "get", "get", "abort 1", "get", "get", "get", "put i", "get", "put j", "open", "put k"),
+    *(
+        "get",
+        "get",
+        "reserve",
+        "get",
+        "get",
+        "abort 1",
+        "get",
+        "get",
+        "get",
+        "put i",
+        "get",
+        "put j",
+        "reserve",
+        "put k",
+    ),
 ]
-RESTARTING = ["put a", "put b", "put c", "open", "open", "reopen", "open", "confirm 3", "reopen", "put d", "get"]
+RESTARTING = [
+    "put a",
+    "put b",
+    "put c",
+    "reserve",
+    "reserve",
+    "reopen",
+    "reserve",
+    "confirm 3",
+    "reopen",
+    "put d",
+    "get",
+]
 SHRINKING = [
-    *(f"put {'a' * 40}", "put b", "get", "open", "shrink", "put c", "shrink", "get", "confirm 1", "shrink"),
-    *(f"put {'d' * 40}", "get", "shrink", "put e", "shrink", "open", "abort 2"),
+    *(f"put {'a' * 40}", "put b", "get", "reserve", "shrink", "put c", "shrink", "get", "confirm 1", "shrink"),
+    *(f"put {'d' * 40}", "get", "shrink", "put e", "shrink", "reserve", "abort 2"),
 ]
 
 
@@ -354,7 +394,7 @@ def test_a_power_cut_while_items_move_leaves_each_of_them_somewhere(kind: str) -
         clock.now += 10
         assert queue.get() == b"c"
     else:
-        queue.abort(*(item.xid for item in queue.open_many(2)))
+        queue.abort(*(item.xid for item in queue.reserve_many(2)))
     disk.mark("moved")
     queue.close()
     disk.mark("closed")

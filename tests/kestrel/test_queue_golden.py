@@ -13,7 +13,6 @@ import pytest
 
 from logwright.kestrel.files.reader import Reader
 from logwright.kestrel.files.writer import Writer
-from logwright.kestrel.model.items import Item
 from logwright.kestrel.model.queue import Queue
 from tests.kestrel.queues import Clock, drained
 from tests.kestrel.samples import ADDED, FACTS, addx, reserve_as, write
@@ -40,12 +39,6 @@ def size_of(directory: Path) -> int:
     return sum(path.stat().st_size for path in directory.iterdir() if path.name.partition(".")[0] == "q")
 
 
-def reserved(queue: Queue) -> Item:
-    item = queue.open()
-    assert item is not None
-    return item
-
-
 def die(queue: Queue) -> None:
     """End without a graceful shutdown, which would shorten the journal of an empty queue."""
     journal = queue.path.read_bytes()
@@ -62,7 +55,7 @@ def test_the_journal_is_byte_for_byte_that_of_the_original(name: str, tmp_path: 
     if name == "flush":
         for word in ("alpha", "beta", "gamma"):
             queue.put(content(word))
-        assert queue.flush() == 3
+        assert queue.clear() == 3
     else:
         for operation in scenario["ops"]:
             _do(queue, *operation)
@@ -76,7 +69,7 @@ def _do(queue: Queue, verb: str, *words: Any) -> None:
     elif verb == "remove":
         assert queue.get() is not None
     elif verb == "remove-tentative":
-        assert reserved(queue).xid == words[0]
+        assert queue.reserve().xid == words[0]
     elif verb == "unremove":
         queue.abort(*words)
     elif verb == "confirm-remove":
@@ -113,8 +106,8 @@ def test_an_open_transaction_survives_a_rewrite(tmp_path: Path) -> None:
     with opened(tmp_path) as queue:
         for word in ("zero", "first", "second"):
             queue.put(content(word))
-        queue.confirm(reserved(queue).xid)
-        item = reserved(queue)
+        queue.confirm(queue.reserve().xid)
+        item = queue.reserve()
         assert (item.data, item.xid) == (b"first", 2)
         queue._engine._restate()
         rewritten = bytes_of(tmp_path)
@@ -134,8 +127,8 @@ def test_an_interrupted_rewrite_that_does_not_count_is_ignored(tmp_path: Path) -
     with opened(tmp_path) as queue:
         for word in ("zero", "first", "second"):
             queue.put(content(word))
-        queue.confirm(reserved(queue).xid)
-        reserved(queue)
+        queue.confirm(queue.reserve().xid)
+        queue.reserve()
     (tmp_path / "q~~12345").write_bytes(b"half of something")
     with opened(tmp_path) as queue:
         assert not (tmp_path / "q~~12345").exists()
@@ -180,8 +173,8 @@ def test_a_graceful_shutdown_keeps_an_open_transaction(tmp_path: Path) -> None:
     with opened(tmp_path) as queue:
         for word in ("zero", "second"):
             queue.put(content(word))
-        queue.confirm(reserved(queue).xid)
-        assert reserved(queue).xid == 2
+        queue.confirm(queue.reserve().xid)
+        assert queue.reserve().xid == 2
     wanted = SCENARIOS["graceful shutdown, empty queue with one open transaction"]["derived_hex"]
     assert bytes_of(tmp_path) == wanted + "0402000000"
     with opened(tmp_path) as queue:
@@ -253,7 +246,7 @@ def test_a_journal_is_erased_but_for_an_open_transaction(dialect: Any, tmp_path:
         queue.put(bytes(32))
         queue.put(bytes(64))
         queue.get()
-        assert reserved(queue).xid == 1
+        assert queue.reserve().xid == 1
         assert size_of(tmp_path) < 96
         queue.abort(1)
         assert queue.get() == bytes(64)

@@ -15,7 +15,7 @@ from logwright.errors import DamagedJournal, Full, Locked, TooLarge, WrongUse
 from logwright.kestrel.bytes.records import Operation
 from logwright.kestrel.files.writer import Writer
 from logwright.kestrel.model.queue import Queue
-from tests.kestrel.queues import Clock, drained, journal_of, reserve
+from tests.kestrel.queues import Clock, drained, journal_of
 from tests.kestrel.samples import addx, write
 from tests.support.threads import DEADLINE_SECONDS, in_a_thread
 
@@ -73,7 +73,7 @@ def test_many_items_go_in_all_or_none(make: MakeQueue) -> None:
 def test_what_is_open_takes_no_room(make: MakeQueue) -> None:
     with make(max_items=1) as queue:
         queue.put(b"one")
-        item = reserve(queue)
+        item = queue.reserve()
         queue.put(b"two")
         queue.abort(item.xid)
         assert list(queue) == [b"one", b"two"], "it comes back, whatever the limit is"
@@ -157,7 +157,7 @@ def test_an_item_does_not_expire_before_its_time(make: MakeQueue, clock: Clock) 
         assert journal_of(queue.path) == ["addx brief", "remove"]
 
 
-@pytest.mark.parametrize("ask", ["get", "peek", "open"])
+@pytest.mark.parametrize("ask", ["get", "peek", "reserve"])
 def test_expired_items_are_passed_over(make: MakeQueue, clock: Clock, ask: str) -> None:
     with make() as queue:
         queue.put_many([b"one", b"two", b"three"], expires=1)
@@ -174,7 +174,7 @@ def test_many_are_taken_without_the_expired_ones(make: MakeQueue, clock: Clock) 
             queue.put(b"%d" % number, expires=1 if number % 2 else None)
         clock.now += 2
         assert queue.get_many(2) == [b"0", b"2"]
-        assert [item.data for item in queue.open_many(5)] == [b"4"]
+        assert [item.data for item in queue.reserve_many(5)] == [b"4"]
         assert len(queue) == 0 or queue.get() is None
 
 
@@ -232,7 +232,7 @@ def test_an_item_of_unknown_age_is_as_old_as_the_opening(make: MakeQueue, clock:
 def test_an_expired_item_that_comes_back_is_dropped(make: MakeQueue, clock: Clock) -> None:
     with make() as queue:
         queue.put(b"one", expires=5)
-        item = reserve(queue)
+        item = queue.reserve()
         clock.now += 6
         queue.abort(item.xid)
         assert queue.get() is None
@@ -312,8 +312,7 @@ def test_items_that_move_make_the_oldest_go_where_that_is_wanted(make: MakeQueue
 
 def fail(queue: Queue) -> int:
     """Open the head and abort it; how often it had failed before."""
-    item = queue.open()
-    assert item is not None
+    item = queue.reserve()
     queue.abort(item.xid)
     return item.attempts
 
@@ -323,7 +322,7 @@ def test_attempts_are_counted(make: MakeQueue) -> None:
         queue.put_many([b"one", b"two"])
         assert [fail(queue) for _ in range(4)] == [0, 1, 2, 3]
         assert queue.get() == b"one"
-        assert reserve(queue).attempts == 0
+        assert queue.reserve().attempts == 0
 
 
 def test_attempts_survive_restarts_and_rewriting(make: MakeQueue) -> None:
@@ -331,14 +330,14 @@ def test_attempts_survive_restarts_and_rewriting(make: MakeQueue) -> None:
         queue.put_many([b"one", b"two", b"three"])
         for _ in range(3):
             fail(queue)
-        queue.open()
-        second = reserve(queue)
+        queue.reserve()
+        second = queue.reserve()
         queue.abort(second.xid)
     for count in range(3):
         with make() as queue:
             found = [(item.data, item.attempts) for item in queue.items()]
             assert found == [(b"one", 4 + count), (b"two", 1), (b"three", 0)]
-            queue.open()
+            queue.reserve()
             queue._engine._restate()
             assert journal_of(queue.path)[:2] == ["addx one", f"remove_tentative_xid {6 + count}"]
     with Writer(queue.path) as writer:
@@ -370,9 +369,9 @@ def test_readers_that_die_count_as_attempts(make: MakeQueue) -> None:
         with make(max_attempts=3) as queue:
             if not len(queue):
                 queue.put_many([b"deadly", b"good"])
-            assert reserve(queue).data == b"deadly"
+            assert queue.reserve().data == b"deadly"
     with make(max_attempts=3) as queue:
-        assert reserve(queue).data == b"good"
+        assert queue.reserve().data == b"good"
         with make("cars_parked") as parked:
             assert list(parked) == [b"deadly"]
 
@@ -416,8 +415,8 @@ def test_an_item_that_cannot_be_parked_comes_back_to_the_head(make: MakeQueue, t
                 fail(queue)
             assert (len(queue), queue.stats().open) == (1, 0)
             with pytest.raises(Locked):
-                queue.open()
-        assert queue.open() is None
+                queue.reserve()
+        assert queue.reserve_many(1) == []
         with make("cars_parked") as parked:
             assert list(parked) == [b"bad"]
 
@@ -425,7 +424,7 @@ def test_an_item_that_cannot_be_parked_comes_back_to_the_head(make: MakeQueue, t
 def test_an_item_on_its_way_is_not_open_to_others(make: MakeQueue) -> None:
     with make(max_attempts=1) as queue:
         queue.put(b"bad")
-        item = reserve(queue)
+        item = queue.reserve()
         queue._engine.abort([item.xid])
         with pytest.raises(WrongUse, match="no transaction 1"):
             queue.confirm(item.xid)

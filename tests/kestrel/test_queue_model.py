@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from logwright.core.bytes.compiled import COMPILED
-from logwright.errors import Full
+from logwright.errors import Empty, Full
 from logwright.kestrel.files.reader import Reader
 from logwright.kestrel.model import hub
 from logwright.kestrel.model.queue import Queue
@@ -223,22 +223,22 @@ class QueueMachine(RuleBasedStateMachine):
         assert self.queue.peek() == wanted
 
     @rule()
-    def open_one(self) -> None:
+    def reserve_one(self) -> None:
         xid = self.model.reserve()
-        item = self.queue.open()
         if xid is None:
-            assert item is None
+            with pytest.raises(Empty):
+                self.queue.reserve()
         else:
             known = self.model.open[xid]
-            assert item is not None
+            item = self.queue.reserve()
             assert (item.xid, item.data, item.attempts) == (xid, known.data, known.attempts)
 
     @rule(most=st.integers(1, 4))
-    def open_many(self, most: int) -> None:
+    def reserve_many(self, most: int) -> None:
         wanted: list[int] = []
         while len(wanted) < most and (xid := self.model.reserve()) is not None:
             wanted.append(xid)
-        assert [item.xid for item in self.queue.open_many(most)] == wanted
+        assert [item.xid for item in self.queue.reserve_many(most)] == wanted
 
     @precondition(lambda self: self.model.open)
     @rule(data=st.data())
@@ -260,7 +260,7 @@ class QueueMachine(RuleBasedStateMachine):
     def flush(self, sure: int) -> None:
         if sure:
             return  # else there would never be much in it
-        assert self.queue.flush() == len(self.model.items)
+        assert self.queue.clear() == len(self.model.items)
         self.model.items.clear()
 
     @rule()
@@ -280,7 +280,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     @rule(memory=MEMORY, journal=JOURNAL, idle=IDLE, sync=SYNC)
     def kill_and_open(self, memory: int, journal: int, idle: int, sync: str) -> None:
-        self.queue.flush_buffer()
+        self.queue.flush()
         self.forget()
         self.disk = self.disk.copy()
         self.model.restart()
@@ -313,7 +313,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     @rule()
     def the_journal_is_as_the_model(self) -> None:
-        self.queue.flush_buffer()
+        self.queue.flush()
         state = Reader(HOME / "cars", dialect=self.dialect, disk=self.disk).queue_state(mode="failfast")
         assert [item.data for item in state.items] == [item.data for item in self.model.items]
         assert {item.xid: item.data for item in state.open} == {xid: item.data for xid, item in self.model.open.items()}

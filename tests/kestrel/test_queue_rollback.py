@@ -22,10 +22,10 @@ LARGE = bytes(GATHER_BYTES // 2)
 Call = Callable[[Queue], object]
 CALLS: dict[str, tuple[Call, list[bytes]]] = {
     "get_many": (lambda queue: queue.get_many(15), ITEMS[15:]),
-    "open_many": (lambda queue: queue.confirm(*queue.open_many(15)), ITEMS[15:]),
+    "reserve_many": (lambda queue: queue.confirm(*queue.reserve_many(15)), ITEMS[15:]),
     "put_many": (lambda queue: queue.put_many([b"a", b"b", b"c"]), [*ITEMS, b"a", b"b", b"c"]),
     "put_many in several writes": (lambda queue: queue.put_many([LARGE] * 5), [*ITEMS, *[LARGE] * 5]),
-    "flush": (lambda queue: queue.flush(), []),
+    "flush": (lambda queue: queue.clear(), []),
     "put": (lambda queue: queue.put(b"a"), [*ITEMS, b"a"]),
 }
 ALL_CALLS = pytest.mark.parametrize(("call", "done"), CALLS.values(), ids=CALLS)
@@ -60,7 +60,7 @@ def test_a_call_that_failed_for_want_of_space_has_changed_nothing(sync: str, cal
     assert failures >= 1
 
 
-@pytest.mark.parametrize("name", ["get_many", "open_many", "put_many"])
+@pytest.mark.parametrize("name", ["get_many", "reserve_many", "put_many"])
 def test_a_call_that_is_interrupted_while_it_writes_has_changed_nothing(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,7 +17,7 @@ import pytest
 
 from logwright.core.io.disk import REAL_DISK
 from logwright.core.io.durability import interval
-from logwright.errors import Closed, Full, Locked, Poisoned, StorageFailed, WrongUse
+from logwright.errors import Closed, Empty, Full, Locked, Poisoned, StorageFailed, WrongUse
 from logwright.kestrel.files.reader import Reader
 from logwright.kestrel.files.writer import Writer
 from logwright.kestrel.model import care, hub
@@ -84,7 +84,7 @@ def consume_reliably(queue: Queue) -> list[bytes]:
     """Reserve items and confirm them, but every third one only after it was put back once."""
     found: list[bytes] = []
     while True:
-        (item,) = queue.open_many(1, timeout=None)
+        (item,) = queue.reserve_many(1, timeout=None)
         if item.data != END and item.attempts == 0 and int(item.data.split()[1]) % 3 == 0:
             queue.abort(item)
             continue
@@ -149,7 +149,7 @@ def test_threads_that_abort_what_others_open_lose_nothing(make: MakeQueue) -> No
 
         def open_and_abort() -> None:
             for most in range(100):
-                items = queue.open_many(most % 5 + 1)
+                items = queue.reserve_many(most % 5 + 1)
                 queue.abort(*items)
 
         results([in_a_thread(open_and_abort) for _ in range(6)])
@@ -159,7 +159,7 @@ def test_threads_that_abort_what_others_open_lose_nothing(make: MakeQueue) -> No
 def test_only_one_of_many_threads_can_confirm(make: MakeQueue) -> None:
     with make() as queue:
         queue.put_many([b"one", b"two"])
-        item, other = queue.open_many(2)
+        item, other = queue.reserve_many(2)
 
         def confirm() -> bool:
             try:
@@ -237,7 +237,7 @@ def test_a_closed_child_of_an_open_parent_is_closed(make: MakeQueue) -> None:
     with make("orders") as parent:
         audit = make("orders+audit")
         parent.put_many([b"one", b"two", b"three"])
-        audit.open_many(2)
+        audit.reserve_many(2)
         waiting = [in_a_thread(lambda: audit.get_many(5, timeout=None) and audit.get(timeout=None))]
         come_to_wait(audit)
         audit.close()
@@ -290,9 +290,8 @@ def test_who_waits_gets_what_comes(make: MakeQueue) -> None:
 def test_an_aborted_item_wakes_who_waits(make: MakeQueue) -> None:
     with make() as queue:
         queue.put(b"one")
-        item = queue.open()
-        assert item is not None
-        waiting = in_a_thread(lambda: queue.open(timeout=None))
+        item = queue.reserve()
+        waiting = in_a_thread(lambda: queue.reserve(timeout=None))
         come_to_wait(queue)
         queue.abort(item)
         again = waiting.result(DEADLINE_SECONDS)
@@ -304,7 +303,8 @@ def test_an_aborted_item_wakes_who_waits(make: MakeQueue) -> None:
 def test_nothing_comes_in_time(make: MakeQueue, timeout: float) -> None:
     with make() as queue:
         assert queue.get(timeout) is None
-        assert queue.open(timeout) is None
+        with pytest.raises(Empty):
+            queue.reserve(timeout)
         assert queue.get_many(2, timeout) == []
         assert queue.stats().waiting == 0
 
@@ -362,7 +362,7 @@ def test_calls_that_are_being_synced_when_the_queue_is_closed_are_done(make: Mak
 def test_closing_wakes_all_who_wait(make: MakeQueue, end: Callable[[Queue], None], sync: str) -> None:
     queue = make(sync=sync)
     waiting: list[Future[Any]] = [in_a_thread(lambda: queue.get(timeout=None)) for _ in range(4)]
-    waiting += [in_a_thread(lambda: queue.open_many(3, timeout=1000)) for _ in range(4)]
+    waiting += [in_a_thread(lambda: queue.reserve_many(3, timeout=1000)) for _ in range(4)]
     come_to_wait(queue, 8)
     end(queue)
     for thread in waiting:
@@ -514,8 +514,7 @@ def test_an_item_that_was_found_is_not_lost_when_others_cannot_be_moved(make: Ma
         with Writer(tmp_path / "other"):
             queue.put(b"four")  # what expired makes room, and that is done
             assert queue.get() == b"one"
-            item = queue.open()
-            assert item is not None
+            item = queue.reserve()
             assert (item.data, queue.get_many(5), queue.stats().moved) == (b"two", [b"three", b"four"], 0)
             with pytest.raises(Locked):
                 queue.get()
@@ -532,7 +531,7 @@ def test_an_item_that_was_found_is_not_lost_when_others_cannot_be_moved(make: Ma
 def test_items_can_be_confirmed_and_aborted_by_themselves(make: MakeQueue) -> None:
     with make() as queue:
         queue.put_many([b"one", b"two", b"three"])
-        first, second, third = queue.open_many(3)
+        first, second, third = queue.reserve_many(3)
         assert isinstance(first, Item)
         queue.confirm(first, third.xid)
         queue.abort(second)
@@ -542,11 +541,9 @@ def test_items_can_be_confirmed_and_aborted_by_themselves(make: MakeQueue) -> No
 def test_a_block_leaves_alone_what_was_decided_in_it(make: MakeQueue) -> None:
     with make() as queue:
         queue.put_many([b"one", b"two"])
-        with queue.reserved() as item:
-            assert item is not None
+        with queue.reserve() as item:
             queue.abort(item)
-        with queue.reserved() as item:
-            assert item is not None
+        with queue.reserve() as item:
             assert (item.data, item.attempts) == (b"one", 1)
             queue.confirm(item)
         assert (list(queue), queue.stats().open) == ([b"two"], 0)
@@ -555,7 +552,7 @@ def test_a_block_leaves_alone_what_was_decided_in_it(make: MakeQueue) -> None:
 def test_a_queue_in_a_line(make: MakeQueue, tmp_path: Path) -> None:
     with make() as queue:
         queue.put_many([b"one", b"two", b"three"])
-        queue.open()
+        queue.reserve()
         assert repr(queue) == f"<Queue {tmp_path / 'cars'}: 2 items, 1 open>"
     assert repr(queue) == f"<Queue {tmp_path / 'cars'}: closed>"
     assert (queue.name, queue.path, queue.recovered, queue.kept) == ("cars", tmp_path / "cars", None, None)

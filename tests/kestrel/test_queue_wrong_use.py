@@ -91,8 +91,8 @@ ASKED: dict[str, Callable[[Any], Any]] = {
     "get_many(True)": lambda queue: queue.get_many(True),
     "get_many(-1)": lambda queue: queue.get_many(-1),
     "get_many(1, timeout='1')": lambda queue: queue.get_many(1, timeout="1"),
-    "open_many('1')": lambda queue: queue.open_many("1"),
-    "open(timeout=[])": lambda queue: queue.open(timeout=[]),
+    "reserve_many('1')": lambda queue: queue.reserve_many("1"),
+    "open(timeout=[])": lambda queue: queue.reserve(timeout=[]),
     "get(timeout='1')": lambda queue: queue.get(timeout="1"),
     "get(timeout='')": lambda queue: queue.get(timeout=""),
     "get(timeout=True)": lambda queue: queue.get(timeout=True),
@@ -112,7 +112,7 @@ ASKED: dict[str, Callable[[Any], Any]] = {
 def test_calls_that_make_no_sense_change_nothing(call: str, tmp_path: Path) -> None:
     with Queue(tmp_path, "cars", max_attempts=3) as queue:
         queue.put_many([b"a", b"b"])
-        queue.open()
+        queue.reserve()
         size = queue.stats().journal_bytes
         with pytest.raises(WrongUse):
             ASKED[call](queue)
@@ -121,7 +121,7 @@ def test_calls_that_make_no_sense_change_nothing(call: str, tmp_path: Path) -> N
     async def ask() -> None:
         async with AsyncQueue(tmp_path, "vans", max_attempts=3) as queue:
             await queue.put_many([b"a", b"b"])
-            await queue.open()
+            await queue.reserve()
             with pytest.raises(WrongUse):
                 await ASKED[call](queue)
             assert (len(queue), queue.stats().open) == (1, 1)

@@ -59,7 +59,7 @@ def test_the_queue_hands_out_what_it_had_and_then_the_batch(tmp_path: Path) -> N
     with Queue(tmp_path, "cars", sync="always") as queue:
         queue.put_many([b"one", b"two", b"three"])
         assert queue.get() == b"one"
-        queue.open()
+        queue.reserve()
     rows: list[Row] = [("cars", b"four", 4, None), ("cars", b"five", 5, None)]
     publish(tmp_path, "run", [stage(REAL_DISK, "run", 0, rows, root=tmp_path)], QueuesTarget())
     with Queue(tmp_path, "cars") as queue:

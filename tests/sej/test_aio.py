@@ -277,7 +277,7 @@ def test_an_open_that_is_cancelled_holds_nothing(tmp_path: Path) -> None:
             return getattr(REAL_DISK, name)
 
     async def work() -> None:
-        opening = asyncio.create_task(AsyncWriter.open(tmp_path / "journal", disk=SlowDisk()))
+        opening = asyncio.ensure_future(AsyncWriter.open(tmp_path / "journal", disk=SlowDisk()))
         await happens(arrived)
         opening.cancel()
         opened.set()

@@ -4,8 +4,8 @@
 
     with kestrel.Queue("queues", "cars", sync="always") as queue:   # creates it; one process at a time
         queue.put(b"an item", expires=3600)                         # on the disk when it returns
-        item = queue.open(timeout=5)                                # reserved; `get` removes it at once
-        queue.confirm(item.xid)                                     # or `abort`: back to the head
+        with queue.reserve(timeout=5) as item:                      # an exception puts it back to the head
+            handle(item.data)                                       # `get` would have removed it at once
 
     with kestrel.Writer("queues/cars", sync="always") as writer:    # one writer; creates the journal
         writer.addx(b"an item")                                     # on the disk when it returns

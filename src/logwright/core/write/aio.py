@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Generator
+from types import TracebackType
+from typing import Any, Protocol, Self, TypeVar
 
 Result = TypeVar("Result")
 
@@ -14,6 +15,37 @@ class _Closable(Protocol):
 
 
 Openable = TypeVar("Openable", bound=_Closable)
+
+
+class _Open:
+    """`Thing.open(…)` is `Thing(…)`, with the same arguments, to the type checker as well."""
+
+    def __get__(self, instance: object, owner: type[Result]) -> type[Result]:
+        return owner
+
+
+class AsyncOpening:
+    """The base of what is opened in an event loop.
+
+    thing = await Thing.open(…)             to be closed by `await thing.close()`
+    async with Thing.open(…) as thing:      closed at the end of the block; `Thing(…)` is the same
+    """
+
+    open = _Open()
+
+    def __await__(self) -> Generator[Any, None, Self]:
+        return self.__aenter__().__await__()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        raise NotImplementedError
 
 
 async def to_the_end(work: Awaitable[Result]) -> Result:

@@ -1,16 +1,16 @@
 """AsyncQueue: a queue for the tasks of an event loop. What its calls mean and promise is said in `queue.py`.
 
-    async with AsyncQueue("spool", "orders", sync="always") as queue:
+    async with AsyncQueue("spool", "orders", sync="always") as queue:       # or: queue = await AsyncQueue.open(…)
         await queue.put(b"an order")
-        item = await queue.open(timeout=5)
-        await queue.confirm(item.xid)
+        async with queue.reserve(timeout=5) as item:                        # or: item = await queue.reserve(…)
+            await handle(item.data)
 
 With `sync="always"` all tasks that call at the same time share one sync, which is done in a thread while the loop goes
 on. The memory is changed at once, and in the order of the calls.
 
 A task that is cancelled loses no item. While it waits for one it takes none. If it is cancelled while its call is being
-synced, what a `put`, `confirm` or `abort` does is done; an item that an `open` has reserved goes back to the head, and
-that counts as an attempt; so does one that a `get` has removed (see `Engine.give_back`).
+synced, a `put`, `confirm` or `abort` takes effect. An item that is being reserved goes back to the head, which counts
+as an attempt; so does one that a `get` has removed (see `Engine.give_back`).
 
 A queue belongs to the event loop in which it was opened. Other loops get `WrongUse`.
 """
@@ -18,20 +18,20 @@ A queue belongs to the event loop in which it was opened. Other loops get `Wrong
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
-from typing import Generic, NamedTuple, NoReturn, Self, TypeVar, Unpack
+from typing import Any, Generic, NamedTuple, NoReturn, Self, TypeVar, Unpack
 
 from ...core.bytes.buffers import Buffer, as_bytes
 from ...core.bytes.outcome import Damage
 from ...core.io.disk import REAL_DISK, Disk
 from ...core.io.durability import ALWAYS, AsyncGroupCommit, SyncLike, parse_sync
-from ...core.write.aio import opened, to_the_end
-from ...errors import Closed, LogwrightError, WrongUse
+from ...core.write.aio import AsyncOpening, opened, to_the_end
+from ...errors import Closed, Empty, LogwrightError, WrongUse
 from ..bytes.layout import check_queue_name
 from ..bytes.records import Dialect
 from .engine import Engine, Hand
@@ -52,8 +52,8 @@ class Wish(NamedTuple, Generic[Found]):
     give_back: Callable[[Found], None]
 
 
-class AsyncQueue:
-    """The queue `name` in a directory, opened by `async with`. The options are those of `Queue`."""
+class AsyncQueue(AsyncOpening):
+    """The queue `name` in a directory, opened by `async with` or `await`. The options are those of `Queue`."""
 
     def __init__(
         self,
@@ -182,13 +182,19 @@ class AsyncQueue:
         item = await self._settled(engine, Wish(engine.peek, lambda item: None), 0)
         return None if item is None else item.data
 
-    async def open(self, timeout: float | None = 0) -> Item | None:
-        """Reserve the head; see `Queue.open`."""
-        found = await self.open_many(1, timeout)
-        return found[0] if found else None
+    def reserve(self, timeout: float | None = 0) -> Reserving:
+        """Reserve the head, to be awaited or used with `async with`; see `Queue.reserve`."""
+        return Reserving(self, timeout)
 
-    async def open_many(self, most: int, timeout: float | None = 0) -> list[Item]:
-        """Reserve up to so many items from the head on; waits for the first one only."""
+    async def reserve_one(self, timeout: float | None) -> Item:
+        """The coroutine of `reserve`."""
+        found = await self.reserve_many(1, timeout)
+        if not found:
+            raise Empty(f"{self.path}: there is no item to reserve")
+        return found[0]
+
+    async def reserve_many(self, most: int, timeout: float | None = 0) -> list[Item]:
+        """Reserve up to `most` items from the head; waits for the first one only. An empty list when there is none."""
         check_count(most)
         check_timeout(timeout)
         engine = self._engine_here()
@@ -208,20 +214,27 @@ class AsyncQueue:
         if engine.moves:
             await asyncio.to_thread(engine.finish_moves)
 
-    @asynccontextmanager
-    async def reserved(self, timeout: float | None = 0) -> AsyncIterator[Item | None]:
-        """The head for the length of a block: confirmed at its end, aborted if that is an exception.
+    async def consume(self, timeout: float | None = None) -> AsyncGenerator[Item, None]:
+        """Reserve one item after the other, for an `async for` loop; see `Queue.consume`."""
+        self._handle_here()
+        while True:
+            try:
+                item = await self.reserve(timeout)
+            except (Empty, Closed):
+                return
+            try:
+                yield item
+            except BaseException:
+                await self.settle(item, is_done=False)
+                raise
+            await self.settle(item, is_done=True)
 
-        None when there is nothing. What the block has confirmed or aborted itself is left at that.
-        """
-        item = await self.open(timeout)
-        try:
-            yield item
-        except BaseException:
-            if item is not None and self._engine_here().is_open(item.xid):
+    async def settle(self, item: Item, *, is_done: bool) -> None:
+        """Confirm an item that is still reserved, or abort it."""
+        if not is_done:
+            if self._handle is not None and self._engine_here().is_open(item.xid):
                 await to_the_end(self.abort(item))
-            raise
-        if item is not None and self._engine_here().is_open(item.xid):
+        elif self._engine_here().is_open(item.xid):
             await self.confirm(item)
 
     async def _taken(self, engine: Engine, wish: Wish[Found], timeout: float | None) -> Found | None:
@@ -305,8 +318,8 @@ class AsyncQueue:
             for entry in batch:
                 yield entry
 
-    async def flush(self) -> int:
-        """Remove all items that wait; how many those were. Those that are open stay."""
+    async def clear(self) -> int:
+        """Remove all items that wait, and return their number. Reserved items stay."""
         engine = self._engine_here()
         count = await asyncio.to_thread(engine.flush_all)
         await self._commit(engine)
@@ -329,8 +342,8 @@ class AsyncQueue:
 
     # --- durability, and the end --------------------------------------------------------------------------------------
 
-    async def flush_buffer(self) -> None:
-        """Give all operations so far to the operating system."""
+    async def flush(self) -> None:
+        """Pass all operations so far to the operating system."""
         await asyncio.to_thread(self._engine_here().flush)
 
     async def sync(self) -> None:
@@ -370,10 +383,36 @@ class AsyncQueue:
             self._loop = asyncio.get_running_loop()
         return self
 
+
+class Reserving(Coroutine[Any, Any, Item]):
+    """A call of `AsyncQueue.reserve`: awaited, it is the item; entered, it also confirms or aborts that."""
+
+    def __init__(self, queue: AsyncQueue, timeout: float | None) -> None:
+        self._queue = queue
+        self._call = queue.reserve_one(timeout)
+        self._item: Item | None = None
+
+    def __await__(self) -> Generator[Any, Any, Item]:
+        return self._call.__await__()
+
+    def send(self, value: Any) -> Any:
+        return self._call.send(value)
+
+    def throw(self, *error: Any) -> Any:
+        return self._call.throw(*error)
+
+    def close(self) -> None:
+        self._call.close()
+
+    async def __aenter__(self) -> Item:
+        self._item = await self._call
+        return self._item
+
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.close()
+        if self._item is not None:
+            await self._queue.settle(self._item, is_done=error is None)
 
 
 def _removing(engine: Engine, most: int) -> Wish[Hand]:

@@ -1,20 +1,33 @@
-"""Item: what a queue hands out when more than the data is wanted."""
+"""Item: an entry of a queue with its data and what is known about it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Protocol, Self
 
 from ...errors import WrongUse
 from .shelf import Entry
 
 
+class Owner(Protocol):
+    """The queue that an item is reserved in."""
+
+    def settle(self, item: Item, error: BaseException | None) -> None:
+        """Confirm an item that is still reserved, or abort it because of an error."""
+
+
 @dataclass(frozen=True, slots=True)
 class Item:
-    """An item of a queue. `xid` is what to confirm or abort it by, 0 when it is not open.
+    """An item of a queue. `xid` is the id to confirm or abort it by, 0 when it is not reserved.
 
-    `added` and `expires` are milliseconds since the epoch; `added` is None where nobody knows, `expires` for never.
-    `attempts` is how often it was open before and came back: by an abort, or because its reader was gone.
+    `added` and `expires` are milliseconds since the epoch. `added` is None when it is unknown, `expires` when the item
+    never expires. `attempts` counts how often the item was reserved before and went back to the queue: by an abort, or
+    because its reader died.
+
+    An item that `Queue.reserve` has returned is a context manager. The end of the block confirms it; an exception
+    aborts it. A block may also confirm or abort the item itself.
     """
 
     data: bytes
@@ -22,6 +35,25 @@ class Item:
     added: int | None = None
     expires: int | None = None
     attempts: int = 0
+    _owner: Owner | None = field(default=None, repr=False, compare=False)
+
+    def __enter__(self) -> Self:
+        if self._owner is None:
+            raise WrongUse("only an item that Queue.reserve or reserve_many has returned can be used in a with block")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._owner is not None:
+            self._owner.settle(self, error)
+
+
+def own(items: list[Item], owner: Owner) -> list[Item]:
+    """Let items be used as context managers."""
+    for item in items:
+        object.__setattr__(item, "_owner", owner)  # it is frozen for everyone else
+    return items
 
 
 def as_item(entry: Entry, xid: int = 0) -> Item:

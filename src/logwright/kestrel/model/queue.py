@@ -4,11 +4,14 @@
         queue.put(b"an order", expires=3600)
         data = queue.get(timeout=5)                     gone once it is returned
 
-        with queue.reserved(timeout=5) as item:         confirmed at the end of the block; an exception aborts it:
-            handle(item.data)                           back to the head, and `item.attempts` counts this
+        with queue.reserve(timeout=5) as item:          confirmed at the end of the block; an exception puts it back
+            handle(item.data)                           to the head, and `item.attempts` counts that
 
-        item = queue.open(timeout=5)                    the same by hand: reserved, until one says what became of it
-        queue.confirm(item)                             or `abort`
+        item = queue.reserve(timeout=5)                 the same by hand: reserved until `confirm` or `abort`
+        queue.confirm(item)
+
+        for item in queue.consume():                    reserves one item after the other, and confirms each
+            handle(item.data)                           when the loop asks for the next one
 
 What a call guarantees when it returns, by the sync policy:
 
@@ -18,7 +21,7 @@ What a call guarantees when it returns, by the sync policy:
     always          the operation is on the disk; threads that call at the same time share one sync
 
 With `buffer_bytes` operations gather up to so many bytes before the system gets them, which is a few times faster. Then
-`none` and `interval` promise the survival of the process only for what `flush_buffer` or `sync` has sent on.
+`none` and `interval` promise the survival of the process only for what `flush` or `sync` has passed on.
 
 What a crash leaves: every operation up to some point, none doubled, none left out. Items that were open go back to the
 head when the queue is opened again, the one with the lowest id first, and the journal says so.
@@ -34,8 +37,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sized
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Generator, Iterable, Iterator, Sized
+from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn, TypeVar, Unpack, cast
 
@@ -44,11 +47,11 @@ from ...core.bytes.outcome import Damage
 from ...core.io.disk import REAL_DISK, Disk
 from ...core.io.durability import ALWAYS, SyncLike, parse_sync
 from ...core.write.closing import Closing
-from ...errors import Closed, LogwrightError
+from ...errors import Closed, Empty, LogwrightError
 from ..bytes.records import Dialect
 from .engine import Engine, Hand
 from .hub import Handle, Settings
-from .items import Item, as_item, xids_of
+from .items import Item, as_item, own, xids_of
 from .limits import Expires, Limits, Options, check_count, check_timeout
 from .stats import Stats, stats_of
 
@@ -195,18 +198,43 @@ class Queue(Closing):
         item = self._settled(engine, engine.peek(), engine.peek, 0)
         return None if item is None else item.data
 
-    def open(self, timeout: float | None = 0) -> Item | None:
-        """Reserve the head: nobody else gets it. Then `confirm` or `abort` it; None for nothing."""
-        found = self.open_many(1, timeout)
-        return found[0] if found else None
+    def reserve(self, timeout: float | None = 0) -> Item:
+        """Reserve the head: no other caller gets it. `Empty` when there is no item within the timeout.
 
-    def open_many(self, most: int, timeout: float | None = 0) -> list[Item]:
-        """Reserve up to so many items from the head on; waits for the first one only."""
+        Use the item in a `with` block, or call `confirm` or `abort` with it.
+        """
+        found = self.reserve_many(1, timeout)
+        if not found:
+            raise Empty(f"{self.path}: there is no item to reserve")
+        return found[0]
+
+    def reserve_many(self, most: int, timeout: float | None = 0) -> list[Item]:
+        """Reserve up to `most` items from the head; waits for the first one only. An empty list when there is none."""
         check_count(most)
         check_timeout(timeout)
         engine = self._engine
         hand: list[int] = []
-        return self._taken(engine, engine.reserve_many, most, hand, engine.put_back_unseen, timeout)
+        return own(self._taken(engine, engine.reserve_many, most, hand, engine.put_back_unseen, timeout), self)
+
+    def consume(self, timeout: float | None = None) -> Generator[Item, None, None]:
+        """Reserve one item after the other, for a `for` loop. Each is confirmed when the loop asks for the next one.
+
+        A loop that is left, by an exception, `break` or `return`, aborts the item that it has: it goes back to the
+        head. Confirm it first if its work is done. The loop ends when no item arrives within the timeout (None waits
+        without end), and when another thread closes the queue.
+        """
+        if self._is_closed:
+            _refuse_closed(self.path)
+        return self._consumed(timeout)
+
+    def _consumed(self, timeout: float | None) -> Generator[Item, None, None]:
+        while True:
+            try:
+                item = self.reserve(timeout)
+            except (Empty, Closed):
+                return
+            with item:
+                yield item
 
     def confirm(self, *items: Item | int) -> None:
         """Finish items that were reserved, given by themselves or by their ids: they are gone.
@@ -227,21 +255,13 @@ class Queue(Closing):
         self._committed(engine, True)
         engine.finish_moves()
 
-    @contextmanager
-    def reserved(self, timeout: float | None = 0) -> Iterator[Item | None]:
-        """The head for the length of a `with` block: confirmed at its end, aborted if that is an exception.
-
-        None when there is nothing. What the block has confirmed or aborted itself is left at that.
-        """
-        item = self.open(timeout)
-        try:
-            yield item
-        except BaseException:
-            if item is not None and self._engine.is_open(item.xid):
-                self.abort(item)
-            raise
-        if item is not None and self._engine.is_open(item.xid):
-            self.confirm(item)
+    def settle(self, item: Item, error: BaseException | None) -> None:
+        """What the end of a `with` block of an item does."""
+        if self._is_closed:  # the item went back to the head
+            if error is None:
+                _refuse_closed(self.path)
+        elif self._engine.is_open(item.xid):
+            self.abort(item) if error is not None else self.confirm(item)
 
     def _taken(
         self,
@@ -327,8 +347,8 @@ class Queue(Closing):
         """All items that wait, from head to tail, as they are now. Nothing is removed."""
         return map(as_item, self._engine.iterate())
 
-    def flush(self) -> int:
-        """Remove all items that wait; how many those were. Those that are open stay."""
+    def clear(self) -> int:
+        """Remove all items that wait, and return their number. Reserved items stay."""
         engine = self._engine
         return self._committed(engine, engine.flush_all())
 
@@ -352,8 +372,8 @@ class Queue(Closing):
             engine.commit()
         return result
 
-    def flush_buffer(self) -> None:
-        """Give all operations so far to the operating system. Without `buffer_bytes` they are there already."""
+    def flush(self) -> None:
+        """Pass all operations so far to the operating system. Without `buffer_bytes` each call has done that."""
         self._engine.flush()
 
     def sync(self) -> None:

@@ -34,7 +34,7 @@ from ...core.bytes.outcome import Damage, Mode, RecordsOnly
 from ...core.io.disk import REAL_DISK, Disk
 from ...core.io.durability import ALWAYS, NONE, AsyncGroupCommit, SyncLike, parse_sync
 from ...core.io.watch import POLL_SECONDS, Watch
-from ...core.write.aio import opened, to_the_end
+from ...core.write.aio import AsyncOpening, opened, to_the_end
 from ...core.write.closing import at_the_end_of_a_block
 from ...errors import Closed, LogwrightError, WrongUse
 from ..bytes import kernel
@@ -67,7 +67,7 @@ Result = TypeVar("Result")
 # --- writing --------------------------------------------------------------------------------------------------------
 
 
-class AsyncWriter:
+class AsyncWriter(AsyncOpening):
     """A `Writer` for the tasks of one event loop; see there for the options and for what a sync policy guarantees.
 
     It is opened by `async with`, or by `await AsyncWriter.open(...)` and closed by `await writer.close()`.
@@ -96,11 +96,6 @@ class AsyncWriter:
         self._writer: Writer | None = None
         self._group: AsyncGroupCommit | None = None
         self._making_room = asyncio.Lock()
-
-    @classmethod
-    async def open(cls, directory: Path | str, **options: Any) -> Self:
-        """Open the journal for writing; `Locked` when another writer has it."""
-        return await cls(directory, **options).__aenter__()
 
     @property
     def writer(self) -> Writer:
@@ -192,7 +187,7 @@ async def changed(watch: Watch, most_seconds: float) -> None:
 # --- following ------------------------------------------------------------------------------------------------------
 
 
-class AsyncScanner(Generic[T]):
+class AsyncScanner(AsyncOpening, Generic[T]):
     """A `Scanner` for `async for`; see there for offset, timeout and mode. `read_batch` gives many messages at once."""
 
     @overload
@@ -330,19 +325,11 @@ class AsyncScanner(Generic[T]):
         self._thread.shutdown()
         self._scanner.close()
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
-
 
 # --- consuming ------------------------------------------------------------------------------------------------------
 
 
-class AsyncConsumer:
+class AsyncConsumer(AsyncOpening):
     """A `Consumer` whose handler, and `on_failure`, are coroutine functions; see there for everything else.
 
     It is opened by `async with`. When `run` is cancelled, what is done is committed, and the message whose handler was
@@ -491,8 +478,3 @@ class AsyncConsumer:
         if self._delivery is None:
             self._delivery = await opened(self._open_delivery)
         return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()

@@ -14,13 +14,12 @@ done all the same.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from ...core.io.durability import ALWAYS, AsyncGroupCommit, parse_sync
-from ...core.write.aio import opened, to_the_end
+from ...core.write.aio import AsyncOpening, opened, to_the_end
 from ...errors import Closed
 from .store import VersionedKVStore
 
@@ -50,7 +49,7 @@ class _LoopStore(VersionedKVStore):
         return super()._change(*slow)
 
 
-class AsyncVersionedKVStore:
+class AsyncVersionedKVStore(AsyncOpening):
     """The store `name` in a directory, opened by `async with` or `await`. The options are those of the other one."""
 
     def __init__(self, directory: Path | str, name: str, *arguments: Any, **options: Any) -> None:
@@ -60,14 +59,6 @@ class AsyncVersionedKVStore:
         self._options = options
         self._store: _LoopStore | None = None
         self._group: AsyncGroupCommit | None = None
-
-    @classmethod
-    def open(cls, directory: Path | str, name: str, *arguments: Any, **options: Any) -> Self:
-        """The store, to be awaited or entered."""
-        return cls(directory, name, *arguments, **options)
-
-    def __await__(self) -> Generator[Any, None, Self]:
-        return self.__aenter__().__await__()
 
     @property
     def store(self) -> VersionedKVStore:
@@ -160,8 +151,3 @@ class AsyncVersionedKVStore:
             if self.policy == ALWAYS:
                 self._group = AsyncGroupCommit(self._store.sync)
         return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
