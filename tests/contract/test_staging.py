@@ -157,7 +157,7 @@ def test_staged_files_that_are_gone_or_shorter_are_refused(staging: StagingSubje
     with pytest.raises(DamagedJournal, match="5 bytes are here"):
         staging.publish(disk, "run", staged)
     disk.remove(path)
-    with pytest.raises(NotFound, match="what a task staged is gone; nothing was published"):
+    with pytest.raises(NotFound, match="this staged file is gone; nothing was published"):
         staging.publish(disk, "run", staged)
     assert staging.contents(disk) == staging.none
 
@@ -267,7 +267,7 @@ def test_a_batch_that_cannot_be_completed_says_that_it_is_committed(staging: Sta
         with pytest.raises(Locked, match="is held by a live writer") as told:
             staging.recover(disk)
         assert "The batch is committed" in told.value.__notes__[0]
-        assert f"To go on without it move {STAGING}/run.manifest away" in told.value.__notes__[0]
+        assert f"To continue without it move {STAGING}/run.manifest away" in told.value.__notes__[0]
         for other in others:
             with pytest.raises(Locked, match=rf"{re.escape(first)}\S* is held by a live writer"):
                 staging.open_writer(disk, other)

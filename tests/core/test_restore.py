@@ -42,7 +42,7 @@ def test_a_journal_that_would_leave_its_directory_is_refused(name: str) -> None:
 
 def test_a_journal_within_another_one_is_refused() -> None:
     check_journals(["a", "ab", "b/c", "b/d", ".hidden", "a.b"])
-    with pytest.raises(WrongUse, match="the journal a/b/c lies within another one, a"):
+    with pytest.raises(WrongUse, match="the journal a/b/c is within another one, a"):
         check_journals(["a", "ab", "a/b/c"])
 
 
@@ -160,7 +160,7 @@ def test_what_was_committed_and_is_gone_is_told(tmp_path: Path) -> None:
     interrupted(tmp_path)
     (run,) = [path for path in (tmp_path / ".logwright" / "restore").iterdir() if path.is_dir()]
     (run / "journals" / "0").rename(tmp_path / "moved away")
-    with pytest.raises(NotFound, match="a/b: what was restored of it is gone"):
+    with pytest.raises(NotFound, match="a/b: the restored copy is gone"):
         Restoring(REAL_DISK, tmp_path, "request")
 
 

@@ -304,7 +304,7 @@ def test_a_store_that_somebody_else_has_made_after_the_commit_is_never_touched()
     for _ in range(2):
         with pytest.raises(WrongUse, match="has these stores already: cats 0") as told:
             recover_staging(ROOT, disk=disk)
-        assert f"To go on without it move {STAGING}/run.manifest away" in told.value.__notes__[0]
+        assert f"To continue without it move {STAGING}/run.manifest away" in told.value.__notes__[0]
         assert read_file(disk, ROOT / "cats 0.jrn") == foreign
     with pytest.raises(WrongUse, match="has these stores already: cats 0"):
         STORES.open_writer(disk, "cats 0")

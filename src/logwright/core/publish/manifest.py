@@ -1,13 +1,13 @@
-"""The manifest: a batch that is committed, and which journals its records belong to.
+"""The manifest of a batch that is committed: which journals get which staged files.
 
-It lies in the root whose journals the batch is for. From the moment that it has its name the batch is in force, though
-its records may not all be in place yet; once they are, it goes. So whoever finds one is to complete its batch before
-anything else is written to the journals that it speaks of: see `staging.py`, which does it for every format.
+It is in the root of the journals. The batch is committed when the manifest gets its name, though its records may not be
+in place yet; once they are, the manifest is removed. A process that finds a manifest must complete its batch before it
+writes to the journals that it names: `staging.py` does this for every format.
 
     ROOT/.logwright/staging/RUN.manifest                    a batch that is committed and not yet all in place
     ROOT/.logwright/staging/RUN.ORDER-TOKEN.NUMBER.staged   what a task staged for one journal
 
-A format has its share in this by its `Target`, in its room `staging`.
+A format implements `Target`.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class StagedFile:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Which batch of which streaming query this is: the numbers of a query only rise."""
+    """A batch of a streaming query. The numbers of a query only rise."""
 
     query: str
     number: int
@@ -58,7 +58,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One journal's share of a batch, and the number that it begins with there, whatever its format counts."""
+    """The part of a batch for one journal, and the record number, in the format's terms, that it begins with."""
 
     name: str
     start: int
@@ -72,12 +72,12 @@ class Part:
 FilesOf: TypeAlias = Mapping[str, Sequence[StagedFile]]
 """The staged files of each journal, by its name, in their order."""
 OpenedParts: TypeAlias = tuple[tuple[Part, ...], Callable[[Part], None]]
-"""The parts of a batch that is about to be committed, and what puts one of them in place."""
+"""The parts of a batch that is about to be committed, and the function that puts one of them in place."""
 
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """What a task has staged. The parts of a batch are published by their `order`."""
+    """The files that a task has staged. A batch is published in the `order` of its tasks."""
 
     run: str
     order: int
@@ -85,38 +85,38 @@ class Staged:
 
 
 class Stage(Protocol):
-    """What one task writes: its records in files of its own, one for each journal."""
+    """The files that one task writes, one for each journal."""
 
     def append_batch(self, batch: Any) -> None:
-        """Take the rows of an Arrow record batch."""
+        """Add the rows of an Arrow record batch."""
 
     def finish(self) -> Staged:
-        """What was staged, now that it is on the disk."""
+        """Sync the files, and return what was staged."""
 
     def discard(self) -> None:
-        """Remove what was staged, when the task is given up."""
+        """Remove the files, if the task failed."""
 
 
 class Target(ABC):
-    """How the journals of a root are written by many tasks. A frozen dataclass of what JSON can hold."""
+    """How the journals of a root are written by many tasks. A frozen dataclass whose fields are valid JSON."""
 
     format: ClassVar[str]
     options: ClassVar[Mapping[str, tuple[str, str]]] = {}
-    """The options of a sink on Spark, each with the field that it sets, and what kind of value it is."""
+    """The options of a sink on Spark, each with the field that it sets and the kind of its value."""
     no_streams: ClassVar[str | None] = None
-    """Why streams cannot be written, where they cannot."""
+    """Why streams cannot be written; None if they can."""
 
     @abstractmethod
     def check_name(self, part: str) -> None:
         """Raise `WrongUse` unless a journal of the root may have this name: it must not lead out of the root."""
 
     def check_root(self, disk: Disk, root: Path) -> None:
-        """Raise what forbids to write into a root as it is."""
+        """Raise if the root cannot be written in its current state."""
         return
 
     @abstractmethod
     def refuse_live_writers(self, root: Path, *, disk: Disk) -> None:
-        """Raise what publishing would raise now, as far as it can be known before the work is done."""
+        """Raise early if publishing would fail now, such as `Locked`."""
 
     @abstractmethod
     def check_writable(self, schema: pa.Schema) -> None:
@@ -132,23 +132,24 @@ class Target(ABC):
 
     @abstractmethod
     def needed_bytes(self, files_of: FilesOf) -> int:
-        """How much space putting these in place takes, besides what they take now."""
+        """How many more bytes are needed to put these files in place."""
 
     @abstractmethod
     def open_parts(self, disk: Disk, root: Path, run: str, files_of: FilesOf) -> AbstractContextManager[OpenedParts]:
-        """Lock the journals and see to it that nothing but the disk can keep the batch from being put in place.
+        """Lock the journals, and check everything that could fail except the disk.
 
-        The locks are held until the end. What is put in place is synced. `Locked` at once for a live writer.
+        The locks are held until the end of the block. The function in the result syncs what it puts in place. `Locked`
+        without waiting if a writer is active.
         """
 
     @abstractmethod
     def complete_part(self, disk: Disk, root: Path, part: Part) -> None:
-        """Put in place, and sync, what a killed publisher has not. It may be tried as often as need be."""
+        """Put in place, and sync, what a killed publisher did not. May be repeated."""
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What one run has committed."""
+    """A batch that one run has committed."""
 
     run: str
     batch: Batch | None
@@ -161,12 +162,12 @@ def staging_directory(root: Path) -> Path:
 
 
 def staged_name(run: str, order: int, token: str, number: int) -> str:
-    """The name of the so manieth file that a task stages. `token` keeps the attempts at a task apart."""
+    """The name of the n-th file that a task stages. `token` is unique to an attempt of a task."""
     return f"{run}.{order:06d}-{token}.{number:03x}.staged"
 
 
 def run_of(name: str) -> str | None:
-    """The run that a file in the staging directory belongs to, if it is one that may be left behind."""
+    """The run that a staged or temporary file belongs to; None for other names."""
     match = _STAGED_NAME.fullmatch(name) or _TEMPORARY_NAME.fullmatch(name)
     return None if match is None else match[1]
 
@@ -176,7 +177,7 @@ def manifest_path(root: Path, run: str) -> Path:
 
 
 def write_manifest(disk: Disk, root: Path, manifest: Manifest) -> None:
-    """Commit. When that fails nothing has been put in place yet, so it is taken back, as far as the system lets us."""
+    """Commit the batch. If that fails, nothing is in place yet, and the manifest is removed if possible."""
     path = manifest_path(root, manifest.run)
     data = json.dumps({"version": _VERSION, "format": manifest.target.format, **asdict(manifest)}).encode()
     try:
@@ -196,7 +197,7 @@ def list_manifests(disk: Disk, root: Path) -> list[Manifest]:
 
 
 def read_manifest(disk: Disk, path: Path) -> Manifest:
-    """A manifest, whatever format it is of. Nothing in it leads out of the root."""
+    """A manifest of any format. Its names are checked: none refers to a path outside the root."""
     file = disk.open(path, "read")
     try:
         data = file.read_at(0, file.size())
@@ -216,7 +217,7 @@ def read_manifest(disk: Disk, path: Path) -> Manifest:
         run = path.name.removesuffix(MANIFEST_SUFFIX)
         staged = [_STAGED_NAME.fullmatch(file.name) for part in parts for file in part.files]
         if found["run"] != run or any(match is None or match[1] != run for match in staged):
-            raise ValueError("it names files that are none of its own")
+            raise ValueError("it names files of another run")
         batch = None if found["batch"] is None else Batch(**found["batch"])
         return Manifest(run, batch, target, parts)
     except (ValueError, KeyError, TypeError, AttributeError, UnknownFormat) as error:
@@ -232,12 +233,12 @@ def _target(format: str, fields: dict[str, Any]) -> Target:
 
 
 def is_waiting(disk: Disk, root: Path, format: str, part: str) -> bool:
-    """Whether a batch is committed for a journal of a root, however much of it is in place there."""
+    """Whether a batch is committed for a journal of a root and not yet complete."""
     if not disk.is_directory(staging_directory(root)):
         return False
     try:
         manifests = list_manifests(disk, root)
-    except NotFound:  # completed while we looked
+    except NotFound:  # completed meanwhile
         return True
     return any(
         manifest.target.format == format and part in (waiting.name for waiting in manifest.parts)

@@ -1,19 +1,19 @@
-"""Restoring: journals put together out of what tables hold, and then in their places, all of them or none.
+"""Restoring: journals are written again from tables, and published all or none.
 
-Tables hold records, not bytes. Which bytes those were is known to the format: its `Restore` writes the files.
+Tables hold records, not bytes. The `Restore` of a format encodes them into files.
 
-A file is called what the tables call it, and gets the name that is printed so. Tables may come from anywhere, so a name
-that no file of such a journal can have is `WrongUse`, as is one that leads out of the directory.
+A file gets the name that it has in the tables. Tables may come from anywhere, so a name that no file of such a journal
+can have is `WrongUse`, as is a path outside the directory.
 
-How journals come into their places:
+The files of a restore:
 
     OUT/.logwright/restore/lock             one restore at a time
-    OUT/.logwright/restore/RUN/…            what is being put together: nobody takes it for a journal
-    OUT/.logwright/restore/manifest.json    the commit: all of it is on the disk, and moves to where it belongs
+    OUT/.logwright/restore/RUN/…            journals that are being written; readers ignore them
+    OUT/.logwright/restore/manifest.json    the commit: all journals are on the disk, and are being moved into place
 
-What a crash leaves: before the manifest nothing that looks like a journal, and the next restore removes it; behind it
-journals that are whole, or not there yet, and the next restore moves those first. A journal that is there is never
-touched.
+A crash before the commit leaves nothing that looks like a journal, and the next restore removes it. After a crash later
+each journal is complete or missing, and the next restore first moves the missing ones into place. An existing journal
+is never changed.
 """
 
 from __future__ import annotations
@@ -54,9 +54,8 @@ _MOVED: Final = re.compile(rf"{_JOURNALS}/\d+(/[^/]+)?")
 class Written:
     """A file that was written, with the records `first` <= n < `next`. Names are relative to the journal.
 
-    `beside` names what goes with it and holds no records, such as an index. `gaps` are records within it that are not
-    in the tables, each as the first one and the one behind the last; `problems` is what else did not come back as it
-    was, in words.
+    `beside` names files without records that belong to it, such as an index. `gaps` are ranges of records within it
+    that are not in the tables, each as (first, next). `problems` describes other differences from the original.
     """
 
     file: str
@@ -77,7 +76,7 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """Records `first` <= n < `next` of a part that were in the journal, and are not in the tables."""
+    """Records `first` <= n < `next` of a part that were in the journal but are not in the tables."""
 
     part: str
     first: int
@@ -89,23 +88,23 @@ class Missing:
 
 
 class FileWriter(Protocol):
-    """Writes one file of a journal below a directory that stands for the journal."""
+    """Writes one file of a journal below a temporary directory."""
 
     def append_batch(self, batch: Any) -> None:
         """Add rows of the table `events`, which must be of this file and in the order of their positions."""
 
     def finish(self) -> list[Written]:
-        """What the file has become, durable; also without any rows."""
+        """Sync the file, and return what was written. Also works without any rows."""
 
     def discard(self) -> None:
-        """Close what is open, when the restore is given up."""
+        """Close the file, if the restore failed."""
 
 
 class Restore(ABC):
-    """How journals of a format are written again from tables: the same bytes, or others that mean the same."""
+    """How journals of a format are written again from tables: the same bytes, or equivalent ones."""
 
     renames_files: ClassVar[bool] = False
-    """Whether files get other names in their life, so that tables may know one file under several."""
+    """Whether files are renamed by writers, so that tables may have one file under several names."""
 
     @abstractmethod
     def part_of(self, file: str) -> str:
@@ -113,10 +112,10 @@ class Restore(ABC):
 
     @abstractmethod
     def writer(self, directory: Path, file: str, *, disk: Disk, listed: Sequence[str] = ()) -> FileWriter:
-        """Writes one file. In a format with `unit_of`, `listed` is what the table `files` has of the unit."""
+        """A writer of one file. In a format with `unit_of`, `listed` are the files of the unit in the table `files`."""
 
     def is_single_file(self, file: str) -> bool:
-        """Whether the journal is this very file, and not a directory that contains it."""
+        """Whether the journal is this file, and not a directory that contains it."""
         self.part_of(file)
         return False
 
@@ -125,20 +124,20 @@ class Restore(ABC):
         return {(file, sequence): file for file, sequence in names}
 
     def unit_of(self, file: str) -> str | None:
-        """The writer that writes a file, in a format whose files can only be written one from the other.
+        """The unit that a file belongs to, in a format whose files must be written together by one writer.
 
-        `settled` answers the same; rows come to the writer by `sequence` and position.
+        `settled` returns the same; the writer gets rows by `sequence` and position.
         """
         return None
 
     def missing(self, written: Sequence[Written], extents: Mapping[str, int]) -> list[Missing]:
-        """The records that are not in the tables; `extents` is {part: next} where it is known what there was."""
+        """The records that are not in the tables; `extents` is {part: next} for parts whose extent is known."""
         return numbered_missing(written, extents, self.part_of)
 
     def write_consumers(
         self, directory: Path, part: str, offsets: Mapping[str, int | None], *, disk: Disk = REAL_DISK
     ) -> None:
-        """Write how far the consumers of a part have come; None for one that has not committed yet."""
+        """Write the offsets of the consumers of a part; None for one that has not committed yet."""
         if offsets:
             raise WrongUse(f"{part or 'the journal'} has consumers in these tables, but its format knows none")
 
@@ -146,7 +145,7 @@ class Restore(ABC):
 def numbered_missing(
     written: Sequence[Written], extents: Mapping[str, int], part_of: Callable[[str], str]
 ) -> list[Missing]:
-    """What is missing within files, and behind the last record of a part whose only file ended further on."""
+    """The gaps within files, and the end of a part whose last file was longer."""
     found = [Missing(part_of(one.file), *gap) for one in written for gap in one.gaps]
     ends: dict[str, int] = {}
     for one in written:
@@ -159,15 +158,15 @@ def numbered_missing(
     return sorted(found, key=lambda gap: (gap.part, gap.first))
 
 
-# --- what came of it ------------------------------------------------------------------------------------------------
+# --- the result -----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class RestoredJournal:
     """A journal that was restored.
 
-    `gaps` are records that it had and has no more, `missing_bytes` how much of its files is not in the tables (damage,
-    a torn tail, what was written after the tables), `problems` what else did not come back, in words.
+    `gaps` are records that it had and has lost, `missing_bytes` the bytes of its files that are not in the tables
+    (damage, a torn tail, later records), and `problems` describes other differences from the original.
     """
 
     format: str
@@ -181,7 +180,7 @@ class RestoredJournal:
 
     @property
     def whole(self) -> bool:
-        """Whether all that the journal had is there again."""
+        """Whether everything was restored."""
         return not (self.gaps or self.missing_bytes or self.problems)
 
     def as_json(self) -> dict[str, Any]:
@@ -190,7 +189,7 @@ class RestoredJournal:
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """What a restore has put into place. `completed` says that an earlier one, which was interrupted, had begun it."""
+    """The journals that were restored. `completed` says that an earlier restore, which was interrupted, wrote them."""
 
     out: str
     journals: tuple[RestoredJournal, ...]
@@ -228,9 +227,9 @@ class Restored:
 
 
 def check_journals(names: Iterable[str], flat: Collection[str] = ()) -> None:
-    """Raise `WrongUse` for journals that cannot be put below one directory under these names.
+    """Raise `WrongUse` for journals that cannot be below one directory under these names.
 
-    Other journals may lie in the directory of one that is `flat`: there are no directories of its own in there.
+    Other journals may be in the directory of one that is `flat`, because it has no directories of its own.
     """
     known = set(names)
     check_names(known)
@@ -238,26 +237,26 @@ def check_journals(names: Iterable[str], flat: Collection[str] = ()) -> None:
         for length in range(1, name.count("/") + 1):
             above = "/".join(name.split("/")[:length])
             if above in known and above not in flat:
-                raise WrongUse(f"the journal {name} lies within another one, {above}")
+                raise WrongUse(f"the journal {name} is within another one, {above}")
 
 
 def check_names(names: Iterable[str]) -> None:
-    """Raise `WrongUse` for what cannot be the name of a journal below a directory."""
+    """Raise `WrongUse` for a name that no journal below a directory can have."""
     for name in sorted(names):
         parts = name.split("/")
         if any(part in ("", ".", "..") or "\0" in part for part in parts) or parts[0] == DIRECTORY:
-            raise WrongUse(f"{name!r} cannot be the name of a journal: it is no path below a directory")
+            raise WrongUse(f"{name!r} cannot be the name of a journal: it is not a path below a directory")
 
 
-# --- putting journals together --------------------------------------------------------------------------------------
+# --- writing journals -----------------------------------------------------------------------------------------------
 
 
 class Restoring(Closing):
-    """The hidden place below `out` where journals are put together, held by one restore at a time.
+    """The hidden directory below `out` where journals are written, locked by one restore at a time.
 
-    `request` says what this restore is about. `completed` is what an earlier one with the same request had committed
-    before it was interrupted, and is in place now: there is nothing left to do then. `directory` is for whoever writes
-    files: below it they may do as they like, and hand over what they have written with `take`.
+    `request` identifies the restore. `completed` is the result of an earlier restore with the same request that was
+    interrupted after its commit, and is in place now: then nothing is left to do. Writers of files may use `directory`
+    as they like, and hand over their files with `take`.
     """
 
     def __init__(self, disk: Disk, out: Path, request: Any) -> None:
@@ -285,14 +284,14 @@ class Restoring(Closing):
         self._may_be_committed = False
 
     def close(self) -> None:
-        """Let another restore begin, and leave nothing of what was not committed. A second call does nothing."""
+        """Release the lock, and remove what was not committed. A second call does nothing."""
         if not self._may_be_committed:
-            with contextlib.suppress(LogwrightError):  # what stays is removed by the next restore
+            with contextlib.suppress(LogwrightError):  # the next restore removes it
                 remove_tree(self.disk, self.directory)
         self._lock.release()
 
     def refuse_existing(self, journals: Iterable[str]) -> None:
-        """Raise `WrongUse` for journals that are there, or that would get into another journal."""
+        """Raise `WrongUse` for journals that exist, or that would be within another journal."""
         self._refuse_existing(map(name_of, journals))
 
     def _refuse_existing(self, names: Iterable[str]) -> None:
@@ -307,12 +306,12 @@ class Restoring(Closing):
                 seen.add(above)
 
     def home_of(self, journal: str) -> Path:
-        """The directory that stands for a journal until it is published."""
+        """The temporary directory of a journal."""
         number = self._numbers.setdefault(journal, len(self._numbers))
         return self.directory / _JOURNALS / str(number)
 
     def take(self, journal: str, source: Path, written: Iterable[Written]) -> None:
-        """Take files over that were written below `source`."""
+        """Move files that were written below `source` to the temporary directory of a journal."""
         home = self.home_of(journal)
         for one in written:
             for name in (one.file, *one.beside):
@@ -327,10 +326,10 @@ class Restoring(Closing):
     # --- publishing -------------------------------------------------------------------------------------------------
 
     def publish(self, journals: Mapping[str, RestoredJournal], single_files: Mapping[str, Sequence[str]]) -> Restored:
-        """Make it durable, commit it, and move it into place.
+        """Sync everything, commit, and move the journals into place.
 
-        `single_files` has the journals that are no directories, each with the files that it has become: the first one
-        is the journal itself, and others, where records are missing, stand beside it.
+        `single_files` has the journals that are not directories, each with its files: the first one is the journal
+        itself; there are more if records are missing.
         """
         moves: list[tuple[str, str]] = []
         for name in journals:
@@ -353,7 +352,7 @@ class Restoring(Closing):
             self._finish(self.run, moves)
         except BaseException as error:
             error.add_note(
-                f"All was restored, but not all is in its place in {self.out}: restore again to complete it."
+                f"All journals are written, but not all are in place in {self.out}: restore again to complete it."
             )
             raise
         return Restored(str(self.out), tuple(journals.values()))
@@ -364,14 +363,14 @@ class Restoring(Closing):
         try:
             replace_file(self.disk, path, manifest, self.directory / MANIFEST_NAME)
         except BaseException:
-            with contextlib.suppress(LogwrightError):  # nothing has moved yet, so it can be taken back
+            with contextlib.suppress(LogwrightError):  # nothing was moved yet, so the commit can be undone
                 self.disk.remove(path)
                 self.disk.sync_directory(path.parent)
                 self._may_be_committed = False
             raise
 
     def _finish(self, run: str, moves: Iterable[Sequence[str]]) -> None:
-        """Move what is committed into place, as far as that has not been done, and forget the commit."""
+        """Move the committed journals that are not in place yet, and remove the manifest."""
         for source, target in moves:
             self._move(self._home / run / source, self.out / target)
         self.disk.remove(self._home / MANIFEST_NAME)
@@ -382,7 +381,7 @@ class Restoring(Closing):
     def _move(self, source: Path, target: Path) -> None:
         disk = self.disk
         if disk.exists(source) and disk.identity(source) == disk.identity(target):
-            disk.remove(source)  # a file whose old name came back
+            disk.remove(source)  # a file whose old name reappeared after a crash
         elif disk.exists(source):
             if disk.exists(target):
                 raise WrongUse(f"{target} is there already, and is not overwritten: move it away and restore again")
@@ -391,7 +390,7 @@ class Restoring(Closing):
                 disk.sync_directory((self.out / directory).parent)
             disk.rename(source, target)
         elif not disk.exists(target):
-            raise NotFound(f"{target}: what was restored of it is gone from {source}")
+            raise NotFound(f"{target}: the restored copy is gone from {source}")
         disk.sync_directory(target.parent)
 
     # --- after a crash ----------------------------------------------------------------------------------------------
@@ -399,7 +398,7 @@ class Restoring(Closing):
     def _recover(self) -> Restored | None:
         """Complete what was committed, and remove what was not."""
         completed = None
-        self.disk.sync_directory(self._home)  # a commit that was taken back must not come back without its files
+        self.disk.sync_directory(self._home)  # a removed manifest must not reappear without its files
         if self.disk.exists(self._home / MANIFEST_NAME):
             run, request, moves, journals = _read_manifest(self.disk, self._home / MANIFEST_NAME)
             self._finish(run, moves)
@@ -412,7 +411,7 @@ class Restoring(Closing):
 
 
 def _is_closed(disk: Disk, path: Path) -> bool:
-    """Whether a path is a journal whose directory holds nothing else."""
+    """Whether a path is a journal whose directory may hold nothing else."""
     try:
         return not detect(path, disk=disk).flat
     except (UnknownFormat, NotFound):
@@ -420,7 +419,7 @@ def _is_closed(disk: Disk, path: Path) -> bool:
 
 
 def _sync_tree(disk: Disk, directory: Path) -> None:
-    """Make all names below a directory durable."""
+    """Sync all names below a directory."""
     for name in disk.list_directory(directory):
         if disk.is_directory(directory / name):
             _sync_tree(disk, directory / name)
@@ -439,7 +438,7 @@ def _read_manifest(disk: Disk, path: Path) -> tuple[str, Any, list[list[str]], t
             raise ValueError(f"version {found['version']} is not known here")
         moves = [[str(source), str(target)] for source, target in found["moves"]]
         if not _RUN.fullmatch(found["run"]) or not all(_MOVED.fullmatch(source) for source, _ in moves):
-            raise ValueError("it speaks of files that are none of its own")
+            raise ValueError("it names files of another run")
         check_names(target for _, target in moves)
         journals = tuple(_journal_of(journal) for journal in found["journals"])
         return str(found["run"]), found["request"], moves, journals

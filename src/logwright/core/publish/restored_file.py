@@ -1,7 +1,7 @@
-"""Refilling: what writers of files have in common that are restored from tables, where records are numbered by place.
+"""RestoredFile: writes a file again from tables, for formats whose records are numbered by file and position.
 
-The rows of a file come in the order of their positions. What lies between them was damaged, or is not in the tables:
-the records behind it come right behind those before it, and the place is told as a gap.
+The rows of a file come in the order of their positions. If bytes between two records were damaged, or are not in the
+tables, the records are written without them, and the range is reported as a gap.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .restore import Written
 
 
 class RestoredFile:
-    """Writes one file of a journal. A format has `_encoded`, which gives the bytes of rows, and checks the name."""
+    """Writes one file of a journal. A format has `_encoded`, which returns the bytes of rows, and checks the name."""
 
     records_name: ClassVar[str] = "records"
 
@@ -33,7 +33,7 @@ class RestoredFile:
         self._records = 0
         self._sequence: int | None = None
         self._end = 0
-        """Where the records end that there are by now, in the file that the tables were made of."""
+        """Where the records so far ended in the original file."""
         self._gaps: list[tuple[int, int]] = []
 
     def _encoded(self, batch: Any) -> Iterator[bytes]:
@@ -74,7 +74,7 @@ class RestoredFile:
         self._sequence = sequences[0]
 
     def finish(self) -> list[Written]:
-        """The file, on the disk."""
+        """Sync and close the file."""
         self._file.sync()
         self._file.close()
         self._disk.sync_directory(self._directory)

@@ -1,25 +1,25 @@
-"""Batches that many tasks write and one place publishes: all of a batch or none of it, once. For every format.
+"""Batches that many tasks stage and one publisher publishes: all or nothing, and exactly once. For every format.
 
-A task encodes its records into files of its own, one for each journal, and syncs them. Whoever has gathered what the
-tasks staged publishes it: under the locks of all journals concerned it writes a manifest, and puts the records in
-place, each format in its own way (`Target`).
+A task encodes its records into files of its own, one for each journal, and syncs them. The publisher collects the
+staged files, locks all journals of the batch, writes a manifest, and puts the records in place as the format does it
+(`Target`).
 
     ROOT/.logwright/staging/RUN.ORDER-TOKEN.NUMBER.staged   what a task staged for one journal
     ROOT/.logwright/staging/RUN.manifest                    a batch that is committed and not yet all in place
     ROOT/.logwright/staging/sink.lck                        one publisher at a time
     ROOT/.logwright/published/QUERY.json                    the last batch of a streaming query that is in place
 
-The manifest's name is the commit. What a crash leaves:
-- before it: staged files that nobody knows of; they are removed by the next one who publishes, and nothing is visible;
-- behind it: the batch is put in place by the next one who publishes there, by the next writer of one of its journals
-  (`lock_journal`), or by `recover_staging`. It may be tried as often as need be;
-- once all is synced, the batch of a query is noted as published, then the manifest goes, then the staged files.
+The batch is committed when the manifest gets its name. After a crash:
+- before the commit nothing is visible, and the next publisher removes the staged files;
+- after the commit the batch is put in place by the next publisher, by the next writer of one of its journals
+  (`lock_journal`), or by `recover_staging`. This may be repeated any number of times.
+Once all is synced, the batch of a query is recorded as published, then the manifest is removed, then the staged files.
 
-No writer of ours comes in between: a publisher holds the locks of all journals concerned from before the commit on, and
-a writer that finds a manifest for its journal has the batch completed before it takes anything.
+A publisher holds the locks of all journals from before the commit to the end, and a writer that finds a manifest for
+its journal completes the batch before it accepts records. So no records are written in between.
 
-There must be enough space before anything is committed; when others take it away in that moment, the error says that
-the batch is committed, and the next one who writes there completes it.
+The free space is checked before the commit. If the disk is full all the same, the error says that the batch is
+committed, and the next writer completes it.
 """
 
 from __future__ import annotations
@@ -63,15 +63,15 @@ logger = logging.getLogger("logwright.staging")
 PUBLISHED_DIRECTORY: Final = "published"
 _RUN: Final = re.compile(r"[a-zA-Z0-9_-]+")
 _SPARE_BYTES: Final = 16 << 10
-"""What names, locks and the manifest take, besides the records: so much, and so much again for each journal."""
+"""Space for names, locks and the manifest: this much, and as much again for each journal."""
 
 
-# --- what is handed from one to the other ---------------------------------------------------------------------------
+# --- results --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """How many records were put in place, and where in each journal; none if they were there `already`."""
+    """The number of records put in place, and where in each journal; none if they were in place `already`."""
 
     records: int
     starts: dict[str, int]
@@ -93,13 +93,13 @@ class StageFile(Protocol):
     """The records for one journal, as a format encodes them."""
 
     def finish(self) -> tuple[int, int]:
-        """Sync and close it; how many records and bytes there are."""
+        """Sync and close it; the number of records and of bytes."""
 
     def close(self) -> None: ...
 
 
 class PackedFile:
-    """A staged file that encoded records are written to, one piece behind the other."""
+    """A staged file of encoded records."""
 
     def __init__(self, file: File) -> None:
         self._file = file
@@ -107,19 +107,17 @@ class PackedFile:
         self._records = 0
 
     def write(self, data: Buffer, records: int) -> None:
-        """Write the bytes of so many records."""
+        """Append the bytes of some records."""
         write_all(self._file, self._size, data)
         self._size += len(data)
         self._records += records
 
     def finish(self) -> tuple[int, int]:
-        """How many records and bytes there are, now that they are on the disk."""
         self._file.sync()
         self._file.close()
         return self._records, self._size
 
     def close(self) -> None:
-        """Leave the file as it is."""
         self._file.close()
 
 
@@ -127,10 +125,10 @@ SomeFile = TypeVar("SomeFile", bound=StageFile)
 
 
 class StageFiles(Generic[SomeFile]):
-    """What one task writes. `finish` makes it durable and tells what it was; `discard` removes it.
+    """The files that one task stages. `finish` syncs and describes them; `discard` removes them.
 
-    A format's `Stage` is this with `append_batch`, which asks for the file of a journal by `_file_of`. `encoder` makes
-    what encodes records into a new file.
+    A format's `Stage` adds `append_batch`, which gets the file of a journal from `_file_of`. `encoder` wraps a new file
+    in an object that encodes records.
     """
 
     def __init__(self, root: Path | str, run: str, order: int, encoder: Callable[[File], SomeFile], disk: Disk) -> None:
@@ -145,7 +143,7 @@ class StageFiles(Generic[SomeFile]):
         self._open: dict[str, tuple[Path, SomeFile]] = {}
 
     def _file_of(self, part: str) -> SomeFile:
-        """The file for one journal of the root, created if need be."""
+        """The file for one journal of the root, created if missing."""
         found = self._open.get(part)
         if found is None:
             if not self._open:
@@ -162,7 +160,7 @@ class StageFiles(Generic[SomeFile]):
         return Staged(self._run, self._order, files)
 
     def discard(self) -> None:
-        """Remove what was staged, as far as the system lets us: what stays is removed by whoever publishes next."""
+        """Remove the staged files. Those that cannot be removed now are removed by the next publisher."""
         for path, file in self._open.values():
             with contextlib.suppress(LogwrightError):
                 file.close()
@@ -183,10 +181,10 @@ def publish(
     disk: Disk = REAL_DISK,
     patience_seconds: float = 0,
 ) -> Published:
-    """Put what tasks have staged into the journals, all of it or nothing. A batch that is there already is not again.
+    """Put the staged files of tasks into the journals, all or none. A batch that was published before is skipped.
 
-    Whatever fails before the commit leaves nothing visible, and the staged files for `discard`. `Locked` at once when a
-    live writer holds one of the journals; another publisher is waited for, `patience_seconds` at most.
+    A failure before the commit leaves nothing visible, and the staged files for `discard`. `Locked` without waiting if
+    a writer holds one of the journals; waits at most `patience_seconds` for another publisher.
     """
     root = Path(root)
     files_of = _files_of(staged)
@@ -209,7 +207,7 @@ def _commit(disk: Disk, root: Path, run: str, files_of: FilesOf, target: Target,
     with target.open_parts(disk, root, run, files_of) as (parts, put):
         manifest = Manifest(run, batch, target, parts)
         write_manifest(disk, root, manifest)
-        with _telling_that_it_is_committed(root, manifest):
+        with _noting_the_commit(root, manifest):
             for part in parts:
                 put(part)
             _finish(disk, root, manifest)
@@ -230,7 +228,7 @@ def _check_staged(disk: Disk, root: Path, files_of: FilesOf) -> None:
         for file in files:
             path = staging_directory(root) / file.name
             if not disk.exists(path):
-                raise NotFound(f"{path}: what a task staged is gone; nothing was published")
+                raise NotFound(f"{path}: this staged file is gone; nothing was published")
             if (size := disk.file_size(path)) != file.bytes:
                 raise DamagedJournal(path, min(size, file.bytes), f"{size} bytes are here, {file.bytes} were staged")
 
@@ -243,14 +241,14 @@ def _check_space(disk: Disk, root: Path, needed: int) -> None:
 
 
 @contextlib.contextmanager
-def _telling_that_it_is_committed(root: Path, manifest: Manifest) -> Iterator[None]:
+def _noting_the_commit(root: Path, manifest: Manifest) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
         error.add_note(
             f"The batch is committed but not all of it is in place yet in {root}:"
-            " whoever writes there next completes it, and so does recover_staging."
-            f" To go on without it move {manifest_path(root, manifest.run)} away."
+            " the next writer completes it, and so does recover_staging."
+            f" To continue without it move {manifest_path(root, manifest.run)} away."
         )
         raise
 
@@ -265,10 +263,10 @@ def recover_staging(
     disk: Disk = REAL_DISK,
     patience_seconds: float = 0,
 ) -> Recovered:
-    """Put committed batches in place, and remove what dead runs have staged.
+    """Put committed batches in place, and remove the staged files of dead runs.
 
-    Only the caller can know whether a run is still at work: without `is_dead` all are taken for dead. One that is not
-    will find its files gone when it publishes, and publish nothing.
+    Only the caller knows whether a run is still active: without `is_dead` all count as dead. A run that is still active
+    finds its files gone when it publishes, and publishes nothing.
     """
     root = Path(root)
     if not disk.is_directory(staging_directory(root)):
@@ -280,14 +278,14 @@ def recover_staging(
 
 
 def complete(root: Path | str, *, disk: Disk = REAL_DISK) -> list[str]:
-    """Put committed batches in place, and leave what is staged alone; the runs whose batches they were."""
+    """Put committed batches in place, and leave other staged files alone; the runs of these batches."""
     root = Path(root)
     with _alone(disk, root, 0):
         return _roll_all_forward(disk, root)
 
 
 def discard(root: Path | str, runs: Iterable[str], *, disk: Disk = REAL_DISK, patience_seconds: float = 0) -> None:
-    """Remove what these runs have staged, unless it is committed."""
+    """Remove the staged files of these runs, unless they are committed."""
     root = Path(root)
     if not disk.is_directory(staging_directory(root)):
         return
@@ -297,9 +295,9 @@ def discard(root: Path | str, runs: Iterable[str], *, disk: Disk = REAL_DISK, pa
 
 
 def _remove_left(disk: Disk, root: Path, is_dead: Callable[[str], bool]) -> int:
-    """Remove the staged files of dead runs. What a manifest speaks of belongs to the living."""
+    """Remove the staged files of dead runs. Runs with a manifest are not dead."""
     directory = staging_directory(root)
-    disk.sync_directory(directory)  # a manifest that is gone must not come back without its files
+    disk.sync_directory(directory)  # a removed manifest must not reappear without its files
     committed = {manifest.run for manifest in list_manifests(disk, root)}
     removed = 0
     for name in disk.list_directory(directory):
@@ -313,8 +311,8 @@ def _remove_left(disk: Disk, root: Path, is_dead: Callable[[str], bool]) -> int:
 def _roll_all_forward(disk: Disk, root: Path) -> list[str]:
     done = []
     for manifest in list_manifests(disk, root):
-        with _telling_that_it_is_committed(root, manifest):
-            disk.sync_directory(staging_directory(root))  # whoever committed it may have been killed before that
+        with _noting_the_commit(root, manifest):
+            disk.sync_directory(staging_directory(root))  # the publisher may have been killed before its sync
             if not _is_published(disk, root, manifest.batch):
                 for part in manifest.parts:
                     manifest.target.complete_part(disk, root, part)
@@ -324,7 +322,7 @@ def _roll_all_forward(disk: Disk, root: Path) -> list[str]:
 
 
 def _finish(disk: Disk, root: Path, manifest: Manifest) -> None:
-    """All is in place and synced: note it, and only then forget where it came from."""
+    """All is in place and synced: record that, and only then remove the manifest and the staged files."""
     if manifest.batch is not None:
         _note_published(disk, root, manifest.batch)
     disk.remove(manifest_path(root, manifest.run))
@@ -332,9 +330,9 @@ def _finish(disk: Disk, root: Path, manifest: Manifest) -> None:
 
 
 def _forget(disk: Disk, root: Path, run: str) -> None:
-    """Remove what the tasks of a run have staged, counted or not. What cannot be removed now is, as a dead run's."""
+    """Remove all staged files of a run. Those that cannot be removed now are removed later, as those of a dead run."""
     directory = staging_directory(root)
-    disk.sync_directory(directory)  # a manifest that is gone must not come back without its files
+    disk.sync_directory(directory)  # a removed manifest must not reappear without its files
     with contextlib.suppress(LogwrightError):
         for name in disk.list_directory(directory):
             if run_of(name) == run:
@@ -345,7 +343,7 @@ def _forget(disk: Disk, root: Path, run: str) -> None:
 
 
 def is_published(root: Path | str, batch: Batch | None, *, disk: Disk = REAL_DISK) -> bool:
-    """Whether publishing a batch would find it in place already."""
+    """Whether a batch was published before."""
     return _is_published(disk, Path(root), batch)
 
 
@@ -355,7 +353,7 @@ def _published_path(root: Path, query: str) -> Path:
 
 
 def _is_published(disk: Disk, root: Path, batch: Batch | None) -> bool:
-    """Whether a batch is in place. A query publishes one after the other, so its last one stands for all before."""
+    """Whether a batch is in place. A query publishes its batches in order, so the last number is enough."""
     if batch is None:
         return False
     path = _published_path(root, batch.query)
@@ -370,7 +368,7 @@ def _is_published(disk: Disk, root: Path, batch: Batch | None) -> bool:
     try:
         return batch.number <= int(json.loads(data)["batch"])
     except (ValueError, KeyError, TypeError) as error:
-        reason = f"this note of the last batch is damaged: {why_invalid(error)}"
+        reason = f"this record of the last published batch is damaged: {why_invalid(error)}"
         hint = "restore it from a copy: it says which batches are not to be published again"
         raise DamagedJournal(path, 0, f"{reason}; {hint}") from error
 
@@ -396,9 +394,10 @@ def make_own_directories(disk: Disk, path: Path) -> None:
 
 
 def lock_journal(disk: Disk, path: Path, find_waiting: Callable[[], Path | None]) -> Lock:
-    """The lock of a journal, for a writer. A batch that a killed publisher has left half in place is completed first.
+    """The lock of a journal, for a writer. A committed batch that a killed publisher left incomplete is completed
+    first.
 
-    `find_waiting` gives the root of a batch that is committed for the journal; None without one.
+    `find_waiting` returns the root of a batch that is committed for the journal, or None.
     """
     while True:
         lock = Lock.acquire(disk, path)
@@ -415,7 +414,7 @@ def lock_journal(disk: Disk, path: Path, find_waiting: Callable[[], Path | None]
 
 
 def lock_to_publish(disk: Disk, path: Path, journal: Path) -> Lock:
-    """The lock of a journal, for whoever publishes into it. A live writer is never robbed of it."""
+    """The lock of a journal, for a publisher. `Locked` if a writer holds it."""
     try:
         return Lock.acquire(disk, path)
     except Locked as error:
@@ -439,8 +438,15 @@ def _alone(disk: Disk, root: Path, patience_seconds: float) -> Iterator[None]:
         yield
 
 
+# --- batches that are put in place by a rename ------------------------------------------------------------------------
+#
+# Each staged file becomes a file of its journal, in the root itself. Before the commit the staged files of a journal
+# are joined into one. After the commit nothing is written: a power cut cannot tear a batch, and the names show which files
+# are in place.
+
+
 def bytes_to_put_together(files_of: FilesOf) -> int:
-    """How much is copied where one staged file is only renamed, and several are put together."""
+    """The number of bytes to copy: one staged file is only renamed, several are joined."""
     return sum(file.bytes for files in files_of.values() if len(files) > 1 for file in files)
 
 
@@ -452,7 +458,7 @@ def put_together(
     starts: Mapping[str, int],
     as_one: Callable[[Sequence[StagedFile], Path], int],
 ) -> tuple[Part, ...]:
-    """The parts of a batch with one file each. `as_one` makes a file of several, durable but for its name; its size."""
+    """The parts of a batch with one file each. `as_one` joins several files, syncs the result, and returns its size."""
     directory, token = staging_directory(root), secrets.token_hex(8)
 
     def only(number: int, part: str, files: Sequence[StagedFile]) -> StagedFile:
@@ -464,20 +470,20 @@ def put_together(
 
     found = enumerate(files_of.items())
     parts = tuple(Part(part, starts[part], (only(number, part, files),)) for number, (part, files) in found)
-    disk.sync_directory(directory)  # what was put together must be there when it is committed
+    disk.sync_directory(directory)  # the joined files must exist when the batch is committed
     return parts
 
 
 def give_name(disk: Disk, root: Path, staged: StagedFile, path: Path) -> None:
-    """Make a staged file a file of its journal, in the root itself."""
+    """Rename a staged file to a file of its journal, in the root itself."""
     disk.rename(staging_directory(root) / staged.name, path)
     disk.sync_directory(root)
 
 
 def has_name(disk: Disk, root: Path, staged: StagedFile, paths: Iterable[Path]) -> bool:
-    """Whether a staged file has been given its name: nothing else takes away what is committed.
+    """Whether a committed staged file was renamed: nothing else removes it.
 
-    Where a power cut has left both names, they are the same file: `paths` is where that may be by now.
+    A power cut may leave both names for the same file: `paths` are the names that it may have by now.
     """
     identity = disk.identity(staging_directory(root) / staged.name)
     return identity is None or any(disk.identity(path) == identity for path in paths)

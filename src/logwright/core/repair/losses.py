@@ -2,12 +2,12 @@
 
     JOURNAL/.logwright/losses      one JSON object per line, oldest first
 
-A repair adds a line for each range of records that it took out, and for each field that it restored by inference.
-`undo` removes the lines of the repair that it takes back. `verify` lists the account and calls the journal sound with
-known losses; readers and consumers pass a gap that the account explains; an answer that depends on what was lost is
-refused. The directory of the journal can be copied or moved: the account goes with it.
+A repair adds a line for each range of records that it removed, and for each field that it restored by inference. `undo`
+removes the lines of the repair that it takes back. `verify` lists the account and calls the journal sound with known
+losses. Readers and consumers skip a gap that the account explains; a query that depends on lost records is refused. The
+account is in the directory of the journal, and is copied and moved with it.
 
-Names of files and positions are those of the journal before the repair: `.logwright/cut` has the bytes that were there.
+File names and positions are those before the repair: `.logwright/cut` has the bytes that were there.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ _LOCK_NAME: Final = "losses.lck"
 _LOCK_WAIT_SECONDS: Final = 10.0
 _MOST_ACCOUNT_BYTES: Final = 64 << 20
 MOST_LISTED: Final = 20
-"""How many keys, items or transactions are named in the text of one loss."""
+"""The most keys, items or transactions that are named in the text of one loss."""
 
 _IN_SOURCE: Final = ", in the journal that this is a copy of"
-"""What is said of a loss after a conversion: offsets and places are those of the source."""
+"""Added to a loss by a conversion: offsets and places are those of the source."""
 
 Kind: TypeAlias = Literal["lost", "restored"]
 
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """Records that a repair took out (`lost`), or a field that it inferred from the bytes around it (`restored`).
+    """Records that a repair removed (`lost`), or a field that it inferred from the bytes around it (`restored`).
 
-    `restored` are also records that it kept although nothing proves them: their `fields` have `"proven": False`.
+    `restored` is also used for records that it kept without proof: their `fields` have `"proven": False`.
 
     `what` names the records in the terms of the format: offsets, times, segments, keys, items. `fields` holds the same
-    for programs, such as `{"first": 12, "next": 20}` for offsets; each format documents its own. `at_most` is None
-    where nothing bounds the number. `part` is the journal within its directory: a queue, a store; empty for a loss that
-    concerns all of them, as after a conversion.
+    for programs, such as `{"first": 12, "next": 20}` for offsets; each format documents its own. `at_most` is None if
+    the number has no known bound. `part` is the queue or store in the directory; empty for a loss that concerns all of
+    them, as after a conversion.
     """
 
     file: str
@@ -63,11 +63,11 @@ class Loss:
     part: str = ""
     fields: Mapping[str, Any] = field(default_factory=dict)
     repair: str = ""
-    """The log of the repair that found it, or the opening that did; of a loss that came with a copy, empty."""
+    """The log of the repair, or the opening, that found it; empty for a loss that was copied from another journal."""
 
     @property
     def records(self) -> str:
-        """How many records, for people."""
+        """The number of records as text."""
         if self.at_least == self.at_most:
             return f"{self.at_least} record{'' if self.at_least == 1 else 's'}"
         if self.at_most is None:
@@ -76,7 +76,7 @@ class Loss:
         return f"at least {self.at_least} and at most {self.at_most} records"
 
     def describe(self) -> str:
-        """One line for people: the records first, the bytes second."""
+        """One line of text: first the records, then the bytes."""
         place = f"{self.file} @ {self.position}: {self.bytes} bytes: {self.reason}"
         if self.kind == "restored":
             how = "kept without proof" if self.fields.get("proven") is False else "restored by inference"
@@ -128,8 +128,8 @@ class Loss:
 def inherited(losses: Iterable[Loss], damages: Iterable[Damage], *, same_numbers: bool) -> list[Loss]:
     """The account of a copy: the losses of its source, and a loss for each damaged range that was left out.
 
-    Without `same_numbers` the copy numbers its records differently: `fields` then holds for the source only, and is
-    kept under `source`.
+    Without `same_numbers` the copy has other record numbers: `fields` is then that of the source, stored under
+    `source`.
     """
     found = [replace(loss, part="", repair="") for loss in losses]
     if not same_numbers:
@@ -142,21 +142,21 @@ def inherited(losses: Iterable[Loss], damages: Iterable[Damage], *, same_numbers
 
 
 def _of_source(loss: Loss) -> Loss:
-    """A loss as a copy with other record numbers has it; a copy of a copy says no more."""
+    """A loss for a copy with other record numbers; unchanged in a copy of a copy."""
     if loss.what.endswith(_IN_SOURCE):
         return loss
     return replace(loss, what=loss.what + _IN_SOURCE, fields={"source": dict(loss.fields)} if loss.fields else {})
 
 
 def listed(names: Iterable[str], count: int, most: int = MOST_LISTED) -> str:
-    """Some of `count` names for a text: all of them, or the first `most` and how many more."""
+    """Names as text: all of them, or the first `most` and the number of the others."""
     shown = [name for name, _ in zip(names, range(most), strict=False)]
     more = count - len(shown)
     return ", ".join(shown) + (f" and {more} more" if more > 0 else "")
 
 
 def account_path(home: Path) -> Path:
-    """Where the account of the journals in a directory is."""
+    """The path of the account of the journals in a directory."""
     return home / DIRECTORY / ACCOUNT_NAME
 
 
@@ -169,7 +169,7 @@ def read_losses(disk: Disk, home: Path, part: str | None = None) -> list[Loss]:
         try:
             loss = _parsed(line)
         except ValueError as error:
-            hint = "correct the line, or remove it: what it says is then not known any more"
+            hint = "correct the line, or remove it: then this loss is no longer known"
             reason = f"a line of the account of losses is damaged: {error}; {hint}"
             raise DamagedJournal(path, position, reason) from None
         position += len(line)
@@ -200,9 +200,9 @@ def _parsed(line: bytes) -> Loss:
 
 
 def add_losses(disk: Disk, home: Path, losses: Iterable[Loss], *, repair: str = "") -> None:
-    """Add losses to the account, durably. Those of the same repair that are there already are replaced.
+    """Add losses to the account, durably. Existing losses of the same repair are replaced.
 
-    A loss that came with a copy, without a repair, is added only once.
+    A loss without a repair, copied from another journal, is added only once.
     """
     new = [replace(loss, repair=repair) for loss in losses]
 
@@ -227,7 +227,7 @@ _Change: TypeAlias = Callable[[Callable[[list[Loss]], list[Loss]]], None]
 
 @contextlib.contextmanager
 def _changing(disk: Disk, home: Path) -> Iterator[_Change]:
-    """Change the account while no other process does: journals in one directory share it but not their locks."""
+    """Lock the account: journals of one directory share it, but not their locks."""
     path = account_path(home)
     make_directories(disk, path.parent)
     with _wait_for_lock(disk, path.with_name(_LOCK_NAME)):
@@ -235,7 +235,7 @@ def _changing(disk: Disk, home: Path) -> Iterator[_Change]:
 
 
 def _save(disk: Disk, path: Path, edit: Callable[[list[Loss]], list[Loss]]) -> None:
-    """Write the account again. Broken lines stay as they are, in front: `verify` reports them, and nothing is stuck."""
+    """Rewrite the account. Broken lines stay, at the beginning: `verify` reports them, and repairs still work."""
     old: list[Loss] = []
     broken: list[bytes] = []
     for line in _read_lines(disk, path):

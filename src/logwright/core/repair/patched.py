@@ -1,4 +1,4 @@
-"""PatchedFile: a file as it would be with some bytes put right, for whoever plans a repair and wants to read on."""
+"""PatchedFile: a file with some bytes replaced in memory, to plan a repair that depends on earlier patches."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..io.disk import Buffer, File, skip_hole
 
 
 class PatchedFile:
-    """A `File` for reading with other bytes in some places. No patch is longer than `MOST_BYTES`."""
+    """A read-only `File` with some bytes replaced. No patch is longer than `MOST_BYTES`."""
 
     MOST_BYTES = 8
 
@@ -20,13 +20,13 @@ class PatchedFile:
         self._patches: list[tuple[int, bytes]] = []
 
     def add(self, position: int, data: bytes) -> None:
-        """Put other bytes at a position."""
+        """Replace bytes at a position."""
         if len(data) > self.MOST_BYTES:
-            raise WrongUse(f"{len(data)} bytes are more than one patch can have")
+            raise WrongUse(f"{len(data)} bytes are too many for one patch")
         insort(self._patches, (position, data))
 
     def with_patch(self, position: int, data: bytes) -> PatchedFile:
-        """Another one that has one more patch."""
+        """A copy with one more patch."""
         other = PatchedFile(self.file)
         other._patches = list(self._patches)
         other.add(position, data)
@@ -58,10 +58,10 @@ class PatchedFile:
                 view[first - position : last - position] = data[first - at : last - at]
 
     def write_at(self, position: int, data: Buffer) -> int:
-        raise WrongUse(f"{self.path}: a file that is only imagined is for reading")
+        raise WrongUse(f"{self.path}: a patched file is read-only")
 
     def truncate(self, size: int) -> None:
-        raise WrongUse(f"{self.path}: a file that is only imagined is for reading")
+        raise WrongUse(f"{self.path}: a patched file is read-only")
 
     def size(self) -> int:
         return self.file.size()
@@ -76,7 +76,7 @@ class PatchedFile:
         """Nothing was written."""
 
     def lock(self) -> None:
-        raise WrongUse(f"{self.path}: a file that is only imagined is for reading")
+        raise WrongUse(f"{self.path}: a patched file is read-only")
 
     def close(self) -> None:
         self.file.close()

@@ -1,20 +1,20 @@
-"""Repair: a plan of small steps that can be shown, done, resumed after a crash, and taken back.
+"""Repair: a plan of small steps that can be shown, done, resumed after a crash, and undone.
 
-A format looks at a damaged journal and makes a `Plan`; this module carries it out, the same way for every format:
+A format examines a damaged journal and makes a `Plan`. This module carries it out, in the same way for every format:
 
-1. the locks that the plan names are taken, and it is checked that the journal still is what the plan was made for;
-2. every byte that is going to leave its place is copied to `.logwright/cut/`, and the copies are synced;
-3. `.logwright/cut/repair-TIME.json`, the log, is written and synced: the steps, where the copies are, how far it is;
-4. what the repair loses is added to the account of losses (see `losses.py`);
-5. the steps are done one after the other, each synced before the log counts it.
+1. take the locks that the plan names, and check that the journal has not changed since the plan was made;
+2. copy every byte that will be removed to `.logwright/cut/`, and sync the copies;
+3. write and sync the log, `.logwright/cut/repair-TIME.json`: the steps, the names of the copies, and the progress;
+4. add the losses of the repair to the account of losses (see `losses.py`);
+5. do the steps in order, and sync each one before the log counts it.
 
-A crash before 3 has changed nothing. After it the log says which step was under way; each step can be done again, or
-taken back, from any point of its own, so `apply` finishes an interrupted repair and `undo` takes it back. Steps look
-before they touch: bytes that are neither what the step expects nor what it leaves are somebody else's, and the repair
-stops with an error that names the file.
+A crash before 3 has changed nothing. After it the log says which step was interrupted. Each step can be repeated or
+undone from any point, so `apply` finishes an interrupted repair and `undo` reverts it. A step first compares the bytes:
+if they are neither those before the step nor those after it, another program has changed the file, and the repair stops
+with an error that names the file.
 
-`undo` takes back the latest repair that has not been taken back yet. It refuses when a file of the repair has changed
-since: what was written then would be lost. The copies stay where they are; the lines in the account of losses go.
+`undo` reverts the latest repair that is not undone yet. It refuses if a file of the repair has changed since, because
+the change would be lost. The copies stay; the lines in the account of losses are removed.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from .losses import ACCOUNT_NAME, Loss, add_losses, read_losses, remove_losses
 _COPY_BYTES: Final = 1 << 20
 _LOG_NAME: Final = re.compile(r"repair-([0-9]{1,20})\.json")
 TEMPORARY_SUFFIX: Final = ".repairing"
-"""Of a file that is being put together; one that is left over means nothing."""
+"""The suffix of a file that is being written; a leftover has no meaning."""
 
 APPLYING, DONE, UNDOING, UNDONE = "applying", "done", "undoing", "undone"
 _STATES: Final = (APPLYING, DONE, UNDOING, UNDONE)
@@ -71,7 +71,7 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """Write `new` over the `old` bytes at a position; both have the same length. No two of a plan overlap."""
+    """Replace the `old` bytes at a position by `new` ones of the same length. Patches of a plan do not overlap."""
 
     file: str
     position: int
@@ -102,9 +102,9 @@ class Zeros:
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Make a new file of ranges of another one and of zeros, in their order, followed by `data`.
+    """Create a file from ranges of another file and zeros, in their order, followed by `data`.
 
-    `inserts` are bytes that stand between them, each with the number of the range that it precedes.
+    `inserts` are bytes to insert, each with the number of the range that it precedes.
     """
 
     file: str
@@ -140,7 +140,7 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class Remove:
-    """Take a file away; all of it is kept."""
+    """Remove a file after copying all of it."""
 
     file: str
     reason: str
@@ -154,7 +154,7 @@ class Remove:
 
 @dataclass(frozen=True, slots=True)
 class Rename:
-    """Give a file another name in the same directory, which nothing has by then."""
+    """Rename a file within its directory. No file may have the new name."""
 
     file: str
     target: str
@@ -214,11 +214,11 @@ class Repairs(ABC):
 class Plan:
     """What a repair would do. Names are relative to the journal's directory, with forward slashes.
 
-    `losses` is the account of the records that it takes out, and of the fields that it restores by inference. `left`
-    says what is wrong and stays so. `locks` are the lock files to hold meanwhile. `derived` are files that can
-    be made again from the journal at any time, such as indexes: what became of them since is no obstacle to `undo`.
-    `interrupted` is set when this is the rest of a repair that was under way. `accounts` are the directories below
-    this one that have an account of their own: a loss in one of their files goes there.
+    `losses` are the records that it removes and the fields that it restores by inference. `left` describes what it
+    cannot repair. `locks` are the lock files to hold. `derived` are files that can be rebuilt from the journal at any
+    time, such as indexes: changes to them do not prevent `undo`. `interrupted` is set for a repair that was interrupted
+    and is to be finished. `accounts` are the directories below this one with an account of their own: losses in their
+    files go there.
     """
 
     format: str
@@ -232,7 +232,7 @@ class Plan:
 
     @property
     def empty(self) -> bool:
-        """Whether there is nothing to do. Losses without steps are of files that are gone: they are noted only."""
+        """Whether there is nothing to do. Losses without steps, of missing files, are only recorded."""
         return not self.steps and not self.losses
 
     @property
@@ -242,7 +242,7 @@ class Plan:
 
     @property
     def kept_bytes(self) -> int:
-        """How many bytes leave the journal's files, apart from files that are removed whole."""
+        """The number of bytes that are cut from files, apart from files that are removed."""
         return sum(step.end - step.start for step in self.steps if isinstance(step, Cut))
 
     def describe(self) -> list[str]:
@@ -275,7 +275,7 @@ class Plan:
         )
 
     def within(self, directory: str) -> Plan:
-        """The same plan seen from the directory above the journal's."""
+        """The same plan, relative to the parent directory."""
         return replace(
             self,
             steps=tuple(_step_within(step, directory) for step in self.steps),
@@ -287,7 +287,7 @@ class Plan:
         )
 
     def losses_by_account(self) -> dict[str, list[Loss]]:
-        """The losses by the directory whose account they go to, empty for this one; files are seen from there."""
+        """The losses by the directory of their account, empty for this one, with files relative to it."""
         found: dict[str, list[Loss]] = {"": [], **{name: [] for name in self.accounts}}
         for loss in self.losses:
             name = next((name for name in self.accounts if loss.file.startswith(f"{name}/")), "")
@@ -309,7 +309,7 @@ def _step_within(step: Step, directory: str) -> Step:
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """A step with what was found out when the repair began: where its bytes are kept, and what a new file holds."""
+    """A step with the name of its copy, and the size and checksum of the file that it creates."""
 
     step: Step
     kept: str = ""
@@ -323,13 +323,13 @@ class _Entry:
     def from_json(cls, item: dict[str, Any]) -> _Entry:
         kept = str(item["kept"])
         if "/" in kept or kept in (".", ".."):
-            raise ValueError(f"{kept!r} is no name of a copy")
+            raise ValueError(f"{kept!r} is not the name of a copy")
         return cls(_step_from_json(item), kept, int(item["size"]), int(item["crc"]))
 
 
 @dataclass(slots=True)
 class Repair:
-    """A repair and how far it is: `done` of its steps are in place. `state`: applying, done, undoing, undone."""
+    """A repair and its progress: `done` steps are complete. `state`: applying, done, undoing, undone."""
 
     log: Path
     plan: Plan
@@ -341,7 +341,7 @@ class Repair:
 
     @property
     def kept(self) -> list[Path]:
-        """The copies of what left its place, beside the log."""
+        """The paths of the copies, beside the log."""
         return [self.log.parent / entry.kept for entry in self.entries if entry.kept]
 
     def as_json(self) -> dict[str, Any]:
@@ -362,15 +362,15 @@ class Repair:
         }
 
     def save(self, disk: Disk) -> None:
-        """Put the log in place, durably."""
-        if not self._steps_text:  # they stay the same, and there may be thousands
+        """Write the log, durably."""
+        if not self._steps_text:  # they never change, and there may be thousands
             self._steps_text = ",\n".join(json.dumps(entry.as_json()) for entry in self.entries)
         text = f'{json.dumps(self._progress(), indent=1)[:-2]},\n "steps": [\n{self._steps_text}\n]}}\n'
         replace_file(disk, self.log, text.encode(), self.log.with_suffix(".tmp"))
 
     @classmethod
     def load(cls, disk: Disk, path: Path) -> Repair:
-        """The repair that a log tells of. `DamagedJournal` when the log cannot be read."""
+        """The repair that a log describes. `DamagedJournal` if the log is damaged."""
         file = disk.open(path, "read")
         try:
             text = file.read_at(0, file.size())
@@ -406,7 +406,7 @@ class Repair:
 
 
 def _list_logs(disk: Disk, home: Path) -> list[tuple[int, Path]]:
-    """The logs of repairs and when each was begun, oldest first."""
+    """The logs of repairs with their start times, oldest first."""
     directory = cut_directory(home)
     names = disk.list_directory(directory) if disk.is_directory(directory) else []
     matches = [match for match in map(_LOG_NAME.fullmatch, names) if match]
@@ -414,12 +414,12 @@ def _list_logs(disk: Disk, home: Path) -> list[tuple[int, Path]]:
 
 
 def list_repairs(disk: Disk, home: Path) -> list[Repair]:
-    """Every repair that the journal in a directory has seen, oldest first."""
+    """All repairs of the journals in a directory, oldest first."""
     return [Repair.load(disk, path) for _, path in _list_logs(disk, home)]
 
 
 def _latest(disk: Disk, home: Path) -> Repair | None:
-    """The latest repair that has not been taken back."""
+    """The latest repair that is not undone."""
     for _, path in reversed(_list_logs(disk, home)):
         repair = Repair.load(disk, path)
         if repair.state != UNDONE:
@@ -428,13 +428,13 @@ def _latest(disk: Disk, home: Path) -> Repair | None:
 
 
 def find_interrupted(disk: Disk, home: Path) -> Repair | None:
-    """The repair, or the undoing of one, that was begun and not finished."""
+    """The repair or undo that was begun and not finished."""
     latest = _latest(disk, home)
     return latest if latest is not None and latest.state in (APPLYING, UNDOING) else None
 
 
 def report_repairs(disk: Disk, home: Path, report: Report, part: str | None = None) -> None:
-    """Note what repairs have left: the losses of a journal, and as an anomaly a repair that was not finished."""
+    """Add the losses of a journal to a report, and an anomaly for a repair that was not finished."""
     try:
         report.losses += read_losses(disk, home, part)
     except LogwrightError as error:
@@ -453,16 +453,16 @@ def report_repairs(disk: Disk, home: Path, report: Report, part: str | None = No
 
 
 def refuse_half_repaired(disk: Disk, home: Path, what: str, concerns: Callable[[Plan], bool]) -> None:
-    """Raise `WrongUse` if a repair in a directory was interrupted that concerns what is to be opened for writing."""
+    """Raise `WrongUse` if an interrupted repair in a directory concerns the journal that is opened for writing."""
     repair = find_interrupted(disk, home)
     if repair is not None and concerns(repair.plan):
         raise WrongUse(f"{repair.log}: a repair of this {what} was interrupted; finish it, or undo it, first")
 
 
 def resume_plan(disk: Disk, home: Path) -> Plan | None:
-    """The plan of a repair that was interrupted, for `apply` to finish; None when there is none.
+    """The plan of an interrupted repair, for `apply` to finish; None if there is none.
 
-    `WrongUse` when it was an undoing that was interrupted: only `undo` can finish that.
+    `WrongUse` if an undo was interrupted: only `undo` can finish that.
     """
     repair = find_interrupted(disk, home)
     if repair is None:
@@ -480,7 +480,7 @@ def _refuse_half_undone(repair: Repair) -> None:
 
 
 def apply(disk: Disk, home: Path, plan: Plan) -> Repair:
-    """Carry out a plan, or finish the same plan if it was interrupted. `WrongUse` when it does not fit any more."""
+    """Carry out a plan, or finish it if it was interrupted. `WrongUse` if the journal has changed since."""
     with _locked(disk, home, plan.locks):
         repair = find_interrupted(disk, home)
         if repair is None:
@@ -505,7 +505,7 @@ def apply(disk: Disk, home: Path, plan: Plan) -> Repair:
 
 
 def undo(disk: Disk, home: Path) -> Repair:
-    """Take back the latest repair. `NotFound` when there is none, `WrongUse` when the journal was changed since."""
+    """Undo the latest repair. `NotFound` if there is none, `WrongUse` if the journal has changed since."""
     repair = _latest(disk, home)
     if repair is None:
         raise NotFound(f"{home}: no repair of this journal is left to be taken back")
@@ -514,7 +514,7 @@ def undo(disk: Disk, home: Path) -> Repair:
         if repair.state == DONE:
             _check_unchanged(disk, home, repair)
         if repair.state == APPLYING:
-            repair.done = _end_of_run(repair.entries, repair.done)  # what is under way may be done, or half of it
+            repair.done = _end_of_run(repair.entries, repair.done)  # the interrupted steps may be complete or partial
         repair.state = UNDOING
         repair.save(disk)
         while repair.done > 0:
@@ -533,7 +533,7 @@ def undo(disk: Disk, home: Path) -> Repair:
 
 
 def _end_of_run(entries: list[_Entry], start: int) -> int:
-    """Up to where steps are done together: patches of one file, which cost one sync and one line in the log."""
+    """The end of the steps that are done together: patches of one file, with one sync and one log entry."""
     end = min(start + 1, len(entries))
     while end < len(entries) and _belong_together(entries[end - 1].step, entries[end].step):
         end += 1
@@ -560,10 +560,10 @@ def _locked(disk: Disk, home: Path, names: tuple[str, ...]) -> Iterator[None]:
 
 
 def _at(home: Path, name: str) -> Path:
-    """The path of a file of the journal. A name that could lead out of its directory is refused."""
+    """The path of a file of the journal. `WrongUse` for a name that could refer to a file outside its directory."""
     parts = name.split("/")
     if not all(parts) or any(part in (".", "..") or "\\" in part or "\0" in part for part in parts):
-        raise WrongUse(f"{name!r} is no name of a file within {home}")
+        raise WrongUse(f"{name!r} is not the name of a file within {home}")
     return home.joinpath(*parts)
 
 
@@ -579,7 +579,7 @@ def _removed(plan: Plan) -> set[str]:
 
 
 def _check_fits(disk: Disk, home: Path, plan: Plan) -> None:
-    """Raise `WrongUse` when the journal is not what the plan was made for, or the disk has no room for the copies."""
+    """Raise `WrongUse` if the journal has changed since the plan, `StorageFailed` if the copies do not fit."""
     new = {step.file for step in plan.steps if isinstance(step, Create)}
     needed = 0
     for step in plan.steps:
@@ -600,7 +600,7 @@ def _check_fits(disk: Disk, home: Path, plan: Plan) -> None:
 
 
 def _find_misfit(disk: Disk, home: Path, step: Step, new: set[str], gone: set[str]) -> Path | None:
-    """The path that a step cannot be done with; None when it can be done. `new` and `gone` are made by the plan."""
+    """The path that prevents a step, or None. `new` and `gone` are files that the plan creates and removes."""
     path = _at(home, step.file)
     match step:
         case Create():
@@ -634,7 +634,7 @@ def _holds(disk: Disk, path: Path, position: int, expected: bytes) -> bool:
 
 
 def _prepare(disk: Disk, home: Path, plan: Plan) -> Repair:
-    """Keep every byte that will go, and write the log; from here on the repair can be finished or taken back."""
+    """Copy every byte that will be removed, and write the log. After this the repair can be finished or undone."""
     directory = make_cut_directory(disk, home)
     entries = [_prepare_step(disk, home, step) for step in plan.steps]
     newest = max((time_ns for time_ns, _ in _list_logs(disk, home)), default=0)
@@ -661,7 +661,7 @@ def _prepare_step(disk: Disk, home: Path, step: Step) -> _Entry:
 
 
 def _contents(disk: Disk, home: Path, step: Create) -> Generator[bytes, None, None]:
-    """The bytes of a file that is to be made, piece by piece."""
+    """The bytes of a file to create, in pieces."""
     if step.spans:
         file = disk.open(_at(home, step.source), "read")
         try:
@@ -688,7 +688,7 @@ def _pieces(file: File, start: int, end: int) -> Generator[bytes, None, None]:
 
 
 def _do(disk: Disk, home: Path, entries: list[_Entry]) -> None:
-    """Do a step, or a run of patches, that has not been done, has been done in part, or is done already."""
+    """Do a step, or a run of patches. It may be new, partial, or complete already."""
     entry = entries[0]
     step = entry.step
     path = _at(home, step.file)
@@ -719,7 +719,7 @@ def _do(disk: Disk, home: Path, entries: list[_Entry]) -> None:
 
 
 def _overwrite(disk: Disk, path: Path, patches: list[tuple[Patch, bytes]]) -> None:
-    """Write the old or the new bytes of patches. A write that was torn may have left a mixture of both."""
+    """Write the old or the new bytes of patches. A torn write may have left a mixture of both."""
     with _opened(disk, path) as file:
         for step, _ in patches:
             now = file.read_at(step.position, len(step.old))
@@ -742,7 +742,7 @@ def _rename(disk: Disk, path: Path, target: Path) -> None:
 
 
 def _put(disk: Disk, path: Path, pieces: Generator[bytes, None, None]) -> None:
-    """Make a file of these bytes, whole or not at all, durably."""
+    """Create a file with these bytes, atomically and durably."""
     temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
     disk.remove(temporary)
     file = disk.open(temporary, "create")
@@ -761,7 +761,7 @@ def _put(disk: Disk, path: Path, pieces: Generator[bytes, None, None]) -> None:
 
 @contextmanager
 def _opened(disk: Disk, path: Path) -> Iterator[File]:
-    """A file of the journal, which must be there, to be changed."""
+    """An existing file of the journal, opened for changes."""
     if not disk.exists(path):
         raise _changed(path, "it is gone")
     file = disk.open(path, "update")
@@ -772,7 +772,7 @@ def _opened(disk: Disk, path: Path) -> Iterator[File]:
 
 
 def _is_kept(disk: Disk, home: Path, entry: _Entry, file: File, start: int, end: int) -> bool:
-    """Whether a range of a file is the beginning of what was kept for a step."""
+    """Whether a range of a file equals the beginning of the copy of a step."""
     copy = disk.open(cut_directory(home) / entry.kept, "read")
     try:
         position = 0
@@ -789,7 +789,7 @@ def _is_kept(disk: Disk, home: Path, entry: _Entry, file: File, start: int, end:
 
 
 def _take_back(disk: Disk, home: Path, entries: list[_Entry], derived: tuple[str, ...]) -> None:
-    """Undo a step, or a run of patches, that was done, was done or taken back in part, or was never begun."""
+    """Undo a step, or a run of patches. It may be complete, partial, or not begun."""
     entry = entries[0]
     step = entry.step
     path = _at(home, step.file)
@@ -817,10 +817,10 @@ def _take_back(disk: Disk, home: Path, entries: list[_Entry], derived: tuple[str
 
 
 def _restore_tail(disk: Disk, home: Path, entry: _Entry, step: Cut) -> None:
-    """Put a file together again from what is left of it and what was cut off.
+    """Rebuild a file from what is left of it and the bytes that were cut off.
 
-    Not by writing behind its end: a power cut might leave noise there, and the next try could not tell that from what
-    somebody has appended.
+    The bytes are not appended in place: a power cut could leave noise there, which the next attempt could not
+    distinguish from bytes that another program appended.
     """
     path = _at(home, step.file)
     with _opened(disk, path) as file:
@@ -847,7 +847,7 @@ def _kept_pieces(disk: Disk, home: Path, entry: _Entry) -> Generator[bytes, None
 
 
 def _same_contents(disk: Disk, home: Path, path: Path, step: Create) -> bool:
-    """Whether a file that was made holds nothing but what is elsewhere again."""
+    """Whether a file that a step created still has the contents of that step."""
     file = disk.open(path, "read")
     try:
         position = 0
@@ -865,7 +865,7 @@ def _same_contents(disk: Disk, home: Path, path: Path, step: Create) -> bool:
 
 
 def _mark(disk: Disk, path: Path, most: int | None = None) -> tuple[int, int] | None:
-    """Size and CRC-32 of a file, of its first `most` bytes if so many are there; None when it is gone."""
+    """Size and CRC-32 of a file, or of its first `most` bytes; None if it does not exist."""
     if not disk.exists(path):
         return None
     file = disk.open(path, "read")
@@ -880,14 +880,14 @@ def _mark(disk: Disk, path: Path, most: int | None = None) -> tuple[int, int] | 
 
 
 def _look(disk: Disk, home: Path, repair: Repair) -> dict[str, tuple[int, int] | None]:
-    """What the files of a repair are now, apart from those that can be made again."""
+    """The current size and checksum of the files of a repair, apart from derived ones."""
     names = {step.file for step in repair.plan.steps}
     names |= {step.target for step in repair.plan.steps if isinstance(step, Rename)}
     marks = {name: _mark(disk, _at(home, name)) for name in sorted(names.difference(repair.plan.derived))}
     for entry in repair.entries:
         made = marks.get(entry.step.file) if isinstance(entry.step, Create) else None
         if made is not None:
-            marks[entry.step.file] = (entry.size, made[1])  # written to while interrupted: then it has changed
+            marks[entry.step.file] = (entry.size, made[1])  # a longer file was appended to: then it has changed
     return marks
 
 

@@ -1,8 +1,8 @@
-"""Repairing: the verbs that the modules `repair` share of formats whose files lie side by side in a directory.
+"""SideBySideRepair: `Repairs` for formats whose journals are side by side in a directory.
 
-A format says how to plan the repair of one journal. Most of them do that `FileByFile`: a salvage goes through a file
-(`walk`), and says what to do (`steps`), what is lost (`losses`) and what stays wrong (`left`). `PiecesSalvage` is for
-those that rebuild a file from what is whole. A module gives the verbs on:
+A format plans the repair of one journal. Most formats do it `FileByFile`: a salvage reads a file (`walk`), and has the
+steps (`steps`), the losses (`losses`), and what cannot be repaired (`left`). `PiecesSalvage` is for formats that
+rebuild a file from its whole records. A module exports the functions:
 
     _REPAIR = SideBySideRepair("yeltsin", ..., FileByFile("yeltsin", ...))
     plan, apply, undo = _REPAIR.plan, _REPAIR.apply, _REPAIR.undo
@@ -26,7 +26,7 @@ from .plan import Create, Cut, Plan, Remove, Rename, Repair, Repairs, Step
 
 
 class Salvage(Protocol):
-    """One file that is being gone through: what it has lost, and what stays wrong with it."""
+    """One file that is being repaired: its losses, and what cannot be repaired."""
 
     left: list[str]
     losses: list[Loss]
@@ -38,7 +38,7 @@ class Salvage(Protocol):
 
 @dataclass(slots=True)
 class PiecesSalvage:
-    """A file gone through: the stretches of whole records. For a salvage."""
+    """A file and its ranges of whole records; a base for a `Salvage`."""
 
     reader: Any
     source: Any
@@ -50,14 +50,14 @@ class PiecesSalvage:
     size: int = 0
 
     def steps_to_pieces(self, replacement: str, records: str) -> list[Step]:
-        """The steps that leave the pieces only. What is not at the end goes by a `replacement` of the file."""
+        """The steps that leave only the pieces. Unless the damage is at the end, `replacement` replaces the file."""
         name = self.source.name
         if len(self.pieces) == 1:
             end = self.pieces[0].end
             return [Cut(name, end, self.size, self.reason)] if end < self.size else []
         spans = tuple(piece for piece in self.pieces if piece.size)
         return [
-            Create(replacement, name, spans, f"the whole {records} before and behind the damage"),
+            Create(replacement, name, spans, f"the whole {records} before and after the damage"),
             Remove(name, self.reason),
             Rename(replacement, name, "it takes the place of the damaged file"),
         ]
@@ -71,9 +71,9 @@ class SideBySideRepair(Repairs):
     names: Callable[[Disk, Path], list[str]]
     """The journals of a directory."""
     nothing_here: str
-    """What to say where there are none."""
+    """The message if there are none."""
     readers: Callable[[Path, Disk], Sequence[FilesReader[Any, Any, Any]]]
-    """The readers of what is at a path; `WrongUse` for a part of something that is to be repaired as a whole."""
+    """The readers of the journals at a path; `WrongUse` for a single file that must be repaired with its journal."""
     plan_journal: Callable[[Any], Plan]
     """The plan for what one of these readers reads."""
 
