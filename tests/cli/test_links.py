@@ -54,5 +54,5 @@ def test_a_link_that_leads_nowhere_or_to_itself_is_told_of(links: Path) -> None:
 
 def test_a_program_is_told_that_a_path_is_a_link(samples: Path, links: Path) -> None:
     (links / "any").symlink_to(samples / FILES["kestrel"])
-    with pytest.raises(UnknownFormat, match="is a link, and links are not followed: say what it leads to"):
+    with pytest.raises(UnknownFormat, match="is a link, and links are not followed: give its target"):
         detect(links / "any")

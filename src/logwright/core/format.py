@@ -1,7 +1,7 @@
-"""Format: everything that the rest of the package may ask of a format, and detection of the format of a path.
+"""Format: the interface of a format to the rest of the package, and detection of the format of a path.
 
 Each format implements `Format` in its `format.py` and is registered in `FORMATS` by `logwright.registry`. Methods
-import what they need. What a format does not have is None.
+import the modules that they need. A property is None if the format does not have it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Why a path looks like a format. `score`: 1 the name alone, 2 the bytes as well, 3 names and bytes of several."""
+    """Why a path looks like a format. `score`: 1 by name, 2 also by bytes, 3 by names and bytes of several files."""
 
     score: int
     reason: str
@@ -48,10 +48,10 @@ class Located:
 
 
 class Reader(Closing, ABC):
-    """A journal opened for reading: the verbs that every format has. It changes nothing and needs no lock.
+    """A journal opened for reading. It changes nothing and needs no lock.
 
-    Records are addressed by their numbers. Several journals under one path are read as one: these are its `parts`, and
-    a bound is one number for all of them, or one for each by its name.
+    Records are addressed by their numbers. Several journals under one path are read as one: they are its `parts`, and a
+    bound is one number for all of them, or one for each by its name.
     """
 
     format: ClassVar[str]
@@ -60,13 +60,13 @@ class Reader(Closing, ABC):
     row_fields: ClassVar[tuple[str, ...] | None] = None
     """The fields of `as_json` that are columns of a printed table, if not every record has all."""
     time_scale: ClassVar[int] = 1
-    """How many nanoseconds the unit of the field `timestamp` has."""
+    """The unit of the field `timestamp` in nanoseconds."""
     has_times: ClassVar[bool] = True
     """Whether records can be found by their times."""
     states_by_time: ClassVar[bool] = False
     """Whether `state`, `diff` and `history` take times and report damage in `damages`, instead of record numbers."""
     damages: Sequence[Damage] = ()
-    """The damage that the last question to a reader with `states_by_time` met."""
+    """The damage that the last call of a reader with `states_by_time` found."""
 
     @property
     def is_single_file(self) -> bool:
@@ -76,10 +76,10 @@ class Reader(Closing, ABC):
     @property
     @abstractmethod
     def torn_tail(self) -> Damage | None:
-        """The torn tail that the last pass met, if it met one."""
+        """The torn tail that the last pass found, or None."""
 
     def all_torn_tails(self) -> list[Damage]:
-        """The torn tails that the last pass met: one at most, or one for each part."""
+        """The torn tails that the last pass found: at most one for each part."""
         return [] if self.torn_tail is None else [self.torn_tail]
 
     def parts(self) -> list[tuple[str, Any]]:
@@ -136,7 +136,7 @@ class Reader(Closing, ABC):
         progress: Progress | None = None,
         on_damage: Callable[[Damage], None] | None = None,
     ) -> int:
-        """How many whole records there are in a range; `on_damage` is called with what is damaged."""
+        """The number of whole records in a range; `on_damage` is called with damage."""
 
     @abstractmethod
     def number_of(self, located: Located) -> tuple[str, int]:
@@ -152,11 +152,11 @@ class Reader(Closing, ABC):
         """A record as `dump --json` prints it."""
 
     def find_index(self, index: int) -> int:
-        """The record number that a number typed by a person stands for."""
+        """The record number for a number on the command line."""
         return index
 
     def find_place(self, text: str) -> int | dict[str, int]:
-        """The record number that `FILE@POSITION` stands for; with parts, in each of them."""
+        """The record number of `FILE@POSITION`; with parts, in each of them."""
         raise WrongUse(f"{self.path}: places cannot be looked up in this journal; give offsets")
 
     def find_time(self, timestamp: int) -> int | dict[str, int]:
@@ -164,14 +164,14 @@ class Reader(Closing, ABC):
         raise WrongUse(f"{self.path}: times cannot be looked up in this journal; give offsets")
 
     def find_moment(self, timestamp: int) -> int | dict[str, int]:
-        """The record number that the state at a time is asked by."""
+        """The argument of `state` for a time."""
         return self.find_time(timestamp)
 
     # --- what it is ---------------------------------------------------------------------------------------------------
 
     @abstractmethod
     def total_bytes(self) -> int:
-        """How large the files are together."""
+        """The total size of the files."""
 
     @abstractmethod
     def summary(self) -> Summary:
@@ -187,7 +187,7 @@ class Reader(Closing, ABC):
 
     @abstractmethod
     def state(self, at: int | None = None) -> Any:
-        """What the journal stands for, now or at a point; as JSON."""
+        """The state that the journal describes, now or at a point, as JSON."""
 
     def diff(self, start: int, stop: int) -> dict[str, Any]:
         """What changed between two points, as JSON."""
@@ -206,7 +206,7 @@ class Follower(Protocol):
     """A journal that is followed while writers append to it."""
 
     def located(self) -> Iterator[Located | Damage]:
-        """The records with their places as they appear, until nothing came for the timeout."""
+        """The records with their places as they appear, until none appeared for the timeout."""
 
     def __enter__(self) -> Self: ...
 
@@ -244,7 +244,7 @@ class ConsumedJournal:
 
 
 class Fate(Protocol):
-    """What becomes of one file when a journal is cleaned, and why."""
+    """Whether one file is removed when a journal is cleaned, and why."""
 
     @property
     def name(self) -> str: ...
@@ -274,7 +274,7 @@ class Cleaning(Protocol):
 
 
 class Consumers(ABC):
-    """The consumers of journals: how far each has come, and what may be removed because all have passed it."""
+    """The consumers of journals: their offsets, and the files that all of them have passed."""
 
     @abstractmethod
     def journals(self, reader: Any) -> list[ConsumedJournal]:
@@ -323,7 +323,7 @@ class Consumers(ABC):
         keep_segments: int = 1,
         ignore_consumers: Collection[str] = (),
     ) -> Cleaning:
-        """Remove old files that every consumer has passed, or say which would be removed."""
+        """Remove old files that every consumer has passed, or return which would be removed."""
 
 
 class Unparked(Protocol):
@@ -359,7 +359,7 @@ class Items(ABC):
 
     @abstractmethod
     def unpark(self, path: Path, to: str | None, *, most: int | None, only_plan: bool) -> Unparked:
-        """Put the items of a parked queue back to the tail of another one, or say what that would do."""
+        """Move the items of a parked queue to the tail of another one, or return what that would do."""
 
 
 class StatePart(Protocol):
@@ -382,7 +382,7 @@ class States(ABC):
     def read(
         self, disk: Disk, part: Any, at: int, mode: Mode, names: Sequence[str]
     ) -> tuple[Sequence[Damage], pa.RecordBatch | None]:
-        """What is wrong, and the format's own columns of these names with a row for each key that is there."""
+        """The damage found, and the format's own columns of these names with a row for each existing key."""
 
 
 class Format(ABC):
@@ -391,7 +391,7 @@ class Format(ABC):
     name: ClassVar[str]
     title: ClassVar[str]
     flat: ClassVar[bool] = False
-    """Whether a journal is files in a directory, so that directories in there are not part of it."""
+    """Whether a journal consists of files only: directories in its directory do not belong to it."""
 
     # --- files --------------------------------------------------------------------------------------------------------
 
@@ -400,7 +400,7 @@ class Format(ABC):
         """Why a path looks like a journal of this format; None if it does not."""
 
     def names_journal(self, disk: Disk, path: Path) -> bool:
-        """Whether there is a file at a path, or a journal of this name of which only other files are there."""
+        """Whether a path exists, or other files of a journal of this name do."""
         return disk.exists(path)
 
     def journal_of(self, name: str) -> str:
@@ -420,9 +420,9 @@ class Format(ABC):
         """Open the journal at a path for writing record batches; it is created if there is none."""
 
     def open_target(self, directory: Path, name: str, *, disk: Disk = REAL_DISK) -> BatchWriter:
-        """Open what takes the rows of tables that become journals of a directory.
+        """Open a writer for the rows of tables that become journals in a directory.
 
-        Where a directory holds several journals, rows without the name of one go to `name`.
+        If a directory holds several journals, rows that name none go to `name`.
         """
         return self.open_writer(directory, disk=disk)
 
@@ -436,7 +436,7 @@ class Format(ABC):
     @property
     @abstractmethod
     def splits(self) -> Splits[Any]:
-        """How journals are cut into parts that tasks read."""
+        """How journals are cut into splits that tasks read."""
 
     @property
     @abstractmethod
@@ -450,10 +450,10 @@ class Format(ABC):
 
     @property
     def target(self) -> type[Target] | None:
-        """How many tasks write journals together; None where they cannot."""
+        """How several tasks write journals together; None if they cannot."""
         return None
 
-    # --- what some formats have ---------------------------------------------------------------------------------------
+    # --- not in all formats -------------------------------------------------------------------------------------------
 
     @property
     def consumers(self) -> Consumers | None:
@@ -506,12 +506,12 @@ def find_format(name: str) -> Format:
 
 
 def is_there(disk: Disk, path: Path) -> bool:
-    """Whether something is at a path, or at least a journal of this name whose own file is missing."""
+    """Whether a path exists, or other files of a journal of this name do."""
     return any(format.names_journal(disk, path) for format in FORMATS.values())
 
 
 def detect(path: Path | str, *, disk: Disk = REAL_DISK) -> Format:
-    """The format of what is at a path, by names and bytes. `UnknownFormat` when none fits, or two fit as well."""
+    """The format of a path, by names and bytes. `UnknownFormat` if none fits, or if two fit equally well."""
     path = Path(path)
     named = [format for format in FORMATS.values() if format.names_journal(disk, path)]
     if not named:
@@ -522,7 +522,7 @@ def detect(path: Path | str, *, disk: Disk = REAL_DISK) -> Format:
         if evidence is not None:
             found.append((evidence, format))
     if not found and disk.is_link(path):
-        raise UnknownFormat(f"{path} is a link, and links are not followed: say what it leads to")
+        raise UnknownFormat(f"{path} is a link, and links are not followed: give its target")
     if not found:
         hint = "if it is a damaged one, name its format with --format: verify and repair may still read it"
         raise UnknownFormat(f"{path} is not a journal of any known format ({', '.join(FORMATS)}); {hint}")
@@ -530,7 +530,7 @@ def detect(path: Path | str, *, disk: Disk = REAL_DISK) -> Format:
     winners = [(evidence, format) for evidence, format in found if evidence.score == best]
     if len(winners) > 1:
         reasons = "; ".join(f"{format.name}: {evidence.reason}" for evidence, format in winners)
-        raise UnknownFormat(f"{path} could be several formats, say which one it is: {reasons}")
+        raise UnknownFormat(f"{path} could be several formats: name one with --format: {reasons}")
     return winners[0][1]
 
 

@@ -1,12 +1,12 @@
-"""What the columns of all formats share: plain buffers as Arrow arrays, and Arrow data as plain buffers.
+"""Conversion between the buffers of kernels and Arrow, for the columns of all formats.
 
-A format names its columns (`chosen_schema`), makes arrays of what its kernel has decoded (`fixed_array`,
-`binary_array`), batches of chunks of any size (`GatheringCollector`, or `JoiningCollector` where a kernel has no
-gatherer), and of Arrow data columns to be written (`column_of`, `bytes_of`, `numbers_of`, `times_of`, `kinds_of`, cut
-into windows by `fitting`).
+To read, a format declares its columns (`chosen_schema`), makes arrays of decoded buffers (`fixed_array`,
+`binary_array`), and batches of chunks of any size (`GatheringCollector`, or `JoiningCollector` if its kernel has no
+gatherer). To write, it takes columns from Arrow data (`column_of`, `bytes_of`, `numbers_of`, `times_of`, `kinds_of`),
+in windows (`fitting`).
 
-Nothing is copied between the kernels' buffers and Arrow's, in either direction, where the types fit. A batch holds less
-than 2 GiB of bytes in a column, because their ends are i32; what is larger comes in several.
+Buffers are shared with Arrow without copying if the types fit. A batch holds less than 2 GiB of bytes in a column,
+because ends are i32; larger data comes in several batches.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NAMES: Final = pa.dictionary(pa.int32(), pa.string())
 SAMPLE_ROWS: Final = 64
 LEAST_ROWS: Final = 1024
 _SLACK: Final = 17 / 16
-"""How much more room there is for bytes than the first records of a batch let expect."""
+"""The reserve for bytes, relative to the size that the first records of a batch suggest."""
 _LEAST_INT64: Final = -(1 << 63)
 _UNITS: Final = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
 
@@ -37,16 +37,16 @@ _UNITS: Final = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns
 
 
 def chosen_schema(format: str, fields: Mapping[str, pa.Field], names: Sequence[str]) -> pa.Schema:
-    """The Arrow schema of these columns, in this order; `WrongUse` for what the format does not have."""
+    """The Arrow schema of these columns, in this order; `WrongUse` for a column that the format does not have."""
     if isinstance(names, str):
         raise WrongUse(f"columns are a list of names, not the string {names!r}")
     if not names:
-        raise WrongUse("no columns are asked for")
+        raise WrongUse("no columns were selected")
     for name in names:
         if name not in fields:
             raise WrongUse(f"{format} has no column {name!r}; it has {', '.join(fields)}")
     if len(set(names)) < len(names):
-        raise WrongUse(f"a column is asked for twice in {', '.join(names)}")
+        raise WrongUse(f"a column is selected twice in {', '.join(names)}")
     return pa.schema([fields[name] for name in names])
 
 
@@ -60,19 +60,19 @@ def check_batch_bytes(batch_bytes: int) -> None:
 
 
 def allocate(size: int) -> pa.Buffer:
-    """A buffer of Arrow's for a kernel to fill."""
+    """An Arrow buffer for a kernel to fill."""
     return pa.allocate_buffer(size, resizable=True)
 
 
 def fixed_array(kind: pa.DataType, data: Any, count: int, validity: pa.Buffer | None = None) -> pa.Array:
-    """`count` items of a fixed width that lie in a buffer."""
+    """An array of `count` items of a fixed width in a buffer."""
     if data is None:
         raise WrongUse("a column was not decoded")
     return pa.Array.from_buffers(kind, count, [validity, used_buffer(data, count * kind.bit_width // 8)])
 
 
 def binary_array(ends: Any, data: Any, count: int, validity: pa.Buffer | None = None) -> pa.Array:
-    """`count` items of bytes: the n-th is between `ends[n]` and `ends[n + 1]`."""
+    """An array of `count` items of bytes: item n is between `ends[n]` and `ends[n + 1]`."""
     if ends is None or data is None:
         raise WrongUse("a column of bytes was not decoded")
     used = used_buffer(ends, (count + 1) * 4)
@@ -82,7 +82,7 @@ def binary_array(ends: Any, data: Any, count: int, validity: pa.Buffer | None = 
 
 
 def used_buffer(data: Any, used: int) -> pa.Buffer:
-    """The first `used` bytes as an Arrow buffer, giving memory back when most of it was not needed."""
+    """The first `used` bytes as an Arrow buffer. Memory is released if most of it was not needed."""
     if not isinstance(data, pa.Buffer):
         return pa.py_buffer(memoryview(data)[:used])
     if 2 * used < data.size and isinstance(data, pa.ResizableBuffer):
@@ -91,7 +91,7 @@ def used_buffer(data: Any, used: int) -> pa.Buffer:
 
 
 def signed(numbers: pa.Array) -> pa.Array:
-    """Numbers of 64 bits without a sign as int64; null where they do not fit."""
+    """Unsigned 64-bit numbers as int64; null where they do not fit."""
     fits = pc.less_equal(numbers, pa.scalar(MOST_SIGNED, pa.uint64()))
     if len(numbers) > numbers.null_count and not pc.all(fits).as_py():
         numbers = pc.if_else(fits, numbers, pa.scalar(None, pa.uint64()))
@@ -99,18 +99,18 @@ def signed(numbers: pa.Array) -> pa.Array:
 
 
 def batch_of(wanted: pa.Schema, given: Mapping[str, pa.Array], array: Callable[[str], pa.Array]) -> pa.RecordBatch:
-    """A record batch of the columns of a schema: those that are given, and others as `array` makes them."""
+    """A record batch of the columns of a schema: the given ones, and others made by `array`."""
     arrays = [given[name] if name in given else array(name) for name in wanted.names]
     return pa.RecordBatch.from_arrays(arrays, schema=wanted)
 
 
 def bitmap(mask: pa.Array) -> pa.Buffer | None:
-    """Which items are there; None when all are."""
+    """The validity bitmap of a mask; None if all items are valid."""
     return None if pc.all(mask).as_py() else mask.buffers()[1]  # an array of booleans is a bitmap
 
 
 def repeated(runs: list[tuple[Any, int]], kind: pa.DataType = NAMES) -> pa.Array:
-    """A column of names, or of items of another type, each so many rows long."""
+    """A column of names, or of items of another type, from pairs of (item, number of rows)."""
     if kind != NAMES:
         return pa.concat_arrays([pa.repeat(pa.scalar(item, kind), rows) for item, rows in runs])
     names = list(dict.fromkeys(name for name, _ in runs))
@@ -139,7 +139,7 @@ class Chunk(Protocol):
 
 
 class Gatherer(Protocol):
-    """A kernel's: it has room for one batch."""
+    """The object of a kernel that collects the records of one batch."""
 
     count: int
 
@@ -152,11 +152,11 @@ G = TypeVar("G", bound=Gatherer)
 
 
 class GatheringCollector(Generic[C, G]):
-    """Makes record batches of about `batch_bytes` out of chunks, whatever the size of those, copying bytes once.
+    """Makes record batches of about `batch_bytes` from chunks of any size, copying bytes once.
 
-    `want` says what the kernel decodes for a column, `row_bytes` how many bytes a row of it takes at least; the columns
-    in `common` have one item for all records of a chunk. A format's subclass has `_begin`, which makes a gatherer,
-    `_gather`, which adds to it, `_common_item` and `_to_batch`.
+    `want` says what the kernel decodes for a column, `row_bytes` the least number of bytes of a row in it. The columns
+    in `common` have one item for all records of a chunk. A subclass has `_begin`, which makes a gatherer, `_gather`,
+    which adds to it, `_common_item` and `_to_batch`.
     """
 
     def __init__(
@@ -177,25 +177,25 @@ class GatheringCollector(Generic[C, G]):
         self._gatherer: G | None = None
         self._runs: dict[str, list[tuple[Any, int]]] = {name: [] for name in schema.names if name in common}
 
-    # --- what a format has ------------------------------------------------------------------------------------------
+    # --- implemented by a format ------------------------------------------------------------------------------------
 
     def _begin(self, chunk: C, position: int, left: int) -> G:
-        """Room for a batch, by what the next records look like. A wrong guess only makes a smaller batch."""
+        """A gatherer whose size is estimated from the next records. A wrong estimate only makes a smaller batch."""
         raise NotImplementedError
 
     def _gather(self, gatherer: G, chunk: C, position: int, left: int) -> tuple[int, int]:
-        """Add the records from a position on, as many as fit; where the rest begins, and how many were added."""
+        """Add the records from a position on, as many as fit. Returns the position of the rest and the number added."""
         raise NotImplementedError
 
     def _common_item(self, name: str, chunk: C, part: str) -> Any:
-        """What all records of a chunk have in a column."""
+        """The item of a column that all records of a chunk share."""
         raise NotImplementedError
 
     def _to_batch(self, columns: Any, given: dict[str, pa.Array]) -> pa.RecordBatch:
-        """What was gathered as a batch; `given` are the columns that are no record's."""
+        """The gathered columns as a batch; `given` are the common columns."""
         raise NotImplementedError
 
-    # --- what is the same -------------------------------------------------------------------------------------------
+    # --- shared -----------------------------------------------------------------------------------------------------
 
     def add(self, chunk: C, part: str = "") -> Iterator[pa.RecordBatch]:
         """Take the records of a chunk; the batches that became full."""
@@ -212,7 +212,7 @@ class GatheringCollector(Generic[C, G]):
                 yield from self.finish()
 
     def finish(self) -> Iterator[pa.RecordBatch]:
-        """What has gathered, as a last batch; none when there is nothing."""
+        """The last batch, if any rows are left."""
         gatherer, self._gatherer = self._gatherer, None
         if gatherer is None or not gatherer.count:
             return
@@ -222,18 +222,18 @@ class GatheringCollector(Generic[C, G]):
         yield self._to_batch(gatherer.take(), given)
 
     def _rows_of(self, item_bytes: float) -> int:
-        """How many rows fill a batch when each has so many bytes besides what every row has."""
+        """The number of rows in a batch if each has `item_bytes` besides its fixed columns."""
         return max(LEAST_ROWS, int(self._batch_bytes / (self._row_bytes + item_bytes)))
 
     def _most_bytes(self, rows: int, item_bytes: float, rest: int) -> int:
-        """How much room a column of bytes gets; `rest` is what is left of the chunk, which always fits."""
+        """The capacity of a column of bytes, at least `rest`: the rest of the chunk always fits."""
         return max(rest, min(self._batch_bytes, int(rows * item_bytes * _SLACK)))
 
 
 class JoiningCollector(Generic[A]):
-    """Makes record batches of about `batch_bytes` out of chunks, whatever the size of those, by joining and slicing.
+    """Makes record batches of about `batch_bytes` from chunks of any size, by joining and slicing.
 
-    `want` says what the kernel decodes for a column. A format's subclass has `_batch_of`.
+    `want` says what the kernel decodes for a column. A subclass has `_batch_of`.
     """
 
     def __init__(self, schema: pa.Schema, want: Mapping[str, int], batch_bytes: int) -> None:
@@ -278,7 +278,7 @@ class JoiningCollector(Generic[A]):
 
 
 def record_batches(data: Any) -> Iterator[pa.RecordBatch]:
-    """The record batches of anything that is Arrow, one by one."""
+    """The record batches of Arrow data of any kind."""
     if isinstance(data, pa.RecordBatch):
         yield data
     elif isinstance(data, pa.RecordBatchReader):
@@ -294,7 +294,7 @@ def record_batches(data: Any) -> Iterator[pa.RecordBatch]:
 
 
 def column_of(batch: pa.RecordBatch, *names: str) -> pa.Array | None:
-    """The first of these columns that is there."""
+    """The first of these columns that exists, or None."""
     for name in names:
         there = batch.schema.get_all_field_indices(name)
         if len(there) > 1:
@@ -305,7 +305,7 @@ def column_of(batch: pa.RecordBatch, *names: str) -> pa.Array | None:
 
 
 def by_part(batch: pa.RecordBatch, name: str, default: str) -> list[tuple[str, pa.RecordBatch]]:
-    """The rows of a batch by what a column of names says, in the order in which names turn up; null is `default`."""
+    """The rows of a batch grouped by a column of names, in the order of their first rows; null is `default`."""
     found = column_of(batch, name)
     if found is None:
         return [(default, batch)]
@@ -313,7 +313,7 @@ def by_part(batch: pa.RecordBatch, name: str, default: str) -> list[tuple[str, p
     parts: list[str] = names.dictionary.to_pylist()
     if len(parts) == 1:
         return [(parts[0], batch)]
-    sorted_rows = batch.take(pc.array_sort_indices(names.indices))  # which is stable, and names are in their order
+    sorted_rows = batch.take(pc.array_sort_indices(names.indices))  # the sort is stable
     found_parts, first = [], 0
     for part, rows in zip(parts, _rows_of_each(names.indices, len(parts)), strict=True):
         found_parts.append((part, sorted_rows.slice(first, rows)))
@@ -322,7 +322,7 @@ def by_part(batch: pa.RecordBatch, name: str, default: str) -> list[tuple[str, p
 
 
 def _rows_of_each(indices: pa.Array, count: int) -> list[int]:
-    """How often each of the first so many numbers is there."""
+    """How often each number below `count` occurs."""
     rows = [0] * count
     for found in pc.value_counts(indices).to_pylist():
         rows[found["values"]] = found["counts"]
@@ -335,7 +335,7 @@ def fixed_memory(array: pa.Array, width: int) -> memoryview:
 
 
 def ends_and_bytes(array: pa.Array) -> tuple[memoryview, memoryview]:
-    """A binary array in the kernels' terms: i32 ends, and the bytes that they speak of."""
+    """A binary array as the kernels take it: i32 ends, and bytes."""
     data = array.buffers()[2]
     ends = _ends(array)
     if ends.type == pa.int64():
@@ -347,16 +347,16 @@ def ends_and_bytes(array: pa.Array) -> tuple[memoryview, memoryview]:
 
 
 def _ends(array: pa.Array) -> pa.Array:
-    """Where the items of a binary array begin and end, one more than there are items."""
+    """The ends of the items of a binary array, with the start of the first one."""
     kind, width = (pa.int64(), 8) if pa.types.is_large_binary(array.type) else (pa.int32(), 4)
     ends = array.buffers()[1]
-    if ends is None or ends.size == 0:  # an array without items need not have any
+    if ends is None or ends.size == 0:  # an empty array may have no ends
         return pa.array([0], kind)
     return pa.Array.from_buffers(kind, len(array) + 1, [None, ends.slice(array.offset * width)])
 
 
 def fitting(array: pa.Array, row: int) -> int:
-    """How many items from `row` on can be in one window: their bytes must be less than 2 GiB."""
+    """The number of items from `row` on that fit one window of less than 2 GiB."""
     rows = len(array) - row
     if not pa.types.is_large_binary(array.type):
         return rows
@@ -364,7 +364,7 @@ def fitting(array: pa.Array, row: int) -> int:
     first = ends[row].as_py()
     if ends[-1].as_py() - first <= MAX_COLUMN_BYTES:
         return rows
-    low, high = 0, rows  # so many items fit, so many do not
+    low, high = 0, rows  # `low` items fit, `high` items do not
     while high - low > 1:
         middle = (low + high) // 2
         if ends[row + middle].as_py() - first <= MAX_COLUMN_BYTES:
@@ -377,13 +377,13 @@ def fitting(array: pa.Array, row: int) -> int:
 
 
 def plain(array: pa.Array) -> pa.Array:
-    """An array without the wrappings that say nothing about its items: extension types and dictionaries."""
+    """An array without extension types and dictionaries."""
     if isinstance(array.type, pa.BaseExtensionType):
         return plain(array.storage)
     if pa.types.is_dictionary(array.type):
         items = array.dictionary
         if pa.types.is_binary(items.type) or pa.types.is_string(items.type):
-            items = items.cast(pa.large_binary())  # decoded it may well be larger than 2 GiB
+            items = items.cast(pa.large_binary())  # decoded it may be larger than 2 GiB
         return plain(items.take(array.indices))
     return array
 
@@ -402,7 +402,7 @@ def bytes_of(name: str, array: pa.Array) -> pa.Array:
 
 
 def numbers_of(name: str, array: pa.Array, kind: pa.DataType, limits: str) -> pa.Array:
-    """A column of whole numbers in another type; `limits` says in words what fits it. Nulls stay."""
+    """A column of integers in another type; `limits` describes what fits it. Nulls stay."""
     array = plain(array)
     if not (pa.types.is_integer(array.type) or pa.types.is_null(array.type)):
         raise WrongUse(f"column {name} is {array.type}, and must be a whole number: it must {limits}")
@@ -415,7 +415,8 @@ def numbers_of(name: str, array: pa.Array, kind: pa.DataType, limits: str) -> pa
 def times_of(name: str, array: pa.Array, unit: str) -> pa.Array:
     """A column of times as int64 of a unit, rounded down. Nulls stay.
 
-    The lowest time of a coarser unit that contains a time of this unit becomes that one: a source rounds it down.
+    The lowest time of a coarser unit may be just below the range of this unit, because sources round down: it becomes
+    the lowest time of this unit.
     """
     array = plain(array)
     kind = array.type
@@ -439,7 +440,7 @@ def times_of(name: str, array: pa.Array, unit: str) -> pa.Array:
 
 
 def floored(exact: pa.Array, factor: int) -> pa.Array:
-    """Whole numbers divided by a factor and rounded down, also those below 0."""
+    """Integers divided by a factor and rounded down, also negative ones."""
     rounded = pc.divide(exact, factor)
     if not len(exact) or (pc.min(exact).as_py() or 0) >= 0:
         return rounded
@@ -450,9 +451,9 @@ def floored(exact: pa.Array, factor: int) -> pa.Array:
 
 
 def kinds_of(batch: pa.RecordBatch, name: str, kinds: Sequence[str], default: int, wrong: str) -> pa.Array:
-    """What each row is, as the number of its name among `kinds`; `default` where no column says it, and data is there.
+    """The kind of each row, as an index into `kinds`; `default` for all if there is a column of data but none of kinds.
 
-    `wrong` is what is said of any other name.
+    `wrong` is the message for any other name.
     """
     found = column_of(batch, name)
     if found is None:
@@ -468,7 +469,7 @@ def kinds_of(batch: pa.RecordBatch, name: str, kinds: Sequence[str], default: in
 
 
 def row_without(array: pa.Array, kinds: pa.Array, needing: pa.Array) -> int | None:
-    """The first row that is null and of a kind that needs what is in this column."""
+    """The first null row of a kind that needs this column."""
     if not array.null_count:
         return None
     row: int = pc.index(pc.and_(pc.is_in(kinds, needing), array.is_null()), True).as_py()
@@ -478,7 +479,7 @@ def row_without(array: pa.Array, kinds: pa.Array, needing: pa.Array) -> int | No
 def kind_numbers_of(
     batch: pa.RecordBatch, name: str, kind: pa.DataType, limits: str, check: Callable[[str, pa.Array], None]
 ) -> pa.Array | None:
-    """A column of whole numbers, 0 for null; `check` raises where a null is wrong. None without the column."""
+    """A column of integers, 0 for null; `check` raises where a null is wrong. None without the column."""
     found = column_of(batch, name)
     array = pa.nulls(batch.num_rows, kind) if found is None else numbers_of(name, found, kind, limits)
     check(name, array)
@@ -486,7 +487,7 @@ def kind_numbers_of(
 
 
 def filled(array: pa.Array, item: Any) -> pa.Array:
-    """An array with an item in the place of nulls, without copying where there are none."""
+    """An array with nulls replaced by an item; not copied if there are none."""
     return array.fill_null(item) if array.null_count else array
 
 
@@ -494,7 +495,7 @@ def filled(array: pa.Array, item: Any) -> pa.Array:
 
 
 def left_out(messages: pa.RecordBatch, *what: str) -> dict[str, int]:
-    """How many messages have a key, a type, a time, an expiry, or a fraction of a millisecond, whichever is asked."""
+    """How many messages have each of these: key, type, time, expiry, fraction of a millisecond."""
     found: dict[str, int] = {}
     columns = {name: plain(messages.column(name)) for name in messages.schema.names}
     for each in what:

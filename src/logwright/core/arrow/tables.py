@@ -1,6 +1,6 @@
-"""What the columns of all formats on Spark share: numbers and times as Spark has them, and details as JSON.
+"""Columns on Spark, for all formats: numbers and times as Spark has them, and details as JSON.
 
-Spark knows no unsigned numbers, and its times are microseconds in 64 bits: what does not fit is null.
+Spark has no unsigned numbers, and its times are microseconds in 64 bits: values that do not fit are null.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .columns import MOST_SIGNED, record_batches
 
 
 class OwnColumns(Columns):
-    """The columns of a format whose columns on Spark are each made from some of its own columns."""
+    """The columns of a format whose columns on Spark are made from its own columns."""
 
     own: ClassVar[Sequence[str]]
     """The format's own columns that others are made from."""
@@ -26,10 +26,7 @@ class OwnColumns(Columns):
     """The own columns that a column on Spark is made from, where the names differ; `first` returns the first."""
 
     def sources(self, names: Sequence[str], *, sharded: bool) -> list[str]:
-        """The own columns that must be decoded for these.
-
-        There is always one, as a batch without columns cannot say how many rows it has.
-        """
+        """The own columns that must be decoded for these; at least one, because a batch without columns has no rows."""
         wanted = {source for name in names for source in self.made_from.get(name, (name,))}
         return [name for name in self.own if name in wanted] or ["size"]
 
@@ -37,13 +34,13 @@ class OwnColumns(Columns):
         return record_batches(data)
 
     def first(self, batch: pa.RecordBatch, name: str) -> pa.Array | None:
-        """The column of a batch that one of Spark's is made from; None for what the format does not have."""
+        """The first column of a batch that a column on Spark is made from; None if the format does not have it."""
         found = self.made_from.get(name, (name,))[0]
         return batch.column(found) if found in self.own else None
 
 
 def sizes(data: pa.Array, record: str) -> pa.Array:
-    """Sizes as INT; `record` says what does not fit that."""
+    """Sizes as INT; `record` names the record in the error."""
     try:
         return data.cast(pa.int32())
     except pa.ArrowInvalid:
@@ -51,7 +48,7 @@ def sizes(data: pa.Array, record: str) -> pa.Array:
 
 
 def scaled(data: pa.Array, factor: int) -> pa.Array:
-    """Times in a unit that is so many times smaller; null where they do not fit that."""
+    """Times in a unit that is `factor` times smaller; null where they do not fit."""
     times = data.view(pa.int64())
     most = MOST_SIGNED // factor
     fits = pc.and_(pc.less_equal(times, most), pc.greater_equal(times, -most))
@@ -61,22 +58,22 @@ def scaled(data: pa.Array, factor: int) -> pa.Array:
 
 
 def microseconds(data: pa.Array, factor: int) -> pa.Array:
-    """Times as TIMESTAMP, of which one in their unit has so many."""
+    """Times as TIMESTAMP; their unit is `factor` microseconds."""
     return scaled(data, factor).view(pa.timestamp("us", tz="UTC"))
 
 
 def named_detail(name: str, names: pa.DictionaryArray) -> pa.Array:
-    """A field of a JSON object with a name in it, for each row."""
+    """A field of a JSON object with a string, for each row."""
     escaped = pa.array([f'"{name}":{json.dumps(each)}' for each in names.dictionary.to_pylist()], pa.string())
     return escaped.take(names.indices)
 
 
 def number_detail(name: str, numbers: pa.Array) -> pa.Array:
-    """A field of a JSON object with a number in it, for each row that has one."""
+    """A field of a JSON object with a number, for each row that is not null."""
     return pc.binary_join_element_wise(f'"{name}":', numbers.cast(pa.string()), "")
 
 
 def details(fields: Sequence[pa.Array]) -> pa.Array:
-    """The fields of each row as a JSON object; a null is no field."""
+    """The fields of each row as a JSON object, without nulls."""
     joined = pc.binary_join_element_wise(*fields, ",", null_handling="skip")
     return pc.binary_join_element_wise("{", joined, "}", "")

@@ -441,8 +441,8 @@ def _alone(disk: Disk, root: Path, patience_seconds: float) -> Iterator[None]:
 # --- batches that are put in place by a rename ------------------------------------------------------------------------
 #
 # Each staged file becomes a file of its journal, in the root itself. Before the commit the staged files of a journal
-# are joined into one. After the commit nothing is written: a power cut cannot tear a batch, and the names show which files
-# are in place.
+# are joined into one. After the commit nothing is written: a power cut cannot tear a batch, and the names show which
+# files are in place.
 
 
 def bytes_to_put_together(files_of: FilesOf) -> int:

@@ -1,4 +1,4 @@
-"""What the classes for asyncio share: work that must not be left half-way when its task is cancelled."""
+"""Helpers of the classes for asyncio: work that must be completed when its task is cancelled."""
 
 from __future__ import annotations
 
@@ -49,19 +49,19 @@ class AsyncOpening:
 
 
 async def to_the_end(work: Awaitable[Result]) -> Result:
-    """Wait for something that must not be left half-way; a cancellation comes after it."""
+    """Wait for work that must be completed. A cancellation is raised after it."""
     task = asyncio.ensure_future(work)
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
         await asyncio.wait([task])
         if not task.cancelled():
-            task.exception()  # seen: what matters now is that we were cancelled
+            task.exception()  # retrieved, so that asyncio does not log it
         raise
 
 
 async def opened(open_it: Callable[[], Openable]) -> Openable:
-    """Open something in a thread. If we are cancelled meanwhile it is closed again: nobody else would."""
+    """Open something in a thread. If the task is cancelled meanwhile, close it again."""
     opening = asyncio.ensure_future(asyncio.to_thread(open_it))
     try:
         return await asyncio.shield(opening)

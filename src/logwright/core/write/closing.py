@@ -1,4 +1,4 @@
-"""Closing: what is closed at the end of its `with` block."""
+"""Closing: the base of classes that are closed at the end of their `with` block."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from ...errors import LogwrightError, Poisoned
 
 
 class Closing:
-    """Gives a class that has `close` its `with` statement."""
+    """Adds the `with` statement to a class that has `close`."""
 
     __slots__ = ()
 
     def close(self) -> None:
-        """Give back what is held. A second call does nothing."""
+        """Release all resources. A second call does nothing."""
         raise NotImplementedError
 
     def __enter__(self) -> Self:
@@ -31,9 +31,10 @@ class Closing:
 
 @contextmanager
 def at_the_end_of_a_block(error: BaseException | None) -> Iterator[None]:
-    """Let the error that ends a `with` block be raised, often an interrupt itself, and not what the interrupt has done.
+    """Raise the error that ends a `with` block, often an interrupt, instead of the `Poisoned` that the interrupt
+    caused.
 
-    That a writer was poisoned by an interrupt becomes a note of the error. A failure to write or to sync is raised.
+    The `Poisoned` becomes a note of the error. A failure to write or to sync is raised.
     """
     try:
         yield
@@ -44,9 +45,9 @@ def at_the_end_of_a_block(error: BaseException | None) -> Iterator[None]:
 
 
 def is_failure(error: BaseException | None) -> bool:
-    """Whether an error says, or was raised while another one said, that the system refused something.
+    """Whether an error, or one that caused it, is a failure of the system or the library.
 
-    Others come from outside: a signal handler has raised them.
+    Other errors are interrupts: a signal handler raised them.
     """
     while error is not None:
         if isinstance(error, LogwrightError | OSError):
