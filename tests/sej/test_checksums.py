@@ -360,7 +360,7 @@ def test_a_side_file_that_is_something_else_is_told_and_covers_nothing(journal: 
     report = Reader(journal).verify()
     assert report.sound
     assert [(anomaly.file, anomaly.kind, anomaly.message) for anomaly in report.anomalies] == [
-        (f"{FIRST}.crc", "checksum_file", "this is no file of checksums")
+        (f"{FIRST}.crc", "checksum_file", "this is not a file of checksums")
     ]
 
 
@@ -371,7 +371,7 @@ def test_entries_beyond_the_file_are_told(journal: Path) -> None:
     assert report.sound
     (anomaly,) = report.anomalies
     assert (anomaly.kind, anomaly.position) == ("checksum_file", HEADER.size + 8 * ENTRY.size)
-    assert anomaly.message.startswith("3 entries from here on are about blocks behind the end of the file at 4000")
+    assert anomaly.message.startswith("3 entries from here on are for blocks after the end of the file at 4000")
 
 
 def test_the_checksums_of_a_segment_are_durable_when_it_is_finished_and_when_the_writer_is_closed(

@@ -183,7 +183,7 @@ def test_a_new_file_forgets_what_an_older_one_of_its_name_has_left(journal: Jour
 @pytest.mark.parametrize("block_bytes", [0, -512, 256, 511, 1000, 2**25])
 def test_a_block_is_a_power_of_two_within_reason(journal: Journal, block_bytes: int) -> None:
     file = REAL_DISK.open(journal.path, "update")
-    with contextlib.closing(file), pytest.raises(WrongUse, match=f"a block of {block_bytes} bytes is no power of two"):
+    with contextlib.closing(file), pytest.raises(WrongUse, match=f"{block_bytes} bytes is not a power of two"):
         ChecksumWriter.create(REAL_DISK, file, block_bytes)
     assert not journal.side_path.exists()
 
@@ -258,10 +258,10 @@ def test_a_header_that_a_crash_left_unfinished_is_written_anew(journal: Journal,
 @pytest.mark.parametrize(
     ("foreign", "reason"),
     [
-        (b"the notes of somebody else", "this is no file of checksums"),
+        (b"the notes of somebody else", "this is not a file of checksums"),
         (b"notes", "the side file ends within its header, after 5 bytes"),
         (HEADER.pack(MAGIC, BLOCK, 2) + b"more", "version 2 of the side file is not known here"),
-        (HEADER.pack(MAGIC, 3, 1), "a block of 3 bytes is no power of two between 512 and 16777216"),
+        (HEADER.pack(MAGIC, 3, 1), "a block of 3 bytes is not a power of two between 512 and 16777216"),
     ],
 )
 def test_a_file_that_is_not_ours_is_kept_under_another_name(journal: Journal, foreign: bytes, reason: str) -> None:
@@ -272,7 +272,7 @@ def test_a_file_that_is_not_ours_is_kept_under_another_name(journal: Journal, fo
     (other,) = [path for path in journal.path.parent.iterdir() if path not in (journal.path, journal.side_path)]
     assert other.name.startswith("0.jnl.crc.unreadable.")
     assert other.read_bytes() == foreign
-    assert note == Note(0, f"{reason}; it was kept as {other.name}, and checksums start anew")
+    assert note == Note(0, f"{reason}; it was kept as {other.name}, and a new side file was created")
     assert journal.side == side_file_of(data)
 
 
@@ -420,13 +420,13 @@ def test_without_a_side_file_there_are_no_checksums(journal: Journal) -> None:
     [
         (b"", 0, "the side file ends within its header, after 0 bytes"),
         (side_file_of(b"")[:15], 0, "the side file ends within its header, after 15 bytes"),
-        (bytes(100), 0, "this is no file of checksums"),
-        (HEADER.pack(b"LWCRC32D", BLOCK, 1), 0, "this is no file of checksums"),
+        (bytes(100), 0, "this is not a file of checksums"),
+        (HEADER.pack(b"LWCRC32D", BLOCK, 1), 0, "this is not a file of checksums"),
         (HEADER.pack(MAGIC, BLOCK, 0), 12, "version 0 of the side file is not known here"),
         (HEADER.pack(MAGIC, BLOCK, 2**32 - 1), 12, "version 4294967295 of the side file is not known here"),
-        (HEADER.pack(MAGIC, 0, 1), 8, "a block of 0 bytes is no power of two between 512 and 16777216"),
-        (HEADER.pack(MAGIC, 1536, 1), 8, "a block of 1536 bytes is no power of two between 512 and 16777216"),
-        (HEADER.pack(MAGIC, 2**31, 1), 8, "a block of 2147483648 bytes is no power of two between 512 and 16777216"),
+        (HEADER.pack(MAGIC, 0, 1), 8, "a block of 0 bytes is not a power of two between 512 and 16777216"),
+        (HEADER.pack(MAGIC, 1536, 1), 8, "a block of 1536 bytes is not a power of two between 512 and 16777216"),
+        (HEADER.pack(MAGIC, 2**31, 1), 8, "a block of 2147483648 bytes is not a power of two between 512 and 16777216"),
     ],
 )
 def test_a_side_file_that_is_none_covers_nothing_and_is_noted(
@@ -490,7 +490,7 @@ def test_entries_behind_the_end_of_the_file_are_noted(journal: Journal) -> None:
     data = noise(5 * BLOCK)
     journal.put(data[: 2 * BLOCK], side_file_of(data))
     with journal.reading() as file:
-        message = f"3 entries from here on are about blocks behind the end of the file at {2 * BLOCK}"
+        message = f"3 entries from here on are for blocks after the end of the file at {2 * BLOCK}"
         assert file.notes() == [Note(32, message)]
         assert len(file.checksums) == 2
 
@@ -511,7 +511,7 @@ def test_a_side_file_without_its_data_file_is_no_error(journal: Journal) -> None
     checksums = Checksums.load(REAL_DISK, journal.side_path)
     assert checksums is not None
     assert len(checksums) == 0
-    assert checksums.notes == [Note(16, "2 entries from here on are about blocks behind the end of the file at 0")]
+    assert checksums.notes == [Note(16, "2 entries from here on are for blocks after the end of the file at 0")]
 
 
 def test_no_bytes_of_a_side_file_raise_anything_else(journal: Journal) -> None:

@@ -1,13 +1,13 @@
 """Bytes <-> messages, in plain Python: the reference for the kernel, and its stand-in where it is not built.
 
 A message is valid if and only if `0 <= key_size`, `0 <= value_size`, `size` equals 26 + key_size + value_size, all of
-its bytes are there, and its offset is the one that is expected: the previous one plus one, or the file's name.
+its bytes exist, and its offset is the expected one: the previous offset plus one, or the offset in the file's name.
 
-Strategy: the head is 18 bytes; below that there is nothing to judge. A head with another offset than expected or a
-negative key size is malformed whatever follows. Then the value's size, which must leave the message within an i32; then
-the trailing size, which must agree. Where the bytes end before an answer, more are needed.
+Strategy: the head is 18 bytes; with fewer, more bytes are needed. A head with an unexpected offset or a negative key
+size is malformed. Then comes the size of the value, which must leave the message within an i32; then the trailing size,
+which must agree. If the bytes end before that, more bytes are needed.
 
-Nothing here opens a file, and no length is believed before the bytes that it counts have been seen.
+Nothing here opens a file. Every length is checked against the bytes at hand before it is used.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ from .layout import (
 from .records import NOW, Message, Now
 
 CLEAN, INCOMPLETE, MALFORMED, UNEXPECTED_OFFSET = range(4)
-"""How a walk ends: at the end of its bytes, inside a message, at bytes that are no message, at a whole message with
-another offset."""
+"""How a walk ends: at the end of its bytes, inside a message, at bytes that are not a message, at a whole message with
+an unexpected offset."""
 
 OFFSETS, TIMESTAMPS, TYPES, KEYS, VALUES, POSITIONS, SIZES = (1 << bit for bit in range(7))
 """Which columns to decode, added up."""
@@ -81,7 +81,7 @@ def _encode(offset: int, timestamp: int | None, type: int, key: Buffer, value: B
 def decode(
     buffer: Buffer, position: int = 0, end: int | None = None, expected: int | None = None
 ) -> tuple[Message, Span] | NeedMore:
-    """The message at a position, `NEED_MORE`, or `Malformed`. Bytes from `end` on are not looked at."""
+    """The message at a position, `NEED_MORE`, or `Malformed`. Bytes from `end` on are ignored."""
     end = len(buffer) if end is None else end
     if end - position < HEAD.size:
         return NEED_MORE
@@ -186,7 +186,7 @@ def _judge(buffer: Buffer, position: int, end: int, expected: int) -> tuple[int,
 
 
 def messages(buffer: Buffer, start: int, stop: int, count: int) -> list[Message]:
-    """The `count` messages of a range that `walk` has passed. What `walk` has judged is not judged again."""
+    """The `count` messages of a range that `walk` has checked. They are not checked again."""
     starts = spans(buffer, start, stop, count)
     return [_message(buffer, starts[row], starts[row + 1]) for row in range(count)]
 
@@ -212,10 +212,10 @@ def spans(buffer: Buffer, start: int, stop: int, count: int) -> array[int]:
 
 @dataclass(slots=True)
 class Columns:
-    """Messages as columns of plain buffers in the machine's byte order; a column that was not asked for is None.
+    """Messages as columns of plain buffers in native byte order; a column that was not selected is None.
 
-    `offsets`, `positions` u64; `timestamps` i64; `types` u8; `sizes` i32. Keys and values lie one behind the other in
-    `keys` and `values`; the n-th is between `key_ends[n]` and `key_ends[n + 1]` (i32). `untimed` counts the messages
+    `offsets`, `positions` u64; `timestamps` i64; `types` u8; `sizes` i32. Keys and values are concatenated in
+    `keys` and `values`; key n is between `key_ends[n]` and `key_ends[n + 1]` (i32). `untimed` counts the messages
     without a timestamp. A buffer may be longer than its `count` rows.
     """
 
@@ -244,9 +244,9 @@ _LAYOUT: Final = (
 
 
 class Gatherer(Gathering[Columns]):
-    """Gathers the messages of many walked ranges as the columns of one batch.
+    """Collects the messages of many walked ranges as the columns of one batch.
 
-    It has room for so many rows and bytes of keys and values; `add` takes what fits, `take` hands the columns over.
+    It has a fixed capacity of rows and of bytes of keys and values; `add` takes what fits, `take` returns the columns.
     `allocate` makes the writable buffers of the columns.
     """
 
@@ -300,9 +300,9 @@ def columns(buffer: Buffer, start: int, stop: int, count: int, want: int = ALL_C
 def find_head(buffer: Buffer, start: int, end: int, least: int, most: int, room: int) -> int:
     """The first position from `start` on where a message could begin, -1 when there is none before `end`.
 
-    Could begin: its offset is within `least` and `most`, its sizes are not negative, it ends within `room` bytes from
-    the beginning of the buffer, which may lie behind `end`, and where its trailing size is at hand, that agrees. Only a
-    guess where it is not; the caller looks again.
+    A message could begin there if its offset is within `least` and `most`, its sizes are not negative, it ends within
+    `room` bytes from the beginning of the buffer, which may be after `end`, and its trailing size agrees. If the
+    trailing size is not in the buffer, the caller must check it.
     """
     check_range(buffer, start, end)
     for position in range(start, end - HEAD.size - VALUE_SIZE.size + 1):
@@ -313,7 +313,7 @@ def find_head(buffer: Buffer, start: int, end: int, least: int, most: int, room:
         if size is None:
             value_size_at = position + HEAD.size + key_size
             if value_size_at + VALUE_SIZE.size > end:
-                return position  # the sizes lie behind the bytes at hand
+                return position  # the sizes are after the bytes at hand
             continue
         if position + size > room:
             continue
@@ -326,11 +326,11 @@ def find_head(buffer: Buffer, start: int, end: int, least: int, most: int, room:
 
 
 class AppendBuffer(Outgoing):
-    """Messages on their way to a segment: encoded, numbered, and marked where a segment ends.
+    """Messages that wait to be written to a segment: encoded and numbered, with the positions where segments end.
 
-    `append` and `extend` add messages, `take` hands over what has gathered. A subclass is told by `_attend` when more
-    than `attention_bytes` wait. A message that fills its segment is followed by a cut: what comes after it belongs to
-    the next one. `smallest_timestamp` and `largest_timestamp` are those of what waits behind the last cut.
+    `append` and `extend` add messages, `take` returns them. `_attend` is called when more than `attention_bytes` wait.
+    A message that fills its segment is followed by a cut: later messages belong to the next segment.
+    `smallest_timestamp` and `largest_timestamp` are those of the messages after the last cut.
     """
 
     records_name = "messages"
@@ -381,15 +381,15 @@ class AppendBuffer(Outgoing):
         return offset
 
     def _taken_times(self) -> tuple[int, int]:
-        """The smallest and the largest timestamp so far, which begin anew."""
+        """The smallest and the largest timestamp so far; resets both."""
         times = self.smallest_timestamp, self.largest_timestamp
         self.smallest_timestamp, self.largest_timestamp = MAX_TIMESTAMP, NO_TIMESTAMP
         return times
 
     def extend(self, columns: Columns, start: int, now: int, enough_bytes: int) -> int:
-        """Add messages of columns from row `start` on, until `enough_bytes` wait; the row to go on with.
+        """Add messages of columns from row `start` on, until `enough_bytes` wait; the row to continue with.
 
-        Missing timestamps are `now`, missing types 0, missing keys empty. Offsets are given anew.
+        Missing timestamps are `now`, missing types 0, missing keys empty. The messages get new offsets.
         """
         if self.refusing:
             self._refuse()
@@ -405,11 +405,11 @@ class AppendBuffer(Outgoing):
         return row
 
     def take(self) -> tuple[bytearray, int, list[tuple[int, int, int, int]], int, int]:  # type: ignore[override]
-        """What has gathered: a buffer, how much of it counts, the cuts in it, and smallest and largest timestamp.
+        """The buffer, the number of bytes in it, the cuts, and the smallest and the largest timestamp.
 
         A cut is a position in the buffer, the first offset of the segment that begins there, and the smallest and the
-        largest timestamp of the messages before it, from the cut before on; those of `take` are behind the last cut.
-        The buffer may be used until the next but one `take`.
+        largest timestamp of the messages between the preceding cut and this one. The last two values are those of the
+        messages after the last cut. The buffer is valid until `take` has been called twice more.
         """
         with self._adding:
             cuts, self._cuts = self._cuts, []

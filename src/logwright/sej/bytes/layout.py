@@ -1,4 +1,4 @@
-"""What the bytes of a sej journal are: the ruler, the names, the limits. Nothing here reads or writes.
+"""The layout of a sej journal: bytes, names and limits. Nothing here reads or writes.
 
 A message, all integers big-endian:
 
@@ -7,7 +7,7 @@ A message, all integers big-endian:
        u64       i64        u8      i8      k bytes    i32     v bytes   i32
 
 `size` counts the whole message, itself included, so that a file can be read backwards. A timestamp is nanoseconds since
-the epoch; the smallest i64 stands for "no timestamp".
+the epoch; the smallest i64 means "no timestamp".
 
 A journal's directory:
 
@@ -16,7 +16,7 @@ A journal's directory:
     ofs/NAME.ofs  ofs/NAME.lck  a consumer's committed offset (u64) and its lock
     idx/0000000000000000.idx    ours: a sparse index of that segment; may be missing, is never trusted over the file
     jnl/0000000000000000.jnl.crc   ours, on request: checksums of that segment's blocks
-    .logwright/cut/             ours: copies of what was cut
+    .logwright/cut/             ours: copies of bytes that were cut
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def segment_name(first_offset: int) -> str:
 
 
 def parse_segment_name(name: str) -> int | None:
-    """The first offset that a file name stands for; None for a name that is no segment's."""
+    """The first offset in the name of a segment; None for any other name."""
     match = _SEGMENT_NAME.fullmatch(name)
     return int(match[1], 16) if match else None
 

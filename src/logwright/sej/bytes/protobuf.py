@@ -1,13 +1,12 @@
 """Messages of segments <-> messages on the hub's wire, in plain Python: the reference for the kernel in _protobuf.pyx.
 
-On the wire a message is a field of a request or an answer, told by its number, and holds fields itself (protobuf):
+On the wire a message is a field of a request or a response, identified by its number, and has these fields (protobuf):
 
     1 offset uint64    2 timestamp int64    3 type uint32    4 key bytes    5 value bytes
 
-What is 0 or empty is left out. Another encoder may send fields in any order, several times (the last one counts), and
-fields that nobody knows (they are skipped, whatever they are). A message is taken if and only if its bytes are
-protobuf, its type is within 0 and 255, its key has at most 127 bytes, and its offset is the one behind that of the
-message before.
+Fields that are 0 or empty are left out. Another encoder may send fields in any order, repeatedly (the last one wins),
+and unknown fields, which are skipped. A message is accepted if and only if its bytes are protobuf, its type is within 0
+and 255, its key has at most 127 bytes, and its offset is that of the preceding message plus one.
 
 Everything is checked, and counted, before anything is allocated for it.
 """
@@ -22,15 +21,15 @@ from .codec import claimed_size
 from .layout import HEAD, MAX_KEY_BYTES, MAX_MESSAGE_BYTES, MAX_TIMESTAMP, NO_TIMESTAMP, OVERHEAD, TRAILER, VALUE_SIZE
 
 KNOWN_FIELDS: Final = 32
-"""Other fields than messages are given to the caller if their numbers are below this: no more than so many."""
+"""Fields other than messages are returned if their numbers are below this."""
 MOST_DEPTH: Final = 64
 """How deep groups, an old form of fields in fields, may go into each other."""
 _VARINT, _FIXED64, _BYTES, _GROUP, _END_GROUP, _FIXED32 = range(6)
 _MASK: Final = 2**64 - 1
 
 Received = tuple[bytearray, int, int, int, int, dict[int, int | bytes]]
-"""Messages as they lie in a segment, the first one's offset, their count, their smallest and largest timestamp, and the
-other fields by number: numbers, or bytes."""
+"""Messages as they are stored in a segment, the first one's offset, their count, their smallest and largest timestamp,
+and the other fields by number: numbers, or bytes."""
 
 
 # --- to the wire ----------------------------------------------------------------------------------------------------
@@ -65,7 +64,7 @@ def to_wire(buffer: Buffer, start: int, stop: int, count: int, field: int) -> by
 
 
 def number_field(field: int, number: int, *, always: bool = False) -> bytes:
-    """A field that is a number; nothing for 0, unless `always` it is to be there."""
+    """A field that is a number; empty for 0, unless `always` is set."""
     return _varint(field << 3 | _VARINT) + _varint(number & _MASK) if number or always else b""
 
 
@@ -92,7 +91,7 @@ def _check_field(field: int) -> None:
 
 
 def from_wire(buffer: Buffer, field: int, most_bytes: int) -> Received:
-    """The messages in fields of this number, as they lie in a segment, and what else is there.
+    """The messages in fields of this number, as they are stored in a segment, and the other fields.
 
     `WrongUse` says what is wrong with the bytes. Messages that would take more than `most_bytes` are `TooLarge`.
     """
@@ -159,7 +158,7 @@ def _message(data: bytes, position: int, end: int) -> tuple[int, int, bytes]:
 
 
 def _tag(data: bytes, position: int, end: int) -> tuple[int, int, int]:
-    """Number and kind of the field at a position, and where it goes on."""
+    """Number and kind of the field at a position, and the position of its value."""
     tag, after = _number(data, position, end)
     number, kind = tag >> 3, tag & 7
     if not 0 < number < 2**29 or kind > _FIXED32:
@@ -186,7 +185,7 @@ def _span(data: bytes, position: int, end: int) -> tuple[int, int]:
 
 
 def _skip(data: bytes, position: int, end: int, number: int, kind: int) -> int:
-    """Where a field ends that is no number and no bytes: of fixed width, or a group with all that is in it."""
+    """The end of a field that is neither a number nor bytes: a field of fixed width, or a group with its contents."""
     open_groups: list[int] = []
     while True:
         if kind == _VARINT:

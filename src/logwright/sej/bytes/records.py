@@ -1,4 +1,4 @@
-"""What the bytes of a sej journal mean: the message."""
+"""The message: the record of a sej journal."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Checking a sej journal: `verify` looks at every byte, `summarize` at names, sizes and both ends.
+"""Checking a sej journal: `verify` reads every byte, `summarize` only names, sizes and both ends.
 
-A problem is something that costs messages or a consumer's place: bytes that are no message, missing offsets, a block
-that does not match its checksum, an offset file that cannot be read. An anomaly is odd and costs nothing: the journal
-stays sound. What is wrong in one place never hides the next: reading goes on behind it.
+A problem loses messages or the position of a consumer: bytes that are not a message, missing offsets, a block that does
+not match its checksum, an offset file that cannot be read. An anomaly loses nothing: the journal stays sound. A problem
+never hides the next one: reading continues after it.
 
     problems    torn_tail malformed unexpected_offset gap overlap checksum offset_file unreadable
     anomalies   timestamp empty_segment doubled_name index checksum_file consumer_ahead consumer_behind side_file
@@ -42,9 +42,9 @@ if TYPE_CHECKING:
 
 
 def verify(reader: Reader, *, progress: Progress | None = None) -> Report:
-    """Check every byte of every segment, and what is around them.
+    """Check every byte of every segment, and the other files of the journal.
 
-    Whatever is there, the answer is a report; where we may not look there is none (`StorageFailed`).
+    Damage never raises. A file that we are not allowed to read raises `StorageFailed`.
     """
     report = Report("sej")
     segments = reader.segments()
@@ -66,7 +66,7 @@ def verify(reader: Reader, *, progress: Progress | None = None) -> Report:
 
 
 def _size_or_nothing(reader: Reader, segment: Segment) -> int:
-    """The size of a segment; 0 where it cannot be told, which reading it will."""
+    """The size of a segment; 0 if it cannot be read, which reading it will report."""
     try:
         return reader.disk.file_size(segment.path)
     except LogwrightError:
@@ -76,11 +76,11 @@ def _size_or_nothing(reader: Reader, segment: Segment) -> int:
 def _check_transition(
     reader: Reader, report: Report, segments: list[Segment], number: int, expected: int | None
 ) -> None:
-    """Whether a segment continues where the preceding one has ended. What the account of losses names is no problem."""
+    """Whether a segment continues where the preceding one ended. A gap in the account of losses is not a problem."""
     segment = segments[number]
     first = segment.first_offset
     if number and segments[number - 1].first_offset == first:
-        message = f"it stands for the same offset as {segments[number - 1].name}"
+        message = f"it has the same offset as {segments[number - 1].name}"
         report.anomalies.append(Problem(segment.name, 0, "doubled_name", message))
     if expected is None or first == expected:
         return
@@ -149,7 +149,7 @@ class _SegmentCheck:
         return expected
 
     def _pass(self, cursor: Cursor, index: _IndexCheck) -> tuple[bool, int]:
-        """What to do where the cursor stopped: whether it goes on, and the offset that is expected next."""
+        """Report why the cursor stopped; whether it continues, and the offset that is expected next."""
         expected = cursor.expected
         if cursor.ending == codec.CLEAN:
             return False, expected
@@ -170,7 +170,7 @@ class _SegmentCheck:
         return True, goes_on_at
 
     def _rest_lost(self, expected: int) -> str:
-        """What is lost when nothing more of this segment can be read."""
+        """Report what is lost if the rest of this segment cannot be read."""
         if self._following is None:
             return f"whatever comes from offset {expected} on is missing"
         return f"nothing whole follows in this file: {_lost(expected, self._following.first_offset)}"
@@ -193,7 +193,7 @@ class _SegmentCheck:
 
 
 def _has_grown(cursor: Cursor) -> bool:
-    """Whether a writer has completed by now what was incomplete when the cursor came to it."""
+    """Whether a writer has meanwhile completed the message at which the cursor stopped."""
     head = cursor.file.read_at(cursor.position, HEAD.size + MAX_KEY_BYTES + VALUE_SIZE.size)
     size = codec.claimed_size(head, 0, len(head))
     return size is not None and cursor.position + size <= cursor.file.size()
@@ -201,7 +201,7 @@ def _has_grown(cursor: Cursor) -> bool:
 
 @dataclass(slots=True)
 class _Times:
-    """Looks for timestamps that go back, and tells of them once for each segment."""
+    """Finds timestamps that decrease, and reports them once for each segment."""
 
     report: Report
     _previous: int = NO_TIMESTAMP
@@ -247,10 +247,10 @@ class _Times:
 
 
 class _IndexCheck:
-    """Compares a segment's index with the messages as they are passed."""
+    """Compares the index of a segment with its messages while they are read."""
 
     def __init__(self, reader: Reader, report: Report, segment: Segment, file: File) -> None:
-        self._stretch: Stretch | None = Stretch()  # None behind damage: nobody knows what was there
+        self._stretch: Stretch | None = Stretch()  # None after damage: the messages there are unknown
         self._report = report
         self._name = f"{INDEX_DIRECTORY}/{index_path(segment).name}"
         self._entries: list[Entry] = []
@@ -263,7 +263,7 @@ class _IndexCheck:
         index = Index.load(reader.disk, segment, file.size())
         self._entries = [] if index is None else index.entries
         if not _begins_with(reader.disk, path, header_of(segment)):
-            self._anomaly(0, "this is no index of the segment")
+            self._anomaly(0, "this is not an index of the segment")
         elif len(self._entries) < (index_bytes - HEADER_BYTES) // ENTRY_BYTES:
             at = HEADER_BYTES + ENTRY_BYTES * len(self._entries)
             self._anomaly(at, "the entries from here on are damaged, out of order, or beyond the end of the segment")
@@ -328,16 +328,16 @@ def _begins_with(disk: Disk, path: Path, header: bytes) -> bool:
 
 @dataclass(slots=True)
 class _Survey(Survey):
-    """What a quick look at the segments has found."""
+    """The survey of the segments."""
 
     bytes: int = 0
     following: int = 0
 
 
 def summarize(reader: Reader) -> Summary:
-    """What this is, quickly: looks at the names, at the sizes, and at both ends of each segment.
+    """What this is, quickly, by the names, the sizes, and both ends of each segment.
 
-    The value of a first or last message that is larger than `MOST_SHOWN_BYTES` is not read, and None in its place.
+    If a first or last message is larger than `MOST_SHOWN_BYTES`, its value is not read and is None.
     """
     segments = reader.segments()
     look = _look(reader, segments)
@@ -375,7 +375,7 @@ def _look(reader: Reader, segments: list[Segment]) -> _Survey:
 
 
 def _look_at(reader: Reader, look: _Survey, segment: Segment, following: Segment | None) -> int:
-    """Look at both ends of a segment; the offset behind its last message."""
+    """Check both ends of a segment; the offset after its last message."""
     file = open_segment(reader.disk, segment)
     try:
         size = file.size()
@@ -442,7 +442,7 @@ def _last_record(reader: Reader, segments: list[Segment]) -> dict[str, Any] | No
 def _without_value(
     reader: Reader, segment: Segment, file: File, found: tuple[int, Span] | None, expected: int
 ) -> dict[str, Any] | None:
-    """A large message as JSON, without its value; None when it is not the one that should be there."""
+    """A large message as JSON, without its value; None if it is not the expected one."""
     if found is None or found[0] != expected:
         return None
     span = found[1]

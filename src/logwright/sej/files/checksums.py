@@ -1,35 +1,35 @@
-"""Checksums of blocks: a side file `NAME.crc` beside a journal's file, to find bytes that changed by themselves.
+"""Checksums of blocks: a side file `NAME.crc` beside a segment, to find bytes that have changed.
 
-No journal format here has a checksum, and structure alone misses most flipped bits. The side file is optional, is
-written only when asked for, and leaves the journal byte for byte what it was. All integers little-endian:
+The format has no checksums, and its structure alone misses most flipped bits. The side file is optional, is written
+only on request, and does not change the journal. All integers little-endian:
 
     0           8            12        16                24                32
     | LWCRC32C  | block_bytes | version | crc | covered   | crc | covered   | ...
       8 bytes       u32         u32 = 1   u32     u32       u32     u32
 
-Entry i is about the block of `block_bytes` (64 KiB, unless the header says otherwise) that starts at i * block_bytes of
-the data file: `crc` is CRC32C of its first `covered` bytes. `covered` is 0 for a block that nobody has checksummed. The
-entry of the last block is written anew, in place, as its block grows.
+Entry i describes the block of `block_bytes` (64 KiB, unless the header says otherwise) that starts at i * block_bytes
+of the data file: `crc` is CRC32C of its first `covered` bytes. `covered` is 0 for a block without a checksum. The entry
+of the last block is overwritten as its block grows.
 
 Why a crash cannot make a sound file look damaged:
 
-- An entry speaks of a prefix of its block, and journals only grow, so an entry that is out of date is still true.
-- Entries are aligned: none lies across two sectors. After a power cut each is an old one, the new one, or zeros (on
-  file systems that do not hand out stale bytes of other files, which is all that are in common use).
-- `update` comes after the bytes are in the data file. A killed process leaves entries for no more than is there.
-- A journal's writer publishes entries only after it has synced the bytes that they are about (`hold`, `publish`).
-  Otherwise a power cut could keep an entry and lose its data, and the block would read as damaged with all that was
-  durable in it. An entry for more bytes than there are cannot be judged, counts as not covered, and is noted.
-- Before bytes can be written where others were cut off, the entries are lowered to what is left, and that is synced
-  (`open_at`, `truncate`, `create`). Otherwise a second power cut could bring an entry for the bytes that are gone back.
+- An entry covers a prefix of its block, and journals only grow, so an outdated entry is still true.
+- Entries are aligned: none crosses a sector boundary. After a power cut each entry is an old one, the new one, or zeros
+  (on all file systems in common use, which do not expose stale bytes of other files).
+- `update` is called after the bytes are in the data file. A killed process leaves no entries for missing bytes.
+- The writer publishes entries only after it has synced the bytes that they cover (`hold`, `publish`). Otherwise a power
+  cut could keep an entry and lose its data, and the block would read as damaged with all its durable bytes. An entry
+  for more bytes than the file has cannot be checked, counts as not covered, and is noted.
+- Before bytes are written where others were cut off, the entries are reduced to the remaining bytes, and synced
+  (`open_at`, `truncate`, `create`). Otherwise a second power cut could restore an entry for the bytes that were cut.
 
-Apart from that it is synced by `sync` only, which a journal's writer calls when it leaves a file: at roll-over and at
-close. What a power cut takes of it is coverage of the newest blocks, never data. Opening again covers the last block
-and leaves older ones uncovered rather than reading a gigabyte.
+Otherwise it is synced only by `sync`, which the writer calls when it leaves a segment: at roll-over and at close. A
+power cut can lose the coverage of the newest blocks, never data. Opening again covers the last block and leaves older
+ones uncovered, because reading them could take long.
 
-What remains: a program that knows nothing of the side file may append (its bytes are not covered), but if it cuts bytes
-off and appends others in their place, the entry is about bytes that are no more, and reads as damage; remove the side
-file then. A flipped bit in the side file itself reads as damage of its block, too.
+Limits: a program that does not know the side file may append, and its bytes are not covered. But if it cuts bytes off
+and appends others, the old entry reads as damage; remove the side file then. A flipped bit in the side file also reads
+as damage of its block.
 """
 
 from __future__ import annotations
@@ -56,14 +56,14 @@ ENTRY: Final = struct.Struct("<II")
 BLOCK_BYTES: Final = 64 * 1024
 MIN_BLOCK_BYTES: Final = 512
 MAX_BLOCK_BYTES: Final = 16 * 1024 * 1024
-"""What a reader is ready to hold in memory for the sake of one block, whatever the header says."""
+"""The largest block that a reader accepts, because it holds one block in memory."""
 
 _NOT_COVERED: Final = (0, 0)
 _ATTEMPTS: Final = 2
 
 assert HEADER.size == 16
 assert 512 % ENTRY.size == 0
-assert HEADER.size % ENTRY.size == 0  # so that no entry lies across two sectors
+assert HEADER.size % ENTRY.size == 0  # so that no entry crosses a sector boundary
 
 
 # --- the side file's bytes --------------------------------------------------------------------------------------
@@ -71,7 +71,7 @@ assert HEADER.size % ENTRY.size == 0  # so that no entry lies across two sectors
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Something odd about a side file that is no damage of the journal; `position` is in the side file."""
+    """An anomaly of a side file that is not damage of the journal; `position` is in the side file."""
 
     position: int
     message: str
@@ -86,7 +86,7 @@ def check_block_bytes(block_bytes: int) -> int:
     """The size of a block if it is a power of two within the limits, or `WrongUse`."""
     if not MIN_BLOCK_BYTES <= block_bytes <= MAX_BLOCK_BYTES or block_bytes & (block_bytes - 1):
         raise WrongUse(
-            f"a block of {block_bytes} bytes is no power of two between {MIN_BLOCK_BYTES} and {MAX_BLOCK_BYTES}"
+            f"a block of {block_bytes} bytes is not a power of two between {MIN_BLOCK_BYTES} and {MAX_BLOCK_BYTES}"
         )
     return block_bytes
 
@@ -97,7 +97,7 @@ def parse_header(data: bytes) -> int:
         raise Malformed(0, f"the side file ends within its header, after {len(data)} bytes")
     magic, block_bytes, version = HEADER.unpack_from(data)
     if magic != MAGIC:
-        raise Malformed(0, "this is no file of checksums")
+        raise Malformed(0, "this is not a file of checksums")
     if version != VERSION:
         raise Malformed(12, f"version {version} of the side file is not known here")
     try:
@@ -121,8 +121,8 @@ class ChecksumWriter:
     """Keeps the side file of one journal file that is being appended to.
 
     Call `update` after bytes have reached the data file, and `truncate` before it is cut. One thread at a time: the
-    journal's own lock is enough. A failed write or sync is final, as everywhere: `Poisoned` from then on. What is on
-    the disk stays true, it only covers less.
+    lock of the writer is enough. A failed write or sync is final: later calls raise `Poisoned`. The entries on the disk
+    stay true, but cover less.
     """
 
     def __init__(self, disk: Disk, data_path: Path, block_bytes: int = BLOCK_BYTES) -> None:
@@ -144,16 +144,16 @@ class ChecksumWriter:
 
     @classmethod
     def create(cls, disk: Disk, data_file: File, block_bytes: int = BLOCK_BYTES) -> Self:
-        """The checksums of a data file that is new and empty, whatever an older one of its name has left behind."""
+        """The checksums of a new and empty data file. Entries of an older file of the same name are discarded."""
         return cls.open_at(disk, data_file, 0, block_bytes)
 
     @classmethod
     def open_at(cls, disk: Disk, data_file: File, size: int, block_bytes: int = BLOCK_BYTES) -> Self:
-        """Go on with a data file that holds `size` bytes.
+        """Continue with a data file of `size` bytes.
 
-        Reads at most one block of it: entries of older blocks stay as they are, missing ones stay missing. What the
-        entry of the last block says of its prefix is kept, so that damage since then is still found. A side file that
-        exists keeps its own size of blocks.
+        Reads at most one block of it: entries of older blocks are unchanged, missing ones stay missing. The entry of
+        the last block is extended, not recomputed, so that damage to its prefix is still found. An existing side file
+        keeps its block size.
         """
         writer = cls(disk, data_file.path, block_bytes)
         try:
@@ -171,8 +171,8 @@ class ChecksumWriter:
     def update(self, position: int, data: Buffer) -> None:
         """Account for `data`, which has been appended to the data file at `position`: one write to the side file.
 
-        After a power cut the entry may be there and the data not, and then the whole block reads as damaged. Whoever
-        syncs the data later calls `hold` now and `publish` then.
+        After a power cut the entry may exist without its data, and then the whole block reads as damaged. If the data
+        is synced later, call `hold` now and `publish` then.
         """
         self.hold(position, data)
         self.publish(self.held())
@@ -211,7 +211,7 @@ class ChecksumWriter:
         self._held += entries
 
     def held(self) -> tuple[int, bytes]:
-        """What `publish` will write, as of now: the number of the first entry, and the entries."""
+        """The entries that `publish` would write now, and the number of the first one."""
         return self._held_from, bytes(self._held)
 
     def publish(self, held: tuple[int, bytes]) -> None:
@@ -223,11 +223,11 @@ class ChecksumWriter:
         except BaseException:
             self._poisoned = True
             raise
-        if entries:  # the last one may still grow; those before it need not be held any more
+        if entries:  # the last one may still grow; the others need not be held
             self._published_from = first + len(entries) // ENTRY.size - 1
 
     def _write_entries(self, first: int, entries: bytes) -> None:
-        """Write entries whole, or leave those of before: half of one would speak of damage."""
+        """Write entries completely, or restore the old ones: half an entry would read as damage."""
         position = _entry_position(first)
         before = self._last_written if self._last_written_to == position else b""
         try:
@@ -292,7 +292,7 @@ class ChecksumWriter:
                     file = self._set_aside(error.reason)
             if file.size():
                 file.truncate(0)
-                file.sync()  # or the new header could come to stand before old entries
+                file.sync()  # or the new header could precede old entries
             write_all(file, 0, header)
         except BaseException:
             file.close()
@@ -300,16 +300,16 @@ class ChecksumWriter:
         return file, block_bytes
 
     def _set_aside(self, reason: str) -> File:
-        """Move a file that is not ours out of the way, without losing it; the new file that has its name."""
+        """Rename a file that is not ours, and create a new one."""
         other = self.path.with_name(f"{self.path.name}.unreadable.{time.time_ns()}")
         self._disk.rename(self.path, other)
         self._disk.sync_directory(self.path.parent)
         file = self._disk.open(self.path, "create")
-        self.notes.append(Note(0, f"{reason}; it was kept as {other.name}, and checksums start anew"))
+        self.notes.append(Note(0, f"{reason}; it was kept as {other.name}, and a new side file was created"))
         return file
 
     def _fit(self, size: int, data_file: File) -> None:
-        """Make the entries speak of no more than `size` bytes, and the last one of all of its block."""
+        """Make the entries cover no more than `size` bytes, and the last one all of its block."""
         index, have = divmod(size, self.block_bytes)
         old = self._file.read_at(_entry_position(index), ENTRY.size)
         crc, covered = ENTRY.unpack(old) if len(old) == ENTRY.size else _NOT_COVERED
@@ -341,13 +341,13 @@ class ChecksumWriter:
 
 
 class Checksums:
-    """The entries of a side file, and what is odd about it in `notes`.
+    """The entries of a side file, and its anomalies in `notes`.
 
-    Whatever the side file holds, making one raises nothing: the worst is that nothing is covered.
+    A damaged side file never raises; at worst nothing is covered.
     """
 
     def __init__(self, data: bytes, most_entries: int | None = None) -> None:
-        """Take the contents of a side file; no more than `most_entries` of it."""
+        """Parse the contents of a side file, at most `most_entries` entries."""
         self.notes: list[Note] = []
         self.block_bytes = BLOCK_BYTES
         self._entries = bytearray()
@@ -378,8 +378,8 @@ class Checksums:
     def load(cls, disk: Disk, path: Path) -> Checksums | None:
         """The checksums in the side file at `path`; None when there is none.
 
-        A side file that cannot be read, or is something else, gives checksums that cover nothing, and a note. No more
-        is read of it than its data file, the same path without `.crc`, has blocks.
+        A side file that cannot be read, or is something else, gives checksums that cover nothing, and a note. Reads at
+        most one entry for each block of the data file, which has the same path without `.crc`.
         """
         try:
             file = disk.open(path, "read")
@@ -407,14 +407,14 @@ class Checksums:
         if checksums.notes:
             return checksums
         side_bytes = file.size()
-        # Asked after the side file's size: a writer that is at work is in the data file first.
+        # Taken after the size of the side file: an active writer writes to the data file first.
         data_bytes = disk.file_size(path.with_suffix("")) if disk.exists(path.with_suffix("")) else 0
         blocks = _count_blocks(data_bytes, checksums.block_bytes)
         wanted = min(side_bytes, _entry_position(blocks))
         checksums = cls(head + file.read_at(HEADER.size, wanted - HEADER.size), blocks)
         surplus = (side_bytes - _entry_position(blocks)) // ENTRY.size
         if surplus > 0:
-            message = f"{surplus} entries from here on are about blocks behind the end of the file at {data_bytes}"
+            message = f"{surplus} entries from here on are for blocks after the end of the file at {data_bytes}"
             checksums.notes.append(Note(_entry_position(blocks), message))
         checksums._source = (disk, path)
         return checksums
@@ -431,9 +431,9 @@ class Checksums:
         return crc, covered
 
     def check(self, index: int, data: Buffer) -> bool | None:
-        """Whether a block whose bytes are `data` is as it was written; None when nobody knows.
+        """Whether a block whose bytes are `data` matches its checksum; None if it is not covered.
 
-        `data` is the block from its start, as much of it as the file has; the part that is not covered is not judged.
+        `data` is the block from its start, as much of it as the file has; bytes that are not covered are not checked.
         """
         crc, covered = self.entry(index)
         view = memoryview(data)
@@ -459,7 +459,7 @@ class Checksums:
         return [*self.notes, Note(_entry_position(index), message)]
 
     def reread(self, index: int) -> bool:
-        """Look at the entry of a block in the side file again; whether it is another one now.
+        """Read the entry of a block in the side file again; whether it has changed.
 
         For readers of a journal that is being written: an entry may be replaced between our reading it and its block.
         """
@@ -484,11 +484,11 @@ class Checksums:
 
 
 class CheckedFile:
-    """A `File` for reading that gives out no byte of a covered block without having checked it.
+    """A read-only `File` that checks every covered block before it returns its bytes.
 
-    The bytes that are returned are the ones that were checked, not read a second time; of blocks at the edges of a read
-    the rest is read as well. A mismatch raises `DamagedJournal`. Who wants to go on past it asks `bad_blocks`, and
-    reads from `file`, which does not check. Small reads share the last complete block, which is kept in memory.
+    It returns the very bytes that were checked; at the edges of a read the rest of the block is read too. A mismatch
+    raises `DamagedJournal`. To continue past it, call `bad_blocks` and read from `file`, which does not check. Small
+    reads share the last complete block, which is kept in memory.
     """
 
     def __init__(self, file: File, checksums: Checksums) -> None:
@@ -533,7 +533,7 @@ class CheckedFile:
         return count, Span(start, start + self.checksums.entry(bad)[1])
 
     def bad_blocks(self, start: int, end: int) -> list[Span]:
-        """What the checksums say is damaged of the blocks that `[start, end)` touches: a span for each of them."""
+        """The spans of the blocks in `[start, end)` that do not match their checksums."""
         bad = []
         for index in range(max(0, start) // self.checksums.block_bytes, len(self.checksums)):
             first = index * self.checksums.block_bytes
@@ -545,7 +545,7 @@ class CheckedFile:
         return bad
 
     def notes(self) -> list[Note]:
-        """What is odd about the side file, seen together with the file as it is now."""
+        """The anomalies of the side file, given the current size of the data file."""
         return self.checksums.notes_at(self.file.size())
 
     def write_at(self, position: int, data: Buffer) -> int:
@@ -608,7 +608,7 @@ class CheckedFile:
         return -1
 
     def _matches(self, index: int, position: int, view: memoryview) -> bool | None:
-        """Whether a block matches, by the bytes of it that are in `view` and what the file has before and behind."""
+        """Whether a block matches, by its bytes in `view` and the bytes of the file before and after them."""
         crc, covered = self.checksums.entry(index)
         start = index * self.checksums.block_bytes
         end, view_end = start + covered, position + len(view)

@@ -1,14 +1,14 @@
-"""Where a segment's messages end: found from the back in constant time, or else by walking.
+"""The end of the messages of a segment: found backwards in constant time, or by walking.
 
-Three answers are possible for the last segment of a journal:
-- the last message is whole: writing can go on behind it, whatever is wrong further up;
-- it is not, and nothing valid follows the last whole message: a torn tail, which a writer cuts off and keeps;
-- it is not, but valid messages follow some bad bytes, or the file is text: damage, which nothing cuts.
+The end of the last segment of a journal is one of these:
+- the last message is whole: writing can continue after it, even if there is damage before it;
+- nothing valid follows the last whole message: a torn tail, which a writer cuts off and keeps;
+- valid messages follow bad bytes, or the file is text: damage, which is never cut.
 
-The last message is looked at from the back, by its trailing size. A value may itself hold the bytes of a message, and a
-tail may be torn right behind it; so the messages before it must go back in step, and when they do not the segment is
-walked from its last index entry, or from its beginning. A writer walks in any case where that is not far: a value may
-hold many messages that are in step.
+The last message is found by its trailing size. A value may contain the bytes of a message, and the tail may be torn
+right after these; so the preceding messages must also be consistent when stepping back. If they are not, the segment is
+walked from its last index entry, or from its beginning. A writer always walks a short distance, because a value may
+contain many consistent messages.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class Walked:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """Where to go on writing. `torn` is the tail to be cut first; `damage` forbids to write at all.
+    """Where to continue writing. `torn` is the tail to cut first; with `damage` the segment must not be written.
 
-    `walked` tells what was learned on the way, where there was one and nothing was wrong on it.
+    `walked` is set if the segment was walked and no damage was found.
     """
 
     position: int
@@ -53,7 +53,7 @@ class End:
 def find_end(disk: Disk, segment: Segment, file: File, *, walk_bytes: int = 0) -> End:
     """Where the messages of the last segment end.
 
-    `walk_bytes` is how much is walked rather than looked at from the back: no value can deceive a walk.
+    `walk_bytes` is the size up to which a segment is walked instead: no value can deceive a walk.
     """
     size = file.size()
     if size == 0:

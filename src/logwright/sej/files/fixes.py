@@ -1,18 +1,18 @@
-"""One wrong field of a message: every single change that would make the message whole, and which of them to believe.
+"""Fixes: all changes of a single field that would make a message valid, and which of them are plausible.
 
-A message says three times how long it is: by the sizes in it, by the size after it, and by where the next one begins;
-and its offset is that of the preceding one plus one. So a single wrong field stands against the others:
+The length of a message is given three times: by the sizes in it, by its trailing size, and by the start of the next
+message. Its offset is that of the preceding message plus one. So a single wrong field contradicts the others:
 
-    size            the key size and the value size lead to where the next message begins
-    value_size      the trailing size leads there
-    key_size        the trailing size leads there, and with another key size the sizes agree
+    size            the key size and the value size give the start of the next message
+    value_size      the trailing size gives it
+    key_size        the trailing size gives it, and with another key size the sizes agree
     offset          all sizes agree
 
-`find_fixes` gives all of these changes; the salvage takes one only if a checksum proves it, or if it is the only one
-that explains every byte up to the end of the file and `is_plausible`. A wrong key size can as a rule be explained by a
-wrong value size as well, and is then not restored.
+`find_fixes` returns all of these changes. The salvage uses one only if a checksum proves it, or if it is the only one
+that explains every byte up to the end of the file and `is_plausible`. A wrong key size can usually be explained by a
+wrong value size too, and is then not restored.
 
-A changed timestamp, type, key or value breaks no rule, and only a checksum shows it.
+Only a checksum detects a changed timestamp, type, key or value.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _SEARCH_FAR_BYTES: Final = 16 << 20
 """How far the end of a message is searched for whose own sizes do not say where it is."""
 
 _RUN_BYTES: Final = 4
-"""A run of this many equal bytes that covers a wrong one and reaches beyond its field is no accident."""
+"""A run of this many equal bytes that covers a wrong byte and extends beyond its field overwrote more than it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fix:
-    """Other bytes for a field of the message at `message`, or for a byte of which a checksum says what it was."""
+    """New bytes for a field of the message at `message`, or for a byte that a checksum restores."""
 
     message: int
     position: int
@@ -108,8 +108,8 @@ def _fitting_key_sizes(head: bytes, size: int) -> list[int]:
 def is_plausible(file: File, fix: Fix) -> bool:
     """Whether one byte is wrong, and no run of equal bytes, such as a sector of zeros, extends beyond its field.
 
-    What overwrites more than a byte rarely ends with the field: with the field restored, the rest would pass for what
-    was written.
+    An overwrite of several bytes rarely ends with the field: if the field were restored, the other wrong bytes would
+    remain unnoticed.
     """
     wrong = [number for number in range(len(fix.new)) if fix.old[number] != fix.new[number]]
     if len(wrong) != 1:

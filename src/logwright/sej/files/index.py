@@ -1,4 +1,4 @@
-"""A sparse index of a segment: which offset and which times are at which position, about every quarter of a mebibyte.
+"""A sparse index of a segment: offsets, positions and times, about one entry for each 256 KiB.
 
 `idx/%016x.idx`, little-endian:
 
@@ -8,17 +8,17 @@
     0        8          16          24         32        40    44      48
     | offset | position | timestamp | smallest | largest | crc | flags |     u64 u64 i64 i64 i64 u32 u32
 
-An entry says: the message with this offset begins at this position and has this timestamp; and the messages of the
-stretch between the entry before (or the beginning of the segment) and this one have timestamps from `smallest` to
-`largest`. Messages without a timestamp do not count; where no message has one, `smallest` is the largest i64 and
-`largest` the smallest. `crc` is CRC-32 of the segment's first offset, of the position that the stretch begins at, and
-of the 40 bytes before it: an entry counts behind the very one that it was written behind. Flag 1 marks the end of a
-finished segment: no message begins there, and `timestamp` is that of the last one.
+An entry means: the message with this offset begins at this position and has this timestamp; and the messages between
+the preceding entry (or the beginning of the segment) and this one have timestamps from `smallest` to `largest`.
+Messages without a timestamp are ignored; if no message has one, `smallest` is the largest i64 and `largest` the
+smallest. `crc` is CRC-32 of the segment's first offset, of the position of the preceding entry, and of the preceding 40
+bytes: an entry is valid only after the entry that it was written after. Flag 1 marks the end of a finished segment: no
+message begins there, and `timestamp` is that of the last one.
 
-The index is never trusted over the file. An entry counts only if its checksum is right and the file has a whole
-message with that offset and timestamp at that position (or, for an end entry, ends there with the message before); a
-missing, short, foreign or outdated index only means a longer walk. So it needs no sync, and other programs may ignore
-or delete it. What it says about a stretch is believed where the file confirms the entry behind the stretch.
+The file overrides the index. An entry is valid only if its checksum is right and the file has a whole message with that
+offset and timestamp at that position (or, for an end entry, ends there with the preceding message). A missing, short,
+foreign or outdated index only means a longer walk, so it needs no sync, and other programs may ignore or delete it. The
+times of a stretch are used only if the file confirms the entry at its end.
 """
 
 from __future__ import annotations
@@ -64,13 +64,13 @@ class Entry(NamedTuple):
     is_end: bool = False
 
     def pack(self, first_offset: int, since: int) -> bytes:
-        """Its bytes in the index of a segment, behind an entry with the position `since`, which is 0 for the first."""
+        """Its bytes in the index of a segment, after an entry with the position `since`, which is 0 for the first."""
         fields = _FIELDS.pack(*self[:5])
         return fields + _CHECK.pack(_checksum(fields, first_offset, since, self.is_end), int(self.is_end) * END_FLAG)
 
     @classmethod
     def unpack(cls, data: bytes, first_offset: int, since: int) -> Entry | None:
-        """The entry that these bytes are, None if they are none, or none of this segment behind that entry."""
+        """The entry in these bytes; None if it is invalid, or does not belong to this segment after that entry."""
         offset, position, timestamp, smallest, largest, checksum, flags = _ENTRY.unpack(data)
         is_end = flags == END_FLAG
         if flags not in (0, END_FLAG) or _checksum(data[: _FIELDS.size], first_offset, since, is_end) != checksum:
@@ -105,7 +105,7 @@ class Index:
 
     @classmethod
     def load(cls, disk: Disk, segment: Segment, size_of_segment: int) -> Index | None:
-        """The index of a segment, None when there is none that can be used. Reads no more than such a segment needs."""
+        """The index of a segment; None if it is missing or invalid. Reads no more than a segment of this size needs."""
         try:
             file = disk.open(index_path(segment), "read")
         except LogwrightError:
@@ -153,13 +153,13 @@ class Index:
         return entry if entry.is_end and confirms(file, entry) else None
 
     def times(self, file: File) -> tuple[int, int] | None:
-        """The smallest and the largest timestamp of a finished segment; None where the index does not tell."""
+        """The smallest and the largest timestamp of a finished segment; None if the index does not have it."""
         if self.end(file) is None:
             return None
         return min(entry.smallest for entry in self.entries), self._largest_before[-1]
 
     def _confirmed(self, file: File, at: int) -> Entry | None:
-        """The nearest confirmed entry below `at`. What the file does not confirm once, it confirms less further on."""
+        """The nearest confirmed entry below `at`. If the file does not confirm an entry, later ones are not tried."""
         while at > 0:
             entry = self.entries[at - 1]
             if confirms(file, entry):
@@ -202,7 +202,7 @@ def _timestamp_at(file: File, position: int) -> int:
 
 
 class Stretch:
-    """What lies behind the last entry: where it begins, and the smallest and largest timestamp so far."""
+    """The messages after the last entry: where they begin, and the smallest and largest timestamp so far."""
 
     def __init__(self, position: int = 0, smallest: int = MAX_TIMESTAMP, largest: int = NO_TIMESTAMP) -> None:
         self.position = position
@@ -219,7 +219,7 @@ class Stretch:
         return position - self.position >= _LEAST_BYTES
 
     def end_at(self, offset: int, position: int, timestamp: int, *, is_end: bool = False) -> Entry:
-        """The entry behind it."""
+        """The entry at its end."""
         return Entry(offset, position, timestamp, self.smallest, self.largest, is_end)
 
 
@@ -249,7 +249,7 @@ class IndexWriter:
 
     @classmethod
     def resume(cls, disk: Disk, segment: Segment, index: Index, last: Entry) -> IndexWriter | None:
-        """Go on after the entry `last` of an index, forgetting the entries behind it; an end is an end no more."""
+        """Continue after the entry `last` of an index, dropping the entries after it; the segment is not finished."""
         kept = index.entries[: index.entries.index(last) + 1]
         stretch = Stretch(last.position)
         if last.is_end:

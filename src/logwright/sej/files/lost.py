@@ -1,18 +1,18 @@
-"""What a sej journal has lost, in offsets: the entries of its account, and the gaps that they explain.
+"""The losses of a sej journal in offsets: the entries of its account, and the gaps that they explain.
 
 The `fields` of an entry, for programs:
 
     lost        first, next     the offsets that are lost: first <= offset < next; next is None at the end of the
-                                journal, where nothing bounds their number and the offsets are given again
-                after, before   the timestamps (ns) of the whole messages on both sides, None where there is none
+                                journal, where their number is unknown and the offsets are reused
+                after, before   the timestamps (ns) of the whole messages on both sides, None if there is none
                 suspect         the offset of the message before them, if it may have been changed: see below
     restored    offset, field   a field of one message, inferred from the bytes around it
-                first, next     messages that are kept although nothing proves that they are what was written;
+                first, next     messages that are kept without proof that they are what was written;
                                 proven is False
 
-How many messages are lost is exact, except at the end of the journal: every offset stands for one. A message is suspect
-where messages are missing and no byte is bad: what was cut out may begin in one message and end in another of the same
-size.
+The number of lost messages is exact, except at the end of the journal: each offset is one message. A message is suspect
+if messages are missing after it and no byte is bad: the missing bytes may begin in one message and end in another of
+the same size.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The files that keep how far consumers have come; see `model/offset.py`. Reading them needs no lock."""
+"""The files with the offsets of consumers; see `model/offset.py`. Reading them needs no lock."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def offset_path(directory: Path, name: str) -> Path:
 
 
 def stored_offset(disk: Disk, directory: Path, name: str) -> int | None:
-    """The offset that a consumer has committed, None when it has not yet. `NotFound` when there is no such consumer."""
+    """The offset that a consumer has committed; None before its first commit. `NotFound` if it does not exist."""
     path = offset_path(directory, name)
     try:
         file = disk.open(path, "read")
@@ -41,7 +41,7 @@ def stored_offset(disk: Disk, directory: Path, name: str) -> int | None:
 
 
 def list_consumers(disk: Disk, directory: Path) -> list[str]:
-    """The names of all consumers of a journal, in order, also of those that another program has named its own way."""
+    """The names of all consumers of a journal, in order, including names that only other programs use."""
     try:
         names = disk.list_directory(directory / OFFSET_DIRECTORY)
     except NotFound:

@@ -1,10 +1,9 @@
 """Reader: a sej journal opened for reading. It needs no lock, changes nothing, and works while a writer appends.
 
-Three ways through the same chunks: `messages` for objects, `scan` for objects with their places, `chunks` for whoever
-makes columns of them. What happens at damage, and at a torn tail of the last segment, is told in
-`core/read/chunk_reader.py`.
+`messages` returns objects, `scan` objects with their places, and `chunks` the buffers that columns are made of. See
+`core/read/chunk_reader.py` for damage, and for a torn tail of the last segment.
 
-Where a segment has checksums, a block that does not match is damage: none of the messages that touch it are given.
+If a segment has checksums, a block that does not match is damage: messages that touch it are not returned.
 """
 
 from __future__ import annotations
@@ -85,7 +84,7 @@ class Reader(ChunkReader[Chunk, Message]):
         return folder.parent if folder.name == SEGMENT_DIRECTORY else folder
 
     def segments(self) -> list[Segment]:
-        """The segment files as they are now, oldest first."""
+        """The current segment files, oldest first."""
         if self._single is not None:
             return [Segment(self._single, self.path.name, self.path)]
         return list_segments(self.disk, self.path)
@@ -121,7 +120,7 @@ class Reader(ChunkReader[Chunk, Message]):
     def messages(
         self, start: int | None = None, stop: int | None = None, *, mode: Mode = "failfast"
     ) -> Iterator[Message | Damage]:
-        """The messages with `start` <= offset < `stop`; without `start` from the first there is."""
+        """The messages with `start` <= offset < `stop`; without `start` from the first one."""
         return self.records(start, stop, mode=mode)
 
     def decoded(self, chunk: Chunk) -> list[Message]:
@@ -136,7 +135,7 @@ class Reader(ChunkReader[Chunk, Message]):
         mode: Mode = "failfast",
         progress: Progress | None = None,
     ) -> Iterator[Chunk | Damage]:
-        """Whole messages as they lie in the files. A chunk's buffer is valid until the next one is asked for."""
+        """Whole messages as they are stored. The buffer of a chunk is valid until the next chunk is requested."""
         check_mode(mode)
         self.torn_tail = None
         segments = self.segments()
@@ -191,7 +190,7 @@ class Reader(ChunkReader[Chunk, Message]):
             file.close()
 
     def gap_before(self, segment: Segment, expected: int) -> Damage:
-        """What to report of a segment that should have begun with the offset `expected`: a gap, or a known loss."""
+        """The damage to report for a segment that should begin with the offset `expected`: a gap, or a known loss."""
         first = segment.first_offset
         if self._is_known_loss(expected, first):
             reason = f"{messages_between(expected, first)} passed: lost, as the account of losses says"
@@ -243,13 +242,13 @@ class Reader(ChunkReader[Chunk, Message]):
         else:
             cursor = Cursor(plain, segment, entry.position, entry.offset)
         if plain is not file:
-            cursor.skip_to(offset)  # what nobody asked for need not match its checksums
+            cursor.skip_to(offset)  # skipped messages need not match their checksums
             cursor = Cursor(file, segment, cursor.position, cursor.expected)
         return cursor
 
     @property
     def first(self) -> int:
-        """The offset of the first message there is, or will be."""
+        """The offset of the first message, or of the next one if there is none."""
         segments = self.segments()
         return segments[0].first_offset if segments else 0
 
@@ -266,10 +265,10 @@ class Reader(ChunkReader[Chunk, Message]):
             file.close()
 
     def find_time(self, timestamp: int) -> int:
-        """The offset of the first message that is not earlier than `timestamp` (ns); `next` when all are earlier.
+        """The offset of the first message that is not earlier than `timestamp` (ns); `next` if all are earlier.
 
-        Exact, also where clocks went back, for segments that have an index, and within every segment. A finished
-        segment without one is taken to be no later than its last message and the first message behind it.
+        Exact within every segment, and for segments with an index, even if clocks were set back. A finished segment
+        without an index is assumed to be no later than its last message and the next message.
         """
         segments = self.segments()
         for number, segment in enumerate(segments):
@@ -329,7 +328,7 @@ class Reader(ChunkReader[Chunk, Message]):
             if chunk is None:
                 if cursor.ending == codec.CLEAN or judge(cursor, None)[1] is None:
                     return None
-                continue  # behind the damage: who reads from there on is told of it
+                continue  # after the damage: reading from there reports it
             if chunk.largest_timestamp < timestamp:
                 continue
             for message in kernel.messages(chunk.data, chunk.start, chunk.stop, chunk.count):
@@ -379,7 +378,7 @@ class Reader(ChunkReader[Chunk, Message]):
         return found
 
     def _check_joined(self, segment: Segment, ending: End, following: Segment) -> None:
-        """Raise what is wrong between the last message of a segment and the first one of the next."""
+        """Raise if there is damage between the last message of a segment and the first one of the next."""
         if ending.torn is not None:
             raise DamagedJournal(segment.name, ending.torn.start, ending.torn.reason)
         if ending.next_offset != following.first_offset:
@@ -395,7 +394,7 @@ class Reader(ChunkReader[Chunk, Message]):
         return read_state(self, at).as_json()
 
     def number_of(self, located: Located) -> tuple[str, int]:
-        """The part that a record belongs to, of which there is only one here, and its number in that."""
+        """The part, always empty here, and the offset of a message."""
         return "", located.record.offset
 
     def as_json(self, located: Located) -> dict[str, Any]:

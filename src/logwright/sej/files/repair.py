@@ -1,21 +1,21 @@
-"""Repairing a sej journal: what to do about each kind of damage. `core.repair` does it, and takes it back.
+"""Repairing a sej journal: what to do about each kind of damage. `core/repair/plan.py` carries it out.
 
     a torn tail                     is cut off
-    one wrong field of a message    is restored, where exactly one change of one byte explains all that follows (see
-                                    `fixes`), or where a checksum proves the change
-    one flipped bit                 is flipped back, where a checksum shows which (see `find_flipped_bit`)
-    other bad bytes                 the file is split: what precedes them stays, the whole messages after them move to
-                                    a new segment, named by their first offset as usual; the bad bytes go
-    a block that does not match     gets a new checksum, where another program has cut the segment there and appended,
-      its checksum                  or where the caller accepts it; else it is left
+    one wrong field of a message    is restored if exactly one change of one byte explains all that follows (see
+                                    `fixes`), or if a checksum proves the change
+    one flipped bit                 is flipped back if a checksum shows which (see `find_flipped_bit`)
+    other bad bytes                 the file is split: the messages before them stay, the whole messages after them move
+    to
+                                    a new segment, named by their first offset; the bad bytes are removed
+    a block that does not match     gets a new checksum if another program has cut the segment there and appended, or
+      its checksum                  if the caller accepts it; otherwise it is left
     messages missing between files  nothing is changed: they are lost
-    a damaged offset file           is moved away: the consumer begins again, where its program says
+    a damaged offset file           is moved away: the consumer begins again at its default
     wrong indexes, orphaned ones    are moved away, and rebuilt
-    a file with messages of another is left as it is: only its owner knows which name was meant
+    a file with messages of another is left: only its owner knows the right name
 
-Every byte that goes is kept in `.logwright/cut/`. Nothing is invented: messages that are lost leave a gap, and the
-account of losses has its offsets, so that readers and consumers pass it (see `lost`). What was restored is in the
-account as well.
+Every byte that is removed is kept in `.logwright/cut/`. Lost messages leave a gap, and the account of losses has their
+offsets, so that readers and consumers skip it (see `lost`). Restored fields are in the account too.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def plan(path: Path | str, *, disk: Disk = REAL_DISK, accept_checksums: bool = F
     """What a repair of the journal, of the shards below a root, or of a lone segment file would do. Changes nothing.
 
     With `accept_checksums` blocks that do not match their checksum and cannot be repaired get a new checksum: the
-    messages in them are taken as they are, and the account names them.
+    messages in them are kept, and the account names them.
     """
     path = Path(path)
     home = _home(path, disk)
@@ -101,9 +101,9 @@ def undo(path: Path | str, *, disk: Disk = REAL_DISK) -> Repair:
 
 
 def rebuild(path: Path | str, *, only: Container[Path] | None = None, disk: Disk = REAL_DISK) -> list[str]:
-    """Make the indexes that are missing, all or only those at some paths; their names.
+    """Write the missing indexes, all or only those at some paths; their names.
 
-    The last segment's is left to its writer if there is one at work.
+    The index of the last segment is left to its writer if one is active.
     """
     home = Path(path)
     segments = list_segments(disk, home)
@@ -120,7 +120,7 @@ def rebuild(path: Path | str, *, only: Container[Path] | None = None, disk: Disk
 
 
 def _rebuild(disk: Disk, segment: Segment, *, finished: bool) -> str:
-    """Make the index of a segment unless there is one that can be used; its name, empty when nothing was done."""
+    """Write the index of a segment unless it has a valid one; its name, empty if nothing was done."""
     file = open_segment(disk, segment)
     try:
         size = file.size()
@@ -230,7 +230,7 @@ class _Planner:
     # --- the steps for one segment ----------------------------------------------------------------------------------
 
     def _split(self, salvage: Salvage) -> None:
-        """The steps that leave whole messages only: in this file, and in a new one for each stretch behind damage."""
+        """The steps that leave only whole messages: in this file, and in a new one for each stretch after damage."""
         segment, pieces = salvage.segment, salvage.pieces
         for position, reason in salvage.left:
             self._leave(segment.name, reason, position)
@@ -265,14 +265,14 @@ class _Planner:
                 self._steps.append(Patch(name, at, fix.old, fix.new, fix.reason))
 
     def _fit_index(self, salvage: Salvage, replaced: bool) -> None:
-        """An index that speaks of what is no longer there goes, and is made again."""
+        """Remove an index with entries for removed bytes, and rebuild it."""
         path = index_path(salvage.segment)
         if self._reader.is_single_file or not self._disk.exists(path):
             return
         index = Index.load(self._disk, salvage.segment, salvage.size)
         end = salvage.pieces[0].span.end
         if replaced or (index is not None and any(entry.position >= end for entry in index.entries)):
-            self._remove_derived(f"{INDEX_DIRECTORY}/{path.name}", "it speaks of bytes that go")
+            self._remove_derived(f"{INDEX_DIRECTORY}/{path.name}", "it has entries for bytes that are removed")
 
     def _remove_derived(self, name: str, reason: str) -> None:
         if name not in self._derived:
@@ -282,7 +282,7 @@ class _Planner:
     # --- checksums --------------------------------------------------------------------------------------------------
 
     def _fit_checksums(self, salvage: Salvage, folder: str, replaced: bool) -> None:
-        """Let the side file speak of what stays, and give new segments theirs."""
+        """Adapt the side file to the remaining bytes, and give new segments theirs."""
         if salvage.sums is None:
             return
         side = salvage.segment.name + CHECKSUM_SUFFIX
@@ -303,7 +303,7 @@ class _Planner:
         entries_end = HEADER.size + ENTRY.size * -(-end // salvage.sums.block_bytes)
         side_bytes = self._disk.file_size(checksum_path(salvage.segment.path))
         if side_bytes > entries_end:
-            self._steps.append(Cut(side, entries_end, side_bytes, "they speak of bytes that go"))
+            self._steps.append(Cut(side, entries_end, side_bytes, "they cover bytes that are removed"))
 
     def _leave_checksums(self, salvage: Salvage) -> None:
         rewritten = salvage.rewritten_blocks()

@@ -1,7 +1,7 @@
 """Salvage: one damaged segment as it would be after a repair.
 
-It goes through the segment with a list of fixes that grows: bits that a checksum says were flipped, then the fields of
-single messages (see `fixes`). What is left are stretches of whole messages, and the damage between them, which is lost.
+It reads the segment with a growing list of fixes: first bits that a checksum shows to be flipped, then fields of single
+messages (see `fixes`). The result is stretches of whole messages. The damage between them is lost.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from .segment import Cursor, Segment, find_valid, is_in_value, judge, message_sp
 def find_other_beginning(file: File, segment: Segment, following: Segment | None, most: int) -> int | None:
     """The offset of the first message if it is one of another part of the journal, as when files changed their names.
 
-    Then the offset is no wrong field: the message behind it goes on from it, or there is none. `most` is the largest
-    offset that the journal can have.
+    Then the offset is not a wrong field: the next message follows it, or there is none. `most` is the largest offset
+    that the journal can have.
     """
     found = message_span(file, 0, file.size())
     if found is None:
@@ -54,7 +54,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class _Begun:
-    """Whole messages on the way: where they begin, after which damage, and the offset that was expected there."""
+    """The current stretch of whole messages: its start, the damage before it, and the offset expected there."""
 
     start: int
     first_offset: int
@@ -64,7 +64,7 @@ class _Begun:
 
 @dataclass(slots=True)
 class Salvage:
-    """A segment gone through with every fix in place: the fixes, the stretches of whole messages, what is lost."""
+    """A segment read with all fixes applied: the fixes, the stretches of whole messages, and the losses."""
 
     disk: Disk
     file: File
@@ -122,7 +122,7 @@ class Salvage:
         ]
 
     def _judge(self, cursor: Cursor) -> tuple[Damage, int | None]:
-        """What is wrong where a cursor stopped, and the offset at which messages continue that are the journal's.
+        """The damage where a cursor stopped, and the offset at which messages of the journal continue.
 
         The cursor is moved there.
         """
@@ -152,7 +152,7 @@ class Salvage:
     def _end_piece(
         self, piece: _Begun, end: int, next_offset: int, damage: Damage | None = None, goes_on_at: int | None = None
     ) -> None:
-        """A stretch of whole messages has come to its end, and damage follows: what was lost before it is settled."""
+        """End a stretch of whole messages at damage, and settle the loss before it."""
         self.pieces.append(Piece(Span(piece.start, end), piece.first_offset))
         if piece.damage is None:
             return
@@ -165,9 +165,9 @@ class Salvage:
             self.losses.append(restored(self.segment.name, piece.start, end - piece.start, what, reason, **fields))
 
     def _may_be_value(self, piece: _Begun, next_offset: int, damage: Damage | None, goes_on_at: int | None) -> bool:
-        """Whether messages between damages may lie in the value of a message whose head and whose trailer are damaged.
+        """Whether messages between damage may be in the value of a message whose head and trailer are damaged.
 
-        Then the bad bytes on both sides have held all messages from there up to where messages continue.
+        Then the bad bytes on both sides held all messages up to where messages continue.
         """
         assert piece.damage is not None
         following = self.following.first_offset if self.following is not None else None
@@ -181,7 +181,7 @@ class Salvage:
         return after is None or after - 1 - piece.lost_from <= room
 
     def _overlaps(self, position: int, expected: int) -> bool:
-        """Whether the next segment has begun already: what is wrong here is not ours to cut."""
+        """Whether the next segment exists by now: then damage here must not be cut as a torn tail."""
         if self.following is None or expected <= self.following.first_offset:
             return False
         self.left.append((position, f"{self.following.name} begins before this, so nothing is changed here"))
@@ -258,7 +258,7 @@ class Salvage:
     # --- checksums --------------------------------------------------------------------------------------------------
 
     def _block(self, index: int) -> Span:
-        """What the checksum of a block covers."""
+        """The bytes that the checksum of a block covers."""
         assert self.sums is not None
         start = index * self.sums.block_bytes
         return Span(start, start + self.sums.entry(index)[1])
@@ -318,7 +318,7 @@ class Salvage:
         return ENTRY.pack(crc32c(self.view.read_at(start, end - start)), end - start)
 
     def lowered(self, end: int) -> tuple[int, bytes, bytes] | None:
-        """Position, old and new bytes of the entry that must not cover bytes behind `end`; None when none does."""
+        """Position, old and new bytes of the entry that covers bytes after `end`; None if no entry does."""
         assert self.sums is not None
         block = self._block(end // self.sums.block_bytes)
         if block.start == end or block.end <= end:
@@ -327,7 +327,7 @@ class Salvage:
         return self._replaced(block, self._entry(block.start, end) if is_good else ENTRY.pack(0, 0))
 
     def accepted(self, block: Span) -> tuple[int, bytes, bytes]:
-        """Position, old and new bytes of the entry of a block that is to be taken as it is."""
+        """Position, old and new bytes of the entry of a block that is accepted."""
         return self._replaced(block, self._entry(block.start, block.end))
 
     def messages_in(self, span: Span) -> tuple[int, int]:
@@ -343,8 +343,8 @@ class Salvage:
     def rewritten_blocks(self) -> list[Span]:
         """The bad blocks at the end of what is covered, if another program has cut the segment there and appended.
 
-        That shows where the covered bytes end: when the checksums were written it was a message's end, and now it lies
-        within a message. Everything else must be whole.
+        The end of the covered bytes shows this: it was the end of a message when the checksums were written, and is now
+        within a message. Everything else must be valid.
         """
         if self.sums is None or not self.bad_blocks or len(self.pieces) != 1:
             return []
@@ -473,7 +473,7 @@ class Ahead:
         return any(least - _MOVED_BYTES <= claim < stretch.start for claim in claims)
 
     def _find_rival(self, stretch: Stretch, later: list[Stretch]) -> Stretch | None:
-        """A later stretch whose offsets do not follow; not one that lies in the value of a message in between."""
+        """A later stretch whose offsets do not follow, unless it is in the value of a message in between."""
         for number, other in enumerate(later):
             if other.first >= stretch.next or is_in_value(self._file, stretch.end, stretch.next, other.start):
                 continue
@@ -483,7 +483,7 @@ class Ahead:
 
 
 def ends_file(cursor: Cursor) -> bool:
-    """Whether a cursor that has come to its end is at the end of the file, or at a message that was cut short."""
+    """Whether a cursor that stopped is at the end of the file, or at a message that was cut short."""
     if cursor.ending == codec.CLEAN:
         return True
     begun = cursor.file.read_at(cursor.position, OFFSET.size)

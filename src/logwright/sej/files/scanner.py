@@ -4,12 +4,12 @@
         ...
 
 The iteration ends when nothing new came for `timeout` seconds (default 1; None waits for ever, 0 never waits); another
-loop over the same scanner goes on where the last one ended. Each message is seen once, in order.
+loop over the same scanner continues where the last one ended. Each message is returned once, in order.
 
-An incomplete last message is waited for. A tail that a crash left is waited for too: the next writer cuts it off and
-goes on behind it. Bad bytes with valid messages behind them are damage, handled by `mode` as in `Reader`. A file that
-becomes shorter than what was read of it is `Truncated`, at once; an offset that is not the next one is a `Gap`, unless
-the account of losses names the messages between: then the scanner logs that, and continues after them.
+The scanner waits at an incomplete last message, also at a torn tail: the next writer cuts it off and continues there.
+Bad bytes followed by valid messages are damage, handled by `mode` as in `Reader`. A file that becomes shorter than the
+bytes read of it raises `Truncated`. An unexpected offset is a `Gap`, unless the account of losses names the missing
+messages: then the scanner logs that, and continues after them.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ DEFAULT_TIMEOUT_SECONDS: Final = 1.0
 _NEAR_MESSAGES: Final = 1000
 """How many messages are stepped back from the end to find the first one."""
 _STALLED_SECONDS: Final = 1.0
-"""How long a message may stay incomplete before we look whether valid messages lie behind it."""
+"""How long a message may stay incomplete before the scanner looks for valid messages after it."""
 
 
 T = TypeVar("T", bound=Message | Damage)
-"""What a scanner gives: messages, and in `permissive` damage as well."""
+"""The items of a scanner: messages, and in `permissive` damage."""
 
 
 class Scanner(Closing, Generic[T]):
-    """An iterator over the messages from `offset` on (None: from the first there is), waiting for more."""
+    """An iterator over the messages from `offset` on (None: from the first one), waiting for more."""
 
     @overload
     def __init__(
@@ -187,10 +187,10 @@ class Scanner(Closing, Generic[T]):
             self._watch.wait(remaining)
 
     def poll(self, *, stalled: bool = False) -> Chunk | Damage | None:
-        """What is there now, without waiting; None when nothing new is.
+        """The next messages, without waiting; None if there are none.
 
-        A chunk's buffer is valid until the next call. `stalled` says that an incomplete message is not expected to be
-        completed any more, so that what lies behind it is looked at.
+        A chunk's buffer is valid until the next call. `stalled` says that an incomplete message is not expected to
+        be completed, so that the bytes after it are checked.
         """
         if self._closed:
             raise Closed(f"{self._reader.path}: this scanner is closed")
@@ -213,7 +213,7 @@ class Scanner(Closing, Generic[T]):
                 if damage is not None or (self._cursor.position, self._cursor.expected) == before:
                     return damage
                 continue
-            # The next segment was there when we looked, so this one is complete by now: read what came in between.
+            # The next segment exists, so this one is complete: read the messages that were appended in between.
             chunk = self._cursor.read()
             if chunk is not None:
                 trimmed = next(self._reader._from(chunk, self._start), None)
@@ -243,7 +243,7 @@ class Scanner(Closing, Generic[T]):
         return False
 
     def _cursor_from_end(self, file: File, segment: Segment) -> Cursor | None:
-        """A cursor at a start near the end of the last segment, found backwards: damage far before it is not met."""
+        """A cursor at a start near the end of the last segment, found backwards, to avoid earlier damage."""
         if self._start is None:
             return None
         plain = unchecked(file)
@@ -294,7 +294,7 @@ class Scanner(Closing, Generic[T]):
         return time.monotonic() - self._advanced_at >= _STALLED_SECONDS
 
     def _move_on(self, cursor: Cursor, following: Segment) -> Damage | None:
-        """Go to the segment that follows, or past the damage in this one, which has no more messages."""
+        """Go to the next segment, or past the damage at the end of this one."""
         if cursor.ending != codec.CLEAN:
             before = cursor.position, cursor.expected
             damage, goes_on_at = judge(cursor, following)
@@ -322,7 +322,7 @@ class Scanner(Closing, Generic[T]):
 
     def _report(self, damage: Damage, cursor: Cursor, before: tuple[int, int]) -> Damage | None:
         if self.mode == "failfast":
-            cursor.position, cursor.expected = before  # whoever tries again meets the same damage
+            cursor.position, cursor.expected = before  # another attempt raises the same damage
             raise DamagedJournal(damage.file, damage.start, damage.reason)
         return damage if self.mode == "permissive" else None
 
@@ -330,7 +330,7 @@ class Scanner(Closing, Generic[T]):
 
     @property
     def watch(self) -> Watch:
-        """What wakes this scanner up; for event loops."""
+        """The watch of this scanner, for event loops."""
         return self._watch
 
     def close(self) -> None:
