@@ -97,7 +97,7 @@ def test_a_journal_that_was_cleaned_before_the_recovery_is_not_guessed_at() -> N
     for name in disk.list_directory(folder):
         disk.remove(folder / name)
     write_file(disk, folder / f"{1000:016x}.jnl", b"")
-    with pytest.raises(DamagedJournal, match="nobody can tell how much of it was in place"):
+    with pytest.raises(DamagedJournal, match="it is unknown how much of it was in place"):
         recover_staging(ROOT, disk=disk)
 
 

@@ -1,12 +1,12 @@
-"""One segment file: going through it forwards, stepping back from its end, and finding the way past damage.
+"""One segment file: reading it forwards, stepping back from its end, and continuing after damage.
 
-A `Cursor` hands out chunks: a buffer and a range of it that holds only whole, valid messages. Objects, columns, counts
-and checks are all made from chunks, so there is one place that judges what is valid. Files are read into a buffer that
-is used again and again, never mapped: a map of a file that another process cuts short ends this one with SIGBUS.
+A `Cursor` returns chunks: a buffer and a range of it that holds only whole, valid messages. Objects, columns, counts
+and checks are all made from chunks, so validity is decided in one place. Files are read into a reused buffer and never
+mapped: if another process truncates a mapped file, this process gets SIGBUS.
 
-Where a segment has checksums, messages that touch a block whose checksum does not match are not handed out. There is
-one exception: a power cut may keep the checksum of bytes that it has taken. So a block in which the messages end, with
-nothing valid behind, is not judged: what is wrong with it is that torn tail. Only the last segment can have one.
+If a segment has checksums, messages that touch a block that does not match are not returned. There is one exception: a
+power cut may keep a checksum and lose its bytes. So a block in which the messages end, with nothing valid after it, is
+not checked: the torn tail explains the mismatch. Only the last segment can have one.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _LOST_OFFSETS: Final = 1 << 40
 """How far offsets may jump over damage: beyond this a number is noise and no offset."""
 
 BAD_CHECKSUM: Final = codec.UNEXPECTED_OFFSET + 1
-"""One more way for a cursor to end: the next message touches a block whose checksum does not match."""
+"""Another ending of a cursor: the next message touches a block that does not match its checksum."""
 
 _ENDINGS: Final = {
     codec.CLEAN: Ending.CLEAN,
@@ -64,7 +64,7 @@ class Segment:
 
 
 def list_segments(disk: Disk, directory: Path) -> list[Segment]:
-    """The segments of a journal, in order of their offsets. Names that do not parse are no segments."""
+    """The segments of a journal, in order of their offsets. Other names are ignored."""
     folder = directory / SEGMENT_DIRECTORY
     found = []
     for name in disk.list_directory(folder):
@@ -123,11 +123,11 @@ class Chunk:
 
 
 class Cursor:
-    """Goes through one segment from a message boundary on. After the file has grown it can go on.
+    """Reads one segment from a message boundary on. It can continue after the file has grown.
 
     A `CheckedFile` is read without raising: `ending` is `BAD_CHECKSUM` and `bad_block` the block that does not match.
-    `file` is the plain one in any case. Set `near` to where the messages that are asked for are believed to end: as
-    long as that holds, no more is read.
+    `file` is always the plain file. Set `near` to the expected end of the requested messages: nothing after it is read
+    unless the messages continue.
     """
 
     def __init__(self, file: File, segment: Segment, position: int, expected: int, *, end: int | None = None) -> None:
@@ -140,7 +140,7 @@ class Cursor:
         self.bad_block: Span | None = None
         self.near: int | None = None
         self._checked = file if isinstance(file, CheckedFile) else None
-        self._is_finished = False  # as far as we know: another segment follows, and nobody writes to this one
+        self._is_finished = False  # set once another segment follows: then this one is not written any more
         self._end = end
         self._seen: int | None = None
         self._buffer = memoryview(bytearray(READ_BYTES))
@@ -166,7 +166,7 @@ class Cursor:
                 self.expected += count
                 return chunk
             if self.near is not None:
-                self.near, room = None, self._buffer  # they end elsewhere: judge by all there is
+                self.near, room = None, self._buffer  # they end elsewhere: read all
                 continue
             if bad is not None and ending in (codec.CLEAN, codec.INCOMPLETE):
                 if not self._is_finished and self._has_successor():
@@ -228,7 +228,7 @@ class Cursor:
         return False
 
     def _walk(self, room: memoryview, have: int, most: int) -> tuple[int, int, int, int, int]:
-        """Walk over what was read. No more messages than bytes, and none behind the last offset that there can be."""
+        """Walk over the bytes that were read, up to the largest possible offset."""
         left = MAX_OFFSET + 1 - self.expected
         if left <= 0:
             return 0, 0, codec.MALFORMED if have else codec.CLEAN, MAX_TIMESTAMP, NO_TIMESTAMP
@@ -253,7 +253,7 @@ class Cursor:
 
 
 def message_span(file: File, position: int, size_of_file: int) -> tuple[int, Span] | None:
-    """Offset and span of the message at a position if its sizes agree and all of it is there; reads no key or value."""
+    """Offset and span of the message at a position if its sizes agree and it is complete; reads no key or value."""
     head = file.read_at(position, HEAD.size + MAX_KEY_BYTES + VALUE_SIZE.size)
     size = codec.claimed_size(head, 0, len(head))
     if size is None or position + size > size_of_file:
@@ -288,8 +288,8 @@ def find_valid(
 ) -> tuple[int, Span] | None:
     """The first valid message from `start` on with an offset within `least` and `most`; its offset and span.
 
-    A message counts when the next one goes on from it, or the file ends within or right behind it; and when `accepts`,
-    given its offset and span, says so.
+    A message is valid if the next one follows it, or the file ends within or right after it, and if `accepts` returns
+    True for its offset and span.
     """
     position = start
     while least <= most and position + OVERHEAD <= size_of_file:
@@ -314,10 +314,10 @@ def _goes_on(file: File, offset: int, end: int, size_of_file: int) -> bool:
 
 
 def find_following(file: File, start: int, size_of_file: int, expected: int, most: int) -> tuple[int, Span] | None:
-    """Where valid messages go on behind bad bytes at `start`, where the message `expected` should have been.
+    """Where valid messages continue after bad bytes at `start`, where the message `expected` should have been.
 
-    What lies within the message that an intact head announces is its value, and a value may hold messages. Such a one
-    counts only if its offset is one that so many bytes can have led to.
+    If the head at `start` is intact, the bytes of its message are its value, and a value may contain messages. A
+    message there is accepted only if the bytes before it are enough for the messages that are missing.
     """
 
     def accepts(offset: int, span: Span) -> bool:
@@ -343,11 +343,10 @@ def is_in_value(file: File, start: int, expected: int, position: int) -> bool:
 
 
 def judge(cursor: Cursor, following: Segment | None) -> tuple[Damage, int | None]:
-    """What is wrong where a cursor stopped short of the end of its file, and the offset at which valid messages go on.
+    """The damage where a cursor stopped before the end of its file, and the offset at which valid messages continue.
 
-    When nothing valid follows in the last file it is a torn tail, whether cut short, zeros or noise; but a file that is
-    text from its first byte on was put there by something else than a writer. The cursor is moved to where reading can
-    continue.
+    If nothing valid follows in the last file, it is a torn tail: a cut message, zeros or noise. But a file that is text
+    from its first byte was not written by a writer. The cursor is moved to where reading can continue.
     """
     if cursor.ending == BAD_CHECKSUM:
         return _pass_bad_block(cursor, following)
@@ -372,14 +371,14 @@ def judge(cursor: Cursor, following: Segment | None) -> tuple[Damage, int | None
 
 
 def most_behind(expected: int, following: Segment | None) -> int:
-    """The largest offset that a message behind damage can have."""
+    """The largest offset that a message after damage can have."""
     return following.first_offset - 1 if following is not None else min(MAX_OFFSET, expected + _LOST_OFFSETS)
 
 
 def _pass_bad_block(cursor: Cursor, following: Segment | None) -> tuple[Damage, int | None]:
-    """The messages that touch a block whose checksum does not match; the cursor is moved to the first one behind it.
+    """The messages that touch a block that does not match its checksum; the cursor is moved to the first one after it.
 
-    Whether a message ends within the block is taken from its sizes: they agree, and the next one goes on.
+    The sizes of a message show whether it ends within the block: they agree, and the next message follows.
     """
     assert cursor.bad_block is not None
     start, block = cursor.position, cursor.bad_block

@@ -69,9 +69,9 @@ def shard_name(prefix: str, bit: int, index: int) -> str:
 
 
 def parse_shard_name(name: str) -> tuple[str, int, int] | None:
-    """Prefix, bit and index of a shard's directory name; None for a name that is none.
+    """Prefix, bit and index of a shard's directory name; None for any other name.
 
-    A name without dots is a prefix with bit 0; only what is inside can tell whether it is a journal.
+    A name without dots is a prefix with bit 0; only its contents show whether it is a journal.
     """
     match = _SHARD_NAME.fullmatch(name)
     if match is None:
@@ -124,13 +124,13 @@ def stable_hash(key: Buffer, value: Buffer) -> int:
 
 
 def in_shard(shard: Shard, item: Any) -> Any:
-    """A `Located`, `Damage` or `Problem` of a shard, its file told from the root."""
+    """A `Located`, `Damage` or `Problem` of a shard, with its file relative to the root."""
     return replace(item, file=f"{shard.name}/{item.file}") if shard.name else item
 
 
 @contextlib.contextmanager
 def naming(shard: Shard) -> Iterator[None]:
-    """Let damage found in a shard be told with the shard's name."""
+    """Add the name of the shard to the file in a `DamagedJournal`."""
     try:
         yield
     except DamagedJournal as error:

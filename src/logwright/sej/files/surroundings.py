@@ -1,4 +1,4 @@
-"""What lies around the segments of a journal: offset files, side files, locks, and what programs have left behind."""
+"""Checks the other files of a journal: offset files, side files, locks, and leftovers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _LEFTOVERS: Final = (".tmp", TEMPORARY_SUFFIX)
 def check_surroundings(
     disk: Disk, directory: Path, segments: list[Segment], following: int | None, report: Report
 ) -> None:
-    """Check everything but the segments; `following` is the offset behind the last message."""
+    """Check everything but the segments; `following` is the offset after the last message."""
     first = segments[0].first_offset if segments else 0
     _check_segment_names(disk, directory, segments, report)
     _check_index_names(disk, directory, segments, report)

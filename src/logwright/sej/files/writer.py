@@ -1,20 +1,20 @@
-"""Writer: appends to a sej journal, alone and safely.
+"""Writer: appends to a sej journal. There is one writer at a time.
 
-What an append guarantees when it returns, by the sync policy:
+The guarantee of an append when it returns depends on the sync policy:
 
-    none            the message is in the writer's buffer; `flush` gives it to the system, `sync` to the disk
-    interval(ms)    the same, and a background thread syncs that often
+    none            the message is in the writer's buffer; `flush` writes it, `sync` makes it durable
+    interval(ms)    the same, and a background thread syncs at this interval
     always          the message is on the disk; threads that append at the same time share one sync
 
-What a crash leaves: a prefix of what was appended, byte for byte, and at most one message cut short behind it, which
-the next writer cuts off and keeps (`recovered`, `kept`). A segment is synced before the next one is created, so only
-the last can ever be torn. A batch that was committed, and whose publisher was killed before all of it was in place, is
-completed before the writer takes anything: see `staging.py`.
+A crash leaves a prefix of the appended messages, and at most one incomplete message after it, which the next writer
+cuts off and keeps (`recovered`, `kept`). A segment is synced before the next one is created, so only the last can be
+torn. A committed batch that a killed publisher left incomplete is completed before the writer accepts messages: see
+`core/publish/staging.py`.
 
-A failed write or sync is final: the writer takes nothing more (`Poisoned`), the partial message is rolled back, and
-what was acknowledged before stays. Open a new writer to continue. The same happens if another program removes the lock
-file while this writer holds its lock, as a closing Go writer may (see `core/io/lock.py`): whatever was acknowledged by
-then was written alone, and nothing more is.
+A failed write or sync is final: the writer accepts nothing more (`Poisoned`), the partial message is rolled back, and
+acknowledged messages stay. Open a new writer to continue. The same happens if another program removes the lock
+file while this writer holds its lock, as a closing Go writer may (see `core/io/lock.py`): no other writer was
+active before, and nothing more is written.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ logger = logging.getLogger("logwright.sej")
 BUFFER_BYTES = 256 * 1024
 """How much is gathered before it is written: few enough calls, and still in the processor's cache."""
 _WALK_BYTES = 16 * STRIDE_BYTES
-"""How much of a segment is walked on opening: to find its end beyond doubt, and to go on with its index."""
+"""How much of a segment is walked on opening, to find its end reliably and to continue its index."""
 
 
 class Writer(Appending, kernel.AppendBuffer):
-    """Appends messages to the journal in a directory, creating it when there is none.
+    """Appends messages to the journal in a directory, creating it if it is missing.
 
-    One writer at a time: a second one gets `Locked` at once, also from another program. Safe to use from many threads.
-    `recovered` tells what was cut off the end on opening, None when it was whole; `kept` is where those bytes are now.
+    One writer at a time: a second one gets `Locked`, also in another program. Safe to use from many threads.
+    `recovered` is the torn tail that was cut off on opening, or None; `kept` is the path of its copy.
     """
 
     format = "sej"
@@ -136,8 +136,8 @@ class Writer(Appending, kernel.AppendBuffer):
             self.kept = cut_tail(self._disk, self.directory, file, end.position)
             logger.warning("%s: cut off a torn tail, kept in %s", end.torn, self.kept)
         else:
-            file.sync()  # whoever wrote it may have been killed before that: what we add must not become durable first
-        self._disk.sync_directory(segment.path.parent)  # and so may have been whoever gave it its name
+            file.sync()  # the last writer may not have synced: new messages must not become durable first
+        self._disk.sync_directory(segment.path.parent)  # the same for the name
         self._segment, self._file_size = segment, end.position
         self._resume_index(segment, file, end)
         self._open_checksums(end.position)
@@ -161,7 +161,7 @@ class Writer(Appending, kernel.AppendBuffer):
             messages = chunk.data[chunk.start : chunk.stop]
             writer.note(messages, chunk.position, chunk.smallest_timestamp, chunk.largest_timestamp)
         if cursor.position != end.position:
-            writer.close()  # damage further up: nobody knows the times that it hides
+            writer.close()  # damage before: the times of the lost messages are unknown
             self._index = None
 
     def _create_segment(self, first_offset: int) -> None:
@@ -189,7 +189,7 @@ class Writer(Appending, kernel.AppendBuffer):
         """Append the rows of an Arrow record batch or table; the offset of the first one.
 
         Columns: `value` (binary or string), and if present `key`, `type`, `timestamp` (an Arrow timestamp, or
-        nanoseconds as int64; null for none). Other columns, `offset` among them, are ignored: offsets are given anew.
+        nanoseconds as int64; null for none). Other columns, `offset` among them, are ignored: new offsets are assigned.
         Everything is checked before anything is written. The offsets are consecutive unless other threads append too.
         """
         from ..tables.columns import from_arrow
@@ -228,7 +228,7 @@ class Writer(Appending, kernel.AppendBuffer):
         held = None if checksums is None else checksums.held()
 
         def sync() -> None:
-            if file is self._file:  # else it was rolled over by now, which has synced it
+            if file is self._file:  # otherwise it was rolled over, which has synced it
                 file.sync()
                 self._lock.check()
                 if checksums is not None and held is not None:
@@ -264,7 +264,7 @@ class Writer(Appending, kernel.AppendBuffer):
         self._file_size += stop - start
 
     def _roll_back(self, view: memoryview, start: int, written: int) -> None:
-        """After a write that failed half-way: leave whole messages only, as far as the system lets us."""
+        """After a partial write, try to leave only whole messages."""
         first_offset = HEAD.unpack_from(view, start)[0]
         whole = kernel.walk(view, start, written, first_offset)[0]
         with contextlib.suppress(LogwrightError):
@@ -321,7 +321,7 @@ def _is_changed_by(prefix: str, plan: Plan) -> bool:
 
 
 def find_waiting(disk: Disk, journal: Path) -> Path | None:
-    """The root of a batch that is committed for a journal, however much of it is in place there; None without one.
+    """The root of a committed batch for a journal that is not yet complete; None if there is none.
 
     A journal is its own root, or a shard of the one above it.
     """

@@ -1,1 +1,1 @@
-"""What the records stand for."""
+"""The state that records describe, and the objects built on it: consumers, retention, shards."""

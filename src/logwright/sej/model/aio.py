@@ -10,11 +10,11 @@
     async with AsyncConsumer("orders", "billing", handle) as consumer:
         await consumer.run()
 
-With `sync="always"` all tasks that wait for an append share one sync, done in a thread; meanwhile the loop goes on, and
-what is appended then goes with the next. A task that is cancelled while it waits has still appended its message.
+With `sync="always"` all tasks that wait for an append share one sync, which runs in a thread. Messages appended during
+a sync belong to the next one. A task that is cancelled while it waits has still appended its message.
 
-A scanner reads in a thread and hands over batches, so that a large journal does not starve other tasks, and a task that
-is cancelled while it waits loses no message: what had been read comes with the next call.
+A scanner reads batches in a thread, so that a large journal does not block other tasks. A task that is cancelled while
+it waits loses no message: the next call returns it.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ from .consumer import (
 from .offset import Ahead, Default
 
 _MOST_BUFFERED_BYTES: Final = 64 << 20
-"""More than this is written at once, in the loop if need be: tasks that do not wait must not fill the memory."""
+"""More than this is written at once, even in the loop, so that tasks that do not wait cannot fill the memory."""
 _UNWATCHED_SECONDS: Final = 0.01
 """How often to look where the system gives no notice of changes."""
 
@@ -330,7 +330,7 @@ class AsyncScanner(AsyncOpening, Generic[T]):
 
 
 class AsyncConsumer(AsyncOpening):
-    """A `Consumer` whose handler, and `on_failure`, are coroutine functions; see there for everything else.
+    """A `Consumer` whose handler, and `on_failure`, are coroutine functions. Everything else is as in `Consumer`.
 
     It is opened by `async with`. When `run` is cancelled, what is done is committed, and the message whose handler was
     interrupted is not done.
@@ -383,7 +383,7 @@ class AsyncConsumer(AsyncOpening):
 
     @property
     def delivery(self) -> Delivery:
-        """What is on its way: `next`, `missed`, `offset.value`. `Closed` unless the consumer is open."""
+        """The state of delivery: `next`, `missed`, `offset.value`. `Closed` unless the consumer is open."""
         if self._delivery is None:
             raise Closed(f"the consumer {self.name} is not open")
         return self._delivery
@@ -408,7 +408,7 @@ class AsyncConsumer(AsyncOpening):
             return delivery.handled - before
 
     def stop(self) -> None:
-        """Let `run` return after the call of the handler that is under way; final."""
+        """Let `run` return after the current call of the handler; final."""
         self._stopped = True
 
     async def _in_thread(self, work: Callable[[], Result]) -> Result:

@@ -1,4 +1,4 @@
-"""Consumer: runs a handler over a journal, and keeps in the journal's directory how far it has come.
+"""Consumer: runs a handler over a journal, and stores its offset in the journal's directory.
 
     def handle(message):
         send(message.value)
@@ -6,15 +6,16 @@
     with Consumer("orders", "billing", handle, timeout=None) as consumer:
         consumer.run()                      # until stop() is called, by another thread or a signal handler
 
-Every message is handled at least once, in order. A message is done when the handler returns; what is done is committed
-after so many messages, after so much time, and at the end. A crash between handling and commit means that everything
-done since the last commit is handed over again at the next start: at most `commit_messages` messages, and no more than
-what came within about `commit_ms`. With `commit_messages=1` that is one message, at the price of two syncs for each. A
-handler that must not act twice keeps the message's offset together with its own result.
+Every message is handled at least once, in order. A message is done when the handler returns. The offset is committed
+after `commit_messages` messages, after `commit_ms`, and at the end. After a crash, messages done since the last commit
+are handled again: at most `commit_messages` messages, and no more than those of about `commit_ms`. With
+`commit_messages=1` it is one message, at the cost of two syncs for each. A handler that must not act twice stores the
+message's offset together with its own result.
 
 A handler that raises is called again, after a pause that doubles each time. When all attempts have failed, `run` raises
-`HandlerFailed` with the message still to be done; or, with `on_failure`, that is given the message and the error, may
-put it aside, and once it returns the message counts as done. Attempts are counted in memory: a restart counts anew.
+`HandlerFailed`, and the message is not done. With `on_failure`, that function is called with the message and the error
+instead, may set the message aside, and the message is done once it returns. Attempts are counted in memory: a restart
+resets the count.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ MOST_BACKOFF_MS: Final = 10_000.0
 
 
 class Delivery:
-    """The messages on their way to a handler, and the commits of what is done. It waits for nothing."""
+    """The messages for a handler, and the commits of their offsets. It never waits."""
 
     def __init__(
         self,
@@ -141,9 +142,9 @@ class Delivery:
         self._failures = 0
 
     def failed(self, messages: list[Message], error: Exception) -> float | None:
-        """None of the messages is done: how long to pause before trying again, None when the first is to be set aside.
+        """After a failure: how long to pause before the next attempt; None if the first message is to be set aside.
 
-        Raises `HandlerFailed` after the last attempt when nobody is there to set messages aside.
+        Raises `HandlerFailed` after the last attempt without `on_failure`.
         """
         self._failures += 1
         if self._failures < self._attempts:
@@ -169,7 +170,7 @@ class Delivery:
         return self._committed_at + self._commit_seconds - time.monotonic()
 
     def commit(self) -> None:
-        """Make durable how far the handler has come."""
+        """Commit the offset, durably."""
         self.offset.commit(self.next)
         self._uncommitted = 0
         self._committed_at = time.monotonic()
@@ -192,7 +193,7 @@ def count_done(answer: Any, messages: list[Message], in_batches: bool) -> int:
 
 
 def not_done(message: Message) -> HandlerFailed:
-    """What a handler that answers "not done" is taken to have raised."""
+    """The error of a handler that returns "not done"."""
     return HandlerFailed(f"the handler says that message {message.offset} is not done")
 
 
@@ -209,12 +210,12 @@ class Consumer(Closing):
     """Runs `handler` over the messages from the committed offset of the consumer `name` on.
 
     `handler` is given a message. It may return False to say that the message is not done, which counts as a failure.
-    With `batch_messages` it is given a list of at most so many, and may return how many of them, from the first on, are
-    done. A batch that keeps failing is handed over message by message before `on_failure` is asked about one of them.
+    With `batch_messages` it is given a list of at most that many, and may return how many of them, from the first on,
+    are done. A batch that keeps failing is retried message by message before `on_failure` is called.
 
     `default` says where a new consumer begins. `timeout` and `mode` are those of `Scanner`; damage that `mode` lets
-    pass is logged, and so are messages that the account of losses names. A consumer that has come further than the
-    journal now reaches is refused (`Truncated`), or continues at its end with `ahead="end"`. One consumer of a name at
+    pass is logged, and so are messages that the account of losses names. A consumer whose offset is beyond the
+    end of the journal is refused (`Truncated`), or continues at its end with `ahead="end"`. One consumer of a name at
     a time (`Locked`).
     """
 
@@ -273,7 +274,7 @@ class Consumer(Closing):
 
     @property
     def missed(self) -> int:
-        """How many messages had been removed from the journal before this consumer had come to them."""
+        """How many messages were removed from the journal before this consumer read them."""
         return self._delivery.missed
 
     def run(self) -> int:
@@ -298,11 +299,11 @@ class Consumer(Closing):
             self._running.release()
 
     def stop(self) -> None:
-        """Let `run` return after the call of the handler that is under way. For any thread or signal handler; final."""
+        """Let `run` return after the current call of the handler. For any thread or signal handler; final."""
         self._stopped = True
 
     def _commit_after(self, error: BaseException) -> None:
-        """What was done before an error stays done; a commit that fails as well must not hide the error."""
+        """Commit before an error is raised. If the commit fails too, the first error is raised."""
         try:
             self._delivery.commit()
         except LogwrightError as other:

@@ -1,17 +1,17 @@
-"""Copying a sej journal elsewhere: reading it in batches, and writing messages that have their offsets already.
+"""Copying a sej journal: reading it in batches, and writing messages that already have offsets.
 
-A copy has the same bytes as its source, in the same files. A segment is nothing but its messages, so what a copy must
-be told besides them is where segments begin: every batch says which segment it is of, by that one's first offset, and
-lies within one. A journal whose first segments were cleaned away begins with the first one that is left.
+A copy has the same bytes as its source, in the same files. A segment consists of messages only, so a copy also needs to
+know where segments begin: each batch is within one segment and has its first offset. A journal whose first segments
+were removed begins with the first remaining one.
 
     feed = Feed(source, offset)
     writer = CopyWriter(target, first_offset=feed.first)
     while (batch := feed.read()) is not None: ...
 
-Messages that the source has lost, and knows of, are passed: the copy gets the same gap, and the loss in its own
+Messages that the account of the source names as lost are skipped: the copy gets the same gap, and the loss in its own
 account.
 
-Where nobody tells of segments, a copy rolls over by its own size, as every writer does.
+If batches do not name segments, a copy rolls over at its own segment size.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from ..files.writer import Writer
 
 SEGMENT_BYTES: Final = DEFAULT_SEGMENT_BYTES
 BATCH_BYTES: Final = 1 << 20
-"""How much a batch has by default: enough for the way to cost little, and little enough to have many on their way."""
+"""The default size of a batch."""
 
 _NOTE_NAME: Final = "copying"
 _NOTE: Final = struct.Struct(">QQQ")
@@ -52,11 +52,11 @@ _NOTE: Final = struct.Struct(">QQQ")
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Messages that lie one behind the other in one segment, as they lie there. `segment` is its first offset.
+    """Consecutive messages of one segment, as they are stored. `segment` is the first offset of the segment.
 
-    There may be none: then all that is told is that the segment begins here. No timestamp is smaller, or larger, than
-    the two given here. `lost_from` is set where messages before these are lost, as the account of the source says: it
-    is the offset of the first of them.
+    A batch without messages says only that the segment begins here. The two timestamps bound those of the messages.
+    `lost_from` is set if the account of the source names the messages before these as lost: it is the offset of the
+    first of them.
     """
 
     frames: bytes | bytearray | memoryview
@@ -68,14 +68,14 @@ class Batch:
     lost_from: int | None = None
 
     def continues(self, offset: int) -> bool:
-        """Whether nothing is missing between an offset and the first message but what is known to be lost."""
+        """Whether only messages that are known to be lost are missing between an offset and the first message."""
         if self.lost_from is None:
             return self.first_offset == offset
         return self.lost_from <= offset <= self.first_offset
 
     @property
     def next_offset(self) -> int:
-        """The offset of what comes behind it."""
+        """The offset after its last message."""
         return self.first_offset + self.count
 
     def check_offsets(self) -> None:
@@ -96,15 +96,15 @@ class Batch:
 
 
 class CopyWriter(Writer):
-    """Writes messages that have their offsets already. Everything else is as in `Writer`: lock, recovery, sync.
+    """Writes messages that already have offsets. Everything else is as in `Writer`: lock, recovery, sync.
 
-    `first_offset` is where a journal begins that is not there yet.
+    `first_offset` is the first offset of a new journal.
 
-    A power cut may take any part of what was not synced, and leave what was written behind it. A journal goes on behind
-    its last whole message all the same, and has damage then; but a copy that goes on there is believed to have all that
-    is before. So a note (`.logwright/copying`) says, until the writer is closed, up to where all was durable when it
-    was opened. The next one walks from there on, and cuts everything off from the first bad byte on: nobody was told
-    that it is there, and whoever sent it will send it again.
+    A power cut may lose any part of the bytes that were not synced, and keep later ones. A journal continues after its
+    last whole message, with damage before it. But a copy must not, because its source would not send the lost messages
+    again. So until the writer is closed, a note (`.logwright/copying`) has the position up to which all was durable
+    when it was opened. The next writer walks from there on, and cuts off everything from the first bad byte: those
+    messages were never acknowledged, and the source sends them again.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class CopyWriter(Writer):
         else:
             self._create_segment(self._first_offset)
             end = End(0, self._first_offset)
-        if note is None:  # an earlier one still holds: and a disk that is full has no room for another
+        if note is None:  # otherwise the earlier one is still valid, and a full disk need not store another
             self._write_note(end)
         self._noted = True
         return end
@@ -187,7 +187,7 @@ class CopyWriter(Writer):
         return self._failure is not None
 
     def write(self, batch: Batch) -> None:
-        """Append the messages of a batch, the first of which must be the next one. They are with the system then."""
+        """Append and flush the messages of a batch, which must begin with the next offset."""
         if not batch.continues(self.next_offset):
             raise WrongUse(f"{self.directory}: offset {batch.first_offset} does not follow {self.next_offset}")
         if batch.next_offset > MAX_OFFSET:
@@ -213,7 +213,7 @@ class CopyWriter(Writer):
                 self._write_rolling(view, batch)
 
     def _pass_lost(self, first_offset: int) -> None:
-        """Continue after messages that the source has lost: the account says so before the gap is there."""
+        """Continue after messages that the source has lost: first add them to the account, then leave the gap."""
         known = read_losses(self._disk, self.directory)
         if not are_known(known, self.next_offset, first_offset):
             file = f"{SEGMENT_DIRECTORY}/{segment_name(first_offset)}"
@@ -225,7 +225,7 @@ class CopyWriter(Writer):
         self.next_offset = first_offset
 
     def _write_rolling(self, view: memoryview, batch: Batch) -> None:
-        """Write messages of which one or more fill a segment: the next one begins behind each of these."""
+        """Write messages that fill one or more segments."""
         starts = kernel.spans(view, 0, len(view), batch.count)
         row = 0
         while row < batch.count:
@@ -242,9 +242,9 @@ class CopyWriter(Writer):
 
 
 def find_difference(reader: Reader, batch: Batch, stop: int) -> int | None:
-    """The first offset below `stop` at which a journal has another message than a batch; None when there is none.
+    """The first offset below `stop` at which a journal differs from a batch; None if there is none.
 
-    What the journal does not hold any more is not compared.
+    Messages that the journal no longer has are not compared.
     """
     position = 0
     with memoryview(batch.frames) as frames:
@@ -275,9 +275,9 @@ def _first_difference(chunk: Chunk, frames: memoryview) -> int:
 class Feed(Closing):
     """A journal in batches, from an offset on, also while it is written. `read` never waits.
 
-    A batch is valid until the next one is read. Without `follow` it is judged at once whether a message at the end that
-    is not whole is damage, or has nothing valid behind it; else it is given the time to become whole. Many feeds can
-    share a `watch`, which stays their caller's to close.
+    A batch is valid until the next one is read. Without `follow` an incomplete message at the end is checked at once:
+    it is damage if valid messages follow it. With `follow` the feed waits for it to become whole. Many feeds can share
+    a `watch`, which the caller closes.
     """
 
     def __init__(
@@ -300,7 +300,7 @@ class Feed(Closing):
         self._pieces: Iterator[Batch] = iter(())
 
     def read(self) -> Batch | None:
-        """The next messages; None when there are none at the moment. The beginning of an empty segment is told once."""
+        """The next messages; None if there are none now. The beginning of an empty segment is returned once."""
         batch = next(self._pieces, None)
         if batch is not None:
             return batch
@@ -319,7 +319,7 @@ class Feed(Closing):
         return batch if expected is None or expected >= batch.first_offset else replace(batch, lost_from=expected)
 
     def _cut(self, chunk: Chunk) -> Iterator[Batch]:
-        """A chunk in batches of no more bytes than one should have, unless a single message has more."""
+        """A chunk as batches of limited size, unless a single message is larger."""
         if chunk.stop - chunk.start <= self._batch_bytes:
             yield self._batch(chunk, chunk.start, chunk.stop, 0, chunk.count)
             return
@@ -351,7 +351,7 @@ class Feed(Closing):
 
     @property
     def watch(self) -> Watch:
-        """What wakes up when something may have been appended."""
+        """The watch that wakes up when messages may have been appended."""
         return self._scanner.watch
 
     @property

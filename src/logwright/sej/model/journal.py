@@ -25,7 +25,7 @@ __all__ = ["Reader", "Recovery", "Scanner", "Writer", "looks_like", "open_reader
 def looks_like(disk: Disk, path: Path) -> Evidence | None:
     """Whether a path is a sej journal, a segment of one, or a root of shards.
 
-    What the system does not let us see is its error, not a "no"; a single segment that cannot be read leaves its name.
+    A path that cannot be read raises an error. A single segment that cannot be read is recognized by its name.
     """
     try:
         if not disk.is_directory(path):
@@ -93,7 +93,7 @@ def follow(path: Path, ends: Any, *, timeout: float | None, mode: Mode) -> Scann
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """What opening for writing did to a journal: the torn tail it cut off, and where that is kept."""
+    """What opening for writing did to a journal: the torn tail that it cut off, and the path of the copy."""
 
     next_offset: int
     cut: Damage | None

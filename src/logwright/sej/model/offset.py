@@ -1,10 +1,10 @@
-"""Offset: how far a consumer has come, kept in the journal's directory.
+"""Offset: the committed offset of a consumer, stored in the journal's directory.
 
-    ofs/NAME.ofs        8 bytes, big-endian: the offset of the next message that the consumer wants
+    ofs/NAME.ofs        8 bytes, big-endian: the offset of the next message of the consumer
     ofs/NAME.lck        its lock: one holder at a time, the original's programs included
 
 A commit writes `NAME.ofs.tmp`, syncs it, renames it and syncs the directory, so that a crash leaves the old offset or
-the new one. An empty file stands for a consumer that has not committed yet, and so for its default. Any other length
+the new one. An empty file is a consumer that has not committed yet, and begins at its default. Any other length
 than 8 is damage.
 
 Reading an offset needs no lock and changes nothing.
@@ -76,7 +76,7 @@ def read_offset(directory: Path | str, name: str, default: Default = "first", *,
 
 
 def default_offset(directory: Path, default: Default, *, disk: Disk = REAL_DISK) -> int:
-    """The offset of the first message there is, or the one that the next message will get."""
+    """The offset of the first message, or the one that the next message will get."""
     check_default(default)
     reader = Reader(directory, disk=disk)
     return reader.first if default == "first" else reader.next
@@ -94,13 +94,13 @@ def hold(disk: Disk, directory: Path, name: str) -> Lock:
 
 
 def store(disk: Disk, directory: Path, name: str, value: int) -> None:
-    """Replace what is stored for a consumer whose lock is held."""
+    """Replace the stored offset of a consumer whose lock is held."""
     temporary = directory / OFFSET_DIRECTORY / (name + OFFSET_TEMPORARY_SUFFIX)
     replace_file(disk, offset_path(directory, name), OFFSET.pack(value), temporary)
 
 
 def _whole(value: int) -> int:
-    """An offset as a plain integer, or `WrongUse` for what is none."""
+    """An offset as a plain integer, or `WrongUse`."""
     try:
         value = operator.index(value)
     except TypeError:
@@ -197,7 +197,7 @@ class Offset(Closing):
         try:
             self._lock.check()
             if value == self._stored:
-                self._disk.sync_directory(self._path.parent)  # whoever stored it may have been killed before that
+                self._disk.sync_directory(self._path.parent)  # it may have been stored without a sync
             else:
                 store(self._disk, self.directory, self.name, value)
         except BaseException as error:
@@ -224,9 +224,9 @@ def reset(
 ) -> int:
     """Move a consumer that is not running: to an offset, to `"first"` or `"last"`, or to a time; where it is now.
 
-    `time` is nanoseconds since the epoch: the consumer goes on with the first message that is not earlier. An offset
-    beyond the end would make it skip messages that are still to come, and is refused. With `create` the consumer need
-    not be there.
+    `time` is nanoseconds since the epoch: the consumer continues with the first message that is not earlier. An
+    offset beyond the end is refused, because the consumer would skip future messages. With `create` the consumer need
+    not exist.
     """
     (value,) = reset_all([directory], name, to, time=time, create=create, disk=disk)
     return value
@@ -243,8 +243,8 @@ def reset_all(
 ) -> list[int]:
     """Move a consumer of several journals, such as the shards of a root; where it is now in each.
 
-    Everything is looked up and every lock taken before anything is moved, so that what is refused in one journal leaves
-    the consumer where it was in all of them.
+    Everything is checked and every lock is taken before any offset is changed: an error in one journal leaves all
+    offsets unchanged.
     """
     homes = [Path(directory) for directory in directories]
     values = [plan_reset(home, name, to, time=time, create=create, disk=disk) for home in homes]
@@ -253,7 +253,7 @@ def reset_all(
             make_directories(disk, home / OFFSET_DIRECTORY)
             locks.enter_context(hold(disk, home, name))
         for home, value in zip(homes, values, strict=True):
-            # Not by an Offset: what is stored now may be damaged, and this is the way out of it.
+            # Not by an Offset: the stored offset may be damaged, and a reset repairs it.
             store(disk, home, name, value)
     return values
 
@@ -280,7 +280,7 @@ def plan_reset(
     if isinstance(to, int):
         check_offset(to)
         if to > reader.next:
-            raise WrongUse(f"offset {to} lies beyond the end of {home}: the next message gets {reader.next}")
+            raise WrongUse(f"offset {to} is beyond the end of {home}: the next message gets {reader.next}")
         return to
     if to == "first" or to == "last":
         return default_offset(home, to, disk=disk)

@@ -1,4 +1,4 @@
-"""What a sej journal stands for: which offsets it holds, in which files, and how far its consumers have come.
+"""The state of a sej journal: its offsets by file, and the offsets of its consumers.
 
 `replay` works on extents and offsets alone and never sees bytes. `files/state.py` finds them.
 """

@@ -1,20 +1,21 @@
-"""Retention: removes whole old segments that nobody needs any more.
+"""Retention: removes old segments that no consumer needs.
 
-A segment goes only if all of this is true, and only from the old end, so that no gap can come to be:
+Segments are removed only from the old end, so that there is never a gap, and only if all of this is true:
 - it is not the last one, and not one of the `keep_segments` newest;
 - every consumer has passed it: its committed offset is not in this segment or before it;
 - it is beyond a limit: older than `max_age_seconds`, or the journal is larger than `max_bytes` with it. Without limits
-  all that the consumers have passed goes.
+  all segments that the consumers have passed are removed.
 
-A consumer that has not committed yet holds everything back, and so does, with an error, one whose offset cannot be
-read; `ignore_consumers` names those that shall not count. Without any consumer a limit must be given.
+A consumer that has not committed yet prevents all removals. A consumer whose offset cannot be read is an error.
+`ignore_consumers` names consumers to ignore. Without any consumer a limit is required.
 
-The writer's lock is not needed: a writer never touches a segment that has a successor. Nor must cleaners exclude each
-other: each removes the oldest first, so whatever two of them do is the same as what one would. The names are synced one
-by one: a power cut in between leaves a journal that begins a little earlier, never one with a hole. A consumer that is
-reset backwards in the moment of a removal may find its messages gone, and says so when it starts.
+The writer's lock is not needed: a writer never changes a segment that has a successor. Several cleaners may run at
+once: each removes the oldest segment first, so the result is the same. The names are synced one by one: a power cut
+leaves a journal that begins a little earlier, never one with a gap. A consumer that is reset backwards during a removal
+may find its messages gone, and reports that when it starts.
 
-Nothing is removed through a link: a journal whose `jnl` is one is refused, and an `idx` that is one is left alone.
+Nothing is removed through a link: a journal whose `jnl` is a link is refused, and an `idx` that is a link is not
+changed.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ from ..files.segment import Segment, list_segments, open_segment, step_back
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What becomes of a segment: `removed` or not, and why. `consumers` are those that hold it back.
+    """Whether a segment is `removed`, and why. `consumers` are those that still need it.
 
     `next_offset` is where the next segment begins, None for the last one.
     """
@@ -81,7 +82,7 @@ class Verdict:
 
 @dataclass(slots=True)
 class Plan:
-    """What a cleaning would do, or has done, segment by segment, oldest first; and where each consumer is."""
+    """The result or the plan of a cleaning: the segments, oldest first, and the offset of each consumer."""
 
     directory: Path
     verdicts: list[Verdict] = field(default_factory=list)
@@ -233,7 +234,7 @@ def _stays(segments: list[Segment], number: int, size: int, reason: str, consume
 
 
 def _beyond_limit(disk: Disk, segment: Segment, total: int, rules: _Rules) -> str | None:
-    """Why a segment that nobody needs may go, None when the limits keep it."""
+    """Why a segment that no consumer needs is removed; None if the limits keep it."""
     if not rules.limited:
         return "every consumer has passed it"
     if rules.max_bytes is not None and total > rules.max_bytes:
@@ -282,7 +283,7 @@ def clean(
     now_ns: int | None = None,
     disk: Disk = REAL_DISK,
 ) -> Plan:
-    """Remove the old segments that nobody needs; what has become of which."""
+    """Remove the old segments that no consumer needs; the verdict on each segment."""
     found = plan(
         directory,
         max_age_seconds=max_age_seconds,

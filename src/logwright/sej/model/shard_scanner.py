@@ -33,8 +33,8 @@ from ..files.shard import Shard, check_bits, check_prefix, find_shards, in_shard
 class ShardedScanner(Closing):
     """An iterator over pairs of a shard's directory name and a message, waiting for more.
 
-    `offsets` says where to begin in which shard, by directory name; the others begin with the first message there is.
-    The root must be there, shards need not be. A root that comes to mix bits is refused (`WrongUse`).
+    `offsets` says where to begin in which shard, by directory name; the others begin with their first message. The
+    root must exist, shards need not. A root that mixes bits is refused (`WrongUse`).
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class ShardedScanner(Closing):
         return shard.name, next_item
 
     def located(self) -> Iterator[Located | Damage]:
-        """The same messages with the places of their bytes, told from the root."""
+        """The same messages with their places, relative to the root."""
         while (found := self._wait_for(self.timeout)) is not None:
             shard, item = found
             if isinstance(item, Damage):
@@ -117,7 +117,7 @@ class ShardedScanner(Closing):
             self._watch.wait(remaining)
 
     def poll(self, *, stalled: bool = False) -> tuple[Shard, Chunk | Damage] | None:
-        """What one of the shards has now, without waiting; None when none has anything. See `Scanner.poll`."""
+        """The next messages of one of the shards, without waiting; None if there are none. See `Scanner.poll`."""
         if self._closed:
             raise Closed(f"{self.path}: this scanner is closed")
         asked = 0
@@ -154,13 +154,13 @@ class ShardedScanner(Closing):
                 )
 
     def _also_watch(self, directory: Path) -> None:
-        # The system limits how many can be watched. What is not watched is still looked at every POLL_SECONDS.
+        # The system limits the number of watches. Shards without a watch are still polled every POLL_SECONDS.
         with contextlib.suppress(OSError):
             self._watch.add(directory)
 
     @property
     def watch(self) -> Watch:
-        """What wakes this scanner up; for event loops."""
+        """The watch of this scanner, for event loops."""
         return self._watch
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""ShardedWriter: appends each message to the shard that its hash says.
+"""ShardedWriter: appends each message to a shard by its hash.
 
     with ShardedWriter("events", prefix="orders", bit=3, sync="always") as writer:
         writer.append(b"value", key=b"customer 42")        # always in the same one of 8 shards
@@ -84,14 +84,14 @@ def stable_indexes(parts: list[Columns], bit: int) -> list[int]:
 
 
 class ShardedWriter(Closing):
-    """Appends messages to the shards of a root, each to the one that its hash says.
+    """Appends messages to the shards of a root, each to a shard by its hash.
 
     `hash` is given a message (whose offset is not known yet, and 0) and returns a number; None is `stable_hash`. The
     other options are those of `Writer` and hold for each shard. Safe to use from many threads.
 
-    A shard is opened, and if need be created, by the first message that it gets; from then on this writer holds its
-    lock and three or four open files. `flush`, `sync` and `close` reach every open shard also when one of them fails;
-    the first failure is raised afterwards. A shard that failed takes nothing more, the others go on.
+    A shard is opened, and created if it is missing, by its first message; from then on this writer holds its
+    lock and three or four open files. `flush`, `sync` and `close` reach every open shard even if one of them fails;
+    the first failure is raised afterwards. A shard that failed accepts nothing more; the others continue.
     """
 
     format = "sej"
@@ -137,7 +137,7 @@ class ShardedWriter(Closing):
     # --- appending --------------------------------------------------------------------------------------------------
 
     def append(self, value: Buffer, key: Buffer = b"", type: int = 0, timestamp: int | Now | None = NOW) -> int:
-        """Add one message to its shard; its offset there. `shard_of` tells which shard that is."""
+        """Add one message to its shard; its offset there. `shard_of` returns its shard."""
         if self._hash is not None and isinstance(timestamp, Now):
             timestamp = time.time_ns()
         index = self._index_of(value, key, type, timestamp)

@@ -83,7 +83,7 @@ def schema(names: Sequence[str] | None = None, *, sharded: bool = False) -> pa.S
 
 
 def want_bits(names: Iterable[str]) -> int:
-    """What the kernel has to decode for these columns."""
+    """The fields that the kernel must decode for these columns."""
     return sum(_WANT.get(name, 0) for name in names)
 
 
@@ -91,7 +91,7 @@ def want_bits(names: Iterable[str]) -> int:
 
 
 def to_batch(columns: Columns, wanted: pa.Schema, names: dict[str, pa.Array] | None = None) -> pa.RecordBatch:
-    """The kernel's columns as a record batch, without copying; `names` holds the columns that are no message's."""
+    """The kernel's columns as a record batch, without copying; `names` has the columns that are not from messages."""
     return batch_of(wanted, names or {}, lambda name: _array(columns, name))
 
 
@@ -160,8 +160,8 @@ def _key_bytes(chunk: Chunk, position: int, rows: int) -> int:
 def from_arrow(data: Any) -> list[Columns]:
     """Arrow data as columns for `Writer.append_columns`, without copying where the types fit.
 
-    Takes a record batch, a table, a reader of batches, and whatever speaks the Arrow PyCapsule interface (a Polars or
-    pandas frame, a DuckDB result). `value` must be there and not null. `key`, `type` and `timestamp` may be missing;
+    Takes a record batch, a table, a reader of batches, and any object with the Arrow PyCapsule interface (a Polars or
+    pandas frame, a DuckDB result). `value` must exist and have no nulls. `key`, `type` and `timestamp` may be missing;
     a null key is empty, a null type 0, a null timestamp none. Other columns are ignored.
     """
     return [part for batch in record_batches(data) for part in _from_batch(batch)]
@@ -177,7 +177,7 @@ def record_batches(data: Any) -> Iterator[pa.RecordBatch]:
 
 
 def _check_columns(schema: pa.Schema) -> None:
-    """Find what is wrong with the names, also where there are no rows."""
+    """Raise `WrongUse` for wrong column names, even without rows."""
     if not schema.get_all_field_indices("value"):
         raise WrongUse(f"there is no column value among {', '.join(schema.names) or 'no columns'}")
     for name in ("value", "key", "type", "timestamp"):

@@ -1,11 +1,11 @@
 """Restoring sej journals from tables: the same bytes, segment for segment.
 
-A message's bytes follow from its offset, timestamp, type, key and value, and a segment is nothing but messages from the
-offset on that its name says. So an intact journal comes back byte for byte, with its empty segments, its shards and its
-consumers' offsets. What was damaged is not in the tables and does not come back: where offsets jump, a further segment
-begins, named by the offset that follows. So the journal is sound but for the gap, which every reader reports.
+The bytes of a message follow from its offset, timestamp, type, key and value, and a segment consists of messages from
+the offset in its name on. So an intact journal is restored byte for byte, with its empty segments, its shards and its
+consumers' offsets. Damaged messages are not in the tables: at a gap in the offsets a new segment begins, named by the
+next offset. The journal is then sound except for the gap, which every reader reports.
 
-Indexes are written anew. Checksums, locks and what was cut off and kept (`.logwright/`) are not restored.
+Indexes are rebuilt. Checksums, locks and the copies in `.logwright/` are not restored.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ class FileWriter:
         return self._done
 
     def discard(self) -> None:
-        """Close what is open."""
+        """Close the open file."""
         for close in (self._file.close, *(() if self._index is None else (self._index.close,))):
             with contextlib.suppress(LogwrightError):
                 close()
@@ -162,7 +162,7 @@ class MessageRestore(Restore):
         return "/" not in file
 
     def missing(self, written: Sequence[Written], extents: Mapping[str, int]) -> list[Missing]:
-        """The offsets between segments that no segment has, and those behind the last one that the journal had."""
+        """The offsets that no segment has: between segments, and after the last one up to the original end."""
         following: dict[str, int] = {}
         found = []
         for one in sorted(written, key=lambda one: one.first):

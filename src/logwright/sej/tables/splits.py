@@ -1,10 +1,9 @@
-"""A sej journal in splits: from the sparse index where there is one, by hopping from head to head elsewhere.
+"""The splits of a sej journal: planned by the sparse index, or by reading the heads of messages.
 
-A split lies within one segment. Damage belongs to the split that it begins in; when the way through a segment cannot be
-found without reading past damage, the rest of the segment is one split.
+A split is within one segment. Damage belongs to the split that it begins in; if a segment cannot be planned without
+reading past damage, the rest of the segment is one split.
 
-For streams, which go on where they stopped: `extent` says what there is, up to the last message that is there as a
-whole, and `reach` how far a number of bytes goes.
+Streams use `extent`, the range of whole messages, and `reach`, how far a number of bytes goes.
 """
 
 from __future__ import annotations
@@ -172,11 +171,10 @@ def _part(reader: AnyReader, name: str) -> Reader:
 
 
 def _next_of(reader: Reader, segment: Segment) -> int:
-    """The offset behind the last whole message of the last segment.
+    """The offset after the last whole message of the last segment.
 
-    Messages behind bad bytes count, as they do for everybody who reads, and for a writer, who then refuses to go on.
-    Only where they are known to lie in the value of a message that is still being written, nothing behind its beginning
-    does.
+    Messages after bad bytes count, as they do for readers and writers. Only if they are known to be in the value of a
+    message that is still being written, they do not.
     """
     file = open_segment(reader.disk, segment)
     try:
@@ -198,11 +196,11 @@ def _next_of(reader: Reader, segment: Segment) -> int:
 
 
 def _is_unfinished(file: File, place: Place, found: Place, size: int) -> bool:
-    """Whether what was found behind a place is in the value of the message there, of which the end is yet to come.
+    """Whether the messages found after a place are in the value of the message there, whose end is not written yet.
 
-    A damaged size announces as much; then messages of the journal follow. Those of a value are told from these where
-    the value begins with them, or where they go on from messages that cannot be the journal's: from earlier ones, or
-    from more of them than so many bytes can be.
+    A damaged size looks the same, but then messages of the journal follow. The messages are in a value if the value
+    begins with them, or if they follow messages that cannot be the journal's: with lower offsets, or with more offsets
+    than the bytes can hold.
     """
     position, expected = place
     head = file.read_at(position, HEAD.size + MAX_KEY_BYTES + VALUE_SIZE.size)
@@ -308,7 +306,7 @@ def _segment_of(segments: list[Segment], offset: int | None) -> int:
 
 
 def _wrong_before(reader: Reader, segments: list[Segment], number: int, start: int | None) -> Damage | None:
-    """What is wrong between a segment that `start` is the first message of and the segment before it."""
+    """The damage between a segment whose first message is `start` and the preceding segment."""
     if number == 0 or segments[number].first_offset != start:
         return None
     file = open_segment(reader.disk, segments[number - 1])
@@ -350,7 +348,7 @@ def _place(
 def _split_run(
     segment: Segment, file: File, index: Index | None, run: tuple[Place, Place], stop: int | None, target_bytes: int
 ) -> list[Split]:
-    """All of a segment between two places, also when nothing is there."""
+    """One split of a segment between two places, even if it is empty."""
     place, last = run
     places = [place, *_boundaries(segment, file, index, place, last[0], stop, target_bytes)]
     return [
@@ -362,7 +360,7 @@ def _split_run(
 def _boundaries(
     segment: Segment, file: File, index: Index | None, place: Place, end: int, stop: int | None, target_bytes: int
 ) -> list[Place]:
-    """Positions and offsets of messages behind a place and before an end and `stop`, about `target_bytes` apart."""
+    """Positions and offsets of messages after a place and before an end and `stop`, about `target_bytes` apart."""
     if end - place[0] <= target_bytes:
         return []
     if index is None:
@@ -413,10 +411,10 @@ def _begins_in(reader: Reader, segment: Segment, following: Segment | None, spli
 
 
 def _is_within_bad(reader: Reader, segment: Segment, following: Segment | None, place: Place) -> bool:
-    """Whether damage by a checksum that hides what begins at a place begins before it.
+    """Whether a block with a wrong checksum at a place also damages the preceding message.
 
-    It does when the message before it is hidden by a block that reaches over the place. Where that cannot be told from
-    the end of that message, it is read.
+    It does if the block reaches from the preceding message across the place. If the end of that message does not show
+    this, the message is read.
     """
     position, number = place
     file = reader.open_file(segment)

@@ -1,14 +1,14 @@
-"""Batches of messages that many tasks write and one place publishes: `core.publish.staging` for the shards of a root.
+"""Batches that many tasks stage and one publisher publishes: `core/publish/staging.py` for the shards of a root.
 
-A task encodes its messages into files of its own, one for each shard, numbered from 0. The manifest says at which
-offset each shard goes on, and the messages are appended through `Writer`, so that the bytes in the journals, their
-segments and their indexes are what a writer makes of these messages.
+A task encodes its messages into files of its own, one for each shard, numbered from 0. The manifest has the offset
+at which each shard continues, and `Writer` appends the messages, so that the journals, their segments and their indexes
+are the same as with a writer.
 
-How much of a batch is in place after a crash is found by comparing the journal, from the offset on that the manifest
-names, with what was staged; the rest is appended. What a program that knows nothing of manifests adds in that state
-does no harm, unless it is, by chance, the very message that is missing.
+After a crash the journal, from the offset in the manifest on, is compared with the staged messages, and the missing
+ones are appended. A program that ignores manifests may append in between without harm, unless it appends exactly the
+missing message.
 
-A batch needs its space twice for a while.
+Until it is complete, a batch takes its space twice.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class ShardsTarget(Target):
         return shard_name(self.prefix, self.bit, index)
 
     def check_name(self, part: str) -> None:
-        """Raise `WrongUse` for what is no shard of this target."""
+        """Raise `WrongUse` for a name that is not a shard of this target."""
         parsed = parse_shard_name(part) if part else ("", 0, 0)
         if parsed is None or parsed[:2] != (self.prefix, self.bit) or self.shard(parsed[2]) != part:
             raise WrongUse(f"{part!r} is no shard of bit {self.bit} and the prefix {self.prefix!r}")
@@ -87,7 +87,7 @@ class ShardsTarget(Target):
 
     @contextlib.contextmanager
     def open_parts(self, disk: Disk, root: Path, run: str, files_of: FilesOf) -> Iterator[OpenedParts]:
-        """The shards, locked, and opened where they are there: a new one comes into being after the commit."""
+        """The shards, locked and, if they exist, opened. New shards are created after the commit."""
         with contextlib.ExitStack() as stack:
             locks = {name: stack.enter_context(_lock(disk, root / name)) for name in files_of}
             writers = {
@@ -105,17 +105,17 @@ class ShardsTarget(Target):
             yield tuple(Part(name, starts[name], tuple(files)) for name, files in files_of.items()), put
 
     def complete_part(self, disk: Disk, root: Path, part: Part) -> None:
-        """Append to a shard what is not there yet."""
+        """Append the missing messages to a shard."""
         home = root / part.name
         with _lock(disk, home) as lock:
             there = _settle(disk, root, home, part)
-            with _PartWriter(disk, home, self, lock) as writer:  # also syncs what is there: the killed one may not have
+            with _PartWriter(disk, home, self, lock) as writer:  # also syncs the existing messages
                 if writer.next_offset < part.start + there:
                     raise DamagedJournal(home, 0, f"messages up to {part.start + there - 1} were here a moment ago")
                 _append(disk, root, writer, part, there)
 
     def refuse_live_writers(self, root: Path, *, disk: Disk) -> None:
-        """Raise what publishing would raise for the journals there are now: better before the work than behind it."""
+        """Raise early if publishing to the existing journals would fail now."""
         self.check_root(disk, root)
         if disk.is_directory(root):
             for shard in find_shards(disk, root, self.prefix):
@@ -166,7 +166,7 @@ class _StageFile(PackedFile):
 
 
 class Stage(StageFiles[_StageFile]):
-    """What one task writes: see `core.publish.staging`."""
+    """The files that one task stages: see `core/publish/staging.py`."""
 
     def __init__(self, root: Path | str, run: str, order: int, target: ShardsTarget, *, disk: Disk = REAL_DISK) -> None:
         super().__init__(root, run, order, _StageFile, disk)
@@ -183,7 +183,7 @@ class Stage(StageFiles[_StageFile]):
 
 
 class _PartWriter(Writer):
-    """A writer of whoever publishes, who has the lock already, and knows of all manifests that there are."""
+    """The writer of a publisher, which holds the lock already and handles manifests itself."""
 
     def __init__(self, disk: Disk, home: Path, target: ShardsTarget, lock: Lock) -> None:
         self._held = lock
@@ -194,7 +194,7 @@ class _PartWriter(Writer):
 
 
 def _lock(disk: Disk, home: Path) -> Lock:
-    """The lock of a journal, which need not be there yet."""
+    """The lock of a journal, which need not exist yet."""
     make_directories(disk, home)
     return lock_to_publish(disk, home / LOCK_NAME, home)
 
@@ -231,17 +231,17 @@ def _chunks(disk: Disk, root: Path, part: Part, skip: int = 0) -> Generator[Chun
 
 
 def _settle(disk: Disk, root: Path, home: Path, part: Part) -> int:
-    """How many messages of a part are in their shard, whose lock is ours.
+    """How many messages of a part are in their shard, which is locked.
 
-    Where a power cut has left a hole among them, it and what is behind are cut off and kept: the whole of it was
-    staged, and nobody else can have written behind a hole.
+    If a power cut left a gap among them, the rest from the gap on is cut off and kept: all of it was staged, and no
+    other program can have written after a gap.
     """
     segments = list_segments(disk, home) if disk.is_directory(home / SEGMENT_DIRECTORY) else []
     if not segments:
         return 0
     if segments[0].first_offset > part.start:
         reason = f"the journal begins with {segments[0].first_offset} now, and a batch was to begin at {part.start}"
-        raise DamagedJournal(segments[0].path, 0, f"{reason}: nobody can tell how much of it was in place")
+        raise DamagedJournal(segments[0].path, 0, f"{reason}: it is unknown how much of it was in place")
     there, damage = _compare(disk, root, home, part)
     if damage is None:
         return there
@@ -256,7 +256,7 @@ def _settle(disk: Disk, root: Path, home: Path, part: Part) -> int:
 
 
 def _compare(disk: Disk, root: Path, home: Path, part: Part) -> tuple[int, Damage | None]:
-    """How many messages of the journal are those of the part, and the damage right behind them, if that ends them."""
+    """How many messages of the journal are those of the part, and the damage right after them, if any."""
     end = part.start + part.records
     reading = Reader(home, disk=disk).chunks(part.start, end, mode="permissive")
     staged = _chunks(disk, root, part)

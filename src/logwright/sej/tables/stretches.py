@@ -1,8 +1,8 @@
-"""Which stretches of a segment can have messages of some times, by what is known of it.
+"""The stretches of a segment that may have messages of some times.
 
-Known are the stretches between the entries of the sparse index, and whatever was walked over on the way to the end.
-What is not known is wanted. The index is believed only if the file confirms it at its last entry, and wherever
-something that is wanted and something that is not adjoin; else all of the segment is wanted.
+The times are known for the stretches between the entries of the sparse index, and for the range that was walked to find
+the end. Unknown ranges are wanted. The index is used only if the file confirms its last entry and each entry between a
+wanted and an unwanted stretch; otherwise all of the segment is wanted.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Place: TypeAlias = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class _Stretch:
-    """What lies between two places, whether it is wanted, and the index entry at its end if there is one."""
+    """The range between two places, whether it is wanted, and the index entry at its end, if any."""
 
     begin: Place
     end: Place
@@ -53,14 +53,14 @@ def runs(
 
 
 def _stretches(entries: list[Entry], place: Place, last: Place, times: Times, walked: Walked | None) -> list[_Stretch]:
-    """The stretches that an index tells of between two places, and the rest behind them."""
+    """The stretches of an index between two places, and the rest after them."""
     found: list[_Stretch] = []
     begin = place
     for entry in entries:
         if entry.offset <= place[1] or entry.position <= place[0]:
             continue
         if entry.offset > last[1] or (entry.is_end and entry.position != last[0]):
-            break  # written since, or the end no more
+            break  # written since, or no longer the end
         end = last if entry.is_end else (entry.position, entry.offset)
         found.append(_Stretch(begin, end, _can_hold(times, entry.smallest, entry.largest), entry))
         begin = end

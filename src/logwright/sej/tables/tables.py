@@ -2,10 +2,11 @@
 
     offset BIGINT, timestamp TIMESTAMP, timestamp_ns BIGINT, type SMALLINT, key BINARY, value BINARY, shard STRING
 
-`timestamp` is cut to microseconds, which is what Spark has; `timestamp_ns` is exact. Both are null for a message
-without one. An offset beyond 2^63 - 1, which a BIGINT cannot hold, is an error and never another number.
+`timestamp` is truncated to microseconds, as Spark has them; `timestamp_ns` is exact. Both are null for a message
+without one. An offset beyond 2^63 - 1, which a BIGINT cannot hold, is an error.
 
-Written are `value`, and if present `key`, `type` and `timestamp_ns` or `timestamp`, of which the exact one counts.
+Written are `value`, and if present `key`, `type` and `timestamp_ns` or `timestamp`; `timestamp_ns` overrides
+`timestamp`.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ _MAX_BIGINT: Final = (1 << 63) - 1
 
 _WRITTEN: Final = ("value", "key", "type", "timestamp", "timestamp_ns")
 _GIVEN_ANEW: Final = ("offset", "shard")
-"""What a journal says of its messages by itself: these may be among the columns to be written, and do not count."""
+"""Columns that may be in the data to write and are ignored, because the journal determines them."""
 
 
 class MessageColumns(Columns):
@@ -117,7 +118,7 @@ def _repeated(text: Any, rows: int) -> pa.Array:
 
 
 def _details(types: pa.Array) -> pa.Array:
-    """What there is to say of a message but for its columns; most batches have one type only."""
+    """The details of messages as JSON; most batches have only one type."""
     only = pc.min_max(types).as_py()
     if len(types) and only["min"] == only["max"]:
         return _repeated(_DETAILS[only["min"]], len(types))
