@@ -1,4 +1,4 @@
-"""appendfile: a rotating journal with checkpoints. What was appended comes back until it is checked.
+"""appendfile: a rotating journal with checkpoints. Recovery returns appended records until they are checked.
 
     from logwright import appendfile
 
@@ -7,7 +7,7 @@
         replay(segment.records)
     await journal.append(b"an order")
     checkpoint = await journal.register_checkpoint()                    # a segment ends here
-    await journal.check_checkpoint()                                    # and nobody will need it any more
+    await journal.check_checkpoint()                                    # and it is not needed any more
     await journal.close()
 
     writer, recovery = appendfile.Writer.open("orders")                 # the same without asyncio

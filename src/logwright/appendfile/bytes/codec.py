@@ -1,14 +1,14 @@
 """Bytes <-> records, in plain Python: the reference for the kernel, and its stand-in where it is not built.
 
-A data record is valid if and only if its type is 0, its size is at most 2^20 - 4, and all of its bytes are there. A
-checkpoint record is valid if and only if its type is 1, its size is 16 or 0, all of its 20 bytes are there, and
+A data record is valid if and only if its type is 0, its size is at most 2^20 - 4, and all of its bytes exist. A
+checkpoint record is valid if and only if its type is 1, its size is 16 or 0, all of its 20 bytes exist, and
 `checked` is not larger than `current`. Nothing else is a record.
 
-Strategy: four bytes say what it is and how long. Where the bytes end before the header, or before what it counts, more
-are needed: whether more can come, only who has the file knows. So it is with data of no bytes, which is a record like
-any other here: that four zeros at the end of a journal are none, only who has the file can tell.
+Strategy: the header of four bytes has the type and the size. If the bytes end before the end of the record, more bytes
+are needed. Empty data is a record like any other here: only the reader of the file knows that four zeros at the end of
+a journal are not a record.
 
-Nothing here opens a file, and no length is believed before the bytes that it counts have been seen.
+Nothing here opens a file. Every length is checked against the bytes at hand before it is used.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def encode(record: Record) -> bytes:
 
 
 def claimed_size(buffer: Buffer, position: int, end: int) -> int | None:
-    """How large the record at a position says it is, None when that is not there yet; `Malformed` if it is none."""
+    """The size of the record at a position; None if its header is incomplete; `Malformed` if it is not a record."""
     if end - position < HEADER_BYTES:
         return None
     found: int = HEADER.unpack_from(buffer, position)[0]
@@ -93,7 +93,7 @@ def claimed_size(buffer: Buffer, position: int, end: int) -> int | None:
 
 
 def decode(buffer: Buffer, position: int = 0, end: int | None = None) -> tuple[Record, Span] | NeedMore:
-    """The record at a position, `NEED_MORE`, or `Malformed`. Bytes from `end` on are not looked at."""
+    """The record at a position, `NEED_MORE`, or `Malformed`. Bytes from `end` on are ignored."""
     end = len(buffer) if end is None else end
     size = claimed_size(buffer, position, end)
     if size is None or end - position < size:
@@ -127,10 +127,10 @@ def explain(buffer: Buffer, position: int, end: int, most: int | None = None) ->
 def walk(
     buffer: Buffer, start: int, end: int, segment: int = 0, most: int = -1, stop_at_empty: bool = False
 ) -> tuple[int, int, int, int]:
-    """Go from record to record, at most `most` of them (-1: any number), from one that lies in `segment`.
+    """Go from record to record, at most `most` of them (-1: any number), from one that belongs to `segment`.
 
     Returns where it stopped, how many records it passed, how it ended (`CLEAN` …), and the segment that is being
-    written there. With `stop_at_empty` it passes no data of no bytes.
+    written there. With `stop_at_empty` it stops at empty data.
     """
     check_range(buffer, start, end)
     position, count = start, 0
@@ -167,7 +167,7 @@ def spans(buffer: Buffer, start: int, stop: int, count: int) -> array[int]:
 
 
 def records(buffer: Buffer, start: int, stop: int, count: int, segment: int = 0) -> list[Record]:
-    """The `count` records of a range that `walk` has passed. What `walk` has judged is not judged again."""
+    """The `count` records of a range that `walk` has checked. They are not checked again."""
     starts = spans(buffer, start, stop, count)
     found = []
     for row in range(count):
@@ -188,10 +188,10 @@ def payloads(buffer: Buffer, start: int, stop: int, count: int) -> list[bytes]:
 
 
 class Run:
-    """The data of records that lie one behind the other in a walked range, without a checkpoint among them.
+    """The data of consecutive records of a walked range, without a checkpoint among them.
 
-    It has a copy of their bytes. What each record holds becomes an object when it is asked for, and again the next
-    time: of those nobody keeps only one takes memory at a time.
+    It has a copy of their bytes. Objects are created each time they are accessed, so an iteration needs memory for one
+    record at a time.
     """
 
     __slots__ = ("_count", "_data")
@@ -216,9 +216,9 @@ class Run:
 
 
 def pieces(buffer: Buffer, start: int, stop: int, count: int) -> tuple[list[tuple[Run, int, int]], Run]:
-    """The data of the `count` records of a walked range, cut at its checkpoints.
+    """The data of the `count` records of a walked range, split at its checkpoints.
 
-    Of each checkpoint: the data before it, `checked`, `current`; and then the data behind the last one.
+    For each checkpoint: the data before it, `checked`, `current`; and then the data after the last one.
     """
     rows, positions, checked, current = turns(buffer, start, stop, count)
     found: list[tuple[Run, int, int]] = []
@@ -230,9 +230,9 @@ def pieces(buffer: Buffer, start: int, stop: int, count: int) -> tuple[list[tupl
 
 
 def turns(buffer: Buffer, start: int, stop: int, count: int) -> tuple[array[int], array[int], array[int], array[int]]:
-    """What a replay needs of the `count` records of a walked range: their checkpoints.
+    """The checkpoints among the `count` records of a walked range, for a replay.
 
-    Of each: the number of records before it, its position, `checked`, `current`.
+    For each: the number of records before it, its position, `checked`, `current`.
     """
     starts = spans(buffer, start, stop, count)
     rows, positions, checked, current = array("q"), array("q"), array("Q"), array("Q")
@@ -268,8 +268,8 @@ def find_chain(
 ) -> tuple[int, int]:
     """Where whole records begin that follow each other to exactly `end`, and how many; `end` and 0 if nowhere.
 
-    From the position on there is only one way to read the bytes: no other place from `start` on begins a record that
-    such records follow to the end. Empty records do not count, nor checkpoints with a size or ids that are unlikely.
+    The result is unique: no other position from `start` on begins records that follow each other to the end. Empty
+    records are ignored, and so are checkpoints with an unlikely size or ids.
     """
     check_range(buffer, start, end)
     following: dict[int, int] = {}
@@ -286,7 +286,7 @@ def find_chain(
 
 
 def _likely_end(buffer: Buffer, position: int, end: int, least_current: int, most_current: int) -> int | None:
-    """Where the record at a position ends, None where there is none that is whole, or none that anyone would write."""
+    """The end of the record at a position; None if there is no whole record, or one that no writer would write."""
     size = _walked_size(buffer, position, end)
     if size is None or size == HEADER_BYTES:
         return None
@@ -302,12 +302,12 @@ def _likely_end(buffer: Buffer, position: int, end: int, least_current: int, mos
 
 @dataclass(slots=True)
 class Columns:
-    """Records as columns of plain buffers in the machine's byte order; a column that was not asked for is None.
+    """Records as columns of plain buffers in native byte order; a column that was not selected is None.
 
-    `kinds` u8; `segments`, `checked`, `current`, `positions` u64; `sizes` i64. What a record does not have is 0. The
-    data lie one behind the other in `data`; the n-th is between `data_ends[n]` and `data_ends[n + 1]` (i32). A buffer
-    may be longer than its `count` rows. `generation` is the one of all of these rows, where that is told, and `lost`
-    says of all of them that their segments have lost records.
+    `kinds` u8; `segments`, `checked`, `current`, `positions` u64; `sizes` i64. Fields that a record does not have are
+    0. The data is concatenated in `data`; item n is between `data_ends[n]` and `data_ends[n + 1]` (i32). A buffer may
+    be longer than its `count` rows. `generation` is that of all rows, if known, and `lost` says that the segments of
+    all rows have lost records.
     """
 
     count: int
@@ -335,9 +335,9 @@ _LAYOUT: Final = (
 
 
 class Gatherer(Gathering[Columns]):
-    """Gathers the records of many walked ranges as the columns of one batch.
+    """Collects the records of many walked ranges as the columns of one batch.
 
-    It has room for so many rows and bytes of data; `add` takes what fits, `take` hands the columns over. `allocate`
+    It has a fixed capacity of rows and of bytes of data; `add` takes what fits, `take` returns the columns. `allocate`
     makes the writable buffers of the columns.
     """
 
@@ -347,7 +347,7 @@ class Gatherer(Gathering[Columns]):
     def add(
         self, buffer: Buffer, start: int, stop: int, count: int, segment: int = 0, base: int = 0
     ) -> tuple[int, int, int]:
-        """Add the records of a walked range, the first of which lies in `segment`, as many as fit.
+        """Add the records of a walked range, the first of which belongs to `segment`, as many as fit.
 
         Returns where the rest begins, how many were added, and the segment there. `base` is where the buffer begins in
         its file.
@@ -392,14 +392,14 @@ def columns(
 
 
 class AppendBuffer(Outgoing):
-    """Records on their way to the files of a journal, encoded, with a hint at the beginning of each file.
+    """Encoded records that wait to be written to the files of a journal, with a hint at the beginning of each file.
 
-    `append`, `register` and `check` add one record each; `take` hands over what has gathered, and where in it the next
-    file begins. A subclass is told by `_attend` when `attention_bytes` wait. The next record goes to `position` of the
-    file `file_id`, unless it would end behind `file_bytes`.
+    `append`, `register` and `check` add one record each; `take` returns the bytes, and where in them the next file
+    begins. `_attend` is called when `attention_bytes` wait. The next record goes to `position` of the file `file_id`,
+    unless it would end after `file_bytes`.
 
-    `starts` are pairs of a segment and the id of the file that it, or a later one, begins in or behind; what is before
-    the entry of the oldest unchecked segment is not needed any more. `has_data` is whether the current segment has any.
+    `starts` are pairs of a segment and the id of the file that it, or a later one, begins in or after; files before the
+    entry of the oldest unchecked segment are not needed any more. `has_data` is whether the current segment has any.
     `added` is how many records were added so far.
     """
 
@@ -427,7 +427,7 @@ class AppendBuffer(Outgoing):
         self._due = 0
 
     def append(self, data: Buffer) -> None:
-        """Add one record of data, which must not be empty: at the end of a file nobody could tell it from nothing."""
+        """Add one record of data, which must not be empty: at the end of a file it would look like zeros."""
         if self.refusing:
             self._refuse()
         payload = as_bytes(data)
@@ -475,7 +475,7 @@ class AppendBuffer(Outgoing):
         self._added()
 
     def extend(self, columns: Columns, row: int, enough_bytes: int) -> int:
-        """Add the data of rows from `row` on, up to a checkpoint or until so many bytes wait; the next row.
+        """Add the data of rows from `row` on, up to a checkpoint or until enough bytes wait; the next row.
 
         The columns must have passed `check_columns`.
         """
@@ -492,9 +492,10 @@ class AppendBuffer(Outgoing):
         return row
 
     def take(self) -> tuple[bytearray, int, list[tuple[int, int]], int]:  # type: ignore[override]
-        """What has gathered: a buffer, how much of it counts, the cuts, and the id of the oldest file that is needed.
+        """The buffer, the number of bytes in it, the cuts, and the id of the oldest file that is needed.
 
-        A cut is where the bytes of the next file begin, and its id. The last number is 0 where nothing was checked.
+        A cut is the position where the bytes of the next file begin, and its id. The last number is 0 if nothing was
+        checked.
         """
         with self._adding:
             buffer, used = self._swap()

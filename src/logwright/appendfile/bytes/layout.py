@@ -1,26 +1,26 @@
-"""What the bytes of an appendfile journal are, and what its files are called. All integers are little-endian.
+"""The layout of an appendfile journal: bytes and file names. All integers are little-endian.
 
     0          4                    4 + size
     | header   | data               |                     a data record
     | header   | checked | current  |                     a checkpoint record, 20 bytes
       u32        u64       u64
 
-`header = size << 8 | type`. Type 0 is data, type 1 a checkpoint. The size of a checkpoint record is 16; the original's
-description has 0 there, which is read as well. `current` is the id of the segment that is being written from here on,
+`header = size << 8 | type`. Type 0 is data, type 1 a checkpoint. The size of a checkpoint record is 16; the original
+description has 0 there, which is also accepted. `current` is the id of the segment that is being written from here on,
 `checked` the oldest one that has not been checked; the two are equal when no closed segment waits to be checked.
 
 A record has at most 1 MiB with its header, a file 4 MiB, and none spans two files. The first record of every file is a
-checkpoint record, which repeats what holds at that point: the hint.
+checkpoint record, which repeats the current ids: the hint.
 
 The files of a journal in its directory:
 
     7.journal                           the records; ids are consecutive, and the largest is written to
     .logwright/appendfile.lck           ours: the writer's lock
-    .logwright/recovery/8/5.journal     ours: an older file; everything before 8 was there when the journal was opened
-    .logwright/recovered-8-3-7-35/      ours: files that a recovery is done with; what goes on has file 8, segment 3,
-                                        and no data was between it and position 35 of file 7
-    .logwright/losses                   ours: what repairs have taken out of which segments
-    .logwright/cut/                     ours: copies of what was cut
+    .logwright/recovery/8/5.journal     ours: an older file; all files before 8 existed when the journal was opened
+    .logwright/recovered-8-3-7-35/      ours: files that a recovery has finished; the journal continues with file 8 and
+                                        segment 3, and had no data after position 35 of file 7
+    .logwright/losses                   ours: the account of losses
+    .logwright/cut/                     ours: copies of bytes that were cut
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ DESCRIBED_PAIR_BYTES: Final = 0
 """The size in the header of a checkpoint record as the description has it. Nobody writes it."""
 
 MAX_HEAD_BYTES: Final = 2 * CHECKPOINT_BYTES
-"""What a writer of ours makes durable before it adds more to a new file: its hint, and perhaps the same again."""
+"""The bytes that a writer syncs before it adds more to a new file: its hint, and perhaps the same again."""
 
 MAX_RECORD_BYTES: Final = 1 << 20
 MAX_DATA_BYTES: Final = MAX_RECORD_BYTES - HEADER_BYTES
@@ -76,7 +76,7 @@ def file_name(file_id: int) -> str:
 
 
 def parse_name(name: str) -> int | None:
-    """The id of a file by its name, leading zeros or not; None for a name that is no journal file's."""
+    """The id in the name of a journal file, with or without leading zeros; None for any other name."""
     match = _NAME.fullmatch(name)
     found = None if match is None else int(match[1])
     return None if found is None or found > MAX_ID else found
@@ -89,10 +89,10 @@ def parse_boundary(name: str) -> int | None:
 
 
 class Done(NamedTuple):
-    """What is known of a recovery that has come to its end: with which ids the journal goes on, and what went.
+    """A finished recovery: the ids that the journal continues with, and the end of the files that were removed.
 
-    `last_file` and `last_position` are where the last of the files ended that had data: who had read up to there, or
-    further, has missed nothing by their going.
+    `last_file` and `last_position` are the end of the last removed file with data: a reader that had reached it has
+    missed nothing.
     """
 
     file_id: int
@@ -102,12 +102,12 @@ class Done(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What the directory for recovery is called from then on."""
+        """The name of the directory after the recovery."""
         return f"{HOME_DIRECTORY}/recovered-{'-'.join(map(str, self))}"
 
 
 def parse_done(name: str) -> Done | None:
-    """What such a name says, without the directory above; None for any other name."""
+    """The inverse of `name`, without the parent directory; None for any other name."""
     match = _DONE.fullmatch(name)
     found = None if match is None else Done(*map(int, match.groups()))
     return None if found is None or max(found) > MAX_ID else found

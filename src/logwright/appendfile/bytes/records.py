@@ -1,7 +1,7 @@
-"""What the bytes of an appendfile journal mean: data of the application, and checkpoints between its segments.
+"""The records of an appendfile journal: data of the application, and checkpoints between its segments.
 
 A segment is the data between two checkpoints, complete in itself. Segments are numbered from 0 on; registering a
-checkpoint closes the current one, and checking it says that nobody will need it any more.
+checkpoint closes the current one, and checking a segment says that it is not needed any more.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def check_data(size: int) -> None:
 
 
 def check_appendable(size: int) -> None:
-    """Raise `WrongUse` for data of no bytes as well: at the end of a file nobody could tell it from nothing."""
+    """Raise `WrongUse` for data that is too large, or empty: at the end of a file empty data would look like zeros."""
     if size == 0:
         raise WrongUse("an empty record cannot be told from the zeros that a power cut leaves")
     check_data(size)
@@ -40,7 +40,7 @@ def check_pair(checked: int, current: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """A record of the application's. `segment` is the one that it lies in, where that is known; it is not compared."""
+    """A record of the application's. `segment` is the segment that it belongs to, if known; it is not compared."""
 
     data: bytes
     segment: int | None = field(default=None, compare=False)
@@ -58,9 +58,9 @@ class Data:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """What holds from here on: the oldest segment that is not checked, and the one that is being written.
+    """The ids that are valid from here on: the oldest unchecked segment, and the segment that is being written.
 
-    `header_size` is what the header says. It is 16, or 0 where somebody has followed the description to the letter.
+    `header_size` is the size in the header: 16, or 0 as in the original description.
     """
 
     checked: int
@@ -71,7 +71,7 @@ class Checkpoint:
 
     @property
     def segment(self) -> int:
-        """The segment that the records behind this belong to."""
+        """The segment of the records that follow."""
         return self.current
 
     def validate(self) -> None:

@@ -1,7 +1,7 @@
-"""Checking a journal: `verify` goes through all of it, `summarize` looks at names, sizes and both ends.
+"""Checking a journal: `verify` reads all of it, `summarize` only names, sizes and both ends.
 
-A problem is something that costs records: bytes that are none, a file that is missing or cannot be read. An anomaly is
-odd and costs nothing: the journal stays sound. What is wrong in one place never hides the next: reading goes on behind.
+A problem loses records: bytes that are not a record, a file that is missing or cannot be read. An anomaly loses
+nothing: the journal stays sound. A problem never hides the next one: reading continues after it.
 
     problems    torn_tail malformed gap doubled_id repeated unreadable
     anomalies   checkpoint_order empty_record large_file recovery unfinished_move foreign_file repair
@@ -65,9 +65,9 @@ class _Order:
 
 
 def verify(reader: Reader, *, progress: Progress | None = None) -> Report:
-    """Check every record, whether checkpoints follow each other as they should, and what is beside the files.
+    """Check every record, the order of checkpoints, and the other files of the directory.
 
-    Whatever is there, the answer is a report; where we may not look there is none (`StorageFailed`).
+    Damage never raises. A file that we are not allowed to read raises `StorageFailed`.
     """
     report = Report("appendfile")
     with reader.snapshot() as files:
@@ -114,7 +114,7 @@ class _FileCheck(FileCheck):
             self.report.records += item.count
             empty += _empty_records(item)
         if self.source.others:
-            self._order.end = None  # nobody knows which of them counts
+            self._order.end = None  # it is unknown which of them is right
         if empty:
             self.anomaly(0, "empty_record", f"{empty} records have no data: nobody can tell them from zeros")
         if file.size() > MAX_FILE_BYTES:
@@ -139,7 +139,7 @@ def _empty_records(item: Chunk) -> int:
 
 
 def _check_directory(reader: Reader, report: Report) -> None:
-    """What lies beside the files that count, and what a recovery has left."""
+    """Report other files in the directory, and leftovers of a recovery."""
     odd = report.odd_file
     listing = reader.listing()
     for file in listing.left_behind:
@@ -159,7 +159,7 @@ def _check_directory(reader: Reader, report: Report) -> None:
 
 @dataclass(slots=True)
 class _Survey(Survey):
-    """What a look at the files has found."""
+    """The survey of the files."""
 
     first: dict[str, Any] | None = None
     last: tuple[JournalFile, Span, int] | None = None
@@ -169,7 +169,7 @@ class _Survey(Survey):
 def summarize(reader: Reader) -> Summary:
     """What this is. Of a journal of more than `MOST_READ_BYTES` only so much is read, from its beginning.
 
-    The data of a first or last record of more than `MOST_SHOWN_BYTES` is not shown, and None in its place.
+    If a first or last record is larger than `MOST_SHOWN_BYTES`, its data is None.
     """
     listing = reader.listing()
     with reader.snapshot() as files:

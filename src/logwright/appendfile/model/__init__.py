@@ -1,1 +1,1 @@
-"""What the records stand for."""
+"""The state that records describe: segments, recovery, and the journal for asyncio."""

@@ -8,13 +8,13 @@
     await journal.check_checkpoint()
     await journal.close()
 
-`append` copies the data at once and returns something to wait for. At most one write is on its way, in a thread; what
-is appended meanwhile goes out as one batch, and all of that batch wait for the same thing. Nobody has to wait: a task
-that is cancelled while it does has appended its record all the same. A batch that fails, fails for everybody in it, and
-the journal takes nothing more (`Poisoned`).
+`append` copies the data at once and returns an awaitable. At most one write runs at a time, in a thread; records that
+are appended meanwhile form the next batch, and all of them wait for the same write. Waiting is optional: a task that is
+cancelled while it waits has still appended its record. A failed write fails for all records of its batch, and the
+journal accepts nothing more (`Poisoned`).
 
-What has not been written may be `max_pending_bytes` large. Beyond that an append is taken when there is room again, in
-the order of the calls.
+At most `max_pending_bytes` may wait to be written. Beyond that, appends wait until enough was written, in the order of
+the calls.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ MAX_PENDING_BYTES: Final = 64 << 20
 
 
 class Appended:
-    """What all appends of one batch wait for. It can be awaited any number of times, or be made a task."""
+    """The awaitable of all appends of one batch. It can be awaited any number of times, or be made a task."""
 
     __slots__ = ("_done", "_error", "_loop", "_steps", "_trace", "_waiters")
 
@@ -66,10 +66,10 @@ class Appended:
             self._waiters.append(waiter)
             yield from waiter
         if self._error is not None:
-            raise self._error.with_traceback(self._trace)  # which would grow with everybody who waits
+            raise self._error.with_traceback(self._trace)  # it would grow with every task that waits
 
     def finish(self, error: BaseException | None) -> None:
-        """Wake up everybody who waits."""
+        """Wake up all waiting tasks."""
         self._done, self._error = True, error
         self._trace = None if error is None else error.__traceback__
         for waiter in self._waiters:
@@ -77,7 +77,7 @@ class Appended:
                 waiter.set_result(None)
         self._waiters.clear()
 
-    # What a task needs of its coroutine. Several tasks may be made of the same batch.
+    # The methods that a task needs of its coroutine. Several tasks may be made of the same batch.
 
     def send(self, value: Any) -> Any:
         """Go on for the task that asks."""
@@ -99,7 +99,7 @@ class Appended:
 
 
 class _LoopWriter(Writer):
-    """A writer that never writes in the loop: it says that it is full, and waits to be told."""
+    """A writer that never writes in the loop: it only reports that it is full."""
 
     is_full = False
     in_flight_bytes = 0
@@ -113,14 +113,14 @@ class _LoopWriter(Writer):
         self.is_full = True
 
     def take(self) -> tuple[bytearray, int, list[tuple[int, int]], int]:  # type: ignore[override]
-        """What has gathered; what is being written still counts as pending."""
+        """The same; bytes that are being written still count as pending."""
         found = super().take()
         self.in_flight_bytes = found[1]
         self.attention_bytes = max(1, self.most_bytes - found[1])
         return found
 
     def make_room(self) -> None:
-        """What was on its way has been written."""
+        """The bytes of the last `take` were written."""
         self.in_flight_bytes = 0
         self.attention_bytes = self.most_bytes
         self.is_full = self.buffered_bytes >= self.most_bytes
@@ -205,9 +205,9 @@ class AppendJournal:
         return int(current)
 
     async def check_checkpoint(self) -> None:
-        """Retire the oldest closed segment, once that is written; `WrongUse` when there is none.
+        """Retire the oldest closed segment, and write that; `WrongUse` if there is none.
 
-        Files that hold nothing of an unchecked segment are gone when this returns.
+        Files without data of an unchecked segment are removed when this returns.
         """
         _, batch = await self._in_turn(self._check)
         await batch
@@ -280,7 +280,7 @@ class AppendJournal:
             raise Closed(f"{self.directory}: this journal is closed")
 
     def _append_later(self, data: Buffer) -> asyncio.Future[None]:
-        """Take a turn when there is room; the data is ours by then."""
+        """Append when enough was written; the data is copied before."""
         self._check_open()
         copied = as_bytes(data)
         check_appendable(len(copied))
@@ -297,7 +297,7 @@ class AppendJournal:
         await batch
 
     async def _in_turn(self, action: Callable[[], Any]) -> Any:
-        """Do something behind all that was asked for before it."""
+        """Do something after all earlier calls."""
         self._check_open()
         if self._later or self._writer.is_full:
             return await asyncio.shield(self._queue(action))
@@ -375,8 +375,8 @@ def _seen(turn: asyncio.Future[Any]) -> None:
 class AsyncRecovery(AsyncIterator[Segment]):
     """The segments that were not checked, once, read in a thread: see `Recovery`.
 
-    A task that is cancelled while it waits loses no segment: what had been read comes with the next call. The old files
-    go when the walk has come to its end, after everything that was appended by then is durable.
+    A task that is cancelled while it waits loses no segment: the next call returns it. The old files are removed at
+    the end of the walk, after everything that was appended is durable.
     """
 
     def __init__(self, journal: AppendJournal, recovery: Recovery) -> None:
@@ -386,12 +386,12 @@ class AsyncRecovery(AsyncIterator[Segment]):
         self._ready: deque[Segment] = deque()
         self._ended = False
         self._shut = False
-        """Whether the thread takes nothing more. Only the loop changes this, so nobody is refused by surprise."""
+        """Whether the thread accepts no more work. Only the loop changes this."""
         self._error: BaseException | None = None
 
     @property
     def damages(self) -> list[Damage]:
-        """What was left out, in the modes other than `failfast`."""
+        """The damage that was skipped, in the modes other than `failfast`."""
         return self._recovery.damages
 
     def __aiter__(self) -> Self:
@@ -404,7 +404,7 @@ class AsyncRecovery(AsyncIterator[Segment]):
             if self._ended or self._shut:
                 raise StopAsyncIteration
             await self._journal._in_turn(lambda: None)  # what was asked for before this belongs to what must be durable
-            if not self._shut:  # else the walk has ended meanwhile
+            if not self._shut:  # otherwise the walk has ended meanwhile
                 step = self._journal._loop.run_in_executor(self._thread, self._step)
                 step.add_done_callback(self._after_step)
                 await asyncio.shield(step)
@@ -416,7 +416,7 @@ class AsyncRecovery(AsyncIterator[Segment]):
         try:
             found = self._recovery.step()
         except BaseException as error:
-            self._error = error  # whoever asked may have been cancelled: the next one must not take it for the end
+            self._error = error  # the caller may have been cancelled: the next call must not take it for the end
             return
         if found is None:
             self._ended = True
@@ -426,11 +426,11 @@ class AsyncRecovery(AsyncIterator[Segment]):
     def _after_step(self, _: asyncio.Future[None]) -> None:
         if self._ended and not self._shut:
             self._shut = True
-            self._thread.submit(self._recovery.let_go)  # nobody has to wait for that
+            self._thread.submit(self._recovery.let_go)  # no one waits for that
             self._thread.shutdown(wait=False)
 
     async def aclose(self) -> None:
-        """Leave the walk. Unless it had come to its end, the next opening gives the same segments again."""
+        """Stop the walk. Unless it was at its end, the next opening returns the same segments again."""
         self._ready.clear()
         self._shut = True
         await to_the_end(asyncio.to_thread(self._leave))

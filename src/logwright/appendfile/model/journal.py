@@ -20,14 +20,14 @@ from ..files.writer import Writer
 __all__ = ["Reader", "Recovered", "Scanner", "Writer", "follow", "looks_like", "open_reader", "recover"]
 
 _ENOUGH: Final = 2
-"""So many files that begin with a checkpoint are no accident."""
+"""This many files that begin with a checkpoint are enough evidence."""
 
 
 def looks_like(disk: Disk, path: Path) -> Evidence | None:
     """Whether a path is the directory of a journal, or a file of one.
 
-    The name says it, and the checkpoint record at the beginning. What the system does not let us see is its error, not
-    a "no".
+    It is recognized by its name and by the checkpoint record at the beginning. A path that cannot be read raises an
+    error.
     """
     try:
         if disk.is_directory(path):
@@ -79,7 +79,7 @@ def follow(path: Path, ends: Any, *, timeout: float | None, mode: Mode) -> Scann
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """What opening for writing did to a journal: the torn tail it cut off, and where that is kept."""
+    """What opening for writing did to a journal: the torn tail that it cut off, and the path of the copy."""
 
     cut: Damage | None
     kept: Path | None

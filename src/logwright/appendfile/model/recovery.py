@@ -1,16 +1,16 @@
-"""Recovery: the walk over what was not checked when a journal was opened, segment by segment.
+"""Recovery: the segments that were not checked when a journal was opened.
 
     writer, recovery = Writer.open("orders")
     for segment in recovery:
         for record in segment.records: ...
 
-Segments come in the order in which they were written; `complete` says that a checkpoint has closed one, and that
-nothing of it is missing. Checked segments never come back. The journal is new and can be written to meanwhile.
+Segments are returned in the order in which they were written; `complete` says that a checkpoint has closed a segment
+and that nothing of it is missing. Checked segments are never returned. The journal can be written during the walk.
 
-When the walk has come to its end, everything that was appended by then is synced, and the old files go, all at once. A
-crash before that, or a walk that is left half-way, changes nothing: the next opening gives the same segments, and
-behind them what was appended since. Old are the files that were there when the journal was opened: a generation that is
-begun during the walk is for the next one.
+At the end of the walk everything that was appended is synced, and the old files are removed, all at once. A crash
+before that, or a walk that is not finished, changes nothing: the next opening returns the same segments, and after them
+the records appended since. The old files are those that existed when the journal was opened: a generation that is begun
+during the walk belongs to the next one.
 """
 
 from __future__ import annotations
@@ -37,25 +37,25 @@ if TYPE_CHECKING:
 logger = logging.getLogger("logwright.appendfile")
 
 _STEP_BYTES: Final = 1 << 20
-"""So much is read at once: what has just been read is still near the processor when it is gone through."""
+"""The size of one read: it fits the cache of a processor."""
 assert _STEP_BYTES >= MAX_RECORD_BYTES
 _MOST_HELD: Final = 128
 """So many files are held open at most."""
 _ROOM_BYTES: Final = 64 << 20
-"""With so much free space nobody needs that of the old files at once."""
+"""With this much free space the old files need not be removed at once."""
 
 
 class Recovery(Iterator[Segment]):
-    """The segments that were not checked, once. What is damaged is handled by `mode` as in `Reader`.
+    """The segments that were not checked, once. Damage is handled by `mode` as in `Reader`.
 
-    In the modes other than `failfast` a segment that has lost something comes with `complete=False`. Where ids go back
-    the segments behind that come as well, although they may have been checked: nobody knows which of the ids is wrong.
+    In the modes other than `failfast` a segment that has lost records has `complete=False`. If ids decrease, the later
+    segments are returned too, although they may have been checked: it is unknown which of the ids is wrong.
     """
 
     def __init__(self, writer: Writer, *, mode: Mode = "failfast") -> None:
         self.mode = check_mode(mode)
         self.damages: list[Damage] = []
-        """What was left out, in the other modes; and a torn tail, in all of them."""
+        """The damage that was skipped, in the other modes; and a torn tail, in all modes."""
         self._writer = writer
         self._older = writer.older
         self._error: BaseException | None = None
@@ -77,9 +77,9 @@ class Recovery(Iterator[Segment]):
             self._ready = iter(found)
 
     def step(self) -> list[Segment] | None:
-        """Segments that the next part of a file completes, perhaps none; None at the end: the old files are gone.
+        """The segments that the next part of a file completes, perhaps none; None at the end.
 
-        Whoever calls this calls `let_go` then. After an error the old files are there, and it is raised each time.
+        The caller calls `let_go` then. After an error the old files stay, and each call raises it again.
         """
         if self._error is not None:
             raise self._error
@@ -137,7 +137,7 @@ class Recovery(Iterator[Segment]):
     def _read_on(self, source: JournalFile, position: int, parts: Segments, found: list[Segment]) -> int | None:
         """Read one step from a position on, into what was found; where the next one begins, None at the end.
 
-        No file is open between two steps: nobody would close it of a walk that is left.
+        No file is open between two steps, because an unfinished walk would not close it.
         """
         cursor = self._open(source, position, parts.current or 0)
         try:
@@ -175,7 +175,7 @@ class Recovery(Iterator[Segment]):
         self.damages.append(damage)
 
     def _finish(self) -> None:
-        """Make durable what was appended meanwhile, and let the old files go."""
+        """Sync what was appended during the walk, and remove the old files."""
         writer = self._writer
         writer.sync()
         if not self._older:
@@ -197,7 +197,7 @@ class Recovery(Iterator[Segment]):
                     self._held.append(writer.disk.open(source.path, "read"))
 
     def _last_data(self) -> tuple[int, int]:
-        """Where the last file with data ended; where there is none, it went with an earlier recovery, or never was."""
+        """The end of the last file with data; if there is none, that of an earlier recovery, if any."""
         writer, source = self._writer, self._with_data
         if source is not None:
             return source.file_id, writer.disk.file_size(source.path)

@@ -1,11 +1,11 @@
-"""Records -> the segments that they stand for.
+"""Records -> segments.
 
-A segment is the data between two checkpoints. One that the next checkpoint has closed is complete; the last one, which
-is still being written, is not, and neither is one that records or checkpoints are missing of. A segment is checked once
-the journal says that a later one is the oldest that is not.
+A segment is the data between two checkpoints. A segment that the next checkpoint has closed is complete; the last one,
+which is still being written, is not, and neither is one with missing records or checkpoints. A segment is checked once
+a checkpoint names a later one as the oldest unchecked segment.
 
-Segments are told generation by generation: ids of segments go on counting where those of the generation before ended,
-so that its last one, which was never closed, and the first one of the next may have the same id.
+Segments are numbered within a generation: a generation continues the ids of the preceding one, so that the last segment
+of that, which was never closed, and the first one of the next may have the same id.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..bytes.records import Data, Record
 
 
 class Part(Protocol):
-    """Some of the data of a segment, which may be made into objects each time that somebody goes through it."""
+    """Some of the data of a segment. Objects may be created anew by each iteration."""
 
     def __len__(self) -> int: ...
 
@@ -29,10 +29,9 @@ class Part(Protocol):
 
 
 class Records(Sequence[bytes]):
-    """The data of a segment, in order: equal to a list of the same bytes, and to be used like one that nobody changes.
+    """The data of a segment, in order: an immutable sequence that is equal to a list of the same bytes.
 
-    Who goes through it from its beginning to its end gets one record after the other, and none of them takes memory for
-    longer than somebody holds it. Who asks for one by its index makes a list of all of them, which stays.
+    An iteration creates one record at a time. Access by index creates a list of all records, which stays in memory.
     """
 
     __slots__ = ("_listed", "_parts")
@@ -79,10 +78,10 @@ class Records(Sequence[bytes]):
 
 @dataclass(slots=True)
 class Segment:
-    """The data of one segment. `checked` ones come only where the whole journal is asked for, never in a recovery.
+    """The data of one segment. A recovery never returns `checked` segments.
 
-    `generation` tells segments with the same id apart: None for one that is written since the journal was opened last,
-    and else the id of the file behind those that were put aside together. It is not compared.
+    `generation` distinguishes segments with the same id: None for segments written since the journal was last opened,
+    otherwise the id of the file after those that were put aside together. It is not compared.
     """
 
     id: int
@@ -93,7 +92,7 @@ class Segment:
 
     @property
     def name(self) -> str:
-        """What no other segment of the journal is called."""
+        """The unique name of the segment in the journal."""
         return str(self.id) if self.generation is None else f"{self.generation}/{self.id}"
 
     def as_json(self) -> dict[str, Any]:
@@ -101,16 +100,16 @@ class Segment:
         return {"id": self.id, **self.described()}
 
     def described(self) -> dict[str, Any]:
-        """What there is to say of it but its name."""
+        """A description without the name."""
         records = [base64.b64encode(record).decode() for record in self.records]
         return {"complete": self.complete, "checked": self.checked, "records": records}
 
 
 class Segments:
-    """Makes segments of one generation out of what is read of it, in order. `checked` and `current` are the last pair.
+    """Makes the segments of one generation from its records, in order. `checked` and `current` are the last pair.
 
-    Ids only grow. `went_back` is set once they did not: then some of them are wrong, and nobody knows which.
-    `add` and `turn` are given what lies in the files; `lose` that something was left out. `finish` gives the last one.
+    Ids only grow. `went_back` is set once they did not: then some ids are wrong, and it is unknown which. `add` and
+    `turn` take the records; `lose` says that something was left out. `finish` returns the last segment.
     """
 
     def __init__(self, generation: int | None = None) -> None:
@@ -136,7 +135,7 @@ class Segments:
         self.checked = checked
         if before == current:
             return None
-        if before is None:  # what lies before the first checkpoint belongs to nothing that is known
+        if before is None:  # data before the first checkpoint belongs to no known segment
             self._parts, self._lost = [], False
             return None
         if current != before + 1:
