@@ -27,7 +27,7 @@ from logwright.versioned.model.retention import Retention
 from logwright.versioned.model.store import VersionedKVStore
 from tests.support.counts import COUNTS
 from tests.support.faulty_disk import FaultyDisk
-from tests.support.simulated_disk import SimulatedDisk
+from tests.support.simulated_disk import SimulatedDisk, SimulatedFile
 from tests.support.threads import DEADLINE_SECONDS
 from tests.versioned.stores import HOME, Clock, HookedDisk, content_of, journals_of
 
@@ -419,6 +419,28 @@ def test_threads_that_write_rotate_ask_and_close_at_the_same_time_lose_nothing(t
         assert len(made) in (count, count + 1), "what was stored while the store was closed may not have been told"
     with opened(tmp_path) as store:
         assert dict(store.items()) == recovery.recover_current()
+
+
+def test_others_write_while_a_rotation_syncs_what_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = SimulatedDisk()
+    disk.make_directory(HOME)
+    with on_a_disk(disk, sync="none") as store:
+        store.insert("a", 1)
+        sync = SimulatedFile.sync
+        found: list[Any] = []
+
+        def synced(file: SimulatedFile) -> None:
+            if not found:
+                writing = threading.Thread(target=store.insert, args=("b", 2))
+                writing.start()
+                writing.join(DEADLINE_SECONDS / 3)
+                found.append(store.get("b"))
+            sync(file)
+
+        monkeypatch.setattr(SimulatedFile, "sync", synced)
+        store.rotate()
+        assert found == [2]
+        assert [entry.k for _, entries in journals_of(HOME, "cars", disk) for entry in entries] == ["a", "b"] * 2
 
 
 # --- a child process --------------------------------------------------------------------------------------------------
