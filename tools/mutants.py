@@ -473,7 +473,7 @@ class Judge:
                 if code == 0:
                     break
                 failed = failing_test(printed)
-                if code == USAGE_ERROR:
+                if not failed and code == USAGE_ERROR:
                     return f"survived, for the tests were not run: {printed.strip()[-200:]!r}"
                 if not failed:
                     return f"killed by exit code {code}: {printed.strip()[-200:]!r}"
