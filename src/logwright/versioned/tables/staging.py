@@ -119,14 +119,13 @@ class StoresTarget(Target):
 
     def complete_part(self, disk: Disk, root: Path, part: Part) -> None:
         """Give the journal its name unless it has it."""
-        make_directories(disk, root / HOME_DIRECTORY)
+        make_directories(disk, root / HOME_DIRECTORY)  # and syncs the names that a killed process has given
         with _lock(disk, root, part.name):
             paths = [root / name(part.name) for name in (active_name, old_name)]
             for staged in part.files:
                 if not has_name(disk, root, staged, paths):
                     _refuse_existing(root, {part.name} if any(map(disk.exists, paths)) else ())
                     give_name(disk, root, staged, paths[0])
-            disk.sync_directory(root)  # whoever gave it the name may have been killed before that
 
     def refuse_live_writers(self, root: Path, *, disk: Disk) -> None:
         """Raise what publishing the target's own store would raise now: better before the work than behind it.
