@@ -1,8 +1,8 @@
-"""Going through one file of a journal, and finding the way past damage.
+"""Reading one file of a journal, and continuing after damage.
 
-A `Cursor` hands out chunks: a buffer and a range of it that holds only whole records. Objects, columns, counts and
-segments are all made from chunks, so there is one place that judges what is valid. Files are read into a buffer that is
-used again and again, never mapped: a map of a file that another process cuts short ends this one with SIGBUS.
+A `Cursor` returns chunks: a buffer and a range of it that holds only whole records. Objects, columns, counts and
+segments are all made from chunks, so validity is decided in one place. Files are read into a reused buffer and never
+mapped: if another process truncates a mapped file, this process gets SIGBUS.
 
 A file begins with a checkpoint record; if it does not, it begins with bad bytes. After bad bytes reading continues
 where whole records begin that follow each other up to the next checkpoint record, or where there is none, to the exact
@@ -48,16 +48,16 @@ from .files import JournalFile
 READ_BYTES: Final = 256 * 1024
 """Small enough to stay in a processor's second cache between being read and being decoded."""
 _FIRST_BYTES: Final = 512
-"""So much is read at first behind damage, and then more: a file may be damaged in a great many places."""
+"""The first read after damage; later reads are larger. A file may be damaged in very many places."""
 assert READ_BYTES % _FIRST_BYTES == 0
 _SEARCH_BYTES: Final = 1 << 20
 _ZEROS: Final = bytes(_SEARCH_BYTES)
 _MOST_CHECKPOINTS: Final = MAX_FILE_BYTES // CHECKPOINT_BYTES
-"""How many segments can begin in what is left of a file."""
+"""The most segments that can begin in the rest of a file."""
 _HOLE_BYTES: Final = 32
-"""So many zeros are no empty records, but what never reached the disk."""
+"""This many zeros are not empty records: the data never reached the disk."""
 _LEAST_RECORDS: Final = 2
-"""How many records in the rest of a record that was cut short are no accident."""
+"""This many records in the rest of a record that was cut short are not a coincidence."""
 _NO_CHECKPOINT: Final = "a file begins with a checkpoint record, and this is none"
 
 _ENDINGS: Final = {
@@ -70,7 +70,7 @@ _ENDINGS: Final = {
 
 @dataclass(slots=True)
 class Chunk(FileChunk):
-    """Whole records: `data[start:stop]` holds `count` of them, the first of which lies in `segment`.
+    """Whole records: `data[start:stop]` holds `count` of them, the first of which belongs to `segment`.
 
     `position` is where `start` is in the file. The buffer is valid until the cursor reads again.
     """
@@ -106,10 +106,10 @@ class Chunk(FileChunk):
 
 
 class Cursor:
-    """Goes through one file from the beginning of a record on, which lies in `segment`. It can go on in a larger file.
+    """Reads one file from the beginning of a record of `segment` on. It can continue after the file has grown.
 
-    `end` is where to stop although the file may be longer. `room` is a buffer to read into, for who goes through
-    many files: larger than the file, or at least as large as the largest record.
+    `end` is where to stop although the file may be longer. `room` is a buffer to read into, to share it between many
+    files: larger than the file, or at least as large as the largest record.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class Cursor:
         self.source = source
         self.position = position
         self.begin = position
-        """From where on all records were whole by now."""
+        """The position from which on all records so far were whole."""
         self.segment = segment
         self.ending = codec.CLEAN
         self.reason = ""
@@ -195,7 +195,7 @@ class Cursor:
         return self.position + self._is_refused
 
     def _passes_empty(self) -> bool:
-        """Whether the empty records here were written; then they are passed, as far as this was looked at."""
+        """Whether the empty records here were written; then they are skipped, as far as they were checked."""
         size = self.limit()
         if self.position == 0 or self._is_within_checkpoint():
             return False
@@ -227,13 +227,13 @@ class Cursor:
         return is_proven
 
     def _is_within_checkpoint(self) -> bool:
-        """Whether a checkpoint record lies across this place: then the one before has swallowed its beginning."""
+        """Whether a checkpoint record spans this place: then the preceding record contains its beginning."""
         start = max(0, self.position - CHECKPOINT_BYTES + 1)
         window = self.file.read_at(start, self.position + CHECKPOINT_BYTES - 1 - start)
         return kernel.find_checkpoint(window, 0, len(window), 0, self.segment, min(MAX_ID, self.segment + 1)) >= 0
 
     def _may_be_torn(self, zeros: int) -> bool:
-        """Whether n zeros at the end of the file are no records: a tail of the last one is torn, or was cut off."""
+        """Whether n zeros at the end of the file are not records: its tail is torn, or was cut off."""
         return zeros % HEADER_BYTES > 0 or self.source.is_newest or self.source.ends_generation
 
     def _explained(self, room: memoryview, have: int) -> str:
@@ -312,7 +312,7 @@ def find_way(cursor: Cursor) -> Way:
 
 
 def judge(cursor: Cursor) -> tuple[Damage | None, bool]:
-    """What is wrong where a cursor stopped short of the end of its file, and whether reading can continue after it.
+    """The damage where a cursor stopped before the end of its file, and whether reading can continue after it.
 
     The cursor is moved to where it continues, or to the end. At the end of the file nothing is wrong.
     """
@@ -334,7 +334,7 @@ def take_way(cursor: Cursor, way: Way) -> tuple[Damage, bool]:
 
 
 def _kind(cursor: Cursor, way: Way) -> str:
-    """What bad bytes are called by what follows them."""
+    """The kind of damage, by what follows the bad bytes."""
     is_begun = cursor.position > 0 or way.end <= MAX_HEAD_BYTES
     return "torn_tail" if cursor.source.is_newest and is_begun and not way.found else "malformed"
 
@@ -372,9 +372,9 @@ def find_next(file: File, start: int, size: int, segment: int | None) -> int | N
 
 
 def find_repeated(file: File, chunk: Chunk, size: int) -> tuple[int, int] | None:
-    """Where in a chunk the beginning of its file is there again, and how many bytes of it; None where it is not.
+    """Where in a chunk the beginning of its file is repeated, and how many bytes of it; None if it is not.
 
-    No writer does that. Two records count: the ids of the first one alone may be there twice.
+    No writer does that. At least two records must be repeated: the ids of the first one alone may occur twice.
     """
     head = file.read_at(0, CHECKPOINT_BYTES + HEADER_BYTES)
     for position in chunk.turns()[1]:

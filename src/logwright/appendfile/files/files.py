@@ -1,9 +1,9 @@
-"""The files of a journal: which of them count, in which order, and how their records are numbered.
+"""The files of a journal, their order, and the numbers of their records.
 
-Opening a journal moves its files into `.logwright/recovery/N/`, where N is larger than all of their ids; what is
-written from then on goes to files from N on. So a boundary N parts the files of a directory into generations, wherever
-a file lies at this moment: one with a smaller id belongs before it, although the move may have been interrupted. Within
-a generation ids are consecutive; between two of them some may be missing, because they were not needed any more.
+Opening a journal moves its files into `.logwright/recovery/N/`, where N is larger than all of their ids; new files have
+ids from N on. So a boundary N divides the files of a directory into generations: a file with a smaller id belongs
+before it, even if its move was interrupted. Within a generation ids are consecutive; between two generations some may
+be missing, because the files were not needed any more.
 
 The number of a record is the id of its file times 2^64, plus its position in the file. It stays when the file is moved.
 """
@@ -26,7 +26,7 @@ from ..bytes.layout import HOME_DIRECTORY, MAX_ID, RECOVERY_DIRECTORY, Done, par
 CURRENT: Final = -1
 """The boundary of the generation that is being written: there is none."""
 _ATTEMPTS: Final = 20
-"""So often names are looked at again."""
+"""How often the names are listed again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,18 +73,18 @@ Files = Snapshot[JournalFile]
 
 @dataclass(slots=True)
 class Listing:
-    """What is there of a journal: its files in order, and where those lie that an interrupted move has left behind."""
+    """The files of a journal in order, and the files that an interrupted move has left in their old place."""
 
     directory: Path
     files: list[JournalFile] = field(default_factory=list)
     boundaries: list[int] = field(default_factory=list)
     """The directories below the one for recovery, some of which may be empty."""
     ended: list[int] = field(default_factory=list)
-    """Such directories that a recovery is done with, which nobody has removed yet."""
+    """Directories of finished recoveries that are not removed yet."""
     left_behind: list[JournalFile] = field(default_factory=list)
     """Names in the journal's directory of files that are, or should be, in one of those."""
     done: list[Done] = field(default_factory=list)
-    """The recoveries that have come to their end, as far as somebody may need to know of them."""
+    """The finished recoveries that may still be needed."""
 
     @property
     def current(self) -> list[JournalFile]:
@@ -98,7 +98,7 @@ class Listing:
 
     @property
     def first_number(self) -> int:
-        """The number of the first record there is, or will be."""
+        """The number of the first record, or of the next one if there is none."""
         return (self.files[0].file_id if self.files else self.next_id) << POSITION_BITS
 
     @property
@@ -108,7 +108,7 @@ class Listing:
         return max([last, *self.boundaries, *(done.file_id for done in self.done)])
 
     def has_read_all(self, number: int, following: int) -> bool:
-        """Whether who has come to a number missed nothing by a recovery that has let the files before this id go."""
+        """Whether a reader at this number missed nothing when a recovery removed the files before this id."""
         return any(
             done.file_id == following and (done.last_file << POSITION_BITS) + done.last_position <= number
             for done in self.done
@@ -126,7 +126,7 @@ def gone_between(before: JournalFile, source: JournalFile) -> range:
 
 
 def generation_directory(directory: Path, boundary: int) -> Path:
-    """Where the files of a generation are that is not written any more."""
+    """The directory of a generation that is not written any more."""
     return directory / RECOVERY_DIRECTORY / str(boundary)
 
 
@@ -138,14 +138,14 @@ class _Names:
     home: list[str]
     moved: dict[int, list[str]]
     ended: int
-    """What was put aside before this id is done with, and not removed yet; -1 for nothing."""
+    """Files before this id belong to a finished recovery and are not removed yet; -1 for none."""
 
 
 def list_files(disk: Disk, directory: Path) -> Listing:
     """The files of the journal in a directory, as they were at one moment.
 
-    An opening moves files from one directory to another, and a recovery that comes to its end renames what they lie in.
-    So the names are looked at again, until nothing has changed meanwhile.
+    An opening moves files between directories, and the end of a recovery renames their directory. So the names are
+    listed again until nothing has changed.
     """
     names = _names(disk, directory)
     for _ in range(_ATTEMPTS):
@@ -168,7 +168,7 @@ def _names(disk: Disk, directory: Path) -> _Names:
 
 
 def names_in(disk: Disk, path: Path) -> list[str]:
-    """The names in a directory; none where there is none, or is none any more, or where it lies elsewhere."""
+    """The names in a directory; none if it does not exist or is a link."""
     if disk.is_link(path) or not disk.is_directory(path):
         return []
     try:
@@ -269,7 +269,7 @@ def _files_named(
 
 
 def _without_second_names(disk: Disk, moved: list[JournalFile], left: list[JournalFile]) -> list[JournalFile]:
-    """The files of a generation. After a power cut in a move, a file may be there by its old name and its new one."""
+    """The files of a generation. After a power cut during a move, a file may have both its old name and its new one."""
     ids = {file.file_id: file for file in moved}
     return moved + [
         file
@@ -279,7 +279,7 @@ def _without_second_names(disk: Disk, moved: list[JournalFile], left: list[Journ
 
 
 def _arranged(files: list[JournalFile]) -> list[JournalFile]:
-    """The files of one generation in order, each id once, with what is wrong about them."""
+    """The files of one generation in order, each id once, with their problems."""
     found: list[JournalFile] = []
     for file in sorted(files, key=lambda file: (file.file_id, len(file.name), file.name)):
         if found and found[-1].file_id == file.file_id:
@@ -293,7 +293,7 @@ def _arranged(files: list[JournalFile]) -> list[JournalFile]:
 
 
 def wrong_names(file: JournalFile) -> Iterator[tuple[str, str]]:
-    """What is wrong about the ids of a file and its neighbours, each a kind and words."""
+    """The problems with the ids of a file and its neighbours, each a kind and a message."""
     for missing, place in zip(file.missing_ids, ("before", "after"), strict=True):
         if missing:
             first, last = missing[0], missing[-1]

@@ -1,26 +1,25 @@
-"""Opening a journal for writing: where its records end, what is cut off there, and how older files are put aside.
+"""Opening a journal for writing: finding the end of its records, cutting off a torn tail, putting older files aside.
 
-What is done, in this order, each step durable before the next one, all of it with the lock held:
+The steps are done in this order, with the lock held, and each is durable before the next one:
 
-    1. what an earlier recovery is done with goes, and files whose move an earlier opening did not finish are moved
+    1. the files of a finished recovery are removed, and moves that an earlier opening did not finish are completed
     2. a torn tail of the last file is kept in `.logwright/cut/` and cut off
-    3. `.logwright/recovery/N/` is created, N being the id behind the last file
+    3. `.logwright/recovery/N/` is created, N being the id after the last file
     4. the files are moved there, oldest first
     5. the new journal begins with the file N, once something is appended
 
-Steps 3 to 5 are those of a recovery only. A crash in or between any of them loses nothing: which files belong together
-follows from N and their ids, wherever they lie (see `files.py`). From step 3 on all files before N are what there is to
-recover, and nothing is ever added to them.
+Only a recovery does steps 3 to 5. A crash at any point loses nothing: N and the ids of the files show which files
+belong together, in whichever directory they are (see `files.py`). From step 3 on all files before N are to be
+recovered, and nothing is added to them.
 
-A recovery that was walked to its end is ended by one rename, of `.logwright/recovery` with all that is in it; what has
-the new name is removed, and it does not matter when. The new name says with which ids the journal goes on: so the space
-is free before the first record is written that says it too, and a full disk keeps nobody from getting rid of old files.
-It also says where the last data ended: who follows the journal, and had read that, goes on and has missed nothing. So
-it stays, an empty directory, until files behind it are gone as well.
+The end of a recovery is one rename, of `.logwright/recovery` with all its files; these can be removed at any later
+time. The new name has the ids that the journal continues with, so the files can be removed before a record with these
+ids is written, even on a full disk. It also has the end of the last data: a reader that follows the journal and had
+reached it has missed nothing. So the directory stays, empty, until later files are removed too.
 
-Where a generation was begun during the walk, which nobody has been given, a directory of that name is created instead
-with a mark in it: what lies before its id in `.logwright/recovery` is done with. The mark goes after that is removed:
-a generation that somebody puts back later is not done with.
+If a generation was begun during the walk, which the walk does not return, a directory of that name with a mark in it is
+created instead: files before its id in `.logwright/recovery` are finished. The mark is removed after these files, so
+that a generation that is put back later does not count as finished.
 """
 
 from __future__ import annotations
@@ -45,14 +44,14 @@ logger = logging.getLogger("logwright.appendfile")
 
 _NEW: Final = "recovered.new"
 _MARK: Final = "ended"
-"""What is in the directory of a recovery that is done with, as long as what it was about is still there."""
+"""The mark in the directory of a finished recovery, until its files are removed."""
 
 
 @dataclass(slots=True)
 class End:
-    """Where a journal goes on: the position in a file, the ids of segments, and which files there are before it.
+    """Where a journal continues: the position in a file, the ids of segments, and the files before it.
 
-    `file` is the last file, opened, None where the next record begins a new one. See `codec.AppendBuffer` for the rest.
+    `file` is the last file, opened, None if the next record begins a new one. See `codec.AppendBuffer` for the rest.
     """
 
     file_id: int = 0
@@ -65,14 +64,14 @@ class End:
     paths: list[tuple[int, Path]] = field(default_factory=list)
     """The files of this generation, oldest first."""
     older: list[JournalFile] = field(default_factory=list)
-    """The files of the generations before it: what there is to recover."""
+    """The files of the earlier generations, which are to be recovered."""
     cut: Damage | None = None
     kept: Path | None = None
 
 
 @dataclass(slots=True)
 class _Seen:
-    """What one file tells: its first pair of ids and its last, and whether the segment at its end has data in it."""
+    """The first and the last pair of ids of a file, and whether the segment at its end has data in it."""
 
     first: tuple[int, int] | None = None
     last: tuple[int, int] | None = None
@@ -94,9 +93,9 @@ class _Seen:
 
 
 def open_end(disk: Disk, directory: Path, *, recovering: bool) -> End:
-    """Bring a journal into the state that a writer goes on from, and open its last file.
+    """Prepare a journal for a writer, and open its last file.
 
-    With `recovering` all files that are there are put aside, and a new generation begins.
+    With `recovering` all existing files are put aside, and a new generation begins.
     """
     refuse_half_repaired(disk, directory, "journal", lambda plan: plan.format == "appendfile")
     remove_done(disk, directory)
@@ -108,7 +107,7 @@ def open_end(disk: Disk, directory: Path, *, recovering: bool) -> End:
             _move(disk, directory, left, boundary)
         listing = list_files(disk, directory)
     elif listing.older:
-        _sync_names(disk, directory, listing)  # whoever moved them may have been killed before that
+        _sync_names(disk, directory, listing)  # an earlier move may not have been synced
     end = _open_last(disk, directory, listing)
     try:
         forget_done(disk, directory)
@@ -125,7 +124,7 @@ def open_end(disk: Disk, directory: Path, *, recovering: bool) -> End:
 
 
 def put_aside(disk: Disk, directory: Path, current: int) -> End:
-    """Put all files aside that are there, and whole; a new generation begins with the segment `current`."""
+    """Put all existing files aside; a new generation begins with the segment `current`."""
     listing = list_files(disk, directory)
     if listing.next_id > MAX_ID:
         raise TooLarge(f"{directory}: the journal has used up its 64-bit ids of files")
@@ -169,7 +168,7 @@ def _sync_names(disk: Disk, directory: Path, listing: Listing) -> None:
 
 
 def drop_older(disk: Disk, directory: Path, done: Done) -> None:
-    """End a recovery: nobody will see what was put aside before its id any more. `remove_done` does the rest."""
+    """End a recovery: files that were put aside before its id are no longer visible. `remove_done` removes them."""
     recovery = directory / RECOVERY_DIRECTORY
     if any(boundary > done.file_id for boundary in list_files(disk, directory).boundaries):
         new = recovery.parent / _NEW
@@ -181,7 +180,7 @@ def drop_older(disk: Disk, directory: Path, done: Done) -> None:
 
 
 def remove_done(disk: Disk, directory: Path) -> None:
-    """Remove what recoveries are done with. Their names stay, which may be all that tells their ids."""
+    """Remove the files of finished recoveries. The directories stay: their names may be the only place with the ids."""
     listing = list_files(disk, directory)
     for boundary in listing.ended:
         remove_tree(disk, generation_directory(directory, boundary))
@@ -197,7 +196,7 @@ def _empty(disk: Disk, done: Path) -> None:
 
 
 def forget_done(disk: Disk, directory: Path) -> None:
-    """Remove the directories with ids that a file tells as well, once more files have gone than they know of."""
+    """Remove the directories whose ids are also in a file, once later files were removed."""
     listing = list_files(disk, directory)
     useless = [done for done in listing.done if listing.files and listing.files[0].file_id != done.file_id]
     _, told = pair_of(disk, listing.files) if useless else (0, 0)
@@ -207,7 +206,7 @@ def forget_done(disk: Disk, directory: Path) -> None:
 
 
 def _following(disk: Disk, listing: Listing) -> int:
-    """The segment that a journal without a pair of its own goes on with: ids only grow."""
+    """The segment that a journal without ids of its own continues with: ids only grow."""
     return max([pair_of(disk, listing.older)[1], *(done.segment for done in listing.done)])
 
 
@@ -231,8 +230,8 @@ def _open_last(disk: Disk, directory: Path, listing: Listing) -> End:
             end.kept = cut_tail(disk, directory, file, end.cut.start)
             logger.warning("%s: cut off a torn tail, kept in %s", end.cut, end.kept)
         else:
-            file.sync()  # whoever wrote it may have been killed before that: what we add must not become durable first
-        disk.sync_directory(directory)  # and so may have been whoever gave it its name
+            file.sync()  # the last writer may not have synced: new records must not become durable first
+        disk.sync_directory(directory)  # the same for the name
         _find_pair(disk, listing, end, seen)
     except BaseException:
         file.close()
@@ -261,7 +260,7 @@ def _find_pair(disk: Disk, listing: Listing, end: End, seen: _Seen) -> None:
 
 
 def _starts(disk: Disk, files: list[JournalFile], firsts: dict[int, tuple[int, int] | None]) -> list[tuple[int, int]]:
-    """For segments the file that each begins in, or behind: later ones than the hint of a file begin there."""
+    """The file that each segment begins in or after, by the hints of the files."""
     found = [(0, files[0].file_id)]
     for file in files:
         hint = firsts[file.file_id] if file.file_id in firsts else hint_of(disk, file)
@@ -288,7 +287,7 @@ def pair_in(head: bytes) -> tuple[int, int] | None:
 
 
 def lost_end(file: File, source: JournalFile, before: tuple[int, int] | None) -> Damage | None:
-    """What shows that the file before this one has lost its end; `before` are the ids that it ends with, if known.
+    """Why the preceding file must have lost its end; `before` are the ids that it ends with, if known.
 
     A file begins with these ids, or with those of a checkpoint record that did not fit there. None if it does, and if
     the account of losses has the segment.
@@ -303,7 +302,7 @@ def lost_end(file: File, source: JournalFile, before: tuple[int, int] | None) ->
 
 
 def _look(disk: Disk, source: JournalFile) -> _Seen:
-    """What a file tells that is not the last: damage in it is for who reads it."""
+    """The ids of a file that is not the last one. Readers report damage in it."""
     seen = _Seen()
     file = disk.open(source.path, "read")
     try:
@@ -314,13 +313,13 @@ def _look(disk: Disk, source: JournalFile) -> _Seen:
 
 
 def pair_of(disk: Disk, files: list[JournalFile]) -> tuple[int, int]:
-    """The ids that held at the end of files that are not written any more; zeros where nothing tells."""
+    """The ids at the end of files that are not written any more; zeros if unknown."""
     found = last_pair(disk, files)
     return (0, 0) if found is None else found[1]
 
 
 def last_pair(disk: Disk, files: list[JournalFile]) -> tuple[JournalFile, tuple[int, int]] | None:
-    """The last of these files that tells ids, and which; None when none does."""
+    """The last of these files with readable ids, and the ids; None if there is none."""
     for file in reversed(files):
         seen = _look(disk, file)
         if seen.last is not None:

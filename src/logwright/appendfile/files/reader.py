@@ -1,9 +1,9 @@
 """Reader: a journal opened for reading. It needs no lock, changes nothing, and works beside a writer.
 
-The journal is all that counts of a directory: the files that a recovery has put aside come first, and then those that
-are written. Ways through the same chunks: `records` for objects, `scan` for objects with their places, `chunks` for
-whoever makes columns of them, `segments` for what they stand for. What happens at damage, and at a torn tail of the
-last file, is told in `core/read/chunk_reader.py`; where reading goes on behind damage, in `cursor.py`.
+The journal is all files of a directory: first those that a recovery has put aside, then those that are being written.
+`records` returns objects, `scan` objects with their places, `chunks` the buffers that columns are made of, and
+`segments` the segments. See `core/read/chunk_reader.py` for damage and for a torn tail of the last file, and
+`cursor.py` for where reading continues after damage.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .files import POSITION_BITS, Files, JournalFile, Listing, list_files, note_
 from .opening import lost_end
 
 ROW_FIELDS: Final = ("kind", "segment", "data", "checked", "current")
-"""What a table of records has; no record has all of it."""
+"""The columns of a table of records; no record has all of them."""
 
 
 class Reader(FilesReader[Chunk, JournalFile, Record]):
@@ -73,7 +73,7 @@ class Reader(FilesReader[Chunk, JournalFile, Record]):
         return self.path.parent if self._single else self.path
 
     def listing(self) -> Listing:
-        """What is there of the journal now."""
+        """The current files of the journal."""
         if not self._single:
             return list_files(self.disk, self.path)
         listing = Listing(self.directory)
@@ -91,11 +91,11 @@ class Reader(FilesReader[Chunk, JournalFile, Record]):
 
     @property
     def first(self) -> int:
-        """The number of the first record there is, or will be."""
+        """The number of the first record, or of the next one if there is none."""
         return self.listing().first_number
 
     def next_of(self, files: Files) -> int:
-        """The number behind the last record of files that are open."""
+        """The number that the next record after these files will get."""
         return super().next_of(files) if files.files else self.listing().first_number
 
     # --- going through it -------------------------------------------------------------------------------------------
@@ -152,7 +152,7 @@ class Reader(FilesReader[Chunk, JournalFile, Record]):
         parts.begin_file(source.lost)
 
     def names_told(self, source: JournalFile, mode: Mode) -> Iterator[Damage]:
-        """Tell what is wrong about the id of a file."""
+        """Report a problem with the id of a file."""
         for kind, reason in wrong_names(source):
             yield from self.report(Damage(source.name, 0, 0, reason, kind), mode)
 
@@ -168,13 +168,13 @@ class Reader(FilesReader[Chunk, JournalFile, Record]):
         at: int = 0,
         segment: int = 0,
     ) -> Iterator[Chunk | Damage]:
-        """The chunks of one file; `at` is where a record of a known segment begins, not behind `start`."""
+        """The chunks of one file; `at` is where a record of a known segment begins, not after `start`."""
         low, high = source.positions(start, stop)
         cursor = Cursor(file, source, at, segment=segment)
         yield from self.cursor_chunks(cursor, judge, low, high, mode, report)
 
     def find_place(self, text: str) -> int:
-        """The number that a place stands for. A file that a recovery has put aside is found by its old name as well."""
+        """The record number of a place. A file that a recovery has put aside is also found by its old name."""
         name, separator, position = text.rpartition("@")
         file_id = parse_name(name)
         for source in [] if file_id is None else self.files():
@@ -182,10 +182,10 @@ class Reader(FilesReader[Chunk, JournalFile, Record]):
                 name = source.name
         return super().find_place(f"{name}{separator}{position}")
 
-    # --- what it stands for -----------------------------------------------------------------------------------------
+    # --- segments ---------------------------------------------------------------------------------------------------
 
     def segments(self, at: int | None = None, *, mode: Mode = "dropmalformed") -> list[Segment]:
-        """All segments that are there, checked ones among them: now, or before the record with the number `at`."""
+        """All existing segments, including checked ones: now, or before the record with the number `at`."""
         with self.snapshot() as files:
             self._check_kept(files, at)
             found: list[Segment] = []
@@ -235,7 +235,7 @@ class Reader(FilesReader[Chunk, JournalFile, Record]):
         return {"segments": [{"generation": segment.generation, **segment.as_json()} for segment in found]}
 
     def diff(self, start: int, stop: int) -> dict[str, Any]:
-        """What became of segments between two numbers; see `replay.difference`."""
+        """The changes of segments between two numbers; see `replay.difference`."""
         self.torn_tail = None
         return difference(self.segments(start, mode="permissive"), self.segments(stop, mode="permissive"))
 

@@ -1,16 +1,16 @@
-"""Repairing a journal: what to do about each kind of damage. `core.repair` does it, and takes it back.
+"""Repairing a journal: what to do about each kind of damage. `core/repair/plan.py` carries it out.
 
     a torn tail         is cut off
-    other bad bytes     go: the file is put together again from the whole records before and after them
+    other bad bytes     are removed: the file is rebuilt from the whole records before and after them
     a missing file      is replaced by one without data, so that the ids are consecutive again
 
-Nothing is guessed: in this format no neighbour proves what a wrong size was. Only the first record of a file is
-written again, because it repeats the ids that the file before ends with; those of file 0 are zeros. Every byte that
-goes is kept in `.logwright/cut/`. After bad bytes records begin again where there is only one way to read what follows
-(see `cursor.py`). The record before them goes as well if it cannot be right: if whole records begin inside it, if its
-data is nothing but zeros, or if it is a checkpoint whose ids do not follow those before.
+No field is inferred: in this format nothing proves a wrong size. Only the first record of a file is written again,
+because it repeats the ids at the end of the preceding file; those of file 0 are zeros. Every byte that is removed is
+kept in `.logwright/cut/`. After bad bytes records continue where there is only one way to read them (see `cursor.py`).
+The record before them is removed too if it cannot be right: if whole records begin inside it, if its data is nothing
+but zeros, or if it is a checkpoint whose ids do not follow those before.
 
-What is lost is in the account of losses. `fields` of a loss:
+The losses are in the account of losses. `fields` of a loss:
 
     file_id     the number of the file
     segments    the first and the last segment that has lost records, and is not complete any more
@@ -18,8 +18,8 @@ What is lost is in the account of losses. `fields` of a loss:
     suspect     where the record right before the bad bytes begins, which may be damaged as well; None without one
 
 The numbers follow from checkpoints: each registers one segment or checks one, so the pairs of ids before and after bad
-bytes say how many checkpoints were between them. How many records of data were, nothing says, except where the size
-in a damaged header leads to the next whole record.
+bytes say how many checkpoints were between them. The number of data records is unknown, unless the size in a
+damaged header gives the start of the next whole record.
 """
 
 from __future__ import annotations
@@ -78,13 +78,13 @@ class _Pair(NamedTuple):
         return f"{self.checked}, {self.current}"
 
     def steps_to(self, other: _Pair) -> int:
-        """How many checkpoints lead from one pair to another."""
+        """The number of checkpoints between two pairs of ids."""
         return max(0, other.checked - self.checked) + max(0, other.current - self.current)
 
 
 @dataclass(slots=True)
 class _Salvage(PiecesSalvage):
-    """A file gone through: the stretches of whole records, and what was lost between them."""
+    """A file that is being repaired: the stretches of whole records, and the losses between them."""
 
     head: bytes = b""
     generation: list[JournalFile] = field(default_factory=list)
@@ -265,7 +265,7 @@ class _Salvage(PiecesSalvage):
         self.losses.append(Loss(self.source.name, span.start, span.size, least, most, what, reason, fields=fields))
 
     def _lose_end(self, begin: int, before: _Pair | None) -> int:
-        """Note what is missing at the end of the file, if the next one shows it; where the whole records end."""
+        """Record what is missing at the end of the file, if the next file shows it; the end of the whole records."""
         following = next((file for file in self.generation if file.file_id > self.source.file_id), None)
         if following is None:
             return self.size
@@ -340,7 +340,7 @@ class _Salvage(PiecesSalvage):
         return what, {**fields, "segments": [first, last]}
 
     def _own_end(self, position: int) -> int | None:
-        """Where a damaged record ends by the size in its header; None where there is none."""
+        """The end of a damaged record by the size in its header; None if it has none."""
         head = self.file.read_at(position, HEADER_BYTES)
         size = HEADER.unpack(head)[0] >> 8 if len(head) == HEADER_BYTES else 0
         return position + HEADER_BYTES + size if size else None

@@ -4,13 +4,13 @@
         ...
 
 The iteration ends when nothing new came for `timeout` seconds (default 1; None waits for ever, 0 never waits); another
-loop over the same scanner goes on where the last one ended. Each record is seen once, in order, also when a recovery
-has moved its file meanwhile.
+loop over the same scanner continues where the last one ended. Each record is returned once, in order, even if a
+recovery moves its file meanwhile.
 
-An incomplete last record is waited for, and so is a tail that a crash left: the next writer cuts it off and goes on
-behind it. Bad bytes with checkpoints behind them are damage, handled by `mode` as in `Reader`. The file that is being
-read is kept open, so nothing of it is missed when it is checked or recovered, and removed. Other files that went before
-they were read are a `Gap`, also behind older ones that wait to be recovered.
+The scanner waits at an incomplete last record, also at a torn tail: the next writer cuts it off and continues there.
+Bad bytes followed by checkpoints are damage, handled by `mode` as in `Reader`. The file that is being read is kept
+open, so that none of its records are missed when it is removed. Other files that were removed before they were read are
+a `Gap`.
 """
 
 from __future__ import annotations
@@ -35,8 +35,7 @@ from .reader import Reader, located
 class Scanner(FilesScanner):
     """An iterator over the records from a number on, waiting for more.
 
-    `path` is the directory of a journal, or one file of it. `start` is a number; None begins with the first record that
-    there is.
+    `path` is the directory of a journal, or one file of it. `start` is a number; None begins with the first record.
     """
 
     nothing_here = "no files of a journal are here"
@@ -64,8 +63,8 @@ class Scanner(FilesScanner):
 class _Journal:
     """The journal, and the number up to which it was read.
 
-    The file that has come to be read last is kept open: when it goes, what was not read of it can still be, and whether
-    something is missing behind it follows from its id, because ids are consecutive.
+    The file that is being read is kept open: if it is removed, the rest of it can still be read. Its id shows whether
+    files after it are missing, because ids are consecutive.
     """
 
     def __init__(self, reader: Reader, start: int | None) -> None:
@@ -78,7 +77,7 @@ class _Journal:
         self._release: Callable[[], object] = int
 
     def read(self, mode: Mode) -> Iterator[Located | Damage]:
-        """What is there and was not given yet. What is missing is judged by the same files that are read."""
+        """The records that were not returned yet, and a gap if files are missing."""
         with self._reader.snapshot() as files:
             try:
                 yield from self._read_held(files)
@@ -94,7 +93,7 @@ class _Journal:
                 self._hold(files)
 
     def _given(self, source: JournalFile, items: Iterator[Chunk | Damage]) -> Iterator[Located | Damage]:
-        """What was not given yet; a torn tail is none: somebody may be writing it."""
+        """The records that were not returned yet. A torn tail is ignored: a writer may be writing it."""
         for item in items:
             if not isinstance(item, Damage):
                 for found in located(item):
@@ -114,7 +113,7 @@ class _Journal:
         self._number = source.first_number + (1 << POSITION_BITS)
 
     def _tell_gap(self, before: JournalFile | None, source: JournalFile, mode: Mode) -> Iterator[Damage]:
-        """Tell if files are gone that were not read to their end, before this one and behind the one before it."""
+        """Report a gap if files between the preceding file and this one were removed before they were read."""
         if source.first_number <= self._number:
             return
         if before is not None:
@@ -136,10 +135,10 @@ class _Journal:
         self.close()
         source = _find(files, file_id)
         if source is not None:
-            with contextlib.suppress(LogwrightError):  # whoever reads it is told
+            with contextlib.suppress(LogwrightError):  # reading it reports the error
                 file = files.keep(source)
                 self._held = replace(source, timestamp=file_id + 1), file
-                self._release = finalize(self, file.close)  # also of a scanner that nobody closes
+                self._release = finalize(self, file.close)  # also if the scanner is never closed
 
     def close(self) -> None:
         """Close the file."""

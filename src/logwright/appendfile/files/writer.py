@@ -1,28 +1,28 @@
-"""Writer: appends to a journal, alone and safely, for programs without asyncio.
+"""Writer: appends to a journal, for programs without asyncio. There is one writer at a time.
 
-    with Writer("orders") as writer:                       # goes on where the journal ends
+    with Writer("orders") as writer:                       # continues at the end of the journal
         writer.append(b"first")
         writer.register_checkpoint()                       # 1: what was appended is a segment, complete in itself
         writer.check_checkpoint()                          # and not needed any more
 
-    writer, recovery = Writer.open("orders")               # begins anew, and gives back what was not checked
+    writer, recovery = Writer.open("orders")               # a new generation; returns what was not checked
     for segment in recovery:
         ...
 
-What an append guarantees when it returns, by the sync policy:
+The guarantee of an append when it returns depends on the sync policy:
 
-    none            the record is in the writer's buffer; `flush` gives it to the system, `sync` to the disk
-    interval(ms)    the same, and a background thread syncs that often
+    none            the record is in the writer's buffer; `flush` writes it, `sync` makes it durable
+    interval(ms)    the same, and a background thread syncs at this interval
     always          the record is on the disk; threads that append at the same time share one sync
 
-What a crash leaves: a prefix of what was appended, and at most one record cut short behind it, which the next writer
-cuts off and keeps (`recovered`, `kept`). A file is synced before the next one is created, so only the last can ever be
-torn. Files go only after the record that says so is on the disk, oldest first. The format has no checksums: where a
-file system makes a file longer before its new bytes are there, the last records, none of which was acknowledged as
-durable, may be left with wrong bytes in them.
+A crash leaves a prefix of the appended records, and at most one incomplete record after it, which the next writer cuts
+off and keeps (`recovered`, `kept`). A file is synced before the next one is created, so only the last can be torn.
+Files are removed oldest first, and only after the checkpoint record is durable. The format has no checksums: if a file
+system extends a file before it writes the bytes, the last records may have wrong bytes; none of them was acknowledged
+as durable.
 
-A failed write or sync is final: the writer takes nothing more (`Poisoned`), the partial record is rolled back, and what
-was acknowledged before stays. Open a new writer to go on.
+A failed write or sync is final: the writer accepts nothing more (`Poisoned`), the partial record is rolled back, and
+acknowledged records stay. Open a new writer to continue.
 """
 
 from __future__ import annotations
@@ -66,11 +66,11 @@ BUFFER_BYTES = 256 * 1024
 
 
 class Writer(Appending, kernel.AppendBuffer):
-    """Appends to the journal in a directory, going on where it ends; a new one when there is none.
+    """Appends to the journal in a directory, creating it if it is missing.
 
-    One writer at a time: a second one gets `Locked` at once. Safe to use from many threads. `append` adds one record of
-    data. `recovered` tells what was cut off the end on opening, None when it was whole; `kept` is where those bytes are
-    now. `checked` and `current` are the ids of the oldest unchecked segment and of the one that is being written.
+    One writer at a time: a second one gets `Locked`. Safe to use from many threads. `append` adds one record of data.
+    `recovered` is the torn tail that was cut off on opening, or None; `kept` is the path of its copy. `checked` and
+    `current` are the ids of the oldest unchecked segment and of the one that is being written.
 
     `file_bytes` is how large a file may become; readers of other programs expect at most 4 MiB.
     """
@@ -108,7 +108,7 @@ class Writer(Appending, kernel.AppendBuffer):
         try:
             end = open_end(disk, self.directory, recovering=recovering)
             self.older = end.older
-            """What there was to recover when the journal was opened."""
+            """The files to recover when the journal was opened."""
             self.began = (end.file_id, end.current)
             """The file and the segment after that."""
             self._take_over(end)
@@ -132,10 +132,10 @@ class Writer(Appending, kernel.AppendBuffer):
 
     @classmethod
     def open(cls, directory: Path | str, *, mode: Mode = "failfast", **options: Any) -> tuple[Self, Recovery]:
-        """Begin a new journal, and give back what was not checked of the old one: the writer, and the walk over it.
+        """Begin a new generation; the writer, and the walk over the segments that were not checked.
 
-        The writer can be used at once, also to append again what the walk gives. Old files go when the walk has come to
-        its end; until then the next opening begins with them. See `Recovery`.
+        The writer can be used at once, also to append records of the walk again. The old files are removed at the end
+        of the walk; until then the next opening returns them again. See `Recovery`.
         """
         from ..model.recovery import Recovery
 
@@ -169,15 +169,15 @@ class Writer(Appending, kernel.AppendBuffer):
         return self.register()
 
     def check_checkpoint(self) -> None:
-        """Retire the oldest closed segment; `WrongUse` when there is none. Files that are not needed any more go."""
+        """Retire the oldest closed segment, and remove files that are not needed; `WrongUse` if there is none."""
         needed = self.check()
         if self._paths and self._paths[0][0] < needed:
             self.flush()
 
     def begin_generation(self) -> None:
-        """Put all files aside as `open` does: what follows is told apart from a segment that nobody has closed.
+        """Put all files aside as `open` does, so that later records do not join a segment that is still open.
 
-        What was put aside comes first when the journal is recovered. Nobody may append meanwhile.
+        A recovery returns these files first. No other thread may append meanwhile.
         """
         self.sync()
         with self._writing, self._syncing:
@@ -248,9 +248,9 @@ class Writer(Appending, kernel.AppendBuffer):
             self._rows_closed.clear()
 
     def _turn(self, part: Columns, row: int) -> None:
-        """Do what a checkpoint among rows tells of the segments among them. Each has an id there and another one here.
+        """Apply a checkpoint among rows to their segments, which have other ids here.
 
-        What it tells of segments that are not among them, because their files went before, is none of our business.
+        Segments that are not among the rows, because their files were removed, are ignored.
         """
         checked, current = (
             0 if column is None else memoryview(column).cast("B").cast("Q")[row]
@@ -273,7 +273,7 @@ class Writer(Appending, kernel.AppendBuffer):
     def _note_loss(self) -> None:
         """Add to the account of losses that the current segment is not complete, before it can be closed."""
         if not self.has_data or self._lost == self.current:
-            return  # without data there is no segment to say it of, yet
+            return  # without data there is no segment yet
         self._lost = self.current
         with self._writing, self._syncing:
             self._or_poison(self._add_to_account)
@@ -287,7 +287,7 @@ class Writer(Appending, kernel.AppendBuffer):
         return partial(self._sync_file, self._file)
 
     def _sync_file(self, file: File | None) -> None:
-        if file is not None and file is self._file:  # else the next one was begun by now, which has synced it
+        if file is not None and file is self._file:  # otherwise the next file was begun, which has synced it
             file.sync()
 
     def _write_out(self) -> None:
@@ -316,7 +316,7 @@ class Writer(Appending, kernel.AppendBuffer):
                 written += file.write_at(self._file_size + written - start, view[written:stop])
         except StorageFailed:
             whole = kernel.walk(view, start, written)[0]
-            with contextlib.suppress(LogwrightError):  # leave whole records only, as far as the system lets us
+            with contextlib.suppress(LogwrightError):  # try to leave only whole records
                 file.truncate(self._file_size + whole - start)
             raise
         self._file_size += stop - start
@@ -352,7 +352,7 @@ class Writer(Appending, kernel.AppendBuffer):
                 self._paths.popleft()
 
     def begin_file(self) -> int:
-        """The id of the file behind the last one, which is durable with what was appended; nobody has it yet."""
+        """The id after the last file, made durable with what was appended; no file has it yet."""
         if not self._paths:
             return int(self.file_id)
         self.begin()  # a file of no bytes may only be the last one
