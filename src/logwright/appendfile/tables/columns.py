@@ -1,17 +1,17 @@
 """Records <-> Arrow: the schema of appendfile, the kernel's columns as record batches, and record batches as columns.
 
     kind       dictionary of string: data, checkpoint
-    segment    uint64: the one that the record lies in, of a checkpoint the one that it begins
+    segment    uint64: the segment of the record; for a checkpoint the one that it begins
     data       binary                      checked    uint64                      current    uint64
-    generation uint64: the boundary behind files that wait to be recovered, null for those that are written
-    lost       bool: whether a repair has taken others out of its segment here, which is not complete any more
+    generation uint64: the boundary after files that wait to be recovered, null for current files
+    lost       bool: whether a repair has removed other records of its segment
 
-and where they are asked for
+and on request
 
     file       dictionary of string        position   uint64, in that file        size       int64, of the record
     file_id    uint64, the number in the name of that file
 
-What a record does not have is null. Back to records: without a column `kind` every row is data.
+Fields that a record does not have are null. When written, rows without a column `kind` are data.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def schema(names: Sequence[str] | None = None, *, sharded: bool = False) -> pa.S
 
 
 def to_batch(columns: Columns, wanted: pa.Schema, names: dict[str, pa.Array] | None = None) -> pa.RecordBatch:
-    """The kernel's columns as a record batch, without copying; `names` holds the columns that are no record's."""
+    """The kernel's columns as a record batch, without copying; `names` has the columns that are not from records."""
     kinds = None if columns.kinds is None else fixed_array(pa.int8(), columns.kinds, columns.count)
     return batch_of(wanted, names or {}, lambda name: _array(columns, kinds, name))
 
@@ -122,7 +122,7 @@ def _array(columns: Columns, kinds: pa.Array | None, name: str) -> pa.Array:
 
 
 def _lost(columns: Columns, losses: list[tuple[Lost, int]]) -> pa.Array:
-    """Which rows are of segments that have lost records, by what is known of their files."""
+    """Which rows belong to segments that have lost records, by their files."""
     if not any(lost for lost, _ in losses):  # as nearly always
         return pa.repeat(False, columns.count)
     segments, row = fixed_array(pa.uint64(), columns.segments, columns.count), 0

@@ -1,14 +1,13 @@
 """Restoring a journal from tables: the same records in the same files.
 
-The bytes of a record follow from its kind and its fields, and a file is nothing but records, one behind the other. So a
-journal that was whole comes back byte for byte, with what a recovery had put aside, and its empty files. Only a
-checkpoint record that was written as the description has it, with the size 0, comes back with 16. What was damaged is
-not in the tables: the records behind it come right behind those before it. That a repair had taken records out of a
-segment is.
+The bytes of a record follow from its kind and its fields, and a file consists of records only. So an intact journal is
+restored byte for byte, with the files that a recovery has put aside, and its empty files. Only a checkpoint record with
+the size 0 gets the size 16. Damaged bytes are not in the tables: the file is written without them. The tables do have
+that a repair has removed records of a segment.
 
-Tables that grew by increments may have the records of a file under two names: the one that it was written under, and
-the one that a recovery has moved it to. `settled` says that it is the latter. Locks and what was cut off and kept are
-not restored. A journal has no consumers.
+Tables that grew by increments may have the records of a file under two names: the original one, and the one that a
+recovery has given it. `settled` returns the latter. Locks and copies of cut bytes are not restored. A journal has no
+consumers.
 """
 
 from __future__ import annotations
@@ -89,7 +88,7 @@ class SegmentRestore(Restore):
         return FileWriter(directory, file, disk=disk)
 
     def settled(self, names: Iterable[tuple[str, int | None]]) -> dict[tuple[str, int | None], str]:
-        """The last name of each file by those that it had, and its id: files are put aside, and never come back."""
+        """The last name of each file by those that it had, and its id: files that are put aside stay there."""
         found = {(name, sequence): name for name, sequence in names}
         aside = {sequence: name for name, sequence in found if _split(name)[0] is not None}
         return {(name, sequence): name if sequence is None else aside.get(sequence, name) for name, sequence in found}

@@ -1,14 +1,13 @@
-"""Journals in splits: a split lies within one file, or is all of it.
+"""The splits of a journal: each is a file, or a part of one.
 
-Where records begin is found by going from one to the next: the format has no other way. A file that is not written any
-more, and small enough, is one split without that; files have 4 MiB at most, so nearly all are. Which segment the first
-record of a split lies in is its `mark`. Damage belongs to the split that it begins in. The file of a split is found
-again by its id, so it may have been put aside by a recovery in the meantime.
+Record boundaries are found by reading from record to record. A small file that is not written any more is one split and
+is not read; files have at most 4 MiB, so nearly all are. The `mark` of a split is the segment of its first record.
+Damage belongs to the split that it begins in. The file of a split is found by its id, so a recovery may move it
+meanwhile.
 
-For streams, which go on where they stopped: `extent` says what there is, up to the last record that is there as a
-whole, `reach` how far a number of bytes goes, and `advance` a number of records. When files were checked and removed
-before they were read, `resume` says so, and where it goes on; but not when a recovery has let them go that had come to
-its end, and all of their data had been read.
+Streams use `extent`, the range of whole records, `reach`, how far a number of bytes goes, and `advance`, how far a
+number of records goes. If files were checked and removed before they were read, `resume` reports that, and where the
+stream continues; but not if a finished recovery removed them after all of their data was read.
 """
 
 from __future__ import annotations
@@ -41,11 +40,11 @@ class SegmentSplits(FileSplits):
     """The splits of a journal with checkpoints."""
 
     def mark(self, reader: AnyReader, part: str, number: int) -> str:
-        """The ids of files after a number that had gone already: who began without them has not missed them."""
+        """The ids of files after a number that were already removed: a stream without them missed nothing."""
         return ",".join(map(_named, _holes(part_of(reader, part).listing(), number)))
 
     def resume(self, reader: AnyReader, part: str, number: int, mark: str) -> tuple[int, str]:
-        """Where to go on that had come to a number, and what is missing from there on: files may be gone."""
+        """Where a stream at a number continues, and the files that are missing from there on."""
         journal = part_of(reader, part)
         listing = journal.listing()
         file_id = number >> POSITION_BITS

@@ -1,11 +1,11 @@
-"""Batches of records that many tasks write and one place publishes: `core.publish.staging` for a journal.
+"""Batches that many tasks stage and one publisher publishes: `core/publish/staging.py` for a journal.
 
-A task encodes its records one behind the other into a file of its own. Before the commit they are put together as the
-next files of the journal, hints and all, and synced; a batch is a segment, and its last record is the checkpoint that
-closes it. Behind the commit each of these files gets its name, and nothing is written any more: so no power cut can
-tear a batch, and which of its files are in place can be seen. The manifest says which id the first one gets.
+A task encodes its records into a file of its own. Before the commit they are joined into the next files of the journal,
+with hints, and synced; a batch is a segment, and its last record is the checkpoint that closes it. After the commit the
+files are only renamed: a power cut cannot tear a batch, and the names show which files are in place. The manifest has
+the id of the first one.
 
-A batch needs its space twice for a while.
+Until it is complete, a batch takes its space twice.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class JournalTarget(Target):
     format: ClassVar[str] = "appendfile"
 
     def check_name(self, part: str) -> None:
-        """Raise `WrongUse` for what is not the journal itself."""
+        """Raise `WrongUse` for a part: a journal has none."""
         if part != _PART:
             raise WrongUse(f"{part!r} is no part of a journal: it has none")
 
@@ -53,12 +53,12 @@ class JournalTarget(Target):
         """Nothing forbids to write there."""
 
     def needed_bytes(self, files_of: FilesOf) -> int:
-        """Everything is put together anew; what is spared for names has room for the hints of the files."""
+        """Everything is copied. The reserve for names includes the hints of the files."""
         return sum(file.bytes for files in files_of.values() for file in files)
 
     @contextlib.contextmanager
     def open_parts(self, disk: Disk, root: Path, run: str, files_of: FilesOf) -> Iterator[OpenedParts]:
-        """The journal, locked, and the files that it gets. A segment that somebody has left open is put aside first."""
+        """The journal, locked, and its new files. An open segment is put aside first."""
         with _PartWriter(disk, root, _lock(disk, root)) as writer:
             if writer.has_data:
                 writer.begin_generation()  # neither may the batch become part of it, nor may we say that it is complete
@@ -71,7 +71,7 @@ class JournalTarget(Target):
             _put(disk, root, part)
 
     def refuse_live_writers(self, root: Path, *, disk: Disk) -> None:
-        """Raise what publishing would raise for the journal as it is: better before the work than behind it."""
+        """Raise early if publishing to the journal would fail now."""
         if disk.is_directory(root / HOME_DIRECTORY):
             lock_to_publish(disk, root / LOCK_NAME, root).release()
 
@@ -88,7 +88,7 @@ class JournalTarget(Target):
 
 
 class _StageFile(PackedFile):
-    """The records of a task, one behind the other."""
+    """The records of a task."""
 
     def append(self, columns: Columns) -> None:
         kernel.check_columns(columns)
@@ -99,7 +99,7 @@ class _StageFile(PackedFile):
 
 
 class Stage(StageFiles[_StageFile]):
-    """What one task writes: see `core.publish.staging`."""
+    """The file that one task stages: see `core/publish/staging.py`."""
 
     def __init__(
         self, root: Path | str, run: str, order: int, target: JournalTarget, *, disk: Disk = REAL_DISK
@@ -120,7 +120,7 @@ class Stage(StageFiles[_StageFile]):
 
 
 class _PartWriter(Writer):
-    """A writer of whoever publishes, who has the lock already, and knows of all manifests that there are."""
+    """The writer of a publisher, which holds the lock already and handles manifests itself."""
 
     def __init__(self, disk: Disk, home: Path, lock: Lock) -> None:
         self._held = lock
@@ -131,13 +131,13 @@ class _PartWriter(Writer):
 
 
 def _lock(disk: Disk, root: Path) -> Lock:
-    """The lock of a journal, which need not be there yet."""
+    """The lock of a journal, which need not exist yet."""
     make_directories(disk, root / HOME_DIRECTORY)
     return lock_to_publish(disk, root / LOCK_NAME, root)
 
 
 def _assembled(disk: Disk, root: Path, run: str, writer: Writer, staged: Sequence[StagedFile]) -> Part:
-    """What tasks have staged as the next files of the journal, on the disk, by names of the same run."""
+    """Join the staged files of tasks into the next files of the journal, synced, with names of the same run."""
     first = writer.begin_file()
     assembly = _Assembly(disk, staging_directory(root), run, writer, first)
     try:
@@ -219,7 +219,7 @@ class _Assembly:
             self._size = self._records = 0
 
     def close(self) -> None:
-        """Close what is open, where it was given up."""
+        """Close the open file after a failure."""
         if self._file is not None:
             self._file.close()
 
@@ -244,4 +244,4 @@ def _put(disk: Disk, root: Path, part: Part) -> None:
             if disk.exists(path):
                 raise DamagedJournal(path, 0, "a committed batch is to get this name, and something else has it")
             give_name(disk, root, staged, path)
-    disk.sync_directory(root)  # whoever was killed may have given them their names, and no more
+    disk.sync_directory(root)  # the killed publisher may not have synced the names

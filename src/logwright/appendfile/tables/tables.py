@@ -2,13 +2,13 @@
 
     kind STRING, segment BIGINT, data BINARY, checked BIGINT, current BIGINT
 
-What a record does not have is null, and so is an id of more than 63 bits. Of the shared ones `op` is the kind, `value`
-the data, `detail` the rest of it in JSON: the segment, of a checkpoint both ids, and `"lost":true` where the segment
-has lost records by a repair. Records have no time and no key.
+Fields that a record does not have are null, and so is an id of more than 63 bits. Of the shared columns `op` is the
+kind, `value` the data, and `detail` the rest as JSON: the segment, both ids of a checkpoint, and `"lost":true` if a
+repair removed records of the segment. Records have no time and no key.
 
-The number of a record is `sequence` times 2^64 plus `position`, because no BIGINT holds it as a whole. `sequence` is
-the id of its file. So records are in order by (`sequence`, `position`), also those that were read before their file was
-put aside by a recovery. It is null beyond 63 bits.
+The number of a record is `sequence` times 2^64 plus `position`, because a BIGINT cannot hold it. `sequence` is the id
+of its file. So records are in order by (`sequence`, `position`), also those that were read before their file was put
+aside by a recovery. It is null beyond 63 bits.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _OWN: Final = ("kind", "segment", "data", "checked", "current", "lost", "file", 
 _IDS: Final = ("segment", "checked", "current", "sequence", "file_id")
 _DETAILS: Final = pa.struct([("segment", pa.uint64()), ("checked", pa.uint64()), ("current", pa.uint64())])
 _WRITTEN: Final = ("data",)
-"""What becomes a record, by a sink. Checkpoints are its own: each batch is a segment."""
+"""The columns that a sink writes. It adds checkpoints itself: each batch is a segment."""
 
 
 class RecordColumns(OwnColumns):
@@ -122,7 +122,7 @@ def lost_segments(batch: pa.RecordBatch) -> set[int]:
 
 
 def parsed(column: pa.Array) -> pa.StructArray:
-    """What the column `detail` says, as `_detail` has written it."""
+    """Parse the column `detail`, as `_detail` has written it."""
     try:
         found = [json.loads(text) for text in column.to_pylist()]
         if any(type(each) is not dict or type(each.get("segment")) is not int for each in found):
